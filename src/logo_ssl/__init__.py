@@ -1,0 +1,29 @@
+"""LoGo: self-supervised pretraining of image encoders with local and global crops."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .recipes import RECIPES, Recipe
+    from .run import Run
+    from .train import load_backbone, pretrain, resume
+
+__all__ = ["RECIPES", "Recipe", "Run", "__version__", "load_backbone", "pretrain", "resume"]
+
+# Imported when first used: `logo-ssl --version` and the report need no torch.
+_HOMES = {
+    "RECIPES": "recipes",
+    "Recipe": "recipes",
+    "Run": "run",
+    "load_backbone": "train",
+    "pretrain": "train",
+    "resume": "train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

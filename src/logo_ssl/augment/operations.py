@@ -1,0 +1,127 @@
+"""What does each augmentation do to its images?
+
+Pure functions over floats in [0, 1], one parameter per image; each image gets what torchvision gives it alone.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Batch = Float[Tensor, "N C H W"]
+Factor = Float[Tensor, " N"]
+
+LUMA = (0.2989, 0.587, 0.114)
+"""ITU-R 601 weights of red, green and blue, with torchvision's digits."""
+
+
+def resized_crop(
+    images: Float[Tensor, "B C H W"], boxes: Float[Tensor, "N 4"], size: int
+) -> Float[Tensor, "N C {size} {size}"]:
+    """Cut N = V * B boxes (V crops of image 0..B-1, one after the other) and resize them, bilinear and antialiased."""
+    B, C, H, W = images.shape
+    V = len(boxes) // B
+    # Image by image, so that its V crops share one product with it and the batch is never repeated.
+    top, left, height, width = boxes.view(V, B, 4).transpose(0, 1).reshape(B * V, 4).unbind(dim=1)
+    rows = interpolation(top, height, H, size).view(B, V * size, H)
+    columns = interpolation(left, width, W, size)
+    tall = torch.bmm(rows, images.transpose(1, 2).reshape(B, H, C * W))
+    crops = torch.bmm(tall.view(B * V, size * C, W), columns.mT)
+    return crops.view(B, V, size, C, size).permute(1, 0, 3, 2, 4).reshape(V * B, C, size, size)
+
+
+def interpolation(
+    start: Float[Tensor, " N"], length: Float[Tensor, " N"], source: int, size: int
+) -> Float[Tensor, "N {size} {source}"]:
+    """The matrices that resize pixels [start, start + length) of a line to `size` pixels with a triangle filter."""
+    scale = (length / size)[:, None, None]
+    centre = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale
+    pixel = torch.arange(source, device=start.device) + 0.5 - start[:, None, None]
+    weight = (1 - (pixel - centre).abs() / scale.clamp(min=1)).clamp(min=0)
+    weight = weight * ((pixel > 0) & (pixel < length[:, None, None]))
+    return weight / weight.sum(dim=2, keepdim=True)
+
+
+def hflip(x: Batch) -> Batch:
+    """Mirror left and right."""
+    return x.flip(-1)
+
+
+def brightness(x: Batch, factor: Factor) -> Batch:
+    """Blend with black."""
+    return (x * _per_image(factor)).clamp_(0, 1)
+
+
+def contrast(x: Batch, factor: Factor) -> Batch:
+    """Blend with the mean grey of the image."""
+    return _blend(luma(x).mean(dim=(1, 2, 3), keepdim=True), x, factor)
+
+
+def saturation(x: Float[Tensor, "N 3 H W"], factor: Factor) -> Float[Tensor, "N 3 H W"]:
+    """Blend with the grey image."""
+    return _blend(luma(x), x, factor)
+
+
+def hue(x: Float[Tensor, "N 3 H W"], shift: Factor) -> Float[Tensor, "N 3 H W"]:
+    """Turn the hue by `shift` of a full circle, keeping value and saturation."""
+    r, g, b = x.unbind(dim=1)
+    low, high = x.amin(dim=1), x.amax(dim=1)  # torch's aminmax is 20 times slower over so short a dimension
+    chroma = high - low
+    # The hue as a share of the circle (red 0, green 1/3, blue 2/3); a grey pixel has none, and 0 / tiny is 0.
+    turn = torch.where(high == g, (b - r).add_(chroma, alpha=2), (r - g).add_(chroma, alpha=4))
+    turn = torch.where(high == r, g - b, turn).div_(6 * chroma.clamp(min=torch.finfo(x.dtype).tiny))
+    turn.add_(shift[:, None, None])
+    # A channel is brightest up to 1/6 away from its own hue and darkest from 1/3 on: a trapezoid of the angle.
+    # A full turn more keeps the angle positive, as `frac` rounds towards 0 (`remainder` is 15 times slower).
+    opposite = torch.arange(6.0, 0.0, -2.0, device=x.device).view(3, 1, 1) / 6 + 1
+    bright = (turn[:, None] + opposite).frac_().sub_(0.5).abs_().mul_(6).sub_(1).clamp_(0, 1)
+    return bright.mul_(chroma[:, None]).add_(low[:, None])
+
+
+def greyscale(x: Float[Tensor, "N 3 H W"]) -> Float[Tensor, "N 3 H W"]:
+    """Give all three channels the luma."""
+    return luma(x).expand_as(x)
+
+
+def luma(x: Batch) -> Float[Tensor, "N 1 H W"]:
+    """The grey image: ITU-R 601 for three channels, the plain mean for any other number."""
+    if x.shape[1] != 3:
+        return x.mean(dim=1, keepdim=True)
+    r, g, b = x.split(1, dim=1)
+    return (LUMA[0] * r).add_(g, alpha=LUMA[1]).add_(b, alpha=LUMA[2])
+
+
+def gaussian_blur(x: Batch, sigma: Factor, kernel: int) -> Batch:
+    """Blur with a Gaussian of `kernel` taps and reflected borders."""
+    down, along = (_blur_matrix(sigma, length, kernel)[:, None] for length in x.shape[2:])
+    return down @ x @ along.mT
+
+
+def solarise(x: Batch, threshold: float = 0.5) -> Batch:
+    """Invert the pixels at or above the threshold."""
+    return torch.where(x >= threshold, 1 - x, x)
+
+
+def normalise(x: Batch, mean: Sequence[float], std: Sequence[float]) -> Batch:
+    """Subtract each channel's mean and divide by its standard deviation."""
+    centre, spread = torch.tensor((mean, std)).to(x.device, non_blocking=True).view(2, -1, 1, 1)
+    return (x - centre).div_(spread)
+
+
+def _per_image(factor: Factor) -> Float[Tensor, "N 1 1 1"]:
+    return factor[:, None, None, None]
+
+
+def _blend(other: Tensor, x: Batch, factor: Factor) -> Batch:
+    return torch.lerp(other, x, _per_image(factor)).clamp_(0, 1)
+
+
+def _blur_matrix(sigma: Factor, length: int, kernel: int) -> Float[Tensor, "N {length} {length}"]:
+    """The matrices that blur a line of pixels: tap t of output i falls on pixel i + t - kernel // 2, reflected."""
+    offset = torch.arange(kernel, device=sigma.device) - kernel // 2
+    taps = (-0.5 * (offset / sigma[:, None]) ** 2).softmax(dim=1)
+    pixel = (torch.arange(length, device=sigma.device) + offset[:, None]).abs()
+    pixel = length - 1 - (length - 1 - pixel).abs()
+    place = (pixel[:, :, None] == torch.arange(length, device=sigma.device)).to(taps)
+    return (taps @ place.view(kernel, -1)).view(-1, length, length)

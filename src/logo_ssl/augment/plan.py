@@ -1,0 +1,106 @@
+"""Which crops are made of a batch, and how? (tau^g and tau^l)"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Generator, Tensor
+
+from ..errors import UserError
+from ..types import Crops, CropStack
+from .apply import apply
+from .draw import Draws, Range, draw
+
+
+@dataclass(frozen=True)
+class CropPlan:
+    """How many crops of each kind, how large, and how far their colours may move."""
+
+    n_global: int = 2
+    """Global crops of each image."""
+    n_local: int = 2
+    """Local crops of each image; 0 for the two-view baseline."""
+    global_size: int = 32
+    """Side of a global crop in pixels."""
+    local_size: int = 32
+    """Side of a local crop in pixels."""
+    global_scale: Range = (0.4, 1.0)
+    """Least (r_g) and greatest share of the image's area in a global crop."""
+    local_scale: Range = (0.05, 0.4)
+    """Least and greatest (r_l) share of the image's area in a local crop."""
+    ratio: Range = (3 / 4, 4 / 3)
+    """Least and greatest width over height of the box that is cut."""
+    flip: float = 0.5
+    """Probability of mirroring left and right."""
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
+    """Greatest change of brightness, contrast, saturation (factors around 1) and hue (share of the circle)."""
+    jitter_p: float = 0.8
+    """Probability of colour jitter."""
+    grey_p: float = 0.2
+    """Probability of dropping the colour."""
+    blur_p: float = 0.0
+    """Probability of a Gaussian blur."""
+    blur_sigma: Range = (0.1, 2.0)
+    """Least and greatest standard deviation of the blur, in pixels of the crop."""
+    solarise_p: float = 0.0
+    """Probability of inverting the bright half of the pixel values."""
+
+    def __post_init__(self) -> None:
+        if self.n_global < 0 or self.n_local < 0:
+            raise UserError(f"{self.n_global} global and {self.n_local} local crops cannot be made; use 0 or more.")
+        if min(self.global_size, self.local_size) < 2:
+            raise UserError(f"crops of {min(self.global_size, self.local_size)} px are too small; use 2 or more.")
+        for name in ("flip", "jitter_p", "grey_p", "blur_p", "solarise_p"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name}={getattr(self, name)} is no probability; use a number from 0 to 1.")
+        for name in ("global_scale", "local_scale", "ratio", "blur_sigma"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise UserError(f"{name}=({low}, {high}) is no range; use two positive numbers, the smaller one first.")
+        if min(self.jitter) < 0 or self.jitter[3] > 0.5:
+            raise UserError(f"jitter={self.jitter} is out of range; use numbers from 0, and at most 0.5 for hue.")
+
+
+@torch.no_grad()
+def make_crops(
+    images: UInt8[Tensor, "B C H W"], plan: CropPlan, generator: Generator, mean: Sequence[float], std: Sequence[float]
+) -> Crops:
+    """Draw and make the crops of a batch on its device; the generator lives on the CPU."""
+    C = images.shape[1]
+    if not len(mean) == len(std) == C:
+        raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels; give one of each per channel.")
+    draws_g = _draw(plan, plan.n_global, plan.global_scale, images, generator)
+    draws_l = _draw(plan, plan.n_local, plan.local_scale, images, generator)
+    # The crops are matrix products, which autocast would round to bfloat16.
+    with torch.autocast(images.device.type, enabled=False):
+        x = images.float() / 255
+        if plan.global_size == plan.local_size:  # both kinds in one pass: half the kernel launches
+            both = Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True)))
+            crops = _unstack(apply(x, both, plan.global_size, mean, std), len(x))
+            return Crops(crops[: plan.n_global], crops[plan.n_global :])
+        x_g = apply(x, draws_g, plan.global_size, mean, std)
+        x_l = apply(x, draws_l, plan.local_size, mean, std)
+    return Crops(_unstack(x_g, len(x)), _unstack(x_l, len(x)))
+
+
+def _draw(plan: CropPlan, crops: int, scale: Range, images: Tensor, generator: Generator) -> Draws:
+    B, _, H, W = images.shape
+    return draw(
+        crops * B,
+        (H, W),
+        generator,
+        scale=scale,
+        ratio=plan.ratio,
+        flip=plan.flip,
+        jitter=plan.jitter,
+        jitter_p=plan.jitter_p,
+        grey_p=plan.grey_p,
+        blur_p=plan.blur_p,
+        blur_sigma=plan.blur_sigma,
+        solarise_p=plan.solarise_p,
+    )
+
+
+def _unstack(x: Float[Tensor, "N C H W"], B: int) -> CropStack:
+    return x.view(len(x) // B, B, *x.shape[1:])

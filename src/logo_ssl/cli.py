@@ -1,0 +1,197 @@
+"""What can be done from a shell? Sub-commands: typed functions, nothing else."""
+
+import contextlib
+import errno
+import io
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from . import __version__
+from .errors import UserError, nearest
+
+HELP = """usage: logo-ssl COMMAND ...
+
+Self-supervised pretraining of image encoders with local and global crops (LoGo, CVPR 2022).
+
+commands:
+  demo                 pretrain a small encoder on made-up scenes and show that it learned (minutes, no GPU)
+  recipes              list the recipes, with the paper's row and numbers
+  pretrain RECIPE ...  pretrain an encoder; `pretrain RECIPE --help` shows every field
+  resume RUN           go on with an interrupted run
+
+options:
+  -h, --help           show this and exit
+  --version            show the version and exit
+
+example:
+  logo-ssl pretrain tiny --out runs/first --epochs 5
+"""
+
+
+def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0, fresh: bool = False) -> None:
+    """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
+
+    Args:
+        out: Run folder.
+        epochs: Passes over the data (default: the recipe's).
+        seed: Decides initial weights, order and augmentation.
+        fresh: Replace the run that `out` holds.
+    """
+    from .evaluate import evaluate_knn
+    from .recipes import find_recipe
+    from .report import draw_curves
+    from .run import Run
+    from .train import pretrain
+
+    console = Console()
+    if fresh and Run(out).recipe_file.is_file():
+        shutil.rmtree(out)
+    changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
+    run = pretrain(find_recipe("tiny"), out, console=console, **changes)
+    table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
+    for metric, value in evaluate_knn(run):
+        features, k, tau = metric.split(", ")
+        bold = "bold" if features == "trained encoder" else ""
+        table.add_row(features, k.removeprefix("k="), tau.removeprefix("tau="), f"{value:.1f}", style=bold)
+    console.print(table)
+    console.print(f"Curves: {draw_curves(run)}")
+    console.print(f"Encoder: {run.backbone_file}")
+
+
+def recipes() -> None:
+    """List the recipes, with the paper's row and numbers."""
+    from .recipes import RECIPES
+
+    table = Table("recipe", "data", "backbone", "paper", "row", "kNN (%)", "linear (%)")
+    for recipe in RECIPES.values():
+        for row in recipe.paper or (None,):
+            told = (
+                ("", "", "", "")
+                if row is None
+                else (f"Table {row.table}", row.row, _number(row.knn), _number(row.linear))
+            )
+            table.add_row(recipe.name, recipe.data, recipe.backbone, *told)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def pretrain(arguments: Sequence[str]) -> None:
+    """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
+    from .recipes import RECIPES, Recipe, find_recipe
+    from .train import pretrain as run_pretraining
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _out(
+            f"usage: logo-ssl pretrain RECIPE [options]\n\nrecipes: {', '.join(RECIPES)}\n\n"
+            "`logo-ssl pretrain RECIPE --help` shows every option of a recipe.\n"
+        )
+        if not arguments:
+            raise UserError("Say which recipe to pretrain, for example: logo-ssl pretrain tiny --out runs/first")
+        return
+    if arguments[0].startswith("-"):
+        raise UserError(f"The recipe comes first: logo-ssl pretrain RECIPE {' '.join(arguments)}")
+    chosen = find_recipe(arguments[0])
+
+    @dataclass(frozen=True)
+    class Options:
+        """Pretrain an encoder."""
+
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        out: Path = Path("runs") / chosen.name
+        """Run folder, new or empty."""
+
+    parsed = _parse(Options, arguments[1:], prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
+    run = run_pretraining(parsed.recipe, parsed.out)
+    Console().print(f"Done: {run.backbone_file}")
+
+
+def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Go on with an interrupted run, from the end of its last saved epoch.
+
+    Args:
+        run: Run folder.
+    """
+    from .train import resume as resume_pretraining
+
+    Console().print(f"Done: {resume_pretraining(run).backbone_file}")
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "demo": lambda arguments: _parse(demo, arguments, prog="logo-ssl demo"),
+    "recipes": lambda arguments: _parse(recipes, arguments, prog="logo-ssl recipes"),
+    "pretrain": pretrain,
+    "resume": lambda arguments: _parse(resume, arguments, prog="logo-ssl resume"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command; whatever the user can mend is told in one sentence, with exit code 2."""
+    try:
+        _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    except UserError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _fail("The disk is full; free some space and go on with `logo-ssl resume RUN`. What was saved is whole.")
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            _fail(f"{error.filename} cannot be written ({error.strerror}); choose another --out or its permissions.")
+        raise
+    sys.exit(0)
+
+
+def _dispatch(arguments: list[str]) -> None:
+    match arguments:
+        case [] | ["-h" | "--help", *_]:
+            _out(HELP)
+        case ["--version", *_]:
+            _out(f"logo-ssl {__version__}\n")
+        case [command, *rest] if command in COMMANDS:
+            COMMANDS[command](rest)
+        case [unknown, *_]:
+            raise UserError(
+                f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
+            )
+
+
+def _parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
+    """Parse with tyro; its box of errors becomes one sentence."""
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(target, args=list(arguments), config=(tyro.conf.AvoidSubcommands,), **options)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
+
+
+def _sentence(box: str) -> str:
+    lines = [line.strip("│╭╮╰╯ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()[1:]]
+    rules = [i for i, line in enumerate(lines) if not line.strip("─")]
+    message = " ".join(lines[: rules[0]] if rules else lines)
+    hints = [line.split()[0] for line in lines if line.startswith("--")]
+    suggestion = f" Did you mean {hints[0]}?" if hints and "nrecognized" in message else ""
+    return message.rstrip(".") + "." + suggestion
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _out(text: str) -> None:
+    sys.stdout.write(text)
+
+
+def _fail(sentence: str) -> NoReturn:
+    sys.stderr.write(f"logo-ssl: {sentence}\n")
+    sys.exit(2)

@@ -1,0 +1,14 @@
+"""What do we say when the user's input cannot work?"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """One sentence that names the value and the cure; the command line prints it and exits with code 2."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """A hint such as ' Did you mean tiny?', or nothing when no choice is close."""
+    matches = get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    return f" Did you mean {matches[0]}?" if matches else ""

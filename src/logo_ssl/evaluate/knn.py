@@ -1,0 +1,70 @@
+"""How good are frozen features for nearest neighbours, beside those of pixels and of an untrained network?"""
+
+import json
+import time
+from collections.abc import Iterator
+
+import torch
+
+from ..data import ImageSet, Split, load_data
+from ..errors import UserError
+from ..features import extract
+from ..knn import knn_accuracy
+from ..recipes import Recipe
+from ..run import Run, provenance
+from ..train import build, load_backbone
+from ..train.pretrain import hardware
+
+PROTOCOLS = ((20, 0.07), (200, 0.1))
+"""(k, tau): the authors' public code, and the custom of the CIFAR-10 literature."""
+
+
+def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
+    """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
+    began = time.time()
+    recipe = Recipe.from_json(run.recipe_file.read_text())
+    data = load_data(recipe.data, recipe.crops.global_size)
+    splits = data.for_knn()
+    if splits is None:
+        raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
+    results = []
+    for features, (bank, queries) in _features(run, recipe, data, splits):
+        for k, tau in PROTOCOLS:
+            accuracy = knn_accuracy(*queries, *bank, k, tau)
+            results.append({"features": features, "k": k, "tau": tau, "top1": round(accuracy, 2)})
+            yield f"{features}, k={k}, tau={tau}", accuracy
+    record = {
+        "protocol": "weighted kNN, cosine, backbone features of whole images in eval mode, last epoch",
+        "data": data.name,
+        "train_images": len(splits[0]),
+        "test_images": len(splits[1]),
+        "results": results,
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "epochs": recipe.epochs,
+        "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
+        "seconds": round(time.time() - began, 1),
+    }
+    run.write_evaluation("knn", record | provenance(hardware(_device(recipe))))
+
+
+def _features(run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, Split]) -> Iterator[tuple]:
+    """Yield (name, ((bank, labels), (queries, labels))) for each kind of features."""
+    trained, metadata = load_backbone(run)
+    mean, std, size = json.loads(metadata["mean"]), json.loads(metadata["std"]), int(metadata["size"])
+    device = _device(recipe)
+    labels = [split.labels.to(device) for split in splits if split.labels is not None]
+    pixels = [split.images.flatten(1).to(device).float() / 255 for split in splits]
+    # Cosine needs centred pixels: without it, brightness alone decides.
+    yield "raw pixels", tuple(zip([part - pixels[0].mean(dim=0) for part in pixels], labels, strict=True))
+    networks = {"random initialisation": build(recipe, data).framework.encoder.backbone, "trained encoder": trained}
+    for name, backbone in networks.items():
+        backbone = backbone.to(device)
+        features = [extract(backbone, split.images, mean, std, size) for split in splits]
+        yield name, tuple(zip(features, labels, strict=True))
+
+
+def _device(recipe: Recipe) -> torch.device:
+    if recipe.device != "auto":
+        return torch.device(recipe.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,34 @@
+"""What does a backbone see in an image? Frozen features of whole images, in eval mode."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def extract(
+    backbone: nn.Module,
+    images: UInt8[Tensor, "N C H W"],
+    mean: Sequence[float],
+    std: Sequence[float],
+    size: int,
+    batch_size: int = 512,
+) -> Float[Tensor, "N F"]:
+    """Features of whole images, on the backbone's device; batch norm uses its running statistics."""
+    device = next(backbone.parameters()).device
+    shift, scale = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (mean, std))
+    was_training = backbone.training
+    backbone.eval()
+    try:
+        rows = []
+        for batch in images.split(batch_size):
+            x = batch.to(device, non_blocking=True).float() / 255
+            if x.shape[-2:] != (size, size):
+                x = F.interpolate(x, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
+            rows.append(backbone((x - shift) / scale).float())
+        return torch.cat(rows)
+    finally:
+        backbone.train(was_training)

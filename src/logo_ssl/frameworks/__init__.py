@@ -1,0 +1,25 @@
+"""Which frameworks are there? The registry: add a framework by one file and one line here."""
+
+from .byol import BYOL, BYOLConfig
+from .framework import Framework
+from .moco import MoCo, MoCoConfig
+from .simclr import SimCLR, SimCLRConfig
+from .simsiam import SimSiam, SimSiamConfig
+
+FrameworkConfig = MoCoConfig | SimSiamConfig | BYOLConfig | SimCLRConfig
+
+FRAMEWORKS = {"moco": MoCoConfig, "simsiam": SimSiamConfig, "byol": BYOLConfig, "simclr": SimCLRConfig}
+
+__all__ = [
+    "BYOL",
+    "FRAMEWORKS",
+    "BYOLConfig",
+    "Framework",
+    "FrameworkConfig",
+    "MoCo",
+    "MoCoConfig",
+    "SimCLR",
+    "SimCLRConfig",
+    "SimSiam",
+    "SimSiamConfig",
+]

@@ -1,0 +1,29 @@
+"""What must a framework offer, so that any strategy can use it?"""
+
+from abc import ABC, abstractmethod
+
+from torch import nn
+
+from ..models import Encoder
+from ..types import Crops, Latent, PerImage, Projections, Roles
+
+
+class Framework(nn.Module, ABC):
+    """An encoder, a similarity loss, and whatever answers: a momentum encoder, a queue, or the encoder itself."""
+
+    encoder: Encoder
+
+    @abstractmethod
+    def similarity(self, q: Latent, t: Latent) -> PerImage:
+        """l_s(q, t). Pure: a strategy calls it once per pair of crops, so it may change nothing."""
+
+    @abstractmethod
+    def project(self, crops: Crops, roles: Roles) -> Projections:
+        """Latents, queries and targets of a batch; `roles` says which global crops ask and which answer."""
+
+    def after_step(self, p: Projections, progress: float) -> None:
+        """Move the framework's own state (queue, momentum encoder); `progress` runs from 0 to 1 over training."""
+
+    def constant_lr_parameters(self) -> list[nn.Parameter]:
+        """Parameters whose learning rate does not decay."""
+        return []

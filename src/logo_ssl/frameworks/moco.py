@@ -1,0 +1,76 @@
+"""MoCo (He et al. 2020; v2, Chen et al. 2020): a momentum encoder answers, a queue holds the negatives."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..models import Encoder, Queue, follow, mlp, momentum_copy
+from ..models.norm import fitting_splits, set_synchronised
+from ..similarity import info_nce
+from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
+from .framework import Framework
+
+
+@dataclass(frozen=True)
+class MoCoConfig:
+    """Settings of MoCo."""
+
+    dim: int = 128
+    """Width of the latents."""
+    head: Literal["linear", "mlp"] = "mlp"
+    """The projector: one linear layer (MoCo v1, CIFAR-10) or a hidden layer in between (v2)."""
+    tau: float = 0.2
+    """Temperature of InfoNCE."""
+    m: float = 0.999
+    """Momentum of the key encoder."""
+    queue: int = 65536
+    """Number of negatives; any size works with any batch size."""
+    splits: int = 8
+    """Parts of a batch that are normalised apart, as on that many GPUs; fewer when a batch does not divide."""
+
+    def build(self, backbone: nn.Module, n_features: int) -> "MoCo":
+        """The framework on a backbone."""
+        return MoCo(self, backbone, n_features)
+
+
+class MoCo(Framework):
+    """Queries from the encoder, keys from its momentum copy, InfoNCE against a queue of earlier keys."""
+
+    def __init__(self, config: MoCoConfig, backbone: nn.Module, n_features: int) -> None:
+        super().__init__()
+        self.config = config
+        hidden = [n_features] if config.head == "mlp" else []
+        projector = mlp([n_features, *hidden, config.dim], norm=False)
+        self.encoder = Encoder(backbone, projector, config.splits)
+        set_synchronised(self.encoder, False)  # statistics shared with the keys would give the answer away
+        self.momentum_encoder = momentum_copy(self.encoder)
+        self.queue = Queue(config.queue, config.dim)
+
+    def similarity(self, q: Latent, t: Latent) -> PerImage:
+        """InfoNCE (Eq. 1) with the queue as negatives."""
+        return info_nce(F.normalize(q, dim=-1), F.normalize(t, dim=-1), self.queue.keys, self.config.tau)
+
+    def project(self, crops: Crops, roles: Roles) -> Projections:
+        """Queries are the latents themselves; keys come from the momentum encoder."""
+        z_g, z_l = self.encoder.encode(crops.x_g[list(roles.queries)], crops.x_l)
+        return Projections(z_g, z_l, q_g=z_g, q_l=z_l, t_g=self._keys(crops.x_g[list(roles.targets)]))
+
+    def after_step(self, p: Projections, progress: float) -> None:
+        """The momentum encoder follows; keys are enqueued after their use."""
+        follow(self.momentum_encoder, self.encoder, self.config.m)
+        self.queue.push(p.t_g.flatten(0, 1))
+
+    @torch.no_grad()
+    def _keys(self, x_g: CropStack) -> Latents:
+        """Keys, normalised in other company than their queries (MoCo's shuffled batch norm)."""
+        dealt, back = _deal(x_g.shape[1], fitting_splits(x_g.shape[1], self.config.splits), x_g.device)
+        return self.momentum_encoder(x_g[:, dealt])[:, back]
+
+
+def _deal(n_images: int, splits: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Deal images to splits like cards, and the way back. Batches come shuffled, so a fixed deal is as good as any."""
+    dealt = torch.arange(n_images, device=device).view(-1, splits).T.flatten()
+    return dealt, dealt.argsort()

@@ -1,0 +1,46 @@
+"""SimCLR (Chen et al. 2020): the other images of the batch are the negatives."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..models import Encoder, mlp
+from ..similarity import info_nce
+from ..types import Crops, Latent, PerImage, Projections, Roles
+from .framework import Framework
+
+
+@dataclass(frozen=True)
+class SimCLRConfig:
+    """Settings of SimCLR."""
+
+    dim: int = 128
+    """Width of the latents."""
+    tau: float = 0.5
+    """Temperature of InfoNCE."""
+
+    def build(self, backbone: nn.Module, n_features: int) -> "SimCLR":
+        """The framework on a backbone."""
+        return SimCLR(self, backbone, n_features)
+
+
+class SimCLR(Framework):
+    """InfoNCE between two crops, against both crops of every other image: NT-Xent, one direction at a time."""
+
+    def __init__(self, config: SimCLRConfig, backbone: nn.Module, n_features: int) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(backbone, mlp([n_features, n_features, config.dim]))
+
+    def similarity(self, q: Latent, t: Latent) -> PerImage:
+        """InfoNCE (Eq. 1) with the 2 (B - 1) crops of other images as negatives."""
+        q, t = F.normalize(q, dim=-1), F.normalize(t, dim=-1)
+        own = torch.eye(len(q), dtype=torch.bool, device=q.device).repeat(1, 2)
+        return info_nce(q, t, torch.cat([q, t]), self.config.tau, excluded=own)
+
+    def project(self, crops: Crops, roles: Roles) -> Projections:
+        """Latents ask and answer; both carry gradients between global crops."""
+        z_g, z_l = self.encoder.encode(crops.x_g, crops.x_l)
+        return Projections(z_g, z_l, q_g=z_g[list(roles.queries)], q_l=z_l, t_g=z_g[list(roles.targets)])

@@ -1,0 +1,10 @@
+"""What is trained? Backbones, heads, the encoder, its momentum copy, the queue."""
+
+from .backbones import FAMILIES, build_backbone
+from .encoder import Encoder, per_crop
+from .heads import mlp
+from .momentum import follow, momentum_copy
+from .norm import BatchNorm
+from .queue import Queue
+
+__all__ = ["FAMILIES", "BatchNorm", "Encoder", "Queue", "build_backbone", "follow", "mlp", "momentum_copy", "per_crop"]

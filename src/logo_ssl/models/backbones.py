@@ -1,0 +1,123 @@
+"""Which networks can be pretrained? One function per family, found by name; each gives features [B F]."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from ..errors import UserError, nearest
+from .norm import with_our_batch_norm
+
+Stem = str  # "imagenet" or "cifar"
+
+
+class Backbone(nn.Sequential):
+    """A network without its classifier; state-dict keys are those of the library it comes from."""
+
+    num_features: int
+
+
+def tiny(channels: int, stem: Stem) -> tuple[nn.Module, int]:
+    """Four 3x3 convolutions, 0.4 M parameters: trains on a CPU in minutes."""
+    widths = [channels, 32, 64, 128, 256]
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(widths):
+        stride = 1 if n_in == channels and stem == "cifar" else 2
+        layers += [nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False), nn.BatchNorm2d(n_out), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), widths[-1]
+
+
+def small_alexnet(channels: int, stem: Stem) -> tuple[nn.Module, int]:
+    """The small AlexNet of the STL-10 table (after Wang & Isola, 2020): 64-px crops, 4096 features."""
+
+    def conv(n_in: int, n_out: int, *pool: nn.Module) -> list[nn.Module]:
+        return [nn.Conv2d(n_in, n_out, 3, padding=1, bias=False), nn.BatchNorm2d(n_out), nn.ReLU(inplace=True), *pool]
+
+    def full(n_in: int) -> list[nn.Module]:
+        return [nn.Linear(n_in, 4096, bias=False), nn.BatchNorm1d(4096), nn.ReLU(inplace=True)]
+
+    layers = [
+        *conv(channels, 96, nn.MaxPool2d(3, 2)),
+        *conv(96, 192, nn.MaxPool2d(3, 2)),
+        *conv(192, 384),
+        *conv(384, 384),
+        *conv(384, 192, nn.MaxPool2d(3, 2)),
+        nn.AdaptiveAvgPool2d(7),  # changes nothing at 64 px; lets local crops be smaller
+        nn.Flatten(),
+        *full(192 * 7 * 7),
+        *full(4096),
+    ]
+    return nn.Sequential(*layers), 4096
+
+
+def resnet(name: str) -> Callable[[int, Stem], tuple[nn.Module, int]]:
+    """A torchvision ResNet; the CIFAR stem is a 3x3 convolution of stride 1 and no max-pool."""
+
+    def build(channels: int, stem: Stem) -> tuple[nn.Module, int]:
+        net = torchvision.models.get_model(name, weights=None)
+        width = net.conv1.out_channels
+        if stem == "cifar":
+            net.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+            net.maxpool = nn.Identity()
+        elif channels != 3:
+            net.conv1 = nn.Conv2d(channels, width, 7, 2, 3, bias=False)
+        if channels != 3 or stem == "cifar":
+            nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
+        n_features = net.fc.in_features
+        net.fc = nn.Identity()
+        return net, n_features
+
+    return build
+
+
+FAMILIES: dict[str, Callable[[int, Stem], tuple[nn.Module, int]]] = {
+    "tiny": tiny,
+    "small-alexnet": small_alexnet,
+    "resnet18": resnet("resnet18"),
+    "resnet34": resnet("resnet34"),
+    "resnet50": resnet("resnet50"),
+}
+
+
+def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: int | None = None) -> nn.Module:
+    """The named network without classifier; its attribute `num_features` is the width of its features."""
+    if name.startswith("timm/"):
+        net, n_features = _timm(name.removeprefix("timm/"), channels, size)
+    elif name in FAMILIES:
+        net, n_features = FAMILIES[name](channels, stem)
+    else:
+        hint = nearest(name, FAMILIES)
+        raise UserError(f"No backbone is called {name!r}; choose {', '.join(FAMILIES)} or timm/NAME.{hint}")
+    net = with_our_batch_norm(net)
+    net.num_features = n_features  # type: ignore[assignment]
+    return net
+
+
+def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
+    if name not in timm.list_models():
+        raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
+    options: dict[str, object] = {"pretrained": False, "num_classes": 0, "in_chans": channels}
+    try:  # transformers want to know the size of their input, and must accept local crops beside global ones
+        net = timm.create_model(name, **options, img_size=size, dynamic_img_size=True)
+    except TypeError:
+        net = timm.create_model(name, **options)
+    return net, int(getattr(net, "num_features"))  # noqa: B009
+
+
+def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[str], list[str]]:
+    """Load what fits by name and shape; give back the names that were missing and those that found no place."""
+    own = backbone.state_dict()
+    fitting = {k: v for k, v in weights.items() if k in own and own[k].shape == v.shape}
+    if not fitting:
+        raise UserError("None of the weights fits this backbone; check the backbone's name and stem.")
+    backbone.load_state_dict(fitting, strict=False)
+    return sorted(own.keys() - fitting.keys()), sorted(weights.keys() - fitting.keys())
+
+
+@torch.no_grad()
+def count_parameters(module: nn.Module) -> int:
+    """How many numbers a network learns."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)

@@ -1,0 +1,56 @@
+"""What turns crops into latents? f_theta_e: a backbone and a projector, on whole stacks of crops at once."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..types import CropStack, Latents
+from .norm import fitting_splits, set_groups
+
+
+def per_crop(net: nn.Module, stack: Float[Tensor, "V B *rest"], splits: int = 1) -> Float[Tensor, "V B D"]:
+    """Run `net` on a stack of crops as one batch, with batch-norm statistics per crop (and per split of it).
+
+    What comes out has at least 32 bits, whatever the precision of the forward pass: losses need them.
+    """
+    n_crops, n_images = stack.shape[:2]
+    set_groups(net, n_crops * fitting_splits(n_images, splits))
+    out = net(stack.flatten(0, 1)).unflatten(0, (n_crops, n_images))
+    return out.float() if out.dtype in (torch.bfloat16, torch.float16) else out
+
+
+class Encoder(nn.Module):
+    """f_theta_e: `backbone` makes features, `projector` makes latents of them."""
+
+    def __init__(self, backbone: nn.Module, projector: nn.Module, splits: int = 1) -> None:
+        super().__init__()
+        self.net = nn.Sequential()
+        self.net.add_module("backbone", backbone)
+        self.net.add_module("projector", projector)
+        self.splits = splits
+
+    @property
+    def backbone(self) -> nn.Module:
+        """What remains after pretraining."""
+        return self.net.get_submodule("backbone")
+
+    @property
+    def projector(self) -> nn.Module:
+        """What the loss needs and nobody else."""
+        return self.net.get_submodule("projector")
+
+    def forward(self, x: CropStack) -> Latents:
+        """Latents z = f_theta_e(x~)."""
+        return per_crop(self.net, x, self.splits)
+
+    def encode(
+        self, x_g: Float[Tensor, "G B C H W"], x_l: Float[Tensor, "L B C h w"]
+    ) -> tuple[Float[Tensor, "G B D"], Float[Tensor, "L B D"]]:
+        """z^g and z^l; crops of one size share a forward pass, which changes nothing but the speed."""
+        if len(x_l) == 0:
+            z_g = self(x_g)
+            return z_g, z_g[:0]
+        if x_g.shape[2:] == x_l.shape[2:]:
+            z_g, z_l = self(torch.cat([x_g, x_l])).split([len(x_g), len(x_l)])
+            return z_g, z_l
+        return self(x_g), self(x_l)

@@ -1,0 +1,71 @@
+"""Can this recipe work? One sentence for every value that cannot."""
+
+from ..errors import UserError
+from ..strategies import LoGoConfig, MultiCropConfig
+from .recipe import Recipe
+
+MOST_CROPS = 32
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse values that cannot work, each with a sentence that names the value and the cure."""
+    crops, optimiser, strategy = recipe.crops, recipe.optimiser, recipe.strategy
+    demands: list[tuple[bool, str]] = [
+        (recipe.epochs >= 1, f"epochs is {recipe.epochs}; use 1 or more."),
+        (recipe.batch_size >= 2, f"A batch of {recipe.batch_size} has no other image to compare with; use 2 or more."),
+        (recipe.seed >= 0, f"seed is {recipe.seed}; use 0 or more."),
+        (recipe.log_every >= 1, f"log-every is {recipe.log_every}; use 1 or more."),
+        (recipe.checkpoint_every >= 1, f"checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),
+        (recipe.knn_every >= 0, f"knn-every is {recipe.knn_every}; use 0 (never) or more."),
+        (crops.n_global >= 2, f"{crops.n_global} global crops make no pair; use crops.n-global 2 or more."),
+        (crops.n_local >= 0, f"crops.n-local is {crops.n_local}; use 0 or more."),
+        (
+            crops.n_global + crops.n_local <= MOST_CROPS,
+            f"{crops.n_global} global and {crops.n_local} local crops are more than make sense; "
+            f"use {MOST_CROPS} in all at most.",
+        ),
+        (
+            min(crops.global_size, crops.local_size) >= 8,
+            f"Crops of {crops.global_size} and {crops.local_size} px are too small to see anything in; use 8 or more.",
+        ),
+        (optimiser.lr > 0, f"optimiser.lr is {optimiser.lr}; use a positive learning rate."),
+        (0 <= optimiser.momentum < 1, f"optimiser.momentum is {optimiser.momentum}; use 0 <= momentum < 1."),
+        (optimiser.weight_decay >= 0, f"optimiser.weight-decay is {optimiser.weight_decay}; use 0 or more."),
+        (optimiser.clip >= 0, f"optimiser.clip is {optimiser.clip}; use 0 (never) or more."),
+        (
+            0 <= optimiser.eta_min <= optimiser.lr,
+            f"optimiser.eta-min is {optimiser.eta_min}; use 0 to optimiser.lr ({optimiser.lr}).",
+        ),
+        (
+            0 <= optimiser.warmup_epochs < recipe.epochs,
+            f"optimiser.warmup-epochs is {optimiser.warmup_epochs} of {recipe.epochs} epochs; use fewer than epochs.",
+        ),
+    ]
+    for name in ("global_scale", "local_scale"):
+        low, high = getattr(crops, name)
+        flag = name.replace("_", "-")
+        demands.append((0 < low <= high <= 1, f"crops.{flag} is {low} {high}; use 0 < low <= high <= 1."))
+    for name in ("flip", "jitter_p", "grey_p", "blur_p", "solarise_p"):
+        p = getattr(crops, name)
+        demands.append((0 <= p <= 1, f"crops.{name.replace('_', '-')} is {p}; a probability lies between 0 and 1."))
+    if isinstance(strategy, LoGoConfig):
+        demands += [
+            (crops.n_local >= 2, f"LoGo tells local crops apart and has {crops.n_local}; use crops.n-local 2 or more."),
+            (strategy.lam >= 0, f"strategy.lam is {strategy.lam}; use 0 or more."),
+            (strategy.noise >= 0, f"strategy.noise is {strategy.noise}; use 0 or more."),
+            (strategy.lr > 0, f"strategy.lr is {strategy.lr}; use a positive learning rate."),
+            (
+                min(strategy.depth, strategy.width) >= 1,
+                f"A regressor of depth {strategy.depth} and width {strategy.width} is none; use 1 or more of each.",
+            ),
+        ]
+    elif isinstance(strategy, MultiCropConfig):
+        demands.append((crops.n_local >= 1, "Multi-crop needs local crops and has 0; use crops.n-local 1 or more."))
+    for name in ("tau", "dim", "hidden", "queue", "splits", "layers"):
+        value = getattr(recipe.framework, name, 1)
+        demands.append((value > 0, f"framework.{name} is {value}; use a positive number."))
+    m = getattr(recipe.framework, "m", 0.5)
+    demands.append((0 <= m <= 1, f"framework.m is {m}; a momentum lies between 0 and 1."))
+    for holds, sentence in demands:
+        if not holds:
+            raise UserError(sentence)

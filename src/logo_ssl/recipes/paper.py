@@ -1,0 +1,161 @@
+"""Which recipe reproduces which row? One recipe for every row of Tables 1, 2, 3, 4 and 7, and the demo's."""
+
+from dataclasses import replace
+
+from ..augment import CropPlan
+from ..errors import UserError, nearest
+from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
+from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
+from .recipe import OptimiserConfig, PaperRow, Recipe
+
+# "For each framework, we use the same lambda value for all datasets" (4.1).
+LAMBDA = {"moco": 5e-4, "simsiam": 1e-4}
+# MoCo v2's two views; the public code's local and global scales (docs/decisions/0003).
+BASELINE_SCALE, GLOBAL_SCALE, LOCAL_SCALE = (0.2, 1.0), (0.4, 1.0), (0.05, 0.4)
+
+
+def _strategy(kind: str, framework: str) -> StrategyConfig:
+    match kind:
+        case "two-view":
+            return TwoViewConfig(pairs="paper" if framework == "moco" else "mean")
+        case "multi-crop":
+            return MultiCropConfig()
+        case _:
+            return LoGoConfig(lam=LAMBDA.get(framework, LoGoConfig.lam))
+
+
+def _family(base: Recipe, configs: dict[str, FrameworkConfig], lrs: dict[str, float]) -> list[Recipe]:
+    """Every framework x strategy on one data set and backbone."""
+    made = []
+    for framework, config in configs.items():
+        for kind, suffix in (("two-view", ""), ("multi-crop", "-multicrop"), ("logo", "-logo")):
+            crops = base.crops
+            if kind == "two-view":
+                crops = replace(crops, n_local=0, global_scale=BASELINE_SCALE)
+            optimiser = replace(base.optimiser, lr=lrs.get(framework, base.optimiser.lr))
+            name = f"{base.name}-{framework}{suffix}"
+            made.append(
+                replace(
+                    base,
+                    name=name,
+                    framework=config,
+                    strategy=_strategy(kind, framework),
+                    crops=crops,
+                    optimiser=optimiser,
+                    paper=tuple(PAPER.get(name, ())),
+                )
+            )
+    return made
+
+
+PAPER: dict[str, list[PaperRow]] = {
+    "cifar10-moco": [PaperRow(1, "MoCo", 79.58, 80.37)],
+    "cifar10-moco-multicrop": [PaperRow(7, "MoCo-LoGo w/o L2L, CIFAR10", 82.31)],
+    "cifar10-moco-logo": [PaperRow(1, "MoCo+LoGo", 84.44, 85.59), PaperRow(7, "MoCo-LoGo full, CIFAR10", 84.44)],
+    "cifar10-simsiam": [PaperRow(1, "SimSiam", 80.48, 83.02)],
+    "cifar10-simsiam-multicrop": [PaperRow(7, "SimSiam-LoGo w/o L2L, CIFAR10", 83.33)],
+    "cifar10-simsiam-logo": [
+        PaperRow(1, "SimSiam+LoGo", 87.67, 88.02),
+        PaperRow(7, "SimSiam-LoGo full, CIFAR10", 87.67),
+    ],
+    "stl10-moco": [PaperRow(2, "MoCo", 72.13, 79.07)],
+    "stl10-moco-multicrop": [PaperRow(7, "MoCo-LoGo w/o L2L, STL10", 74.26)],
+    "stl10-moco-logo": [PaperRow(2, "MoCo+LoGo", 76.79, 80.73), PaperRow(7, "MoCo-LoGo full, STL10", 76.79)],
+    "stl10-simsiam": [PaperRow(2, "SimSiam", 60.8, 71.66)],
+    "stl10-simsiam-multicrop": [PaperRow(7, "SimSiam-LoGo w/o L2L, STL10", 60.21)],
+    "stl10-simsiam-logo": [
+        PaperRow(2, "SimSiam+LoGo", 76.96, 80.61),
+        PaperRow(7, "SimSiam-LoGo full, STL10", 76.96),
+    ],
+    "imagenet100-moco": [PaperRow(3, "MoCo", 64.18, 68.48), PaperRow(4, "MoCo, ResNet-34", None, 68.48)],
+    "imagenet100-moco-multicrop": [PaperRow(7, "MoCo-LoGo w/o L2L, IN100", 69.00)],
+    "imagenet100-moco-logo": [
+        PaperRow(3, "MoCo+LoGo", 76.82, 79.32),
+        PaperRow(4, "MoCo-LoGo, ResNet-34", None, 79.32),
+        PaperRow(7, "MoCo-LoGo full, IN100", 76.82),
+    ],
+    "imagenet100-simsiam": [PaperRow(3, "SimSiam", 71.21, 75.48)],
+    "imagenet100-simsiam-multicrop": [PaperRow(7, "SimSiam-LoGo w/o L2L, IN100", 76.64)],
+    "imagenet100-simsiam-logo": [
+        PaperRow(3, "SimSiam+LoGo", 78.48, 80.94),
+        PaperRow(7, "SimSiam-LoGo full, IN100", 78.48),
+    ],
+    "imagenet100-resnet50-moco": [PaperRow(4, "MoCo, ResNet-50", None, 74.84)],
+    "imagenet100-resnet50-moco-logo": [PaperRow(4, "MoCo-LoGo, ResNet-50", None, 85.14)],
+}
+
+CIFAR10 = Recipe(
+    "cifar10",
+    data="cifar10",
+    backbone="resnet18",
+    stem="cifar",
+    crops=CropPlan(global_size=32, local_size=32, global_scale=GLOBAL_SCALE, local_scale=LOCAL_SCALE),
+    checkpoint_every=10,
+)
+STL10 = replace(
+    CIFAR10,
+    name="stl10",
+    data="stl10",
+    backbone="small-alexnet",
+    stem="imagenet",
+    batch_size=256,
+    crops=replace(CIFAR10.crops, global_size=64, local_size=64),
+)
+IMAGENET100 = replace(
+    CIFAR10,
+    name="imagenet100",
+    data="imagenet100",
+    backbone="resnet34",
+    stem="imagenet",
+    batch_size=256,
+    crops=replace(CIFAR10.crops, global_size=224, local_size=96, blur_p=0.5),
+    checkpoint_every=1,
+)
+
+TINY = Recipe(
+    "tiny",
+    data="scenes",
+    backbone="tiny",
+    stem="cifar",
+    epochs=20,
+    batch_size=128,
+    framework=MoCoConfig(dim=64, tau=0.1, m=0.99, queue=2048, splits=4),
+    strategy=LoGoConfig(),
+    crops=CropPlan(global_size=32, local_size=16),
+    optimiser=OptimiserConfig(lr=0.06, weight_decay=5e-4),
+    knn_every=2,
+    log_every=10,
+)
+
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        TINY,
+        *_family(
+            CIFAR10,
+            {
+                "moco": MoCoConfig(head="linear", tau=0.1, m=0.99, queue=4096),
+                "simsiam": SimSiamConfig(layers=2),
+                "byol": BYOLConfig(hidden=2048, m=0.99),
+                "simclr": SimCLRConfig(tau=0.5),
+            },
+            {},
+        ),
+        *_family(STL10, {"moco": MoCoConfig(tau=0.2, queue=16384), "simsiam": SimSiamConfig()}, {"simsiam": 0.05}),
+        *_family(
+            IMAGENET100, {"moco": MoCoConfig(tau=0.07), "simsiam": SimSiamConfig()}, {"moco": 0.03, "simsiam": 0.05}
+        ),
+        *_family(
+            replace(IMAGENET100, name="imagenet100-resnet50", backbone="resnet50"),
+            {"moco": MoCoConfig(tau=0.07)},
+            {"moco": 0.03},
+        ),
+    )
+}
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise UserError(f"No recipe is called {name!r}; `logo-ssl recipes` lists them.{nearest(name, RECIPES)}")
+    return RECIPES[name]

@@ -1,0 +1,121 @@
+"""Which settings make a run? A `Recipe`: nested, frozen, saved as JSON."""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+import tyro
+
+from ..augment import CropPlan
+from ..errors import UserError, nearest
+from ..frameworks import FRAMEWORKS, FrameworkConfig, MoCoConfig
+from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig
+
+NoFlag = tyro.conf.Suppress
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of the paper that a recipe reproduces: top-1 in percent."""
+
+    table: int
+    row: str
+    knn: float | None = None
+    linear: float | None = None
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """Settings of the encoder's optimiser."""
+
+    kind: Literal["sgd", "lars", "adamw"] = "sgd"
+    """SGD as in the paper, LARS for large batches, AdamW for transformers."""
+    lr: float = 0.06
+    """Peak learning rate (eta_max), for the batch size of the recipe."""
+    eta_min: float = 0.0
+    """Learning rate at the end of the cosine."""
+    warmup_epochs: float = 0.0
+    """Epochs of linear warm-up."""
+    momentum: float = 0.9
+    """Momentum of SGD and LARS."""
+    weight_decay: float = 1e-4
+    """Weight decay; LARS and AdamW spare biases and norms."""
+    clip: float = 0.0
+    """Largest norm of the encoder's gradient; 0 does not clip."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a run's result."""
+
+    name: NoFlag[str]
+    """Name of the recipe."""
+    data: str = "scenes"
+    """A name (scenes, cifar10, cifar100, stl10, imagenet100), a folder of images, or an .npz file."""
+    backbone: str = "resnet18"
+    """tiny, small-alexnet, resnet18, resnet34, resnet50, or timm/NAME."""
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    """First layers of a ResNet: 7x7 stride 2 and max-pool, or 3x3 stride 1 for small images."""
+    init: str | None = None
+    """Start from these backbone weights: a .safetensors file, a run folder, or `pretrained` (torchvision, timm)."""
+    epochs: int = 200
+    """Passes over the data."""
+    batch_size: int = 512
+    """Images per step."""
+    seed: int = 0
+    """Decides initial weights, order and augmentation."""
+    framework: FrameworkConfig = field(default_factory=MoCoConfig)
+    """How crops are compared."""
+    strategy: StrategyConfig = field(default_factory=LoGoConfig)
+    """Which crops are compared."""
+    crops: CropPlan = field(default_factory=CropPlan)
+    """How crops are made."""
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    """How the encoder learns."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """bf16 autocast for the encoder, or fp32; auto takes bf16 on CUDA. Losses and regressor always run in fp32."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train."""
+    knn_every: int = 10
+    """Epochs between two online kNN evaluations; 0 for none."""
+    log_every: int = 20
+    """Steps between two lines in metrics.jsonl."""
+    checkpoint_every: int = 1
+    """Epochs between two checkpoints."""
+    loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
+    """Loggers beside metrics.jsonl."""
+    paper: NoFlag[tuple[PaperRow, ...]] = ()
+    """The rows of the paper that this recipe stands for."""
+
+    def to_json(self) -> str:
+        """The recipe as text; `from_json` reads it."""
+        kinds = {"framework": _kind(FRAMEWORKS, self.framework), "strategy": _kind(STRATEGIES, self.strategy)}
+        record = asdict(self)
+        for name, kind in kinds.items():
+            record[name] = {"kind": kind, **record[name]}
+        return json.dumps(record, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Recipe":
+        """The recipe in a text; unknown keys are errors."""
+        record = json.loads(text)
+        for name, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
+            part = record[name]
+            if part.get("kind") not in registry:
+                raise UserError(f"Unknown {name} {part.get('kind')!r} in the recipe; choose {', '.join(registry)}.")
+            record[name] = _build(registry[part.pop("kind")], part)
+        record["crops"] = _build(CropPlan, record["crops"])
+        record["optimiser"] = _build(OptimiserConfig, record["optimiser"])
+        record["paper"] = tuple(_build(PaperRow, row) for row in record["paper"])
+        return _build(cls, record)
+
+
+def _kind(registry: dict[str, type], config: object) -> str:
+    return next(name for name, kind in registry.items() if isinstance(config, kind))
+
+
+def _build(cls: Any, record: dict[str, Any]) -> Any:
+    known = {f.name for f in fields(cls)}
+    for key in record.keys() - known:
+        raise UserError(f"Unknown field {key!r} in the recipe's {cls.__name__}.{nearest(key, known)}")
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()})

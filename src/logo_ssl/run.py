@@ -1,0 +1,123 @@
+"""What does a run leave behind? A folder: the only interface between training, evaluation and report."""
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .errors import UserError
+
+PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
+
+
+class Run:
+    """A run folder, and the names of what is in it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def recipe_file(self) -> Path:
+        """The resolved recipe, as JSON."""
+        return self.path / "recipe.json"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One JSON object per line: what was logged while training."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Everything that is needed to go on training."""
+        return self.path / "checkpoints" / "last.ckpt"
+
+    @property
+    def backbone_file(self) -> Path:
+        """The pretrained network: what everybody loads."""
+        return self.path / "backbone.safetensors"
+
+    @property
+    def heads_file(self) -> Path:
+        """Projector, predictor and regressor."""
+        return self.path / "heads.safetensors"
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The lines of `metrics.jsonl`; a last line torn by a crash is left out."""
+        if self.metrics_file.exists():
+            for line in self.metrics_file.read_text().splitlines():
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError:
+                    return
+
+    def write_evaluation(self, name: str, result: dict[str, Any]) -> Path:
+        """Save an evaluation as `evaluation/NAME.json`."""
+        return write(self.path / "evaluation" / f"{name}.json", json.dumps(result, indent=2) + "\n")
+
+    def evaluation(self, name: str) -> dict[str, Any] | None:
+        """A saved evaluation, if there is one."""
+        file = self.path / "evaluation" / f"{name}.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    @classmethod
+    def existing(cls, path: str | Path) -> "Run":
+        """The run at `path`, which must hold one."""
+        run = cls(path)
+        if not run.recipe_file.is_file():
+            raise UserError(f"{path} holds no run (no {run.recipe_file.name}); give the --out folder of a pretraining.")
+        return run
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file whole or not at all: to a temporary name first, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def provenance(hardware: str) -> dict[str, Any]:
+    """Who made a number: commit, versions, machine."""
+    versions = {"logo-ssl": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {"commit": commit(), "versions": versions, "hardware": hardware, "platform": platform.platform()}
+
+
+def commit() -> str:
+    """The commit of this checkout ($LOGO_COMMIT where there is none), marked when files were changed since."""
+    package = Path(__file__).resolve().parent
+    try:
+        if Path(_git(package, "rev-parse", "--show-toplevel")) / "src" / package.name != package:
+            raise OSError("installed inside somebody else's checkout")
+        changed = "+changes" if _git(package, "status", "--porcelain", "--untracked-files=no") else ""
+        return _git(package, "rev-parse", "--short=12", "HEAD") + changed
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("LOGO_COMMIT", f"release {__version__}")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,99 @@
+"""LoGo, Algorithm 1: local crops look like the global crops, and unlike each other by a learned measure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..equations import (
+    draw_partners,
+    global_to_global,
+    gradient_ratio,
+    local_to_global,
+    local_to_local,
+    omega,
+    omega_logistic,
+    other_image_pairs,
+    same_image_pairs,
+)
+from ..regressor import Regressor, cosine_affinity, frozen
+from ..types import Latents, Objective, Projections, Similarity
+from .strategy import PairWeights, Strategy
+
+
+@dataclass(frozen=True)
+class LoGoConfig:
+    """Settings of LoGo."""
+
+    lam: float = 0.05
+    """lambda: how strongly local crops of one image are pushed apart."""
+    balance: Literal["latents", "parameters", "weight"] = "latents"
+    """What lambda multiplies: the similarity gradient's norm at z^l, the same at theta_e (slower), or plainly L_ll."""
+    affinity: Literal["learned", "cosine"] = "learned"
+    """The measure of alikeness; the paper saw training collapse with cosine."""
+    bound: Literal["mean-difference", "logistic"] = "logistic"
+    """Omega: Eq. 6 as written, which has no upper bound, or its logistic bound, as in the authors' code."""
+    noise: float = 0.0
+    """Norm of the Gaussian noise that the regressor's step adds to same-image latents (the authors' code: 0.3)."""
+    depth: int = 5
+    """Blocks of the regressor."""
+    width: int = 256
+    """Width of the regressor."""
+    lr: float = 0.03
+    """Learning rate of the regressor."""
+    pairs: PairWeights = "mean"
+    """Weights of the pairs: the paper's 1 gg + 4 lg summed, symmetric 2 + 4 summed, or their mean."""
+
+    def build(self, n_global: int, n_local: int, dim: int) -> "LoGo":
+        """The strategy for so many crops and latents of width `dim`."""
+        return LoGo(self, n_global, n_local, dim)
+
+
+class LoGo(Strategy):
+    """min over theta_e of L_gg + L_lg + lambda L_ll, subject to l_a = f_theta_d*, theta_d* = argmax Omega (Eq. 9)."""
+
+    def __init__(self, config: LoGoConfig, n_global: int, n_local: int, dim: int) -> None:
+        super().__init__(config.pairs, n_global, n_local)
+        self.config = config
+        self.regressor = Regressor(dim, config.depth, config.width) if config.affinity == "learned" else None
+
+    def inner(self, z_l: Latents, generator: torch.Generator) -> Objective | None:
+        """theta_d* = argmax Omega (Eq. 7): one step of telling same-image pairs from others."""
+        if self.regressor is None:
+            return None
+        same = same_image_pairs(self._noisy(z_l, generator))
+        other = other_image_pairs(z_l, draw_partners(z_l.shape[1], generator, z_l.device))
+        if self.config.bound == "logistic":
+            gap = omega_logistic(self.regressor.score, same, other)
+        else:
+            gap = omega(self.regressor, same, other)  # Eq. 6
+        return Objective(-gap, {"omega": gap})  # Eq. 7
+
+    def outer(
+        self, l_s: Similarity, p: Projections, generator: torch.Generator, theta_e: Sequence[Tensor] = ()
+    ) -> Objective:
+        """min L_gg + L_lg + lambda L_ll (Eq. 9), with the regressor as the inner step left it."""
+        l_a = frozen(self.regressor) if self.regressor is not None else cosine_affinity  # Eq. 8
+        partner = draw_partners(p.z_l.shape[1], generator, p.z_l.device)
+        l_gg = self.weight * global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
+        l_lg = self.weight * local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
+        l_ll = local_to_local(l_a, p.z_l, partner)  # Eq. 5
+        match self.config.balance:
+            case "latents":
+                ratio = gradient_ratio(l_gg + l_lg, l_ll, [p.z_l])
+            case "parameters":
+                ratio = gradient_ratio(l_gg + l_lg, l_ll, theta_e)
+            case "weight":
+                ratio = torch.ones_like(l_ll)
+        loss = l_gg + l_lg + self.config.lam * ratio * l_ll  # Eq. 9
+        return Objective(loss, {"l_gg": l_gg, "l_lg": l_lg, "l_ll": l_ll, "ratio": ratio})
+
+    def _noisy(self, z_l: Latents, generator: torch.Generator) -> Latents:
+        """Latents with noise of the configured norm, relative to their own."""
+        if self.config.noise == 0:
+            return z_l
+        noise = torch.randn(z_l.shape, generator=generator).to(z_l.device, z_l.dtype, non_blocking=True)
+        return F.normalize(z_l, dim=-1) + noise * (self.config.noise / z_l.shape[-1] ** 0.5)

@@ -1,0 +1,45 @@
+"""What must a strategy offer, so that any framework can train with it?"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..types import Latents, Objective, Projections, Roles, Similarity
+
+PairWeights = Literal["paper", "symmetric", "mean"]
+"""paper: each global pair once, sums (1 gg + 4 lg). symmetric: both ways, sums (2 + 4). mean: both ways, averaged."""
+
+
+def assign_roles(pairs: PairWeights, n_global: int, n_local: int) -> Roles:
+    """Who asks whom among the global crops. What nobody asks is not encoded, and what nobody is asked neither."""
+    asked = [(i, j) for i, j in permutations(range(n_global), 2) if pairs != "paper" or i < j]
+    queries = sorted({i for i, _ in asked})
+    targets = sorted({j for _, j in asked}) if n_local == 0 else list(range(n_global))
+    return Roles(tuple(queries), tuple(targets), tuple((queries.index(i), targets.index(j)) for i, j in asked))
+
+
+class Strategy(nn.Module, ABC):
+    """The bi-level problem, spelt out: `inner` is the argmax over theta_d, `outer` the min over theta_e.
+
+    A strategy sees a similarity function and tensors, never a network.
+    """
+
+    def __init__(self, pairs: PairWeights, n_global: int, n_local: int) -> None:
+        super().__init__()
+        self.roles = assign_roles(pairs, n_global, n_local)
+        n_pairs = len(self.roles.pairs) + n_local * len(self.roles.targets)
+        self.weight = 1 / n_pairs if pairs == "mean" else 1.0
+
+    def inner(self, z_l: Latents, generator: torch.Generator) -> Objective | None:
+        """The objective of theta_d on detached latents, if there is anything to learn."""
+        return None
+
+    @abstractmethod
+    def outer(
+        self, l_s: Similarity, p: Projections, generator: torch.Generator, theta_e: Sequence[Tensor] = ()
+    ) -> Objective:
+        """The objective of theta_e."""

@@ -1,0 +1,7 @@
+"""How does an encoder learn? The step, its optimisers, its monitors, and the run around them."""
+
+from .module import Pretraining
+from .pretrain import build, pretrain, resume
+from .weights import load_backbone
+
+__all__ = ["Pretraining", "build", "load_backbone", "pretrain", "resume"]

@@ -1,0 +1,44 @@
+"""What was measured, and when? `metrics.jsonl`: one JSON object per line, appended as training goes."""
+
+import json
+import time
+from typing import Any
+
+from lightning.pytorch.loggers.logger import Logger
+
+from ..run import Run, write
+
+
+class Journal(Logger):
+    """A Lightning logger that appends to a run's `metrics.jsonl`."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+        self.latest: dict[str, Any] = {}
+        self.started = time.time()
+
+    @property
+    def name(self) -> str:
+        """What Lightning calls this logger."""
+        return "journal"
+
+    @property
+    def version(self) -> str:
+        """Lightning asks; there is but one."""
+        return ""
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """The recipe is saved elsewhere."""
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Append a line; a crash can tear the last one only."""
+        self.latest |= metrics
+        line = {"step": step, "time": round(time.time(), 3), **metrics}
+        with self.run.metrics_file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was logged after the checkpoint that training goes on from; it will be logged again."""
+        kept = [json.dumps(line) for line in self.run.metrics() if line["step"] <= step]
+        write(self.run.metrics_file, "".join(f"{line}\n" for line in kept))

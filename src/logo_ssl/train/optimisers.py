@@ -1,0 +1,66 @@
+"""How do weights move? SGD, LARS or AdamW, along a cosine that is a pure function of the step."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from timm.optim import Lars
+from torch import nn
+
+from ..frameworks import Framework
+from ..recipes import OptimiserConfig
+
+
+def learning_rate(config: OptimiserConfig, step: int, steps: int, warmup_steps: float) -> float:
+    """eta_t: linear warm-up, then eta_min + (eta_max - eta_min)(1 + cos(t pi / T)) / 2."""
+    if step < warmup_steps:
+        return config.lr * (step + 1) / warmup_steps
+    t = (step - warmup_steps) / max(steps - warmup_steps, 1)
+    return config.eta_min + 0.5 * (config.lr - config.eta_min) * (1 + math.cos(math.pi * t))
+
+
+def encoder_optimiser(config: OptimiserConfig, framework: Framework) -> torch.optim.Optimizer:
+    """The optimiser of theta_e (and h); groups marked `constant_lr` keep the peak rate."""
+    constant = {id(p) for p in framework.constant_lr_parameters()}
+    trained = [p for p in framework.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = []
+    for is_constant in (False, True):
+        chosen = [p for p in trained if (id(p) in constant) == is_constant]
+        for part in _decay_groups(chosen, config):
+            groups.append(part | {"constant_lr": is_constant, "lr": config.lr})
+    match config.kind:
+        case "sgd":
+            return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=_fused(trained))
+        case "lars":
+            return Lars(groups, lr=config.lr, momentum=config.momentum)
+        case "adamw":
+            return torch.optim.AdamW(groups, lr=config.lr, fused=_fused(trained))
+
+
+def regressor_optimiser(lr: float, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimiser of theta_d: plain SGD at a constant rate, since it must keep up with a moving encoder."""
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=1e-4)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """Give every group that decays its rate for the next step."""
+    for group in optimiser.param_groups:
+        if not group["constant_lr"]:
+            group["lr"] = lr
+
+
+def _decay_groups(parameters: list[nn.Parameter], config: OptimiserConfig) -> list[dict[str, Any]]:
+    """SGD decays everything, as MoCo and SimSiam do; LARS and AdamW spare biases and norms."""
+    if config.kind == "sgd":
+        groups = [{"params": parameters, "weight_decay": config.weight_decay}]
+    else:
+        groups = [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+    return [group for group in groups if group["params"]]
+
+
+def _fused(parameters: list[nn.Parameter]) -> bool | None:
+    return True if parameters[0].is_cuda else None

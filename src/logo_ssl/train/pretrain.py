@@ -1,0 +1,199 @@
+"""How is an encoder pretrained? From a recipe to a finished run folder."""
+
+import json
+import logging
+import platform
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers.logger import Logger
+from rich.console import Console
+
+from ..data import Batches, ImageSet, load_data
+from ..errors import UserError
+from ..frameworks import MoCoConfig
+from ..models import build_backbone
+from ..recipes import Recipe, check, find_recipe
+from ..run import Run, provenance, write
+from .journal import Journal
+from .module import Pretraining
+from .monitors import CollapseGauge, OnlineKNN, Steps
+from .progress import ProgressDisplay
+from .weights import initialise, save_encoder
+
+
+def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None = None, **changes: object) -> Run:
+    """Pretrain an encoder by a recipe (or its name, with changed fields) and leave everything in the folder `out`."""
+    recipe = replace(find_recipe(recipe) if isinstance(recipe, str) else recipe, **changes)  # type: ignore[arg-type]
+    check(recipe)
+    run = _vacant(Path(out))
+    console = console or Console()
+    data = load_data(recipe.data, recipe.crops.global_size)
+    recipe = fitted(recipe, data, console)
+    run.path.mkdir(parents=True, exist_ok=True)
+    write(run.recipe_file, recipe.to_json())
+    _fit(run, recipe, data, console, checkpoint=None)
+    return run
+
+
+def resume(path: str | Path, *, console: Console | None = None) -> Run:
+    """Go on with an interrupted run from the end of its last saved epoch."""
+    run = Run.existing(path)
+    recipe = Recipe.from_json(run.recipe_file.read_text())
+    check(recipe)
+    console = console or Console()
+    if is_finished(run):
+        console.print(f"{path} is finished: {recipe.epochs} epochs are done.")
+        return run
+    checkpoint = run.checkpoint if run.checkpoint.is_file() else None
+    if checkpoint is None:
+        console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
+    data = load_data(recipe.data, recipe.crops.global_size)
+    _fit(run, recipe, data, console, checkpoint)
+    return run
+
+
+def is_finished(run: Run) -> bool:
+    """Whether every epoch of a run is done: its provenance is the last file to be written."""
+    return (run.path / "provenance.json").is_file()
+
+
+def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
+    """The recipe, cut to what the data allow; every cut is said."""
+    n = len(data.train)
+    if n < 2:
+        raise UserError(f"{recipe.data} has {n} training image; LoGo compares images and needs 2 or more.")
+    if recipe.batch_size > n:
+        console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {n}.")
+        recipe = replace(recipe, batch_size=n)
+    if isinstance(recipe.framework, MoCoConfig) and recipe.framework.queue > n:
+        console.print(f"The queue of {recipe.framework.queue} is larger than the {n} training images; cut to {n}.")
+        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))
+    return recipe
+
+
+def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pretraining:
+    """The networks of a recipe, initialised from its seed, ready to train on `data`."""
+    mean, std = data.statistics()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
+        if recipe.init is not None:
+            sentence = initialise(backbone, recipe)
+            if console is not None:
+                console.print(sentence)
+        framework = recipe.framework.build(backbone, int(backbone.num_features))  # type: ignore[arg-type]
+        crops = recipe.crops
+        strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
+    steps_per_epoch = len(Batches(data.train.images, recipe.batch_size, recipe.seed))
+    return Pretraining(recipe, framework, strategy, mean, std, steps_per_epoch)
+
+
+def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None) -> None:
+    began = time.time()
+    module = build(recipe, data, console)
+    journal = Journal(run)
+    progress = ProgressDisplay(journal, console)
+    if checkpoint is not None:
+        done = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
+        journal.forget_after(done)
+    trainer = _trainer(run, recipe, data, journal, progress)
+    device = trainer.strategy.root_device
+    labelled = "with labels for evaluation" if data.for_knn() else "without labels, so without online kNN"
+    console.print(
+        f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
+        f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {hardware(device)}"
+    )
+    batches = Batches(data.train.images.to(device), recipe.batch_size, recipe.seed)
+    with _quiet_lightning():
+        trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+    if trainer.interrupted:
+        raise UserError(f"Interrupted; go on with `logo-ssl resume {run.path}`.")
+    save_encoder(run, module)
+    record = provenance(hardware(device)) | {
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "epochs": recipe.epochs,
+        "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
+        "seconds": round(time.time() - began, 1),
+        "resumed": checkpoint is not None,
+    }
+    write(run.path / "provenance.json", json.dumps(record, indent=2) + "\n")
+
+
+def _trainer(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
+    callbacks = [
+        Steps(),
+        CollapseGauge(progress.say),
+        OnlineKNN(data, recipe.knn_every, recipe.crops.global_size),
+        progress,
+        ModelCheckpoint(run.checkpoint.parent, save_last=True, save_top_k=0, every_n_epochs=recipe.checkpoint_every),
+    ]
+    with _quiet_lightning():
+        try:
+            return L.Trainer(
+                accelerator=recipe.device,
+                devices=1,
+                max_epochs=recipe.epochs,
+                callbacks=callbacks,
+                logger=[journal, *(_logger(name, run) for name in recipe.loggers)],
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+            )
+        except RuntimeError as error:
+            raise UserError(f"device is {recipe.device!r}, which this machine cannot offer ({error})") from error
+
+
+def _logger(name: str, run: Run) -> Logger:
+    try:
+        match name:
+            case "tensorboard":
+                return TensorBoardLogger(run.path, name="tensorboard", version="")
+            case "wandb":
+                return WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
+            case _:
+                return MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=f"file:{run.path / 'mlflow'}")
+    except ModuleNotFoundError as error:
+        raise UserError(f"The logger {name} is not installed; try: pip install {name}") from error
+
+
+def hardware(device: torch.device) -> str:
+    """The device by its name."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return f"Apple {platform.machine()} (MPS)"
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def _vacant(out: Path) -> Run:
+    """The run folder to be, which must not hold anything yet."""
+    run = Run(out)
+    if run.recipe_file.is_file():
+        if is_finished(run):
+            raise UserError(f"{out} holds a finished run; choose another --out.")
+        raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
+    return run
+
+
+class _quiet_lightning(warnings.catch_warnings):  # noqa: N801 (used as a function)
+    """Keeps Lightning's advice, which concerns loaders and loggers that we do not use, off the screen."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self.level = logging.getLogger("lightning.pytorch").level
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        warnings.filterwarnings("ignore", module=r"lightning\..*")
+
+    def __exit__(self, *exc_info: object) -> None:
+        logging.getLogger("lightning.pytorch").setLevel(self.level)
+        super().__exit__(*exc_info)

@@ -1,0 +1,89 @@
+"""Where do weights come from, and where do they go? Safetensors files, read and written without running code."""
+
+import json
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import timm
+import torchvision
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..models.backbones import build_backbone, load_weights
+from ..recipes import Recipe
+from ..run import Run, write
+from .module import Pretraining
+
+
+def save_encoder(run: Run, module: Pretraining) -> None:
+    """Write the backbone, which everybody loads, and the heads, which only LoGo needs, beside each other."""
+    recipe, framework = module.recipe, module.framework
+    metadata = {
+        "format": "pt",
+        "backbone": recipe.backbone,
+        "stem": recipe.stem,
+        "size": str(recipe.crops.global_size),
+        "mean": json.dumps(module.mean),
+        "std": json.dumps(module.std),
+        "recipe": recipe.to_json(),
+    }
+    heads = _prefixed("projector", framework.encoder.projector)
+    if isinstance(h := getattr(framework, "h", None), nn.Module):
+        heads |= _prefixed("h", h)
+    heads |= {name: value.detach().cpu().contiguous() for name, value in module.strategy.state_dict().items()}
+    backbone = {k: v.detach().cpu().contiguous() for k, v in framework.encoder.backbone.state_dict().items()}
+    write(run.backbone_file, safetensors.torch.save(backbone, metadata))
+    write(run.heads_file, safetensors.torch.save(heads, metadata))
+
+
+def load_backbone(run: Run) -> tuple[nn.Module, dict[str, str]]:
+    """The pretrained backbone of a run, and what was saved with it (mean, std, size)."""
+    if not run.backbone_file.is_file():
+        raise UserError(f"{run.path} has no {run.backbone_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
+    with safetensors.safe_open(run.backbone_file, framework="pt") as file:
+        metadata = dict(file.metadata())
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    recipe = Recipe.from_json(metadata["recipe"])
+    channels = len(json.loads(metadata["mean"]))
+    backbone = build_backbone(recipe.backbone, recipe.stem, channels, recipe.crops.global_size)
+    backbone.load_state_dict(weights)
+    return backbone, metadata
+
+
+def initialise(backbone: nn.Module, recipe: Recipe) -> str:
+    """Load the weights that `init` names; gives back a sentence about what fitted."""
+    assert recipe.init is not None
+    missing, unused = load_weights(backbone, _initial_weights(recipe))
+    fitted = len(backbone.state_dict()) - len(missing)
+    left = f"; left as they were: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
+    return f"Started from {recipe.init}: {fitted} tensors fitted, {len(unused)} found no place{left}."
+
+
+def _initial_weights(recipe: Recipe) -> dict[str, Tensor]:
+    assert recipe.init is not None
+    if recipe.init == "pretrained":
+        return _library_weights(recipe.backbone)
+    path = Path(recipe.init).expanduser()
+    file = Run(path).backbone_file if path.is_dir() else path
+    if not file.is_file() or file.suffix != ".safetensors":
+        raise UserError(f"init is {recipe.init!r}; give a .safetensors file, a finished run folder, or `pretrained`.")
+    try:
+        return safetensors.torch.load_file(file)
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{file} is not a whole safetensors file ({error}); write it again.") from error
+
+
+def _library_weights(name: str) -> dict[str, Tensor]:
+    try:
+        if name.startswith("timm/"):
+            return timm.create_model(name.removeprefix("timm/"), pretrained=True).state_dict()
+        if name.startswith("resnet"):
+            return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"The pretrained weights of {name} could not be fetched ({error}).") from error
+    raise UserError(f"Nobody publishes pretrained weights for {name!r}; choose a resnet or a timm/ model.")
+
+
+def _prefixed(name: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{name}.{key}": value.detach().cpu().contiguous() for key, value in module.state_dict().items()}

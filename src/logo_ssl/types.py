@@ -1,0 +1,55 @@
+"""What travels between the stages, and in which shape?
+
+V crops of one kind (G global, L local), B images, C channels, H x W pixels, D latent dimensions.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+Images: TypeAlias = UInt8[Tensor, "B C H W"]
+CropStack: TypeAlias = Float[Tensor, "V B C H W"]
+Latents: TypeAlias = Float[Tensor, "V B D"]
+Latent: TypeAlias = Float[Tensor, "B D"]
+PerImage: TypeAlias = Float[Tensor, " B"]
+Scalar: TypeAlias = Float[Tensor, ""]
+
+Similarity: TypeAlias = Callable[[Latent, Latent], PerImage]
+"""l_s: a loss for each image, from what one crop asks and what another answers."""
+
+Affinity: TypeAlias = Callable[[Float[Tensor, "N D"], Float[Tensor, "N D"]], Float[Tensor, " N"]]
+"""f_theta_d, or l_a: how alike two latents are, pair by pair."""
+
+
+class Crops(NamedTuple):
+    """The augmented views of a batch: x~^g and x~^l."""
+
+    x_g: Float[Tensor, "G B C H W"]
+    x_l: Float[Tensor, "L B C h w"]
+
+
+class Roles(NamedTuple):
+    """Which global crops ask (rows of q_g), which answer (rows of t_g), and who asks whom, as (row, row)."""
+
+    queries: tuple[int, ...]
+    targets: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+class Projections(NamedTuple):
+    """What a framework makes of the crops: latents z, queries q = h(z) or z, and targets t, the paper's sg(z^g)."""
+
+    z_g: Float[Tensor, "G B D"]
+    z_l: Float[Tensor, "L B D"]
+    q_g: Float[Tensor, "Q B D"]
+    q_l: Float[Tensor, "L B D"]
+    t_g: Float[Tensor, "T B D"]
+
+
+class Objective(NamedTuple):
+    """A loss to minimise, and the named parts of it that the log shows."""
+
+    loss: Scalar
+    terms: dict[str, Scalar]

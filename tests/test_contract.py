@@ -1,0 +1,114 @@
+"""One contract for every framework x strategy x batch: what Algorithm 1 needs of them, and what they may not do."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from logo_ssl.augment import CropPlan
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.frameworks import FRAMEWORKS, BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
+from logo_ssl.recipes import OptimiserConfig, Recipe
+from logo_ssl.strategies import STRATEGIES
+from logo_ssl.train import build
+from logo_ssl.types import Crops
+
+CONFIGS = {
+    "moco": MoCoConfig(dim=8, queue=13, splits=2),
+    "simsiam": SimSiamConfig(dim=8, hidden=4, layers=2),
+    "byol": BYOLConfig(dim=8, hidden=16),
+    "simclr": SimCLRConfig(dim=8),
+}
+BATCHES = (2, 3, 8)
+
+
+def test_every_framework_is_under_contract():
+    assert CONFIGS.keys() == FRAMEWORKS.keys()
+
+
+def make(framework: str, strategy: str, batch: int, **changes):
+    """A small Pretraining module in float64 and a batch of crops."""
+    n_local = 0 if strategy == "two-view" else 2
+    recipe = Recipe(
+        "contract",
+        backbone="tiny",
+        stem="cifar",
+        batch_size=batch,
+        framework=CONFIGS[framework],
+        strategy=replace(STRATEGIES[strategy](), **changes),
+        crops=CropPlan(n_local=n_local, global_size=16, local_size=8),
+        optimiser=OptimiserConfig(),
+    )
+    data = ImageSet("noise", Split(torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)))
+    torch.manual_seed(1)
+    crops = Crops(torch.randn(2, batch, 3, 16, 16).double(), torch.randn(n_local, batch, 3, 8, 8).double())
+    return build(recipe, data).double(), crops
+
+
+every_case = pytest.mark.parametrize(
+    ("framework", "strategy", "batch"), [(f, s, b) for f in FRAMEWORKS for s in STRATEGIES for b in BATCHES]
+)
+
+
+@every_case
+def test_contract(framework, strategy, batch, generator):
+    module, crops = make(framework, strategy, batch)
+    f, s = module.framework, module.strategy
+    p = f.project(crops, s.roles)
+
+    # Shapes and finiteness.
+    assert p.q_g.shape == (len(s.roles.queries), batch, 8)
+    assert p.t_g.shape == (len(s.roles.targets), batch, 8)
+    assert p.z_l.shape == p.q_l.shape == (len(crops.x_l), batch, 8)
+    assert all(torch.isfinite(part).all() for part in p)
+
+    # The similarity loss is pure: asked twice it answers the same, and changes nothing.
+    before = deepcopy(f.state_dict())
+    first, second = (f.similarity(p.q_g[0], p.t_g[-1]) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert first.shape == (batch,)
+    assert all(torch.equal(value, before[name]) for name, value in f.state_dict().items())
+
+    # The inner problem moves theta_d alone, the outer one theta_e alone.
+    inner = s.inner(p.z_l.detach(), generator)
+    if inner is not None:
+        inner.loss.backward()
+        assert all(q.grad is None for q in f.parameters())
+        assert all(q.grad is not None for q in s.parameters())
+        s.zero_grad(set_to_none=True)
+    outer = s.outer(f.similarity, p, generator)
+    assert outer.loss.shape == ()
+    assert torch.isfinite(outer.loss)
+    outer.loss.backward()
+    assert all(q.grad is None for q in s.parameters())
+    trained = {name: q for name, q in f.named_parameters() if q.requires_grad}
+    assert all(q.grad is not None for q in trained.values())
+    assert not any(name.startswith("momentum_encoder") for name in trained)
+    if batch > 2:  # two samples normalise to +-1 wherever they are: a zero gradient is right there
+        assert sum(q.grad.abs().sum() for q in trained.values()) > 0
+
+    # State moves after the step, and only there; nothing that learns by gradients moves.
+    weights = {name: q.detach().clone() for name, q in trained.items()}
+    f.after_step(p, progress=0.5)
+    assert all(torch.equal(q, weights[name]) for name, q in trained.items())
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_stacking_crops_of_one_size_changes_nothing(framework):
+    module, crops = make(framework, "logo", 8)
+    same_size = Crops(crops.x_g, crops.x_g.flip(0).contiguous())
+    encoder = module.framework.encoder
+    z_g, z_l = encoder.encode(*same_size)
+    torch.testing.assert_close(z_g, encoder(same_size.x_g))
+    torch.testing.assert_close(z_l, encoder(same_size.x_l))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_image_alone_in_its_group_cannot_leak_into_other_crops(framework):
+    """Batch-norm statistics are per crop: changing one crop leaves the latents of the others as they are."""
+    module, crops = make(framework, "logo", 8)
+    encoder = module.framework.encoder
+    changed = crops.x_g.clone()
+    changed[1] += 1.0
+    torch.testing.assert_close(encoder(crops.x_g)[0], encoder(changed)[0])
