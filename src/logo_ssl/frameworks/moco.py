@@ -50,8 +50,9 @@ class MoCo(Framework):
         self.queue = Queue(config.queue, config.dim)
 
     def similarity(self, q: Latent, t: Latent) -> PerImage:
-        """InfoNCE (Eq. 1) with the queue as negatives."""
-        return info_nce(F.normalize(q, dim=-1), F.normalize(t, dim=-1), self.queue.keys, self.config.tau)
+        """InfoNCE (Eq. 1) with the queue's keys as negatives."""
+        q, t, vacant = F.normalize(q, dim=-1), F.normalize(t, dim=-1), self.queue.vacant.expand(len(q), -1)
+        return info_nce(q, t, self.queue.keys, self.config.tau, excluded=vacant)
 
     def project(self, crops: Crops, roles: Roles) -> Projections:
         """Queries are the latents themselves; keys come from the momentum encoder."""
