@@ -2,7 +2,7 @@
 
 from jaxtyping import install_import_hook
 
-install_import_hook("logo_ssl", "beartype.beartype")
+install_import_hook("logo_ssl", "shapecheck.checked")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -55,6 +55,7 @@ every_case = pytest.mark.parametrize(
 def test_contract(framework, strategy, batch, generator):
     module, crops = make(framework, strategy, batch)
     f, s = module.framework, module.strategy
+    f.after_step(f.project(crops, s.roles), progress=0.0)  # a queue is empty before the first step
     p = f.project(crops, s.roles)
 
     # Shapes and finiteness.

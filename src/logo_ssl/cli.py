@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -52,7 +53,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
     from .run import Run
     from .train import pretrain
 
-    console = Console()
+    console = Console(soft_wrap=True)
     if fresh and Run(out).recipe_file.is_file():
         shutil.rmtree(out)
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
@@ -110,7 +111,7 @@ def pretrain(arguments: Sequence[str]) -> None:
 
     parsed = _parse(Options, arguments[1:], prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
     run = run_pretraining(parsed.recipe, parsed.out)
-    Console().print(f"Done: {run.backbone_file}")
+    Console(soft_wrap=True).print(f"Done: {run.backbone_file}")
 
 
 def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
@@ -121,7 +122,7 @@ def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
     """
     from .train import resume as resume_pretraining
 
-    Console().print(f"Done: {resume_pretraining(run).backbone_file}")
+    Console(soft_wrap=True).print(f"Done: {resume_pretraining(run).backbone_file}")
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -176,12 +177,17 @@ def _parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
 
 
 def _sentence(box: str) -> str:
-    lines = [line.strip("│╭╮╰╯ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()[1:]]
-    rules = [i for i, line in enumerate(lines) if not line.strip("─")]
-    message = " ".join(lines[: rules[0]] if rules else lines)
-    hints = [line.split()[0] for line in lines if line.startswith("--")]
-    suggestion = f" Did you mean {hints[0]}?" if hints and "nrecognized" in message else ""
-    return message.rstrip(".") + "." + suggestion
+    """What stands in tyro's box above its first rule, and the option it suggests."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip("│╭╮╰╯|+ ") for line in plain.splitlines()[1:]]
+    body = list(dropwhile(_is_rule, lines))  # a plain terminal gets one more rule, below the title
+    message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
+    options = [line.split()[0] for line in lines if re.match(r"--\w", line)]
+    return message + "." + (f" Did you mean {options[0]}?" if options and "nrecognized" in message else "")
+
+
+def _is_rule(line: str) -> bool:
+    return not line.strip("─-")
 
 
 def _number(value: float | None) -> str:

@@ -1,10 +1,15 @@
-"""Where does chance come from? From (seed, place) alone, so that a run has no random state to lose."""
+"""Where does chance come from? From (seed, purpose, place) alone, so that a run has no random state to lose."""
+
+import zlib
 
 import numpy as np
 import torch
 
 
-def stream(seed: int, *place: int) -> torch.Generator:
-    """A CPU generator for one place of a run, such as (epoch,) or (step, rank): the same there every time."""
-    state = np.random.SeedSequence([seed, *place]).generate_state(1, np.uint64)[0]
+def stream(seed: int, purpose: str, *place: int) -> torch.Generator:
+    """A CPU generator for one purpose at one place of a run, such as ("order", epoch): the same there every time.
+
+    The purpose keeps streams apart: numpy's seeds (0, 3) and (0, 3, 0) are one and the same.
+    """
+    state = np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), *place]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))

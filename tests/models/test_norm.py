@@ -25,6 +25,19 @@ def test_statistics_are_per_group(random, shape, groups):
     torch.testing.assert_close(got, wanted)
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_both_ways_to_normalise_groups_agree(random, affine):
+    x = random(12, 3, 4, 5).requires_grad_()
+    one, other = BatchNorm(3, affine=affine).double(), BatchNorm(3, affine=affine).double()
+    one.groups = other.groups = 3
+    weights = random(12, 3, 4, 5)
+    by_group, at_once = one._group_by_group(x), other._all_groups_at_once(x, 1)
+    torch.testing.assert_close(by_group, at_once)
+    gradients = [torch.autograd.grad((out * weights).sum(), x)[0] for out in (by_group, at_once)]
+    torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(one.state_dict(), other.state_dict())
+
+
 def test_running_statistics_move_once_towards_the_mean_over_groups(random):
     x = random(12, 3)
     norm = BatchNorm(3).double()

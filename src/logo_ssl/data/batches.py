@@ -26,7 +26,7 @@ class Batches:
         return len(self.images) // self.batch_size
 
     def __iter__(self) -> Iterator[Images]:
-        order = torch.randperm(len(self.images), generator=stream(self.seed, self.epoch))
+        order = torch.randperm(len(self.images), generator=stream(self.seed, "order", self.epoch))
         order = order[: len(self) * self.batch_size].to(self.images.device)
         for rows in order.split(self.batch_size):
             yield self.images[rows]

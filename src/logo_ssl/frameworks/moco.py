@@ -20,8 +20,8 @@ class MoCoConfig:
 
     dim: int = 128
     """Width of the latents."""
-    head: Literal["linear", "mlp"] = "mlp"
-    """The projector: one linear layer (MoCo v1, CIFAR-10) or a hidden layer in between (v2)."""
+    head: Literal["linear", "mlp", "mlp-bn"] = "mlp"
+    """The projector: one linear layer (MoCo v1, CIFAR-10), a hidden layer in between (v2), or that with batch norm."""
     tau: float = 0.2
     """Temperature of InfoNCE."""
     m: float = 0.999
@@ -42,8 +42,8 @@ class MoCo(Framework):
     def __init__(self, config: MoCoConfig, backbone: nn.Module, n_features: int) -> None:
         super().__init__()
         self.config = config
-        hidden = [n_features] if config.head == "mlp" else []
-        projector = mlp([n_features, *hidden, config.dim], norm=False)
+        hidden = [] if config.head == "linear" else [n_features]
+        projector = mlp([n_features, *hidden, config.dim], norm=config.head == "mlp-bn")
         self.encoder = Encoder(backbone, projector, config.splits)
         set_synchronised(self.encoder, False)  # statistics shared with the keys would give the answer away
         self.momentum_encoder = momentum_copy(self.encoder)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import timm
-import torch
 import torchvision
 from torch import Tensor, nn
 
@@ -12,12 +11,6 @@ from ..errors import UserError, nearest
 from .norm import with_our_batch_norm
 
 Stem = str  # "imagenet" or "cifar"
-
-
-class Backbone(nn.Sequential):
-    """A network without its classifier; state-dict keys are those of the library it comes from."""
-
-    num_features: int
 
 
 def tiny(channels: int, stem: Stem) -> tuple[nn.Module, int]:
@@ -104,7 +97,8 @@ def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
         net = timm.create_model(name, **options, img_size=size, dynamic_img_size=True)
     except TypeError:
         net = timm.create_model(name, **options)
-    return net, int(getattr(net, "num_features"))  # noqa: B009
+    # Some networks widen their features once more before the classifier, which then counts.
+    return net, int(getattr(net, "head_hidden_size", None) or net.num_features)
 
 
 def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[str], list[str]]:
@@ -115,9 +109,3 @@ def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[
         raise UserError("None of the weights fits this backbone; check the backbone's name and stem.")
     backbone.load_state_dict(fitting, strict=False)
     return sorted(own.keys() - fitting.keys()), sorted(weights.keys() - fitting.keys())
-
-
-@torch.no_grad()
-def count_parameters(module: nn.Module) -> int:
-    """How many numbers a network learns."""
-    return sum(p.numel() for p in module.parameters() if p.requires_grad)

@@ -36,16 +36,17 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "N C *pixels"]) -> Float[Tensor, "N C *pixels"]:
         """Normalise with the statistics of each group, or with the running ones in eval mode."""
+        across_ranks = self.synchronised and dist.is_initialized() and dist.get_world_size() > 1
         if not self.training:
             out = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        elif self.synchronised and dist.is_initialized() and dist.get_world_size() > 1:
-            out = self._across_ranks(x)
+        elif across_ranks or (x.is_cuda and self.groups > 1):
+            out = self._all_groups_at_once(x, dist.get_world_size() if across_ranks else 1)
         else:
-            out = self._on_this_device(x)
+            out = self._group_by_group(x)
         return self.act(self.drop(out))
 
-    def _on_this_device(self, x: Tensor) -> Tensor:
-        """torch's own kernel on each group: on a CPU 2.5 times as fast as one formula over all groups."""
+    def _group_by_group(self, x: Tensor) -> Tensor:
+        """torch's own kernel on each group: on a CPU 2.5 times as fast as the formula."""
         means, variances = self.running_mean.new_zeros(2, self.groups, self.num_features)
         parts = [
             F.batch_norm(part, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
@@ -54,21 +55,23 @@ class BatchNorm(nn.Module):
         self._track(means, variances)
         return torch.cat(parts) if self.groups > 1 else parts[0]
 
-    def _across_ranks(self, x: Tensor) -> Tensor:
-        """Statistics of each group over all processes, by differentiable reductions."""
+    def _all_groups_at_once(self, x: Tensor, world_size: int) -> Tensor:
+        """The formula: few kernels however many groups, and statistics that can be summed over processes."""
         wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # sums want 32 bits
         grouped = wide.unflatten(0, (self.groups, -1))  # [G n C *pixels]
         over = [1, *range(3, grouped.dim())]
-        count = grouped[0, :, 0].numel() * dist.get_world_size()
-        mean = all_reduce(grouped.sum(over, keepdim=True)) / count
-        centred = grouped - mean
-        variance = all_reduce(centred.square().sum(over, keepdim=True)) / count
+        count = grouped[0, :, 0].numel() * world_size
+        if world_size > 1:
+            mean = all_reduce(grouped.sum(over, keepdim=True)) / count
+            variance = all_reduce((grouped - mean).square().sum(over, keepdim=True)) / count
+        else:
+            variance, mean = torch.var_mean(grouped, over, correction=0, keepdim=True)
         self._track(mean.flatten(1), variance.flatten(1) * (count / max(count - 1, 1)))
-        out = (centred * torch.rsqrt(variance + self.eps)).flatten(0, 1)
+        scale, shift = torch.rsqrt(variance + self.eps), torch.zeros_like(mean)
         if self.weight is not None and self.bias is not None:
-            per_channel = (1, -1, *[1] * (x.dim() - 2))
-            out = out * self.weight.view(per_channel) + self.bias.view(per_channel)
-        return out.to(x.dtype)
+            per_channel = (1, 1, -1, *[1] * (x.dim() - 2))
+            scale, shift = scale * self.weight.view(per_channel), self.bias.view(per_channel)
+        return (grouped * scale + (shift - mean * scale)).flatten(0, 1).to(x.dtype)
 
     @torch.no_grad()
     def _track(self, means: Float[Tensor, "G C"], variances: Float[Tensor, "G C"]) -> None:

@@ -112,18 +112,17 @@ IMAGENET100 = replace(
     checkpoint_every=1,
 )
 
+# Few steps: keys must be young (a short queue), and colour, which says nothing of a scene's class, must not help.
 TINY = Recipe(
     "tiny",
     data="scenes",
     backbone="tiny",
-    stem="cifar",
-    epochs=20,
-    batch_size=128,
-    framework=MoCoConfig(dim=64, tau=0.1, m=0.99, queue=2048, splits=4),
-    strategy=LoGoConfig(),
-    crops=CropPlan(global_size=32, local_size=16),
-    optimiser=OptimiserConfig(lr=0.06, weight_decay=5e-4),
-    knn_every=2,
+    epochs=25,
+    batch_size=64,
+    framework=MoCoConfig(dim=64, head="mlp-bn", tau=0.2, m=0.99, queue=512, splits=2),
+    crops=CropPlan(global_size=32, local_size=16, jitter=(0.8, 0.8, 0.8, 0.4), grey_p=0.5),
+    optimiser=OptimiserConfig(lr=0.06, warmup_epochs=1, weight_decay=5e-4),
+    knn_every=5,
     log_every=10,
 )
 

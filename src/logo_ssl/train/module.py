@@ -40,7 +40,7 @@ class Pretraining(L.LightningModule):
 
     def training_step(self, images: Images, batch_idx: int) -> None:
         """Algorithm 1: encode, argmax over theta_d, min over theta_e."""
-        draws = stream(self.recipe.seed, self.global_step, self.global_rank)
+        draws = stream(self.recipe.seed, "step", self.global_step, self.global_rank)
         crops = make_crops(images, self.recipe.crops, draws, self.mean, self.std)  # x~ from tau^g and tau^l
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             p = self.framework.project(crops, self.strategy.roles)  # z = f_theta_e(x~)

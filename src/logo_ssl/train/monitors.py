@@ -1,5 +1,6 @@
 """Is it learning? What is watched while training: losses, speed, kNN on frozen features, signs of collapse."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..data import ImageSet
+from ..errors import UserError
 from ..features import extract
 from ..knn import knn_accuracy
 from .module import Pretraining
 
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
 MOST_BANK = 50_000  # features; a monitor needs no more
-STD_ALARM, RANK_ALARM = 0.1, 2.0
+STD_ALARM, RANK_ALARM = 0.2, 2.0
 
 
 def feature_std(z: Float[Tensor, "B D"]) -> Tensor:
@@ -60,6 +62,12 @@ class Steps(L.Callback):
         if trainer.global_step % pl_module.recipe.log_every and not trainer.is_last_batch:
             return
         values = torch.stack([value.float().to(pl_module.device) for value in pl_module.logged.values()]).tolist()
+        if not all(map(math.isfinite, values)):
+            broken = ", ".join(n for n, value in zip(pl_module.logged, values, strict=True) if not math.isfinite(value))
+            raise UserError(
+                f"Training diverged: {broken} is not finite at step {trainer.global_step}. Lower optimiser.lr "
+                f"({pl_module.recipe.optimiser.lr}) or strategy.lr, and start again in another --out."
+            )
         speed = self.seen / (time.perf_counter() - self.since)
         log(
             trainer,
@@ -72,6 +80,7 @@ class CollapseGauge(L.Callback):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
+        self.widest = 0.0
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log std and rank of the last batch's latents."""
@@ -80,7 +89,9 @@ class CollapseGauge(L.Callback):
             return
         std, rank = feature_std(pl_module.z).item(), effective_rank(pl_module.z).item()
         log(trainer, {"z_std": std, "z_rank": rank, "epoch": trainer.current_epoch})
-        if std < STD_ALARM or rank < RANK_ALARM:
+        # Latents of an untrained encoder lie close together too: a collapse is a fall from what was reached.
+        self.widest = max(self.widest, std)
+        if std < STD_ALARM * self.widest or rank < RANK_ALARM:
             self.say(
                 f"Epoch {trainer.current_epoch + 1}: the latents are collapsing to one point (spread {std:.3f} of 1, "
                 f"effective rank {rank:.1f}). A lower learning rate or a smaller lambda usually helps."

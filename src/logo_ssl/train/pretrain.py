@@ -10,17 +10,17 @@ from pathlib import Path
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.logger import Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
 from ..data import Batches, ImageSet, load_data
 from ..errors import UserError
-from ..frameworks import MoCoConfig
 from ..models import build_backbone
 from ..recipes import Recipe, check, find_recipe
 from ..run import Run, provenance, write
+from .checkpoints import Checkpoints
 from .journal import Journal
 from .module import Pretraining
 from .monitors import CollapseGauge, OnlineKNN, Steps
@@ -33,7 +33,7 @@ def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None =
     recipe = replace(find_recipe(recipe) if isinstance(recipe, str) else recipe, **changes)  # type: ignore[arg-type]
     check(recipe)
     run = _vacant(Path(out))
-    console = console or Console()
+    console = console or Console(soft_wrap=True)
     data = load_data(recipe.data, recipe.crops.global_size)
     recipe = fitted(recipe, data, console)
     run.path.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def resume(path: str | Path, *, console: Console | None = None) -> Run:
     run = Run.existing(path)
     recipe = Recipe.from_json(run.recipe_file.read_text())
     check(recipe)
-    console = console or Console()
+    console = console or Console(soft_wrap=True)
     if is_finished(run):
         console.print(f"{path} is finished: {recipe.epochs} epochs are done.")
         return run
@@ -72,9 +72,14 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
     if recipe.batch_size > n:
         console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {n}.")
         recipe = replace(recipe, batch_size=n)
-    if isinstance(recipe.framework, MoCoConfig) and recipe.framework.queue > n:
-        console.print(f"The queue of {recipe.framework.queue} is larger than the {n} training images; cut to {n}.")
-        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))
+    queue = getattr(recipe.framework, "queue", 0)
+    if queue > n:
+        console.print(f"The queue of {queue} is larger than the {n} training images; cut to {n}.")
+        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg]
+    warmup = recipe.optimiser.warmup_epochs
+    if warmup >= recipe.epochs:
+        console.print(f"The warm-up of {warmup:g} epochs leaves nothing of {recipe.epochs}; cut to a tenth of them.")
+        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=recipe.epochs / 10))
     return recipe
 
 
@@ -100,9 +105,10 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
     module = build(recipe, data, console)
     journal = Journal(run)
     progress = ProgressDisplay(journal, console)
+    done = 0
     if checkpoint is not None:
         done = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-        journal.forget_after(done)
+    journal.forget_after(done)
     trainer = _trainer(run, recipe, data, journal, progress)
     device = trainer.strategy.root_device
     labelled = "with labels for evaluation" if data.for_knn() else "without labels, so without online kNN"
@@ -133,7 +139,7 @@ def _trainer(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progres
         CollapseGauge(progress.say),
         OnlineKNN(data, recipe.knn_every, recipe.crops.global_size),
         progress,
-        ModelCheckpoint(run.checkpoint.parent, save_last=True, save_top_k=0, every_n_epochs=recipe.checkpoint_every),
+        Checkpoints(run, recipe.checkpoint_every),
     ]
     with _quiet_lightning():
         try:
@@ -147,8 +153,10 @@ def _trainer(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progres
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
             )
-        except RuntimeError as error:
-            raise UserError(f"device is {recipe.device!r}, which this machine cannot offer ({error})") from error
+        except MisconfigurationException as error:
+            raise UserError(
+                f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
+            ) from error
 
 
 def _logger(name: str, run: Run) -> Logger:

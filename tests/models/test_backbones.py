@@ -1,0 +1,58 @@
+import pytest
+import torch
+import torchvision
+
+from logo_ssl.errors import UserError
+from logo_ssl.models import build_backbone
+from logo_ssl.models.backbones import load_weights
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "size", "n_features"),
+    [
+        ("tiny", "cifar", 32, 256),
+        ("small-alexnet", "imagenet", 64, 4096),
+        ("resnet18", "cifar", 32, 512),
+        ("resnet34", "imagenet", 64, 512),
+        ("resnet50", "imagenet", 64, 2048),
+        ("timm/vit_tiny_patch16_224", "imagenet", 224, 192),
+        ("timm/mobilenetv3_small_050", "imagenet", 64, 1024),
+    ],
+)
+def test_every_backbone_gives_features_of_the_width_it_says(name, stem, size, n_features):
+    backbone = build_backbone(name, stem, 3, size).eval()
+    assert backbone.num_features == n_features
+    for side in (size, size // 2 if "vit" not in name else 96):  # local crops are smaller
+        assert backbone(torch.randn(2, 3, side, side)).shape == (2, n_features)
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
+def test_images_may_have_any_number_of_channels(channels, stem):
+    assert build_backbone("resnet18", stem, channels).eval()(torch.randn(2, channels, 32, 32)).shape == (2, 512)
+
+
+def test_a_resnet_with_imagenet_stem_loads_into_torchvision():
+    theirs = torchvision.models.resnet18()
+    theirs.fc = torch.nn.Identity()
+    ours = build_backbone("resnet18")
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(theirs.eval()(x), ours.eval()(x))
+
+
+def test_unknown_names_come_with_the_nearest():
+    with pytest.raises(UserError, match=r"'resnet81'.*Did you mean resnet18"):
+        build_backbone("resnet81")
+    with pytest.raises(UserError, match=r"timm has no model 'resnet18x'.*Did you mean"):
+        build_backbone("timm/resnet18x")
+
+
+def test_initial_weights_are_matched_by_name_and_shape():
+    source, target = build_backbone("resnet18"), build_backbone("resnet18", "cifar")
+    missing, unused = load_weights(target, source.state_dict() | {"fc.weight": torch.zeros(3)})
+    assert missing == ["conv1.weight"]
+    assert unused == ["conv1.weight", "fc.weight"]
+    assert torch.equal(target.layer1[0].conv1.weight, source.layer1[0].conv1.weight)
+    with pytest.raises(UserError, match=r"None of the weights fits"):
+        load_weights(target, {"x": torch.zeros(1)})

@@ -1,0 +1,97 @@
+"""What a person at a shell sees: one sentence, exit code 2, no traceback."""
+
+import errno
+import re
+
+import pytest
+
+from logo_ssl import __version__, cli
+from logo_ssl.run import Run
+
+
+def run(capsys, *arguments):
+    """Exit code, standard output and standard error of a command line."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    told = capsys.readouterr()
+    return stop.value.code or 0, told.out, told.err
+
+
+def test_version_and_help(capsys):
+    assert run(capsys, "--version") == (0, f"logo-ssl {__version__}\n", "")
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(command in out for command in cli.COMMANDS)
+
+
+def test_recipes_lists_rows_and_numbers(capsys):
+    code, out, _ = run(capsys, "recipes")
+    assert code == 0
+    assert re.search(r"cifar10-simsiam-logo .*Table 1 .*SimSiam\+LoGo .*87\.67 .*88\.02", out)
+
+
+def test_help_of_a_recipe_shows_every_field(capsys):
+    code, out, _ = run(capsys, "pretrain", "tiny", "--help")
+    assert code == 0
+    for option in ("--out", "--data", "--epochs", "--batch-size", "--seed", "--framework.tau", "--strategy.lam"):
+        assert option in out
+    assert "lambda: how strongly" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("pretain tiny", "No command is called 'pretain'.*Did you mean pretrain"),
+        ("pretrain", "Say which recipe"),
+        ("pretrain --epochs 3", "The recipe comes first"),
+        ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
+        ("pretrain tiny --epoch 3", "--epoch.*Did you mean --epochs"),
+        ("pretrain tiny --strategy.lambda 3", "--strategy.lambda"),
+        ("pretrain tiny --epochs three", "--epochs.*three"),
+        ("pretrain tiny --epochs 0", "epochs is 0"),
+        ("pretrain tiny --batch-size 1", "batch of 1 has no other image"),
+        ("pretrain tiny --strategy.bound none", "none.*mean-difference"),
+        ("pretrain tiny --crops.n-local 99", "more than make sense"),
+        ("pretrain tiny --crops.flip 2", "flip.*2"),
+        ("pretrain tiny --crops.local-scale 0.9 0.1", "local_scale"),
+        ("pretrain tiny --data nowhere", "No data at 'nowhere'"),
+        ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
+        ("pretrain tiny --device cuda --epochs 1", "cuda"),
+        ("resume nowhere", "nowhere holds no run"),
+        ("demo --epochs x", "--epochs.*x"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, line, sentence):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, *line.split())
+    assert code == 2
+    assert re.search(sentence, err), err
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(("number", "sentence"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "cannot be written")])
+def test_a_disk_that_refuses_is_told_in_a_sentence(capsys, monkeypatch, number, sentence):
+    def refuse(arguments):
+        raise OSError(number, "no", "runs/x")
+
+    monkeypatch.setitem(cli.COMMANDS, "recipes", refuse)
+    code, _, err = run(capsys, "recipes")
+    assert code == 2
+    assert sentence in err
+
+
+def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 64)
+    code, out, err = run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")
+    assert code == 0, err
+    for row in ("raw pixels", "random initialisation", "trained encoder"):
+        assert row in out
+    assert (tmp_path / "demo" / "curves.png").stat().st_size > 10_000
+    assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")[0] == 2
+    assert Run.existing(tmp_path / "demo").backbone_file.is_file()
+    code, out, _ = run(capsys, "resume", str(tmp_path / "demo"))
+    assert code == 0
+    assert "is finished" in out

@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import pytest
+
+from logo_ssl.augment import CropPlan
+from logo_ssl.errors import UserError
+from logo_ssl.frameworks import MoCoConfig, SimSiamConfig
+from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe
+from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_sound_and_survives_json(name):
+    recipe = RECIPES[name]
+    check(recipe)
+    assert Recipe.from_json(recipe.to_json()) == recipe
+
+
+def test_the_papers_temperatures_and_lambdas():
+    tau = {name: RECIPES[f"{name}-moco-logo"].framework.tau for name in ("cifar10", "stl10", "imagenet100")}
+    assert tau == {"cifar10": 0.1, "stl10": 0.2, "imagenet100": 0.07}
+    for data in ("cifar10", "stl10", "imagenet100"):
+        assert RECIPES[f"{data}-moco-logo"].strategy.lam == 5e-4
+        assert RECIPES[f"{data}-simsiam-logo"].strategy.lam == 1e-4
+    assert all(r.epochs == 200 and r.optimiser.weight_decay == 1e-4 for r in RECIPES.values() if r.paper)
+
+
+def test_every_row_of_the_recognition_tables_has_one_recipe():
+    rows = [(row.table, row.row) for recipe in RECIPES.values() for row in recipe.paper]
+    assert len(rows) == len(set(rows))
+    assert {table: sum(t == table for t, _ in rows) for table in (1, 2, 3, 4, 7)} == {1: 4, 2: 4, 3: 4, 4: 4, 7: 12}
+
+
+def test_rows_of_a_table_differ_in_framework_and_strategy_alone():
+    for framework, kind in (("moco", MoCoConfig), ("simsiam", SimSiamConfig)):
+        base, without_l2l, full = (RECIPES[f"cifar10-{framework}{s}"] for s in ("", "-multicrop", "-logo"))
+        assert isinstance(full.framework, kind)
+        assert [type(r.strategy) for r in (base, without_l2l, full)] == [TwoViewConfig, MultiCropConfig, LoGoConfig]
+        same = {"name": "", "strategy": TwoViewConfig(), "crops": CropPlan(), "paper": ()}
+        assert replace(base, **same) == replace(without_l2l, **same) == replace(full, **same)
+        assert without_l2l.crops == full.crops
+
+
+def test_an_unknown_recipe_names_the_nearest():
+    with pytest.raises(UserError, match=r"'tinny'.*Did you mean tiny\?"):
+        find_recipe("tinny")
+
+
+def test_an_unknown_field_in_a_recipe_file_names_the_nearest():
+    text = find_recipe("tiny").to_json().replace('"epochs"', '"epoch"')
+    with pytest.raises(UserError, match=r"'epoch'.*Did you mean epochs"):
+        Recipe.from_json(text)
+
+
+TINY = find_recipe("tiny")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"batch_size": 1}, "batch of 1 has no other image"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"optimiser": OptimiserConfig(lr=0.0)}, "lr is 0.0"),
+        ({"optimiser": OptimiserConfig(momentum=1.0)}, "momentum is 1.0"),
+        ({"optimiser": OptimiserConfig(eta_min=1.0)}, "eta-min is 1.0"),
+        ({"optimiser": OptimiserConfig(warmup_epochs=-1)}, "warmup-epochs is -1"),
+        ({"crops": CropPlan(n_global=1)}, "1 global crops make no pair"),
+        ({"crops": CropPlan(n_local=1)}, "LoGo tells local crops apart and has 1"),
+        ({"crops": CropPlan(n_local=31)}, "more than make sense"),
+        ({"crops": CropPlan(local_size=4)}, "too small to see"),
+        ({"crops": CropPlan(global_scale=(0.5, 1.5))}, "global-scale is 0.5 1.5"),
+        ({"strategy": LoGoConfig(lam=-1.0)}, "lam is -1.0"),
+        ({"strategy": LoGoConfig(depth=0)}, "depth 0"),
+        ({"strategy": MultiCropConfig(), "crops": CropPlan(n_local=0)}, "needs local crops"),
+        ({"framework": MoCoConfig(tau=0.0)}, "tau is 0.0"),
+        ({"framework": MoCoConfig(m=1.5)}, "m is 1.5"),
+        ({"framework": MoCoConfig(queue=0)}, "queue is 0"),
+    ],
+)
+def test_a_value_that_cannot_work_is_named_with_its_cure(changes, sentence):
+    with pytest.raises(UserError, match=sentence):
+        check(replace(TINY, **{"epochs": 20} | changes))

@@ -1,0 +1,37 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from logo_ssl.run import Run, commit, write
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    file = write(tmp_path / "deep" / "x.txt", "first")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(file, "second")
+    assert file.read_text() == "first"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path):
+    run = Run(tmp_path)
+    run.metrics_file.write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert [line["step"] for line in run.metrics()] == [1, 2]
+
+
+def test_the_commit_is_this_checkouts_or_the_release(monkeypatch):
+    monkeypatch.setenv("LOGO_COMMIT", "abc")
+    assert commit()
+
+
+@pytest.mark.parametrize("module", ["logo_ssl", "logo_ssl.report", "logo_ssl.cli", "logo_ssl.run"])
+def test_importing_what_needs_no_torch_imports_no_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

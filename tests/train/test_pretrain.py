@@ -1,0 +1,221 @@
+"""End to end on a CPU: a run folder comes out, resumes, and says what is wrong."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from rich.console import Console
+
+from logo_ssl import load_backbone, pretrain, resume
+from logo_ssl.augment import CropPlan
+from logo_ssl.data import load_data
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate import evaluate_knn
+from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
+from logo_ssl.recipes import OptimiserConfig, find_recipe
+from logo_ssl.run import Run
+from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.train import build
+from logo_ssl.train.pretrain import is_finished
+
+SMALL = replace(
+    find_recipe("tiny"),
+    epochs=2,
+    batch_size=16,
+    framework=MoCoConfig(dim=8, queue=32, splits=2),
+    strategy=LoGoConfig(depth=2, width=16),
+    crops=CropPlan(global_size=16, local_size=8),
+    optimiser=OptimiserConfig(lr=0.03),
+    knn_every=1,
+    log_every=2,
+    loggers=(),
+)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """48 + 16 blurred noise images in three classes of brightness."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(64) % 3
+    images = (rng.integers(0, 90, (64, 16, 16, 3)) + 80 * labels[:, None, None, None]).astype(np.uint8)
+    file = tmp_path / "data.npz"
+    np.savez(file, train_images=images[:48], train_labels=labels[:48], test_images=images[48:], test_labels=labels[48:])
+    return str(file)
+
+
+def train(recipe, data, out, **changes):
+    said = io.StringIO()
+    run = pretrain(recipe, out, data=data, console=Console(file=said, width=400), **changes)
+    return run, said.getvalue()
+
+
+def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
+    run, said = train(SMALL, data, tmp_path / "run", loggers=("tensorboard",))
+    names = {file.relative_to(run.path).as_posix() for file in run.path.rglob("*") if file.is_file()}
+    assert {"recipe.json", "metrics.jsonl", "provenance.json", "checkpoints/last.ckpt"} <= names
+    assert {"backbone.safetensors", "heads.safetensors"} <= names
+    assert any(name.startswith("tensorboard/events") for name in names)
+    assert "epoch 2/2" in said
+    lines = list(run.metrics())
+    assert {"l_gg", "l_lg", "l_ll", "omega", "ratio", "lr", "images_per_s"} <= lines[1].keys()
+    assert [line["epochs_done"] for line in lines if "knn" in line] == [0, 1, 2]
+    assert [line["knn_k"] for line in lines if "knn" in line] == [20] * 3
+    assert sum("z_rank" in line for line in lines) == 2
+    assert max(line["step"] for line in lines) == 6  # the regressor's steps do not count
+    record = json.loads((run.path / "provenance.json").read_text())
+    assert {"commit", "versions", "hardware", "seed", "seconds", "crops"} <= record.keys()
+    heads = safetensors.torch.load_file(run.heads_file)
+    assert {name.split(".")[0] for name in heads} == {"projector", "regressor"}
+
+
+@pytest.mark.parametrize("strategy", [TwoViewConfig(), MultiCropConfig(), LoGoConfig(depth=2, width=16)])
+@pytest.mark.parametrize(
+    "framework",
+    [SMALL.framework, SimSiamConfig(dim=8, hidden=4), BYOLConfig(dim=8, hidden=16), SimCLRConfig(dim=8)],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(data, tmp_path, framework, strategy, monkeypatch):
+    crops = replace(SMALL.crops, n_local=0 if isinstance(strategy, TwoViewConfig) else 2)
+    recipe = replace(SMALL, framework=framework, strategy=strategy, crops=crops, epochs=2)
+    whole, _ = train(recipe, data, tmp_path / "whole")
+
+    from logo_ssl.train.monitors import CollapseGauge
+
+    def power_cut(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            raise RuntimeError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CollapseGauge, "on_train_epoch_end", power_cut)
+        with pytest.raises(RuntimeError, match=r"power cut"):
+            train(recipe, data, tmp_path / "cut")
+    assert not is_finished(Run(tmp_path / "cut"))
+    run = resume(tmp_path / "cut", console=Console(file=io.StringIO()))
+    expected, got = (safetensors.torch.load_file(r.backbone_file) for r in (whole, run))
+    assert all(torch.equal(got[name], value) for name, value in expected.items())
+    steps = [line["step"] for line in run.metrics() if "lr" in line]
+    assert steps == [line["step"] for line in whole.metrics() if "lr" in line]
+
+
+def test_the_same_seed_gives_the_same_encoder_and_another_seed_another(data, tmp_path):
+    weights = [
+        safetensors.torch.load_file(train(SMALL, data, tmp_path / name, epochs=1, seed=seed)[0].backbone_file)
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    key = next(name for name in weights[0] if name.endswith("weight"))
+    assert torch.equal(weights[0][key], weights[1][key])
+    assert not torch.equal(weights[0][key], weights[2][key])
+
+
+@pytest.mark.parametrize("kind", ["lars", "adamw"])
+def test_other_optimisers_warm_up_and_train(data, tmp_path, kind):
+    optimiser = OptimiserConfig(kind=kind, lr=1e-3, warmup_epochs=1, clip=1.0)
+    run, _ = train(SMALL, data, tmp_path / "run", optimiser=optimiser, log_every=1)
+    rates = [line["lr"] for line in run.metrics() if "lr" in line]
+    assert rates[:3] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])
+    assert rates[3] == pytest.approx(1e-3)
+    assert rates[-1] < rates[3]
+
+
+def test_lambda_can_be_measured_at_the_parameters_while_training(data, tmp_path):
+    strategy = LoGoConfig(depth=2, width=16, balance="parameters")
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1, strategy=strategy)
+    assert all(line["ratio"] > 0 for line in run.metrics() if line.get("ratio") and line["step"] > 2)
+
+
+def test_bf16_trains_on_a_cpu(data, tmp_path):
+    # Local crops of 8 px would shrink to one pixel, where the CPU's bfloat16 convolution gives a gradient from
+    # memory it never wrote (torch 2.15: a 3x3 kernel on a 1x1 input).
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1, precision="bf16", crops=replace(SMALL.crops, local_size=16))
+    weights = safetensors.torch.load_file(run.backbone_file)
+    assert all(torch.isfinite(value).all() and value.dtype != torch.bfloat16 for value in weights.values())
+
+
+def test_the_predictors_learning_rate_stays_constant(data):
+    module = build(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), data=data), load_data(data, 16))
+    groups = module.configure_optimizers()[0].param_groups
+    constant = [group for group in groups if group["constant_lr"]]
+    assert [p.shape for p in constant[0]["params"]] == [p.shape for p in module.framework.h.parameters()]
+
+
+def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
+    recipe = replace(SMALL, batch_size=500, framework=replace(SMALL.framework, queue=9999), epochs=1)
+    run, said = train(recipe, data, tmp_path / "run")
+    assert "The queue of 9999 is larger than the 48 training images; cut to 48." in said
+    assert "The batch of 500 is larger than the 48 training images; cut to 48." in said
+    assert json.loads(run.recipe_file.read_text())["framework"]["queue"] == 48
+
+
+def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):
+    _, said = train(SMALL, data, tmp_path / "run", epochs=1, optimiser=OptimiserConfig(lr=0.03, warmup_epochs=5))
+    assert "The warm-up of 5 epochs leaves nothing of 1; cut to a tenth" in said
+
+
+def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    before = run.backbone_file.read_bytes()
+    with pytest.raises(UserError, match=r"holds a finished run"):
+        train(SMALL, data, run.path)
+    (run.path / "provenance.json").unlink()
+    with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
+        train(SMALL, data, run.path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    with pytest.raises(UserError, match="holds no run"):
+        train(SMALL, data, tmp_path / "full")
+    assert run.backbone_file.read_bytes() == before
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "precious"
+
+
+def test_bad_data_leaves_no_folder_behind(tmp_path):
+    with pytest.raises(UserError, match=r"No data at"):
+        train(SMALL, "nowhere", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_diverging_run_stops_with_a_sentence(data, tmp_path):
+    with pytest.raises(UserError, match=r"Training diverged: .*Lower optimiser.lr"):
+        train(SMALL, data, tmp_path / "run", optimiser=OptimiserConfig(lr=1e30), epochs=3)
+
+
+def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):
+    first, _ = train(SMALL, data, tmp_path / "first", epochs=1)
+    _, said = train(SMALL, data, tmp_path / "second", epochs=1, init=str(first.path))
+    assert "tensors fitted, 0 found no place." in said
+    with pytest.raises(UserError, match=r"give a .safetensors file"):
+        train(SMALL, data, tmp_path / "third", init="nowhere.bin")
+
+
+def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run")
+    backbone, metadata = load_backbone(run)
+    assert metadata["backbone"] == "tiny"
+    assert backbone(torch.randn(2, 3, 16, 16)).shape == (2, 256)
+    results = dict(evaluate_knn(run))
+    assert len(results) == 6
+    online = [line["knn"] for line in run.metrics() if "knn" in line]
+    assert results["trained encoder, k=20, tau=0.07"] == pytest.approx(online[-1])
+    assert results["random initialisation, k=20, tau=0.07"] == pytest.approx(online[0])
+    saved = run.evaluation("knn")
+    assert {"protocol", "commit", "hardware", "seed", "seconds", "versions"} <= saved.keys()
+
+
+def test_unlabelled_data_train_without_knn(data, tmp_path):
+    with np.load(data) as arrays:
+        np.savez(tmp_path / "plain.npz", train_images=arrays["train_images"])
+    run, said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "run", epochs=1)
+    assert "without labels" in said
+    assert not any("knn" in line for line in run.metrics())
+    with pytest.raises(UserError, match=r"has no labels"):
+        list(evaluate_knn(run))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_training_on_cuda_gives_a_finite_encoder(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run")
+    assert all(torch.isfinite(value).all() for value in safetensors.torch.load_file(run.backbone_file).values())
