@@ -48,7 +48,7 @@ def _cifar(kind: type[torchvision.datasets.CIFAR10]) -> Callable[[int], ImageSet
             Split(torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(part.targets))
             for part in (train, test)
         ]
-        return ImageSet(kind.__name__.lower(), *parts, tuple(train.classes))
+        return ImageSet(kind.__name__.lower(), parts[0], parts[1], tuple(train.classes))
 
     return load
 
@@ -58,7 +58,7 @@ def _stl10(size: int) -> ImageSet:
     make = torchvision.datasets.STL10
     train, test = _download(lambda root: [make(root, split=s, download=True) for s in ("train+unlabeled", "test")])
     parts = [Split(torch.from_numpy(part.data), torch.from_numpy(part.labels).long()) for part in (train, test)]
-    return ImageSet("stl10", *parts, tuple(train.classes))
+    return ImageSet("stl10", parts[0], parts[1], tuple(train.classes))
 
 
 def _imagenet100(size: int) -> ImageSet:
@@ -105,8 +105,8 @@ def _npz(path: Path) -> ImageSet:
         raise UserError(f"{path} is not a readable .npz file ({error}).") from error
     if "train_images" not in arrays:
         raise UserError(f"{path} holds {', '.join(arrays) or 'nothing'}; it needs the key train_images.")
-    parts = [_npz_split(path, arrays, part) for part in ("train", "test") if f"{part}_images" in arrays]
-    return ImageSet(path.stem, *parts)
+    test = _npz_split(path, arrays, "test") if "test_images" in arrays else None
+    return ImageSet(path.stem, _npz_split(path, arrays, "train"), test)
 
 
 def _npz_split(path: Path, arrays: dict[str, np.ndarray], part: str) -> Split:
@@ -125,8 +125,8 @@ def _folder(path: Path, size: int) -> ImageSet:
     train = path / "train" if (path / "train").is_dir() else path
     test = next((path / name for name in ("test", "val") if train != path and (path / name).is_dir()), None)
     classes = tuple(sorted(child.name for child in train.iterdir() if child.is_dir() and _files(child)))
-    splits = [_folder_split(folder, classes, size) for folder in (train, test) if folder is not None]
-    return ImageSet(path.name, *splits, classes=classes)
+    held_out = None if test is None else _folder_split(test, classes, size)
+    return ImageSet(path.name, _folder_split(train, classes, size), held_out, classes)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from ..data import ImageSet, Split, load_data
 from ..errors import UserError
@@ -15,6 +16,7 @@ from ..run import Run, provenance
 from ..train import build, load_backbone
 from ..train.pretrain import hardware
 
+LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
 """(k, tau): the authors' public code, and the custom of the CIFAR-10 literature."""
 
@@ -30,7 +32,7 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
     results = []
     for features, (bank, queries) in _features(run, recipe, data, splits):
         for k, tau in PROTOCOLS:
-            accuracy = knn_accuracy(*queries, *bank, k, tau)
+            accuracy = knn_accuracy(*queries, *bank, k=k, tau=tau)
             results.append({"features": features, "k": k, "tau": tau, "top1": round(accuracy, 2)})
             yield f"{features}, k={k}, tau={tau}", accuracy
     record = {
@@ -48,7 +50,9 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
     run.write_evaluation("knn", record | provenance(hardware(_device(recipe))))
 
 
-def _features(run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, Split]) -> Iterator[tuple]:
+def _features(
+    run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, Split]
+) -> Iterator[tuple[str, list[LabelledFeatures]]]:
     """Yield (name, ((bank, labels), (queries, labels))) for each kind of features."""
     trained, metadata = load_backbone(run)
     mean, std, size = json.loads(metadata["mean"]), json.loads(metadata["std"]), int(metadata["size"])
@@ -56,12 +60,12 @@ def _features(run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, Spl
     labels = [split.labels.to(device) for split in splits if split.labels is not None]
     pixels = [split.images.flatten(1).to(device).float() / 255 for split in splits]
     # Cosine needs centred pixels: without it, brightness alone decides.
-    yield "raw pixels", tuple(zip([part - pixels[0].mean(dim=0) for part in pixels], labels, strict=True))
+    yield "raw pixels", list(zip([part - pixels[0].mean(dim=0) for part in pixels], labels, strict=True))
     networks = {"random initialisation": build(recipe, data).framework.encoder.backbone, "trained encoder": trained}
     for name, backbone in networks.items():
         backbone = backbone.to(device)
         features = [extract(backbone, split.images, mean, std, size) for split in splits]
-        yield name, tuple(zip(features, labels, strict=True))
+        yield name, list(zip(features, labels, strict=True))
 
 
 def _device(recipe: Recipe) -> torch.device:

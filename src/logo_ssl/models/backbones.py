@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import timm
 import torchvision
@@ -10,7 +11,17 @@ from torch import Tensor, nn
 from ..errors import UserError, nearest
 from .norm import with_our_batch_norm
 
-Stem = str  # "imagenet" or "cifar"
+Stem = Literal["imagenet", "cifar"]
+
+
+if TYPE_CHECKING:
+
+    class Backbone(nn.Module):
+        """A network that gives features; `num_features` is their width. State-dict keys are its library's."""
+
+        num_features: int
+else:
+    Backbone = nn.Module
 
 
 def tiny(channels: int, stem: Stem) -> tuple[nn.Module, int]:
@@ -50,7 +61,7 @@ def resnet(name: str) -> Callable[[int, Stem], tuple[nn.Module, int]]:
     """A torchvision ResNet; the CIFAR stem is a 3x3 convolution of stride 1 and no max-pool."""
 
     def build(channels: int, stem: Stem) -> tuple[nn.Module, int]:
-        net = torchvision.models.get_model(name, weights=None)
+        net: Any = torchvision.models.get_model(name, weights=None)
         width = net.conv1.out_channels
         if stem == "cifar":
             net.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
@@ -75,8 +86,8 @@ FAMILIES: dict[str, Callable[[int, Stem], tuple[nn.Module, int]]] = {
 }
 
 
-def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: int | None = None) -> nn.Module:
-    """The named network without classifier; its attribute `num_features` is the width of its features."""
+def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: int | None = None) -> Backbone:
+    """The named network without classifier, with our batch norm."""
     if name.startswith("timm/"):
         net, n_features = _timm(name.removeprefix("timm/"), channels, size)
     elif name in FAMILIES:
@@ -84,15 +95,16 @@ def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: 
     else:
         hint = nearest(name, FAMILIES)
         raise UserError(f"No backbone is called {name!r}; choose {', '.join(FAMILIES)} or timm/NAME.{hint}")
-    net = with_our_batch_norm(net)
-    net.num_features = n_features  # type: ignore[assignment]
-    return net
+    backbone = cast(Backbone, with_our_batch_norm(net))
+    backbone.num_features = n_features
+    return backbone
 
 
 def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
     if name not in timm.list_models():
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
-    options: dict[str, object] = {"pretrained": False, "num_classes": 0, "in_chans": channels}
+    options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": channels}
+    net: Any
     try:  # transformers want to know the size of their input, and must accept local crops beside global ones
         net = timm.create_model(name, **options, img_size=size, dynamic_img_size=True)
     except TypeError:

@@ -32,7 +32,8 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(num_features))
         self.register_buffer("running_var", torch.ones(num_features))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
-        self.drop, self.act = nn.Identity(), nn.Identity()  # timm fuses these into its batch norms
+        self.drop: nn.Module = nn.Identity()  # timm fuses these two into its batch norms
+        self.act: nn.Module = nn.Identity()
 
     def forward(self, x: Float[Tensor, "N C *pixels"]) -> Float[Tensor, "N C *pixels"]:
         """Normalise with the statistics of each group, or with the running ones in eval mode."""
@@ -121,5 +122,5 @@ def _converted(norm: nn.modules.batchnorm._BatchNorm) -> BatchNorm:
     ours = BatchNorm(norm.num_features, norm.eps, 0.1 if norm.momentum is None else norm.momentum, norm.affine)
     ours.load_state_dict(norm.state_dict(), strict=norm.track_running_stats)
     if isinstance(norm, BatchNormAct2d):
-        ours.drop, ours.act = norm.drop, norm.act
+        ours.drop, ours.act = norm.get_submodule("drop"), norm.get_submodule("act")
     return ours.train(norm.training)

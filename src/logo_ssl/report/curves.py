@@ -7,6 +7,7 @@ import matplotlib
 matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
 from ..run import Run
 
@@ -29,7 +30,7 @@ def draw_curves(run: Run, file: Path | None = None) -> Path:
             left.plot(x, y, color=colour, alpha=0.25, linewidth=0.8)
             left.plot(x, _smooth(y), color=colour, label=label)
     left.set(xlabel="epoch", ylabel="loss", title="Losses")
-    left.legend(frameon=False)
+    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=len(LOSSES))
     _draw_knn(right, run, lines)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
@@ -39,7 +40,7 @@ def draw_curves(run: Run, file: Path | None = None) -> Path:
     return file
 
 
-def _draw_knn(axes: plt.Axes, run: Run, lines: list[dict]) -> None:
+def _draw_knn(axes: Axes, run: Run, lines: list[dict]) -> None:
     points = [(line["epochs_done"], line["knn"]) for line in lines if "knn" in line]
     if points:
         k, tau = next((line["knn_k"], line["knn_tau"]) for line in lines if "knn" in line)

@@ -33,7 +33,7 @@ def encoder_optimiser(config: OptimiserConfig, framework: Framework) -> torch.op
         case "sgd":
             return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=_fused(trained))
         case "lars":
-            return Lars(groups, lr=config.lr, momentum=config.momentum)
+            return Lars(groups, lr=config.lr, momentum=config.momentum)  # type: ignore[arg-type] (timm says int)
         case "adamw":
             return torch.optim.AdamW(groups, lr=config.lr, fused=_fused(trained))
 

@@ -5,6 +5,8 @@ import logging
 import platform
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,7 +95,7 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pre
             sentence = initialise(backbone, recipe)
             if console is not None:
                 console.print(sentence)
-        framework = recipe.framework.build(backbone, int(backbone.num_features))  # type: ignore[arg-type]
+        framework = recipe.framework.build(backbone, backbone.num_features)
         crops = recipe.crops
         strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
     steps_per_epoch = len(Batches(data.train.images, recipe.batch_size, recipe.seed))
@@ -193,15 +195,15 @@ def _vacant(out: Path) -> Run:
     return run
 
 
-class _quiet_lightning(warnings.catch_warnings):  # noqa: N801 (used as a function)
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
     """Keeps Lightning's advice, which concerns loaders and loggers that we do not use, off the screen."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        self.level = logging.getLogger("lightning.pytorch").level
-        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\..*")
-
-    def __exit__(self, *exc_info: object) -> None:
-        logging.getLogger("lightning.pytorch").setLevel(self.level)
-        super().__exit__(*exc_info)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

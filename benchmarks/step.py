@@ -1,0 +1,72 @@
+"""How much does LoGo cost over two views? Seconds per step of each strategy, taken in turns, as one JSON line."""
+
+import json
+import statistics
+import time
+from dataclasses import replace
+
+import torch
+
+from logo_ssl.augment import make_crops
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.randomness import stream
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import provenance
+from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.train import build
+from logo_ssl.train.pretrain import hardware
+
+STEPS, WARM_UP, BATCH = 15, 3, 64
+
+
+def stepper(strategy, device):
+    """A function that makes one step of the recipe `tiny` under a strategy (optimisers left out: equal for all)."""
+    recipe = replace(find_recipe("tiny"), strategy=strategy)
+    if isinstance(strategy, TwoViewConfig):
+        recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
+    images = torch.randint(0, 256, (512, 3, 32, 32), dtype=torch.uint8)
+    module = build(recipe, ImageSet("noise", Split(images))).to(device)
+    batch = images[:BATCH].to(device)
+
+    def step(i):
+        draws = stream(0, "step", i)
+        crops = make_crops(batch, recipe.crops, draws, module.mean, module.std)
+        p = module.framework.project(crops, module.strategy.roles)
+        inner = module.strategy.inner(p.z_l.detach(), draws)
+        if inner is not None:
+            torch.autograd.grad(inner.loss, list(module.strategy.parameters()))
+        module.strategy.outer(module.framework.similarity, p, draws).loss.backward()
+        module.framework.after_step(p, 0.0)
+        module.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return step
+
+
+def main():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    strategies = {"two-view": TwoViewConfig(), "multi-crop": MultiCropConfig(), "logo": LoGoConfig()}
+    steppers = {name: stepper(strategy, device) for name, strategy in strategies.items()}
+    seconds = {name: [] for name in steppers}
+    for i in range(STEPS + WARM_UP):
+        for name, step in steppers.items():  # in turns, so that noise hits all alike
+            began = time.perf_counter()
+            step(i)
+            seconds[name].append(time.perf_counter() - began)
+    medians = {name: statistics.median(times[WARM_UP:]) for name, times in seconds.items()}
+    result = {
+        "benchmark": "step",
+        "recipe": "tiny",
+        "batch": BATCH,
+        "n": STEPS,
+        "median_s": {name: round(value, 4) for name, value in medians.items()},
+        "spread_s": {name: round(statistics.stdev(times[WARM_UP:]), 4) for name, times in seconds.items()},
+        "logo_over_two_view": round(medians["logo"] / medians["two-view"], 2),
+        "logo_over_multi_crop": round(medians["logo"] / medians["multi-crop"], 2),
+    }
+    print(json.dumps(result | provenance(hardware(device))))
+
+
+if __name__ == "__main__":
+    main()
