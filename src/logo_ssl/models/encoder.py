@@ -15,7 +15,10 @@ def per_crop(net: nn.Module, stack: Float[Tensor, "V B *rest"], splits: int = 1)
     """
     n_crops, n_images = stack.shape[:2]
     set_groups(net, n_crops * fitting_splits(n_images, splits))
-    out = net(stack.flatten(0, 1)).unflatten(0, (n_crops, n_images))
+    batch = stack.flatten(0, 1)
+    if batch.is_cuda and batch.dim() == 4:
+        batch = batch.contiguous(memory_format=torch.channels_last)  # what tensor cores want
+    out = net(batch).unflatten(0, (n_crops, n_images))
     return out.float() if out.dtype in (torch.bfloat16, torch.float16) else out
 
 

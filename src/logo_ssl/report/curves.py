@@ -30,7 +30,7 @@ def draw_curves(run: Run, file: Path | None = None) -> Path:
             left.plot(x, y, color=colour, alpha=0.25, linewidth=0.8)
             left.plot(x, _smooth(y), color=colour, label=label)
     left.set(xlabel="epoch", ylabel="loss", title="Losses")
-    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=len(LOSSES))
+    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     _draw_knn(right, run, lines)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,58 @@
+"""Two processes with half a batch each normalise as one process with the whole."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from logo_ssl.models.norm import BatchNorm, set_synchronised
+from logo_ssl.regressor import Regressor
+
+GROUPS, PER_GROUP, CHANNELS = 2, 6, 3
+
+
+def batch():
+    torch.manual_seed(0)
+    return torch.randn(GROUPS, PER_GROUP, CHANNELS, 4, dtype=torch.float64)
+
+
+def work(rank, folder, synchronised):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    half = batch().chunk(2, dim=1)[rank].flatten(0, 1).requires_grad_()
+    norm = BatchNorm(CHANNELS).double()
+    norm.groups = GROUPS
+    set_synchronised(norm, synchronised)
+    out = norm(half)
+    out.pow(3).sum().backward()
+    torch.save([out.detach(), half.grad, norm.running_mean, norm.running_var], f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("synchronised", [True, False])
+def test_statistics_are_shared_by_processes_when_asked(tmp_path, synchronised):
+    mp.start_processes(work, (str(tmp_path), synchronised), nprocs=2, start_method="spawn")
+    (out_0, grad_0, *running_0), (out_1, grad_1, *running_1) = (
+        torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)
+    )
+    whole = batch().flatten(0, 1).requires_grad_()
+    norm = BatchNorm(CHANNELS).double()
+    norm.groups = GROUPS
+    expected = norm(whole)
+    expected.pow(3).sum().backward()
+
+    def joined(first, second):
+        halves = [half.unflatten(0, (GROUPS, -1)) for half in (first, second)]
+        return torch.cat(halves, dim=1).flatten(0, 1)
+
+    same = torch.allclose(joined(out_0, out_1), expected)
+    assert same == synchronised
+    if synchronised:
+        torch.testing.assert_close(joined(grad_0, grad_1), whole.grad)
+        torch.testing.assert_close(running_0, [norm.running_mean, norm.running_var])
+        torch.testing.assert_close(running_0, running_1)
+
+
+def test_the_regressors_norms_are_synchronised():
+    norms = [m for m in Regressor(4).modules() if isinstance(m, BatchNorm)]
+    assert len(norms) == 5
+    assert all(norm.synchronised for norm in norms)
