@@ -53,7 +53,7 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("pretrain tiny --strategy.bound none", "none.*mean-difference"),
         ("pretrain tiny --crops.n-local 99", "more than make sense"),
         ("pretrain tiny --crops.flip 2", "flip.*2"),
-        ("pretrain tiny --crops.local-scale 0.9 0.1", "local_scale"),
+        ("pretrain tiny --crops.local-scale 0.9 0.1", "local-scale is 0.9 0.1"),
         ("pretrain tiny --data nowhere", "No data at 'nowhere'"),
         ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
         ("pretrain tiny --device cuda --epochs 1", "cuda"),

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Generator, Tensor
 
-from ..errors import UserError
 from ..types import Crops, CropStack
 from .apply import apply
 from .draw import Draws, Range, draw
@@ -45,21 +44,6 @@ class CropPlan:
     """Least and greatest standard deviation of the blur, in pixels of the crop."""
     solarise_p: float = 0.0
     """Probability of inverting the bright half of the pixel values."""
-
-    def __post_init__(self) -> None:
-        if self.n_global < 0 or self.n_local < 0:
-            raise UserError(f"{self.n_global} global and {self.n_local} local crops cannot be made; use 0 or more.")
-        if min(self.global_size, self.local_size) < 2:
-            raise UserError(f"crops of {min(self.global_size, self.local_size)} px are too small; use 2 or more.")
-        for name in ("flip", "jitter_p", "grey_p", "blur_p", "solarise_p"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name}={getattr(self, name)} is no probability; use a number from 0 to 1.")
-        for name in ("global_scale", "local_scale", "ratio", "blur_sigma"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high:
-                raise UserError(f"{name}=({low}, {high}) is no range; use two positive numbers, the smaller one first.")
-        if min(self.jitter) < 0 or self.jitter[3] > 0.5:
-            raise UserError(f"jitter={self.jitter} is out of range; use numbers from 0, and at most 0.5 for hue.")
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Can this recipe work? One sentence for every value that cannot."""
 
+from math import inf
+
 from ..errors import UserError
 from ..strategies import LoGoConfig, MultiCropConfig
 from .recipe import Recipe
@@ -38,13 +40,19 @@ def check(recipe: Recipe) -> None:
         ),
         (optimiser.warmup_epochs >= 0, f"optimiser.warmup-epochs is {optimiser.warmup_epochs}; use 0 or more."),
     ]
-    for name in ("global_scale", "local_scale"):
+    for name, most in (("global_scale", 1.0), ("local_scale", 1.0), ("ratio", inf), ("blur_sigma", inf)):
         low, high = getattr(crops, name)
-        flag = name.replace("_", "-")
-        demands.append((0 < low <= high <= 1, f"crops.{flag} is {low} {high}; use 0 < low <= high <= 1."))
+        upper = f" <= {most:g}" if most < inf else ""
+        demands.append((0 < low <= high <= most, f"{_flag(name)} is {low} {high}; use 0 < low <= high{upper}."))
     for name in ("flip", "jitter_p", "grey_p", "blur_p", "solarise_p"):
         p = getattr(crops, name)
-        demands.append((0 <= p <= 1, f"crops.{name.replace('_', '-')} is {p}; a probability lies between 0 and 1."))
+        demands.append((0 <= p <= 1, f"{_flag(name)} is {p}; a probability lies between 0 and 1."))
+    demands.append(
+        (
+            min(crops.jitter) >= 0 and crops.jitter[3] <= 0.5,
+            f"crops.jitter is {crops.jitter}; use 0 or more, hue <= 0.5.",
+        )
+    )
     if isinstance(strategy, LoGoConfig):
         demands += [
             (crops.n_local >= 2, f"LoGo tells local crops apart and has {crops.n_local}; use crops.n-local 2 or more."),
@@ -58,6 +66,10 @@ def check(recipe: Recipe) -> None:
         ]
     elif isinstance(strategy, MultiCropConfig):
         demands.append((crops.n_local >= 1, "Multi-crop needs local crops and has 0; use crops.n-local 1 or more."))
+    else:
+        demands.append(
+            (crops.n_local == 0, f"Two views leave {crops.n_local} local crops unused; use crops.n-local 0.")
+        )
     for name in ("tau", "dim", "hidden", "queue", "splits", "layers"):
         value = getattr(recipe.framework, name, 1)
         demands.append((value > 0, f"framework.{name} is {value}; use a positive number."))
@@ -66,3 +78,7 @@ def check(recipe: Recipe) -> None:
     for holds, sentence in demands:
         if not holds:
             raise UserError(sentence)
+
+
+def _flag(name: str) -> str:
+    return f"crops.{name.replace('_', '-')}"
