@@ -9,12 +9,11 @@ import torch
 
 from logo_ssl.augment import make_crops
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.randomness import stream
+from logo_ssl.hardware import best_device, hardware
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import provenance
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import build
-from logo_ssl.train.pretrain import hardware
 
 STEPS, WARM_UP, BATCH = 15, 3, 64
 
@@ -45,7 +44,7 @@ def stepper(strategy, device):
 
 
 def main():
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device("auto")
     strategies = {"two-view": TwoViewConfig(), "multi-crop": MultiCropConfig(), "logo": LoGoConfig()}
     steppers = {name: stepper(strategy, device) for name, strategy in strategies.items()}
     seconds = {name: [] for name in steppers}

@@ -4,9 +4,13 @@ import errno
 import re
 
 import pytest
+import torch
 
 from logo_ssl import __version__, cli
-from logo_ssl.run import Run
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run, write
+
+no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 
 
 def run(capsys, *arguments):
@@ -54,21 +58,35 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("pretrain tiny --crops.n-local 99", "more than make sense"),
         ("pretrain tiny --crops.flip 2", "flip.*2"),
         ("pretrain tiny --crops.local-scale 0.9 0.1", "local-scale is 0.9 0.1"),
-        ("pretrain tiny --data nowhere", "No data at 'nowhere'"),
+        ("pretrain tiny --data nowhere", "No data at '.*nowhere'"),
         ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
-        ("pretrain tiny --device cuda --epochs 1", "cuda"),
+        pytest.param(
+            "pretrain tiny --device cuda --epochs 1", "'cuda', which this machine does not have", marks=no_cuda
+        ),
+        ("pretrain tiny --framework mocco", "No framework is called 'mocco'.*Did you mean moco"),
+        ("pretrain tiny --out file/run", "cannot be used"),
+        ("pretrain tiny --seed 18446744073709551616", "seed is 18446744073709551616"),
+        ("pretrain tiny --loggers wandb", "The logger wandb is not installed"),
+        ("pretrain tiny --backbone timm/swin_tiny_patch4_window7_224", "cannot take crops of (32|16) px"),
+        ("pretrain tiny --init nowhere.bin", "give a .safetensors file"),
+        ("demo --fresh --out other", "no demo, so --fresh will not clear it"),
         ("resume nowhere", "nowhere holds no run"),
         ("demo --epochs x", "--epochs.*x"),
     ],
 )
 def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, line, sentence):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 20)
+    (tmp_path / "file").write_text("precious")
+    write(tmp_path / "other" / "recipe.json", find_recipe("cifar10-moco").to_json())
+    before = sorted(tmp_path.rglob("*"))
     code, _, err = run(capsys, *line.split())
     assert code == 2
     assert re.search(sentence, err), err
     assert "Traceback" not in err
     assert len(err.strip().splitlines()) == 1
-    assert not list(tmp_path.rglob("*.safetensors"))
+    assert sorted(tmp_path.rglob("*")) == before  # nothing lost, nothing left in the way of another try
 
 
 @pytest.mark.parametrize(("number", "sentence"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "cannot be written")])
@@ -80,6 +98,13 @@ def test_a_disk_that_refuses_is_told_in_a_sentence(capsys, monkeypatch, number, 
     code, _, err = run(capsys, "recipes")
     assert code == 2
     assert sentence in err
+
+
+def test_framework_and_strategy_can_be_swapped_by_name(capsys):
+    code, out, _ = run(capsys, "pretrain", "tiny", "--framework", "byol", "--strategy", "two-view", "--help")
+    assert code == 0
+    assert "Settings of BYOL." in out
+    assert "Settings of the baseline." in out
 
 
 def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_path, monkeypatch):

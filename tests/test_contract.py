@@ -106,8 +106,7 @@ def test_stacking_crops_of_one_size_changes_nothing(framework):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_an_image_alone_in_its_group_cannot_leak_into_other_crops(framework):
-    """Batch-norm statistics are per crop: changing one crop leaves the latents of the others as they are."""
+def test_changing_one_crop_leaves_the_latents_of_the_others_alone(framework):
     module, crops = make(framework, "logo", 8)
     encoder = module.framework.encoder
     changed = crops.x_g.clone()

@@ -1,9 +1,11 @@
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from logo_ssl import __version__
 from logo_ssl.run import Run, commit, write
 
 
@@ -26,9 +28,13 @@ def test_a_torn_last_line_is_left_out(tmp_path):
     assert [line["step"] for line in run.metrics()] == [1, 2]
 
 
-def test_the_commit_is_this_checkouts_or_the_release(monkeypatch):
+def test_the_commit_is_this_checkouts_or_the_release(monkeypatch, tmp_path):
+    assert re.fullmatch(r"[0-9a-f]{12}(\+changes)?|release .*", commit())
+    monkeypatch.setattr("logo_ssl.run.__file__", str(tmp_path / "site-packages" / "logo_ssl" / "run.py"))
+    (tmp_path / "site-packages" / "logo_ssl").mkdir(parents=True)
+    assert commit() == f"release {__version__}"
     monkeypatch.setenv("LOGO_COMMIT", "abc")
-    assert commit()
+    assert commit() == "abc"
 
 
 @pytest.mark.parametrize("module", ["logo_ssl", "logo_ssl.report", "logo_ssl.cli", "logo_ssl.run"])

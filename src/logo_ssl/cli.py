@@ -7,10 +7,10 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
 from rich.console import Console
@@ -18,6 +18,9 @@ from rich.table import Table
 
 from . import __version__
 from .errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from .recipes import Recipe
 
 HELP = """usage: logo-ssl COMMAND ...
 
@@ -33,8 +36,9 @@ options:
   -h, --help           show this and exit
   --version            show the version and exit
 
-example:
+examples:
   logo-ssl pretrain tiny --out runs/first --epochs 5
+  logo-ssl pretrain tiny --framework byol --data photos/ --out runs/byol
 """
 
 
@@ -55,7 +59,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
 
     console = Console(soft_wrap=True)
     if fresh and Run(out).recipe_file.is_file():
-        shutil.rmtree(out)
+        _clear_demo(Run(out))
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
     run = pretrain(find_recipe("tiny"), out, console=console, **changes)
     table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
@@ -109,9 +113,29 @@ def pretrain(arguments: Sequence[str]) -> None:
         out: Path = Path("runs") / chosen.name
         """Run folder, new or empty."""
 
-    parsed = _parse(Options, arguments[1:], prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
+    chosen, rest = _choose_parts(chosen, arguments[1:])
+    parsed = _parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
     run = run_pretraining(parsed.recipe, parsed.out)
     Console(soft_wrap=True).print(f"Done: {run.backbone_file}")
+
+
+def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
+    """Swap the recipe's framework or strategy for the one named by `--framework NAME` or `--strategy NAME`."""
+    from .frameworks import FRAMEWORKS
+    from .strategies import STRATEGIES, TwoViewConfig
+
+    rest = list(arguments)
+    for part, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
+        while f"--{part}" in rest:
+            place = rest.index(f"--{part}")
+            name = rest[place + 1] if place + 1 < len(rest) else ""
+            if name not in registry:
+                raise UserError(f"No {part} is called {name!r}; choose {', '.join(registry)}.{nearest(name, registry)}")
+            del rest[place : place + 2]
+            recipe = replace(recipe, **{part: registry[name]()})
+    if isinstance(recipe.strategy, TwoViewConfig):
+        recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
+    return recipe, rest
 
 
 def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
@@ -146,8 +170,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _fail("The disk is full; free some space and go on with `logo-ssl resume RUN`. What was saved is whole.")
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             _fail(f"{error.filename} cannot be written ({error.strerror}); choose another --out or its permissions.")
-        raise
+        _fail(f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path.")
     sys.exit(0)
+
+
+def _clear_demo(run: Any) -> None:
+    """Remove an earlier demo, and nothing that is not one."""
+    from .train.pretrain import read_recipe
+
+    ours = {
+        "recipe.json",
+        "metrics.jsonl",
+        "provenance.json",
+        "curves.png",
+        "backbone.safetensors",
+        "heads.safetensors",
+    }
+    ours |= {"checkpoints", "evaluation", "tensorboard"}
+    foreign = sorted(child.name for child in run.path.iterdir() if child.name not in ours)
+    if read_recipe(run).name != "tiny" or foreign:
+        what = f"holds {foreign[0]}" if foreign else "holds a run that is no demo"
+        raise UserError(f"{run.path} {what}, so --fresh will not clear it; choose another --out.")
+    shutil.rmtree(run.path)
 
 
 def _dispatch(arguments: list[str]) -> None:

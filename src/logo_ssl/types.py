@@ -39,9 +39,12 @@ class Roles(NamedTuple):
 
 
 class Projections(NamedTuple):
-    """What a framework makes of the crops: latents z, queries q = h(z) or z, and targets t, the paper's sg(z^g)."""
+    """What a framework makes of the crops: latents z, queries q = h(z) or z, and targets t, the paper's sg(z^g).
 
-    z_g: Float[Tensor, "G B D"]
+    Rows of z_g are the global crops that the encoder saw: all, or only those that ask when a momentum encoder answers.
+    """
+
+    z_g: Float[Tensor, "encoded B D"]
     z_l: Float[Tensor, "L B D"]
     q_g: Float[Tensor, "Q B D"]
     q_l: Float[Tensor, "L B D"]

@@ -128,6 +128,26 @@ def test_unlabelled_rows_stay_out_of_the_bank():
     assert (queries.labels >= 0).all()
 
 
+def test_thinning_keeps_every_class_of_a_sorted_set():
+    split = Split(torch.zeros(1000, 1, 1, 1, dtype=torch.uint8), torch.arange(1000) // 100)
+    assert set(split.thinned(20).labels.tolist()) == set(range(10))
+    assert len(split.thinned(20)) == 20
+
+
+@pytest.mark.parametrize("labels", [np.array(["b", "a"]), np.array([7e9, -3.0]), np.array([[5], [2]])])
+def test_labels_of_any_kind_count_from_zero(tmp_path, labels):
+    source = save_npz(tmp_path / "x.npz", train_images=np.zeros((2, 4, 4), np.uint8), train_labels=labels)
+    got = load_data(source, 32).train.labels.tolist()
+    assert got == ([0, -1] if labels.dtype.kind == "f" else [1, 0])
+
+
+@pytest.mark.parametrize("content", [b"", b"PK not a zip", b"junk"])
+def test_files_that_only_claim_to_be_npz_are_refused(tmp_path, content):
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match="not a readable"):
+        load_data(str(tmp_path / "x.npz"), 32)
+
+
 def test_order_follows_from_seed_and_epoch_alone():
     images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1)
 

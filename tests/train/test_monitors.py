@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.train.monitors import effective_rank, feature_std
+from logo_ssl.train.monitors import CollapseGauge, effective_rank, feature_std
 from logo_ssl.train.optimisers import learning_rate
 
 
@@ -27,6 +27,36 @@ def test_effective_rank_is_the_same_by_rows_or_columns():
     singular = torch.linalg.svdvals(wide - wide.mean(0))
     share = singular / singular.sum()
     assert effective_rank(z).item() == pytest.approx(math.exp(-(share * share.log()).nan_to_num().sum()), rel=1e-3)
+
+
+@pytest.mark.parametrize("warmup_steps", [0.3, 1.0, 2.5, 7.8])
+def test_warm_up_never_passes_the_peak(warmup_steps):
+    config = OptimiserConfig(lr=0.06)
+    assert max(learning_rate(config, step, 100, warmup_steps) for step in range(100)) <= 0.06
+
+
+@pytest.mark.parametrize(
+    ("z", "alarms"),
+    [
+        (torch.randn(64, 16), False),
+        (1 + 1e-4 * torch.randn(64, 16), True),
+        (torch.randn(64, 1) * torch.ones(1, 16), True),
+        (torch.randn(2, 16), False),
+    ],
+    ids=["spread", "one point", "one line", "too few to tell"],
+)
+def test_a_collapse_is_said_in_a_sentence(z, alarms):
+    sentence = CollapseGauge(print).alarm(feature_std(z).item(), effective_rank(z).item(), len(z))
+    assert bool(sentence) == alarms
+    assert sentence is None or "collapsing" in sentence
+
+
+def test_a_fall_from_a_wider_spread_is_a_collapse():
+    gauge = CollapseGauge(print)
+    assert gauge.alarm(std=0.9, rank=20.0, n_latents=64) is None
+    later = CollapseGauge(print)
+    later.load_state_dict(gauge.state_dict())
+    assert "spread 0.100 of 1" in later.alarm(std=0.1, rank=20.0, n_latents=64)
 
 
 def test_the_schedule_is_the_papers_cosine():

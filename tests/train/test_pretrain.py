@@ -19,7 +19,8 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.train import build
+from logo_ssl.train import Pretraining, build
+from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.pretrain import is_finished
 
 SMALL = replace(
@@ -33,6 +34,7 @@ SMALL = replace(
     knn_every=1,
     log_every=2,
     loggers=(),
+    device="cpu",
 )
 
 
@@ -124,7 +126,9 @@ def test_other_optimisers_warm_up_and_train(data, tmp_path, kind):
 def test_lambda_can_be_measured_at_the_parameters_while_training(data, tmp_path):
     strategy = LoGoConfig(depth=2, width=16, balance="parameters")
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1, strategy=strategy)
-    assert all(line["ratio"] > 0 for line in run.metrics() if line.get("ratio") and line["step"] > 2)
+    ratios = [line["ratio"] for line in run.metrics() if "ratio" in line]
+    assert len(ratios) == 2
+    assert all(ratio > 0 for ratio in ratios)
 
 
 def test_bf16_trains_on_a_cpu(data, tmp_path):
@@ -137,9 +141,68 @@ def test_bf16_trains_on_a_cpu(data, tmp_path):
 
 def test_the_predictors_learning_rate_stays_constant(data):
     module = build(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), data=data), load_data(data, 16))
-    groups = module.configure_optimizers()[0].param_groups
-    constant = [group for group in groups if group["constant_lr"]]
-    assert [p.shape for p in constant[0]["params"]] == [p.shape for p in module.framework.h.parameters()]
+    optimiser = module.configure_optimizers()[0]
+    set_learning_rate(optimiser, 0.001)
+    rate = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
+    assert all(rate[id(p)] == SMALL.optimiser.lr for p in module.framework.h.parameters())
+    assert all(rate[id(p)] == 0.001 for p in module.framework.encoder.parameters())
+
+
+def test_the_step_detaches_for_the_regressor_and_shows_the_encoder_the_updated_one(data, tmp_path, monkeypatch):
+    seen = []
+    original = Pretraining.training_step
+
+    def spied(self, images, batch_idx):
+        inner, outer = self.strategy.inner, self.strategy.outer
+        before = [p.detach().clone() for p in self.strategy.parameters()]
+
+        def inner_spy(z_l, generator):
+            seen.append(z_l.requires_grad)
+            return inner(z_l, generator)
+
+        def outer_spy(*arguments):
+            seen.append([torch.equal(p, q) for p, q in zip(self.strategy.parameters(), before, strict=True)])
+            return outer(*arguments)
+
+        monkeypatch.setattr(self.strategy, "inner", inner_spy)
+        monkeypatch.setattr(self.strategy, "outer", outer_spy)
+        original(self, images, batch_idx)
+        monkeypatch.setattr(self.strategy, "inner", inner)
+        monkeypatch.setattr(self.strategy, "outer", outer)
+
+    monkeypatch.setattr(Pretraining, "training_step", spied)
+    train(SMALL, data, tmp_path / "run", epochs=1)
+    assert seen[::2] == [False] * 3
+    assert not any(all(unmoved) for unmoved in seen[1::2])
+
+
+def test_a_run_is_resumed_from_any_folder(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run, _ = train(SMALL, "data.npz", tmp_path / "run", epochs=1)
+    (run.path / "provenance.json").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert is_finished(resume(run.path, console=Console(file=io.StringIO())))
+
+
+def test_torn_files_are_told_when_resuming(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    (run.path / "provenance.json").unlink()
+    run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"last.ckpt cannot be read"):
+        resume(run.path)
+    run.recipe_file.write_text(run.recipe_file.read_text()[:50])
+    with pytest.raises(UserError, match="not a whole recipe"):
+        resume(run.path)
+
+
+def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):
+    def interrupt(self, images, batch_idx):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pretraining, "training_step", interrupt)
+    with pytest.raises(UserError, match=r"Interrupted; go on with `logo-ssl resume"):
+        train(SMALL, data, tmp_path / "run")
 
 
 def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
@@ -217,5 +280,5 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_training_on_cuda_gives_a_finite_encoder(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run")
+    run, _ = train(SMALL, data, tmp_path / "run", device="cuda")
     assert all(torch.isfinite(value).all() for value in safetensors.torch.load_file(run.backbone_file).values())

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from logo_ssl.augment import operations
-
+from . import operations
 from .draw import Draws
 
 JITTER = (operations.brightness, operations.contrast, operations.saturation, operations.hue)

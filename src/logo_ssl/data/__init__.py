@@ -2,6 +2,6 @@
 
 from .batches import Batches
 from .images import ImageSet, Split
-from .sources import NAMES, load_data
+from .sources import NAMES, load_data, locate
 
-__all__ = ["NAMES", "Batches", "ImageSet", "Split", "load_data"]
+__all__ = ["NAMES", "Batches", "ImageSet", "Split", "load_data", "locate"]

@@ -19,6 +19,12 @@ class Split:
     def __len__(self) -> int:
         return len(self.images)
 
+    def thinned(self, most: int) -> "Split":
+        """At most so many images, evenly spread: sets are often sorted by class."""
+        if len(self) <= most:
+            return self
+        return self[torch.arange(most) * len(self) // most]
+
     def __getitem__(self, rows: Tensor) -> "Split":
         return Split(self.images[rows], None if self.labels is None else self.labels[rows])
 
@@ -39,16 +45,18 @@ class ImageSet:
 
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel of the training images, on a scale from 0 to 1."""
-        sample = self.train.images[:STATISTICS_FROM].transpose(0, 1).flatten(1).float() / 255
+        sample = self.train.thinned(STATISTICS_FROM).images.transpose(0, 1).flatten(1).float() / 255
         spread = sample.std(dim=1).clamp_min(1 / 255)  # a constant channel must not divide by zero
         return tuple(sample.mean(dim=1).tolist()), tuple(spread.tolist())
 
     def for_knn(self) -> tuple[Split, Split] | None:
         """(bank, queries) for nearest neighbours: train and test, or a tenth of train held out of the bank."""
-        if self.train.labels is None or len(self.train) < 2:
+        if self.train.labels is None:
             return None
         bank = self.train[self.train.labels >= 0]  # STL-10 marks what has no label by -1
+        if len(bank) < 2:
+            return None
         if self.test is not None and self.test.labels is not None:
-            return bank, self.test
+            return bank, self.test[self.test.labels >= 0]
         held_out = torch.arange(len(bank)) % 10 == 0
         return bank[~held_out], bank[held_out]

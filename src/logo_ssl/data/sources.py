@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -19,6 +20,11 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", "
 SCENES_TRAIN, SCENES_TEST = 5_000, 1_000
 
 
+def locate(source: str) -> str:
+    """A name as it is, a path made absolute: a run must find its data from any folder."""
+    return source if source in NAMES else str(Path(source).expanduser().absolute())
+
+
 def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; images of varying size are brought to `size` x `size`."""
     path = Path(source).expanduser()
@@ -30,7 +36,7 @@ def load_data(source: str, size: int) -> ImageSet:
         return _folder(path, size)
     if path.exists():
         raise UserError(f"{source} is neither a folder of images nor an .npz file; give one of these or a name.")
-    hint = nearest(source, NAMES)
+    hint = nearest(path.name, NAMES)
     raise UserError(f"No data at {source!r}; give a folder, an .npz file, or a name: {', '.join(NAMES)}.{hint}")
 
 
@@ -101,15 +107,19 @@ def _npz(path: Path) -> ImageSet:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a readable .npz file ({error}).") from error
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
+        raise UserError(f"{path} is not a readable .npz file ({error}); save it with numpy.savez.") from error
     if "train_images" not in arrays:
         raise UserError(f"{path} holds {', '.join(arrays) or 'nothing'}; it needs the key train_images.")
-    test = _npz_split(path, arrays, "test") if "test_images" in arrays else None
-    return ImageSet(path.stem, _npz_split(path, arrays, "train"), test)
+    given = [arrays[name].reshape(-1) for name in ("train_labels", "test_labels") if name in arrays]
+    classes = np.unique(np.concatenate(given)) if given else np.empty(0, int)
+    if classes.dtype.kind in "if":
+        classes = classes[classes >= 0]  # a negative label is none
+    test = _npz_split(path, arrays, "test", classes) if "test_images" in arrays else None
+    return ImageSet(path.stem, _npz_split(path, arrays, "train", classes), test, tuple(map(str, classes)))
 
 
-def _npz_split(path: Path, arrays: dict[str, np.ndarray], part: str) -> Split:
+def _npz_split(path: Path, arrays: dict[str, np.ndarray], part: str, classes: np.ndarray) -> Split:
     images, labels = arrays[f"{part}_images"], arrays.get(f"{part}_labels")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or len(images) == 0:
         raise UserError(f"{part}_images in {path} is {images.dtype} {images.shape}; it must be uint8, N x H x W (x C).")
@@ -117,7 +127,11 @@ def _npz_split(path: Path, arrays: dict[str, np.ndarray], part: str) -> Split:
         raise UserError(f"{path} has {len(images)} {part}_images but {labels.size} {part}_labels; give one each.")
     images = images[..., None] if images.ndim == 3 else images
     stacked = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
-    return Split(stacked, None if labels is None else torch.from_numpy(labels.reshape(-1).astype(np.int64)))
+    if labels is None:
+        return Split(stacked)
+    given = labels.reshape(-1)
+    index = np.where(np.isin(given, classes), np.searchsorted(classes, given), -1)  # whatever labels were, count from 0
+    return Split(stacked, torch.from_numpy(index.astype(np.int64)))
 
 
 def _folder(path: Path, size: int) -> ImageSet:

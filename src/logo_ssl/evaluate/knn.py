@@ -3,18 +3,19 @@
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from ..data import ImageSet, Split, load_data
 from ..errors import UserError
 from ..features import extract
+from ..hardware import best_device, hardware
 from ..knn import knn_accuracy
 from ..recipes import Recipe
 from ..run import Run, provenance
 from ..train import build, load_backbone
-from ..train.pretrain import hardware
+from ..train.pretrain import read_recipe
 
 LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
@@ -24,7 +25,7 @@ PROTOCOLS = ((20, 0.07), (200, 0.1))
 def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
     """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
     began = time.time()
-    recipe = Recipe.from_json(run.recipe_file.read_text())
+    recipe = read_recipe(run)
     data = load_data(recipe.data, recipe.crops.global_size)
     splits = data.for_knn()
     if splits is None:
@@ -47,7 +48,7 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": round(time.time() - began, 1),
     }
-    run.write_evaluation("knn", record | provenance(hardware(_device(recipe))))
+    run.write_evaluation("knn", record | provenance(hardware(best_device(recipe.device))))
 
 
 def _features(
@@ -56,19 +57,16 @@ def _features(
     """Yield (name, ((bank, labels), (queries, labels))) for each kind of features."""
     trained, metadata = load_backbone(run)
     mean, std, size = json.loads(metadata["mean"]), json.loads(metadata["std"]), int(metadata["size"])
-    device = _device(recipe)
+    device = best_device(recipe.device)
     labels = [split.labels.to(device) for split in splits if split.labels is not None]
     pixels = [split.images.flatten(1).to(device).float() / 255 for split in splits]
     # Cosine needs centred pixels: without it, brightness alone decides.
     yield "raw pixels", list(zip([part - pixels[0].mean(dim=0) for part in pixels], labels, strict=True))
-    networks = {"random initialisation": build(recipe, data).framework.encoder.backbone, "trained encoder": trained}
+    networks = {
+        "random initialisation": build(replace(recipe, init=None), data).framework.encoder.backbone,
+        "trained encoder": trained,
+    }
     for name, backbone in networks.items():
         backbone = backbone.to(device)
         features = [extract(backbone, split.images, mean, std, size) for split in splits]
         yield name, list(zip(features, labels, strict=True))
-
-
-def _device(recipe: Recipe) -> torch.device:
-    if recipe.device != "auto":
-        return torch.device(recipe.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -101,12 +101,12 @@ def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: 
 
 
 def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
-    if name not in timm.list_models():
+    if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": channels}
     net: Any
     try:  # transformers want to know the size of their input, and must accept local crops beside global ones
-        net = timm.create_model(name, **options, img_size=size, dynamic_img_size=True)
+        net = timm.create_model(name, **options, img_size=size, dynamic_img_size=True, dynamic_img_pad=True)
     except TypeError:
         net = timm.create_model(name, **options)
     # Some networks widen their features once more before the classifier, which then counts.

@@ -49,7 +49,7 @@ class Encoder(nn.Module):
     def encode(
         self, x_g: Float[Tensor, "G B C H W"], x_l: Float[Tensor, "L B C h w"]
     ) -> tuple[Float[Tensor, "G B D"], Float[Tensor, "L B D"]]:
-        """z^g and z^l; crops of one size share a forward pass, which changes nothing but the speed."""
+        """z^g and z^l. Crops of one size share a pass; latents are the same either way (docs/decisions/0007)."""
         if len(x_l) == 0:
             z_g = self(x_g)
             return z_g, z_g[:0]

@@ -15,7 +15,7 @@ def check(recipe: Recipe) -> None:
     demands: list[tuple[bool, str]] = [
         (recipe.epochs >= 1, f"epochs is {recipe.epochs}; use 1 or more."),
         (recipe.batch_size >= 2, f"A batch of {recipe.batch_size} has no other image to compare with; use 2 or more."),
-        (recipe.seed >= 0, f"seed is {recipe.seed}; use 0 or more."),
+        (0 <= recipe.seed < 2**63, f"seed is {recipe.seed}; use 0 to 2^63 - 1."),
         (recipe.log_every >= 1, f"log-every is {recipe.log_every}; use 1 or more."),
         (recipe.checkpoint_every >= 1, f"checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),
         (recipe.knn_every >= 0, f"knn-every is {recipe.knn_every}; use 0 (never) or more."),
@@ -30,7 +30,7 @@ def check(recipe: Recipe) -> None:
             min(crops.global_size, crops.local_size) >= 8,
             f"Crops of {crops.global_size} and {crops.local_size} px are too small to see anything in; use 8 or more.",
         ),
-        (optimiser.lr > 0, f"optimiser.lr is {optimiser.lr}; use a positive learning rate."),
+        (0 < optimiser.lr < inf, f"optimiser.lr is {optimiser.lr}; use a positive learning rate."),
         (0 <= optimiser.momentum < 1, f"optimiser.momentum is {optimiser.momentum}; use 0 <= momentum < 1."),
         (optimiser.weight_decay >= 0, f"optimiser.weight-decay is {optimiser.weight_decay}; use 0 or more."),
         (optimiser.clip >= 0, f"optimiser.clip is {optimiser.clip}; use 0 (never) or more."),
@@ -56,7 +56,7 @@ def check(recipe: Recipe) -> None:
     if isinstance(strategy, LoGoConfig):
         demands += [
             (crops.n_local >= 2, f"LoGo tells local crops apart and has {crops.n_local}; use crops.n-local 2 or more."),
-            (strategy.lam >= 0, f"strategy.lam is {strategy.lam}; use 0 or more."),
+            (0 <= strategy.lam < inf, f"strategy.lam is {strategy.lam}; use 0 or more."),
             (strategy.noise >= 0, f"strategy.noise is {strategy.noise}; use 0 or more."),
             (strategy.lr > 0, f"strategy.lr is {strategy.lr}; use a positive learning rate."),
             (

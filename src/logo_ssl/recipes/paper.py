@@ -140,7 +140,11 @@ RECIPES: dict[str, Recipe] = {
             },
             {},
         ),
-        *_family(STL10, {"moco": MoCoConfig(tau=0.2, queue=16384), "simsiam": SimSiamConfig()}, {"simsiam": 0.05}),
+        *_family(
+            STL10,
+            {"moco": MoCoConfig(tau=0.2, queue=16384), "simsiam": SimSiamConfig()},
+            {"moco": 0.03, "simsiam": 0.05},
+        ),
         *_family(
             IMAGENET100, {"moco": MoCoConfig(tau=0.07), "simsiam": SimSiamConfig()}, {"moco": 0.03, "simsiam": 0.05}
         ),

@@ -57,7 +57,7 @@ class LoGo(Strategy):
 
     def __init__(self, config: LoGoConfig, n_global: int, n_local: int, dim: int) -> None:
         super().__init__(config.pairs, n_global, n_local)
-        self.config = config
+        self.config, self.inner_lr = config, config.lr
         self.regressor = Regressor(dim, config.depth, config.width) if config.affinity == "learned" else None
 
     def inner(self, z_l: Latents, generator: torch.Generator) -> Objective | None:
@@ -78,18 +78,19 @@ class LoGo(Strategy):
         """min L_gg + L_lg + lambda L_ll (Eq. 9), with the regressor as the inner step left it."""
         l_a = frozen(self.regressor) if self.regressor is not None else cosine_affinity  # Eq. 8
         partner = draw_partners(p.z_l.shape[1], generator, p.z_l.device)
-        l_gg = self.weight * global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
-        l_lg = self.weight * local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
+        l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
+        l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
         l_ll = local_to_local(l_a, p.z_l, partner)  # Eq. 5
+        l_similar = self.weight * (l_gg + l_lg)
         match self.config.balance:
             case "latents":
-                ratio = gradient_ratio(l_gg + l_lg, l_ll, [p.z_l])
+                ratio = gradient_ratio(l_similar, l_ll, [p.z_l])
             case "parameters":
-                ratio = gradient_ratio(l_gg + l_lg, l_ll, theta_e)
+                ratio = gradient_ratio(l_similar, l_ll, theta_e)
             case "weight":
                 ratio = torch.ones_like(l_ll)
-        loss = l_gg + l_lg + self.config.lam * ratio * l_ll  # Eq. 9
-        return Objective(loss, {"l_gg": l_gg, "l_lg": l_lg, "l_ll": l_ll, "ratio": ratio})
+        terms = {"l_gg": l_gg / self.n_gg, "l_lg": l_lg / self.n_lg, "l_ll": l_ll, "ratio": ratio}
+        return Objective(l_similar + self.config.lam * ratio * l_ll, terms)  # Eq. 9
 
     def _noisy(self, z_l: Latents, generator: torch.Generator) -> Latents:
         """Latents with noise of the configured norm, relative to their own."""

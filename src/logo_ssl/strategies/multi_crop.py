@@ -30,6 +30,6 @@ class MultiCrop(Strategy):
         self, l_s: Similarity, p: Projections, generator: torch.Generator, theta_e: Sequence[Tensor] = ()
     ) -> Objective:
         """Both similarity terms."""
-        l_gg = self.weight * global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
-        l_lg = self.weight * local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
-        return Objective(l_gg + l_lg, {"l_gg": l_gg, "l_lg": l_lg})
+        l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
+        l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
+        return Objective(self.weight * (l_gg + l_lg), {"l_gg": l_gg / self.n_gg, "l_lg": l_lg / self.n_lg})

@@ -25,14 +25,18 @@ def assign_roles(pairs: PairWeights, n_global: int, n_local: int) -> Roles:
 class Strategy(nn.Module, ABC):
     """The bi-level problem, spelt out: `inner` is the argmax over theta_d, `outer` the min over theta_e.
 
-    A strategy sees a similarity function and tensors, never a network.
+    A strategy sees a similarity function and tensors, never a network. The terms it logs are means over pairs, whatever
+    the weights, so that they compare between strategies.
     """
+
+    inner_lr: float = 0.0
+    """Learning rate of theta_d."""
 
     def __init__(self, pairs: PairWeights, n_global: int, n_local: int) -> None:
         super().__init__()
         self.roles = assign_roles(pairs, n_global, n_local)
-        n_pairs = len(self.roles.pairs) + n_local * len(self.roles.targets)
-        self.weight = 1 / n_pairs if pairs == "mean" else 1.0
+        self.n_gg, self.n_lg = len(self.roles.pairs), n_local * len(self.roles.targets)
+        self.weight = 1 / (self.n_gg + self.n_lg) if pairs == "mean" else 1.0
 
     def inner(self, z_l: Latents, generator: torch.Generator) -> Objective | None:
         """The objective of theta_d on detached latents, if there is anything to learn."""

@@ -30,5 +30,5 @@ class TwoView(Strategy):
         self, l_s: Similarity, p: Projections, generator: torch.Generator, theta_e: Sequence[Tensor] = ()
     ) -> Objective:
         """The framework's own loss."""
-        l_gg = self.weight * global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
-        return Objective(l_gg, {"l_gg": l_gg})
+        l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
+        return Objective(self.weight * l_gg, {"l_gg": l_gg / self.n_gg})

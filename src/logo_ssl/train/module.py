@@ -8,7 +8,7 @@ from ..augment import make_crops
 from ..frameworks import Framework
 from ..randomness import stream
 from ..recipes import Recipe
-from ..strategies import LoGoConfig, Strategy
+from ..strategies import Strategy
 from ..types import Images, Latents, Objective
 from .optimisers import encoder_optimiser, learning_rate, regressor_optimiser, set_learning_rate
 
@@ -40,7 +40,8 @@ class Pretraining(L.LightningModule):
 
     def training_step(self, images: Images, batch_idx: int) -> None:
         """Algorithm 1: encode, argmax over theta_d, min over theta_e."""
-        draws = stream(self.recipe.seed, "step", self.global_step, self.global_rank)
+        step = self.global_step
+        draws = stream(self.recipe.seed, "step", step, self.global_rank)
         crops = make_crops(images, self.recipe.crops, draws, self.mean, self.std)  # x~ from tau^g and tau^l
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             p = self.framework.project(crops, self.strategy.roles)  # z = f_theta_e(x~)
@@ -49,7 +50,7 @@ class Pretraining(L.LightningModule):
         self._update_regressor(inner)
         outer = self.strategy.outer(self.framework.similarity, p, draws, self._theta_e())  # Eqs. 3-5, 8 and 9
         lr = self._update_encoder(outer)
-        self.framework.after_step(p, progress=self.global_step / self.steps)
+        self.framework.after_step(p, progress=step / self.steps)
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {})}
         self.logged = {name: term.detach() for name, term in terms.items()} | {"lr": torch.tensor(lr)}
@@ -59,14 +60,16 @@ class Pretraining(L.LightningModule):
         """One optimiser for theta_e and, where there is a regressor, one for theta_d."""
         optimisers = [encoder_optimiser(self.recipe.optimiser, self.framework)]
         theta_d = list(self.strategy.parameters())
-        if theta_d and isinstance(self.recipe.strategy, LoGoConfig):
-            optimisers.append(regressor_optimiser(self.recipe.strategy.lr, theta_d))
+        if theta_d:
+            optimisers.append(regressor_optimiser(self.strategy.inner_lr, theta_d))
         return optimisers
 
     @property
     def bf16(self) -> bool:
         """Whether the encoder runs in bfloat16."""
-        return self.recipe.precision == "bf16" or (self.recipe.precision == "auto" and self.device.type == "cuda")
+        if self.recipe.precision == "auto":
+            return self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return self.recipe.precision == "bf16"
 
     def _update_regressor(self, objective: Objective | None) -> None:
         """One ascent step on Omega. Plain autograd: the encoder's backward must stay the only one that DDP sees."""

@@ -18,8 +18,10 @@ from ..knn import knn_accuracy
 from .module import Pretraining
 
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
-MOST_BANK = 50_000  # features; a monitor needs no more
-STD_ALARM, RANK_ALARM = 0.2, 2.0
+MOST_FEATURES = 50_000  # of each split; a monitor needs no more
+STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
+"""Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
+ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
 
 
 def feature_std(z: Float[Tensor, "B D"]) -> Tensor:
@@ -82,6 +84,22 @@ class CollapseGauge(L.Callback):
         self.say = say
         self.widest = 0.0
 
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"widest": self.widest}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Go on with what was seen before an interruption."""
+        self.widest = state_dict["widest"]
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Tensor, batch_idx: int
+    ) -> None:
+        """Remember how widely the first latents were spread."""
+        assert isinstance(pl_module, Pretraining)
+        if trainer.global_step == 1 and pl_module.z is not None:
+            self.widest = feature_std(pl_module.z).item()
+
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log std and rank of the last batch's latents."""
         assert isinstance(pl_module, Pretraining)
@@ -89,20 +107,28 @@ class CollapseGauge(L.Callback):
             return
         std, rank = feature_std(pl_module.z).item(), effective_rank(pl_module.z).item()
         log(trainer, {"z_std": std, "z_rank": rank, "epoch": trainer.current_epoch})
-        # Latents of an untrained encoder lie close together too: a collapse is a fall from what was reached.
+        if sentence := self.alarm(std, rank, len(pl_module.z)):
+            self.say(f"Epoch {trainer.current_epoch + 1}: {sentence}")
+
+    def alarm(self, std: float, rank: float, n_latents: int) -> str | None:
+        """A sentence if the latents collapse: a fall from what was reached, since untrained ones lie close together."""
         self.widest = max(self.widest, std)
-        if std < STD_ALARM * self.widest or rank < RANK_ALARM:
-            self.say(
-                f"Epoch {trainer.current_epoch + 1}: the latents are collapsing to one point (spread {std:.3f} of 1, "
-                f"effective rank {rank:.1f}). A lower learning rate or a smaller lambda usually helps."
-            )
+        few_directions = n_latents >= ROWS_FOR_RANK and rank < RANK_FLOOR
+        if std >= max(STD_FLOOR, STD_FALL * self.widest) and not few_directions:
+            return None
+        return (
+            f"the latents are collapsing to one point (spread {std:.3f} of 1, effective rank {rank:.1f}). "
+            "A lower learning rate or a smaller lambda usually helps."
+        )
 
 
 class OnlineKNN(L.Callback):
     """Classifies held-out images by their neighbours in feature space, before training and every n epochs."""
 
     def __init__(self, data: ImageSet, every: int, size: int) -> None:
-        self.splits, self.every, self.size = data.for_knn(), every, size
+        splits = data.for_knn()
+        self.splits = None if splits is None else tuple(split.thinned(MOST_FEATURES) for split in splits)
+        self.every, self.size = every, size
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores."""
@@ -123,17 +149,15 @@ class OnlineKNN(L.Callback):
         assert bank.labels is not None
         assert queries.labels is not None
         bank_features, query_features = (
-            extract(
-                pl_module.framework.encoder.backbone, part.images[:MOST_BANK], pl_module.mean, pl_module.std, self.size
-            )
+            extract(pl_module.framework.encoder.backbone, part.images, pl_module.mean, pl_module.std, self.size)
             for part in (bank, queries)
         )
         device = bank_features.device
         accuracy = knn_accuracy(
             query_features,
-            queries.labels[:MOST_BANK].to(device),
+            queries.labels.to(device),
             bank_features,
-            bank.labels[:MOST_BANK].to(device),
+            bank.labels.to(device),
             KNN_K,
             KNN_TAU,
         )

@@ -11,11 +11,13 @@ from torch import nn
 from ..frameworks import Framework
 from ..recipes import OptimiserConfig
 
+PAPER_MOMENTUM, PAPER_WEIGHT_DECAY = 0.9, 1e-4  # 4.1, "Optimization"
+
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int, warmup_steps: float) -> float:
     """eta_t: linear warm-up, then eta_min + (eta_max - eta_min)(1 + cos(t pi / T)) / 2."""
     if step < warmup_steps:
-        return config.lr * (step + 1) / warmup_steps
+        return config.lr * min(1.0, (step + 1) / warmup_steps)
     t = (step - warmup_steps) / max(steps - warmup_steps, 1)
     return config.eta_min + 0.5 * (config.lr - config.eta_min) * (1 + math.cos(math.pi * t))
 
@@ -40,7 +42,7 @@ def encoder_optimiser(config: OptimiserConfig, framework: Framework) -> torch.op
 
 def regressor_optimiser(lr: float, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """The optimiser of theta_d: plain SGD at a constant rate, since it must keep up with a moving encoder."""
-    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=1e-4)
+    return torch.optim.SGD(parameters, lr=lr, momentum=PAPER_MOMENTUM, weight_decay=PAPER_WEIGHT_DECAY)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:

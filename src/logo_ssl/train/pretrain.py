@@ -2,7 +2,6 @@
 
 import json
 import logging
-import platform
 import time
 import warnings
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
-from ..data import Batches, ImageSet, load_data
+from ..data import Batches, ImageSet, load_data, locate
 from ..errors import UserError
+from ..hardware import hardware
 from ..models import build_backbone
 from ..recipes import Recipe, check, find_recipe
 from ..run import Run, provenance, write
@@ -36,19 +36,16 @@ def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None =
     check(recipe)
     run = _vacant(Path(out))
     console = console or Console(soft_wrap=True)
+    recipe = replace(recipe, data=locate(recipe.data))
     data = load_data(recipe.data, recipe.crops.global_size)
-    recipe = fitted(recipe, data, console)
-    run.path.mkdir(parents=True, exist_ok=True)
-    write(run.recipe_file, recipe.to_json())
-    _fit(run, recipe, data, console, checkpoint=None)
+    _fit(run, fitted(recipe, data, console), data, console, checkpoint=None)
     return run
 
 
 def resume(path: str | Path, *, console: Console | None = None) -> Run:
     """Go on with an interrupted run from the end of its last saved epoch."""
     run = Run.existing(path)
-    recipe = Recipe.from_json(run.recipe_file.read_text())
-    check(recipe)
+    recipe = read_recipe(run)
     console = console or Console(soft_wrap=True)
     if is_finished(run):
         console.print(f"{path} is finished: {recipe.epochs} epochs are done.")
@@ -102,16 +99,29 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pre
     return Pretraining(recipe, framework, strategy, mean, std, steps_per_epoch)
 
 
+def read_recipe(run: Run) -> Recipe:
+    """The recipe of a run folder, checked."""
+    try:
+        recipe = Recipe.from_json(run.recipe_file.read_text())
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."
+        ) from error
+    check(recipe)
+    return recipe
+
+
 def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None) -> None:
+    """Train. Whatever can fail for its settings fails before the first file is written."""
     began = time.time()
-    module = build(recipe, data, console)
+    module = build(recipe if checkpoint is None else replace(recipe, init=None), data, console)
+    _try_out(module, data.channels)
+    done = 0 if checkpoint is None else _steps_done(checkpoint)
     journal = Journal(run)
     progress = ProgressDisplay(journal, console)
-    done = 0
-    if checkpoint is not None:
-        done = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-    journal.forget_after(done)
     trainer = _trainer(run, recipe, data, journal, progress)
+    write(run.recipe_file, recipe.to_json())
+    journal.forget_after(done)
     device = trainer.strategy.root_device
     labelled = "with labels for evaluation" if data.for_knn() else "without labels, so without online kNN"
     console.print(
@@ -120,9 +130,10 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
     )
     batches = Batches(data.train.images.to(device), recipe.batch_size, recipe.seed)
     with _quiet_lightning():
-        trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
-    if trainer.interrupted:
-        raise UserError(f"Interrupted; go on with `logo-ssl resume {run.path}`.")
+        try:
+            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+        except SystemExit:  # how Lightning ends after Ctrl-C
+            raise UserError(f"Interrupted; go on with `logo-ssl resume {run.path}`.") from None
     save_encoder(run, module)
     record = provenance(hardware(device)) | {
         "recipe": recipe.name,
@@ -133,6 +144,32 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
         "resumed": checkpoint is not None,
     }
     write(run.path / "provenance.json", json.dumps(record, indent=2) + "\n")
+
+
+def _steps_done(checkpoint: Path) -> int:
+    try:
+        return torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
+    except Exception as error:  # torch raises whatever the torn bytes lead it to
+        raise UserError(
+            f"{checkpoint} cannot be read ({type(error).__name__}); remove it to start this run from the beginning."
+        ) from error
+
+
+@torch.no_grad()
+def _try_out(module: Pretraining, channels: int) -> None:
+    """Refuse a backbone that cannot take the crops: some transformers want a certain size."""
+    crops, backbone = module.recipe.crops, module.framework.encoder.backbone
+    backbone.eval()
+    for size in {crops.global_size, crops.local_size if crops.n_local else crops.global_size}:
+        try:
+            backbone(torch.zeros(1, channels, size, size))
+        except (RuntimeError, AssertionError, ValueError) as error:
+            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"{module.recipe.backbone} cannot take crops of {size} px ({first_line}); "
+                "change crops.global-size or crops.local-size, or choose another backbone."
+            ) from error
+    backbone.train()
 
 
 def _trainer(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
@@ -172,15 +209,6 @@ def _logger(name: str, run: Run) -> Logger:
                 return MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=f"file:{run.path / 'mlflow'}")
     except ModuleNotFoundError as error:
         raise UserError(f"The logger {name} is not installed; try: pip install {name}") from error
-
-
-def hardware(device: torch.device) -> str:
-    """The device by its name."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    if device.type == "mps":
-        return f"Apple {platform.machine()} (MPS)"
-    return f"CPU, {torch.get_num_threads()} threads"
 
 
 def _vacant(out: Path) -> Run:

@@ -79,7 +79,7 @@ class ProgressDisplay(L.Callback):
         latest = self.journal.latest
         parts = [f"{short} {latest[name]:.3f}" for name, short in SHOWN.items() if name in latest]
         if "knn" in latest:
-            parts.append(f"kNN {latest['knn']:.1f}%")
+            parts.append(f"kNN {latest['knn']:.1f}% (k={latest['knn_k']}, tau={latest['knn_tau']})")
         if "images_per_s" in latest:
             parts.append(f"{latest['images_per_s']:,.0f} images/s")
         return "  ".join(parts)

@@ -19,6 +19,10 @@ from .module import Pretraining
 def save_encoder(run: Run, module: Pretraining) -> None:
     """Write the backbone, which everybody loads, and the heads, which only LoGo needs, beside each other."""
     recipe, framework = module.recipe, module.framework
+    if not all(value.isfinite().all() for value in framework.encoder.state_dict().values()):
+        raise UserError(
+            "Training diverged in its last steps: weights are not finite. Lower optimiser.lr and start again."
+        )
     metadata = {
         "format": "pt",
         "backbone": recipe.backbone,
@@ -37,8 +41,9 @@ def save_encoder(run: Run, module: Pretraining) -> None:
     write(run.heads_file, safetensors.torch.save(heads, metadata))
 
 
-def load_backbone(run: Run) -> tuple[nn.Module, dict[str, str]]:
-    """The pretrained backbone of a run, and what was saved with it (mean, std, size)."""
+def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, str]]:
+    """The pretrained backbone of a run (or its folder), and what was saved with it (mean, std, size)."""
+    run = run if isinstance(run, Run) else Run.existing(run)
     if not run.backbone_file.is_file():
         raise UserError(f"{run.path} has no {run.backbone_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
     with safetensors.safe_open(run.backbone_file, framework="pt") as file:

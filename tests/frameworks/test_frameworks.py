@@ -1,0 +1,84 @@
+"""What each framework promises beyond the contract."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig
+from logo_ssl.frameworks.byol import scheduled_momentum
+from logo_ssl.frameworks.moco import _deal
+from logo_ssl.models import BatchNorm, build_backbone
+from logo_ssl.types import Projections
+
+
+def moco(**settings):
+    torch.manual_seed(0)
+    return MoCoConfig(dim=8, queue=32, **settings).build(build_backbone("tiny"), 256).double()
+
+
+def test_simclr_both_ways_is_nt_xent(random):
+    z = random(2, 6, 8)
+    framework = SimCLRConfig(dim=8, tau=0.3).build(build_backbone("tiny"), 256)
+    ours = (framework.similarity(z[0], z[1]).mean() + framework.similarity(z[1], z[0]).mean()) / 2
+    unit = F.normalize(z.flatten(0, 1), dim=-1)  # [2B D]
+    logits = (unit @ unit.T / 0.3).fill_diagonal_(-math.inf)
+    positives = torch.arange(12).roll(6)
+    torch.testing.assert_close(ours, F.cross_entropy(logits, positives))
+
+
+def test_mocos_keys_come_back_in_the_order_of_their_images():
+    framework = moco(splits=4)
+    framework.momentum_encoder.eval()  # without batch statistics, company does not matter
+    x_g = torch.randn(2, 12, 3, 16, 16).double()
+    torch.testing.assert_close(framework._keys(x_g), framework.momentum_encoder(x_g))
+
+
+def test_keys_and_queries_are_normalised_in_other_company():
+    dealt, back = _deal(12, 3, torch.device("cpu"))
+    assert dealt[back].tolist() == list(range(12))
+    for key_split in dealt.view(3, 4):
+        query_splits = key_split // 4
+        assert len(set(query_splits.tolist())) == 3
+
+
+def test_mocos_splits_do_not_see_each_other():
+    framework = moco(splits=2)
+    x = torch.randn(1, 8, 3, 16, 16).double()
+    changed = x.clone()
+    changed[:, 4:] += 1.0
+    before, after = framework.encoder(x), framework.encoder(changed)
+    torch.testing.assert_close(before[:, :4], after[:, :4])
+    assert not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_mocos_norms_stay_on_their_device():
+    assert not any(norm.synchronised for norm in moco().modules() if isinstance(norm, BatchNorm))
+
+
+def test_a_query_never_meets_its_own_key_among_the_negatives():
+    framework = moco()
+    q, t = torch.randn(4, 8).double(), torch.randn(4, 8).double()
+    torch.testing.assert_close(framework.similarity(q, t), torch.zeros(4).double())  # no negatives yet
+    stacked = t[None]
+    framework.after_step(Projections(stacked, stacked[:0], stacked, stacked[:0], stacked), 0.0)
+    assert (framework.similarity(q, torch.randn(4, 8).double()) > 0).all()
+
+
+def test_the_momentum_encoder_moves_by_one_minus_m():
+    framework = moco(m=0.9)
+    with torch.no_grad():
+        for parameter in framework.encoder.parameters():
+            parameter.add_(1.0)
+    before = [p.clone() for p in framework.momentum_encoder.parameters()]
+    z = torch.randn(1, 4, 8).double()
+    framework.after_step(Projections(z, z[:0], z, z[:0], z), 0.0)
+    for old, new in zip(before, framework.momentum_encoder.parameters(), strict=True):
+        torch.testing.assert_close(new - old, torch.full_like(old, 0.1))
+
+
+@pytest.mark.parametrize(("progress", "expected"), [(0.0, 0.99), (0.5, 0.995), (1.0, 1.0)])
+def test_byols_momentum_rises_along_a_cosine(progress, expected):
+    assert scheduled_momentum(0.99, progress) == pytest.approx(expected)
+    assert BYOLConfig().m == 0.996
