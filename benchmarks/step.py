@@ -19,13 +19,15 @@ STEPS, WARM_UP, BATCH = 15, 3, 64
 
 
 def stepper(strategy, device):
-    """A function that makes one step of the recipe `tiny` under a strategy (optimisers left out: equal for all)."""
+    """A function that makes one whole step of the recipe `tiny` under a strategy, without Lightning around it."""
     recipe = replace(find_recipe("tiny"), strategy=strategy)
     if isinstance(strategy, TwoViewConfig):
         recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
     images = torch.randint(0, 256, (512, 3, 32, 32), dtype=torch.uint8)
     module = build(recipe, ImageSet("noise", Split(images))).to(device)
     batch = images[:BATCH].to(device)
+    encoder_optimiser, *regressor_optimiser = module.configure_optimizers()
+    theta_d = list(module.strategy.parameters())
 
     def step(i):
         draws = stream(0, "step", i)
@@ -33,10 +35,13 @@ def stepper(strategy, device):
         p = module.framework.project(crops, module.strategy.roles)
         inner = module.strategy.inner(p.z_l.detach(), draws)
         if inner is not None:
-            torch.autograd.grad(inner.loss, list(module.strategy.parameters()))
+            for parameter, gradient in zip(theta_d, torch.autograd.grad(inner.loss, theta_d), strict=True):
+                parameter.grad = gradient
+            regressor_optimiser[0].step()
+        encoder_optimiser.zero_grad()
         module.strategy.outer(module.framework.similarity, p, draws).loss.backward()
+        encoder_optimiser.step()
         module.framework.after_step(p, 0.0)
-        module.zero_grad()
         if device.type == "cuda":
             torch.cuda.synchronize()
 

@@ -46,6 +46,15 @@ def test_an_unknown_recipe_names_the_nearest():
         find_recipe("tinny")
 
 
+def test_fields_can_be_changed_by_name_at_any_depth():
+    changed = find_recipe("tiny").changed(epochs=3, strategy__lam=0.5)
+    assert (changed.epochs, changed.strategy.lam, changed.strategy.depth) == (3, 0.5, 5)
+    with pytest.raises(UserError, match=r"no field 'epoch'.*Did you mean epochs\?"):
+        find_recipe("tiny").changed(epoch=3)
+    with pytest.raises(UserError, match="LoGoConfig has no field 'lambda'"):
+        find_recipe("tiny").changed(strategy__lambda=3)
+
+
 def test_an_unknown_field_in_a_recipe_file_names_the_nearest():
     text = find_recipe("tiny").to_json().replace('"epochs"', '"epoch"')
     with pytest.raises(UserError, match=r"'epoch'.*Did you mean epochs"):

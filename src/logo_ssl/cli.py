@@ -167,9 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(130)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _fail("The disk is full; free some space and go on with `logo-ssl resume RUN`. What was saved is whole.")
+            _fail("The disk is full; free some space, then go on with `logo-ssl resume` and the run's folder.")
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            _fail(f"{error.filename} cannot be written ({error.strerror}); choose another --out or its permissions.")
+            _fail(f"{error.filename} cannot be written ({error.strerror}); choose another --out, or allow it.")
         _fail(f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path.")
     sys.exit(0)
 

@@ -59,12 +59,17 @@ def save_npz(path, **arrays):
 def test_npz_in_medmnists_convention(tmp_path):
     images = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
     source = save_npz(
-        tmp_path / "x.npz", train_images=images, train_labels=np.array([[1], [0]]), test_images=images[..., 0]
+        tmp_path / "x.npz", train_images=images, train_labels=np.array([[1], [0]]), test_images=images[:1]
     )
     data = load_data(source, 99)
     assert torch.equal(data.train.images[1], torch.from_numpy(images[1]).permute(2, 0, 1))
     assert data.train.labels.tolist() == [1, 0]
-    assert data.test.images.shape == (2, 1, 4, 5)
+    assert data.test.images.shape == (1, 3, 4, 5)
+
+
+def test_grey_arrays_have_one_channel(tmp_path):
+    source = save_npz(tmp_path / "x.npz", train_images=np.zeros((2, 4, 5), np.uint8))
+    assert load_data(source, 99).train.images.shape == (2, 1, 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,11 @@ def test_npz_in_medmnists_convention(tmp_path):
     [
         ({"images": np.zeros(3)}, "needs the key train_images"),
         ({"train_images": np.zeros((2, 4, 4))}, "must be uint8"),
+        ({"train_images": np.zeros((2, 3, 8, 8), np.uint8)}, "looks like N x C x H x W"),
+        (
+            {"train_images": np.zeros((2, 8, 8, 3), np.uint8), "test_images": np.zeros((2, 8, 8), np.uint8)},
+            "3 and 1 channels",
+        ),
         ({"train_images": np.zeros((2, 4, 4), np.uint8), "train_labels": np.zeros(3)}, "2 train_images but 3"),
     ],
 )

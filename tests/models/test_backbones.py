@@ -54,5 +54,5 @@ def test_initial_weights_are_matched_by_name_and_shape():
     assert missing == ["conv1.weight"]
     assert unused == ["conv1.weight", "fc.weight"]
     assert torch.equal(target.layer1[0].conv1.weight, source.layer1[0].conv1.weight)
-    with pytest.raises(UserError, match=r"None of the weights fits"):
+    with pytest.raises(LookupError, match="none of the weights fits"):
         load_weights(target, {"x": torch.zeros(1)})

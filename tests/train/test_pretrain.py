@@ -1,7 +1,9 @@
 """End to end on a CPU: a run folder comes out, resumes, and says what is wrong."""
 
+import errno
 import io
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -196,6 +198,23 @@ def test_torn_files_are_told_when_resuming(data, tmp_path):
         resume(run.path)
 
 
+def test_a_disk_that_fills_while_saving_leaves_the_former_checkpoint(data, tmp_path, monkeypatch):
+    real = os.replace
+
+    def full(source, target):
+        if str(target).endswith("last.ckpt") and os.path.exists(target):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            train(SMALL, data, tmp_path / "run")
+    run = Run(tmp_path / "run")
+    assert [file.name for file in run.checkpoint.parent.iterdir()] == ["last.ckpt"]
+    assert is_finished(resume(run.path, console=Console(file=io.StringIO())))
+
+
 def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):
     def interrupt(self, images, batch_idx):
         raise KeyboardInterrupt
@@ -256,7 +275,9 @@ def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):
 def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run")
     backbone, metadata = load_backbone(run)
-    assert metadata["backbone"] == "tiny"
+    assert (metadata["backbone"], metadata["size"], len(metadata["mean"])) == ("tiny", 16, 3)
+    assert not backbone.training
+    torch.testing.assert_close(load_backbone(run.path)[0].state_dict(), backbone.state_dict())
     assert backbone(torch.randn(2, 3, 16, 16)).shape == (2, 256)
     results = dict(evaluate_knn(run))
     assert len(results) == 6

@@ -115,14 +115,26 @@ def _npz(path: Path) -> ImageSet:
     classes = np.unique(np.concatenate(given)) if given else np.empty(0, int)
     if classes.dtype.kind in "if":
         classes = classes[classes >= 0]  # a negative label is none
+    train = _npz_split(path, arrays, "train", classes)
     test = _npz_split(path, arrays, "test", classes) if "test_images" in arrays else None
-    return ImageSet(path.stem, _npz_split(path, arrays, "train", classes), test, tuple(map(str, classes)))
+    if test is not None and test.images.shape[1] != train.images.shape[1]:
+        channels = f"{train.images.shape[1]} and {test.images.shape[1]}"
+        raise UserError(f"train_images and test_images in {path} have {channels} channels; give both the same.")
+    return ImageSet(path.stem, train, test, tuple(map(str, classes)))
 
 
 def _npz_split(path: Path, arrays: dict[str, np.ndarray], part: str, classes: np.ndarray) -> Split:
     images, labels = arrays[f"{part}_images"], arrays.get(f"{part}_labels")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or len(images) == 0:
-        raise UserError(f"{part}_images in {path} is {images.dtype} {images.shape}; it must be uint8, N x H x W (x C).")
+        cure = " Try (x * 255).astype('uint8')." if images.dtype.kind == "f" else ""
+        raise UserError(
+            f"{part}_images in {path} is {images.dtype} {images.shape}; it must be uint8, N x H x W (x C).{cure}"
+        )
+    if images.ndim == 4 and images.shape[1] < min(images.shape[2:]):
+        raise UserError(
+            f"{part}_images in {path} is {images.shape}, which looks like N x C x H x W; it must be N x H x W x C: "
+            "transpose(0, 2, 3, 1)."
+        )
     if labels is not None and labels.size != len(images):
         raise UserError(f"{path} has {len(images)} {part}_images but {labels.size} {part}_labels; give one each.")
     images = images[..., None] if images.ndim == 3 else images

@@ -1,6 +1,5 @@
 """How good are frozen features for nearest neighbours, beside those of pixels and of an untrained network?"""
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -56,7 +55,7 @@ def _features(
 ) -> Iterator[tuple[str, list[LabelledFeatures]]]:
     """Yield (name, ((bank, labels), (queries, labels))) for each kind of features."""
     trained, metadata = load_backbone(run)
-    mean, std, size = json.loads(metadata["mean"]), json.loads(metadata["std"]), int(metadata["size"])
+    mean, std, size = metadata["mean"], metadata["std"], metadata["size"]
     device = best_device(recipe.device)
     labels = [split.labels.to(device) for split in splits if split.labels is not None]
     pixels = [split.images.flatten(1).to(device).float() / 255 for split in splits]

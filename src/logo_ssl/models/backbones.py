@@ -118,6 +118,6 @@ def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[
     own = backbone.state_dict()
     fitting = {k: v for k, v in weights.items() if k in own and own[k].shape == v.shape}
     if not fitting:
-        raise UserError("None of the weights fits this backbone; check the backbone's name and stem.")
+        raise LookupError("none of the weights fits this backbone by name and shape")
     backbone.load_state_dict(fitting, strict=False)
     return sorted(own.keys() - fitting.keys()), sorted(weights.keys() - fitting.keys())

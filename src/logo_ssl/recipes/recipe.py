@@ -1,7 +1,7 @@
 """Which settings make a run? A `Recipe`: nested, frozen, saved as JSON."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 import tyro
@@ -87,6 +87,13 @@ class Recipe:
     paper: NoFlag[tuple[PaperRow, ...]] = ()
     """The rows of the paper that this recipe stands for."""
 
+    def changed(self, **changes: Any) -> "Recipe":
+        """The recipe with other values; `strategy__lam` is the field `lam` of the strategy."""
+        recipe = self
+        for path, value in changes.items():
+            recipe = _set(recipe, path.split("__"), value)
+        return recipe
+
     def to_json(self) -> str:
         """The recipe as text; `from_json` reads it."""
         kinds = {"framework": _kind(FRAMEWORKS, self.framework), "strategy": _kind(STRATEGIES, self.strategy)}
@@ -108,6 +115,15 @@ class Recipe:
         record["optimiser"] = _build(OptimiserConfig, record["optimiser"])
         record["paper"] = tuple(_build(PaperRow, row) for row in record["paper"])
         return _build(cls, record)
+
+
+def _set(part: Any, path: list[str], value: Any) -> Any:
+    known = [f.name for f in fields(part)]
+    if path[0] not in known:
+        raise UserError(
+            f"{type(part).__name__} has no field {path[0]!r}; it has {', '.join(known)}.{nearest(path[0], known)}"
+        )
+    return replace(part, **{path[0]: _set(getattr(part, path[0]), path[1:], value) if path[1:] else value})
 
 
 def _kind(registry: dict[str, type], config: object) -> str:

@@ -20,7 +20,11 @@ class Checkpoints(Checkpoint):
         if epoch % self.every and epoch != trainer.max_epochs:
             return
         temporary = self.file.with_suffix(".writing")
-        trainer.save_checkpoint(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, self.file)
+        try:
+            trainer.save_checkpoint(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, self.file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

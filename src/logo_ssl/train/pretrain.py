@@ -31,8 +31,11 @@ from .weights import initialise, save_encoder
 
 
 def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None = None, **changes: object) -> Run:
-    """Pretrain an encoder by a recipe (or its name, with changed fields) and leave everything in the folder `out`."""
-    recipe = replace(find_recipe(recipe) if isinstance(recipe, str) else recipe, **changes)  # type: ignore[arg-type]
+    """Pretrain an encoder by a recipe or its name and leave everything in the folder `out`.
+
+    Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`.
+    """
+    recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
     check(recipe)
     run = _vacant(Path(out))
     console = console or Console(soft_wrap=True)

@@ -56,8 +56,10 @@ class ProgressDisplay(L.Callback):
             )
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Without a terminal: one line."""
-        if self.bar is None:
+        """Show the newest kNN in the bar or, without a terminal, a line."""
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, news=self._news())
+        else:
             done, total = trainer.current_epoch + 1, trainer.max_epochs or 0
             remaining = (time.perf_counter() - self.epoch_began) * (total - done)
             self.console.print(f"epoch {done}/{total}  {self._news()}  ETA {remaining:.0f} s", highlight=False)
@@ -79,7 +81,8 @@ class ProgressDisplay(L.Callback):
         latest = self.journal.latest
         parts = [f"{short} {latest[name]:.3f}" for name, short in SHOWN.items() if name in latest]
         if "knn" in latest:
-            parts.append(f"kNN {latest['knn']:.1f}% (k={latest['knn_k']}, tau={latest['knn_tau']})")
+            protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, epoch {latest['epochs_done']}"
+            parts.append(f"kNN {latest['knn']:.1f}% ({protocol})")
         if "images_per_s" in latest:
             parts.append(f"{latest['images_per_s']:,.0f} images/s")
         return "  ".join(parts)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -41,8 +42,8 @@ def save_encoder(run: Run, module: Pretraining) -> None:
     write(run.heads_file, safetensors.torch.save(heads, metadata))
 
 
-def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, str]]:
-    """The pretrained backbone of a run (or its folder), and what was saved with it (mean, std, size)."""
+def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
+    """The pretrained backbone of a run (or its folder) in eval mode, and what its input needs: mean, std, size."""
     run = run if isinstance(run, Run) else Run.existing(run)
     if not run.backbone_file.is_file():
         raise UserError(f"{run.path} has no {run.backbone_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
@@ -53,13 +54,19 @@ def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, str]]:
     channels = len(json.loads(metadata["mean"]))
     backbone = build_backbone(recipe.backbone, recipe.stem, channels, recipe.crops.global_size)
     backbone.load_state_dict(weights)
-    return backbone, metadata
+    needs = {"mean": json.loads(metadata["mean"]), "std": json.loads(metadata["std"]), "size": int(metadata["size"])}
+    return backbone.eval(), needs | {"backbone": recipe.backbone, "stem": recipe.stem}
 
 
 def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     """Load the weights that `init` names; gives back a sentence about what fitted."""
     assert recipe.init is not None
-    missing, unused = load_weights(backbone, _initial_weights(recipe))
+    try:
+        missing, unused = load_weights(backbone, _initial_weights(recipe))
+    except LookupError as error:
+        raise UserError(
+            f"Nothing in {recipe.init} fits {recipe.backbone} with the {recipe.stem} stem; check both names."
+        ) from error
     fitted = len(backbone.state_dict()) - len(missing)
     left = f"; left as they were: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
     return f"Started from {recipe.init}: {fitted} tensors fitted, {len(unused)} found no place{left}."
@@ -86,7 +93,9 @@ def _library_weights(name: str) -> dict[str, Tensor]:
         if name.startswith("resnet"):
             return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
     except (OSError, RuntimeError) as error:
-        raise UserError(f"The pretrained weights of {name} could not be fetched ({error}).") from error
+        raise UserError(
+            f"The pretrained weights of {name} could not be fetched ({error}); give a .safetensors file with --init."
+        ) from error
     raise UserError(f"Nobody publishes pretrained weights for {name!r}; choose a resnet or a timm/ model.")
 
 
