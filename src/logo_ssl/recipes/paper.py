@@ -117,7 +117,7 @@ TINY = Recipe(
     "tiny",
     data="scenes",
     backbone="tiny",
-    epochs=25,
+    epochs=20,
     batch_size=64,
     framework=MoCoConfig(dim=64, head="mlp-bn", tau=0.2, m=0.99, queue=512, splits=2),
     crops=CropPlan(global_size=32, local_size=16, jitter=(0.8, 0.8, 0.8, 0.4), grey_p=0.5),
