@@ -8,6 +8,7 @@ matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from ..run import Run
 
@@ -35,6 +36,7 @@ def draw_curves(run: Run, file: Path | None = None) -> Path:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(file, dpi=144)
     plt.close(figure)
     return file
