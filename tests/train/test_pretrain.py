@@ -133,6 +133,15 @@ def test_lambda_can_be_measured_at_the_parameters_while_training(data, tmp_path)
     assert all(ratio > 0 for ratio in ratios)
 
 
+@pytest.mark.parametrize("pairs", ["paper", "symmetric", "mean"])
+@pytest.mark.parametrize("framework", [SMALL.framework, SimSiamConfig(dim=8, hidden=4)], ids=["moco", "simsiam"])
+def test_any_number_of_crops_trains(data, tmp_path, pairs, framework):
+    crops = replace(SMALL.crops, n_global=3, n_local=4)
+    strategy = LoGoConfig(depth=2, width=16, pairs=pairs)
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1, crops=crops, strategy=strategy, framework=framework)
+    assert is_finished(run)
+
+
 def test_bf16_trains_on_a_cpu(data, tmp_path):
     # Local crops of 8 px would shrink to one pixel, where the CPU's bfloat16 convolution gives a gradient from
     # memory it never wrote (torch 2.15: a 3x3 kernel on a 1x1 input).
