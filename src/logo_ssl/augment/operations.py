@@ -66,14 +66,14 @@ def saturation(x: Float[Tensor, "N 3 H W"], factor: Factor) -> Float[Tensor, "N 
 def hue(x: Float[Tensor, "N 3 H W"], shift: Factor) -> Float[Tensor, "N 3 H W"]:
     """Turn the hue by `shift` of a full circle, keeping value and saturation."""
     r, g, b = x.unbind(dim=1)
-    low, high = x.amin(dim=1), x.amax(dim=1)  # torch's aminmax is 20 times slower over so short a dimension
+    low, high = x.amin(dim=1), x.amax(dim=1)  # torch's aminmax is far slower over so short a dimension
     chroma = high - low
     # The hue as a share of the circle (red 0, green 1/3, blue 2/3); a grey pixel has none, and 0 / tiny is 0.
     turn = torch.where(high == g, (b - r).add_(chroma, alpha=2), (r - g).add_(chroma, alpha=4))
     turn = torch.where(high == r, g - b, turn).div_(6 * chroma.clamp(min=torch.finfo(x.dtype).tiny))
     turn.add_(shift[:, None, None])
     # A channel is brightest up to 1/6 away from its own hue and darkest from 1/3 on: a trapezoid of the angle.
-    # A full turn more keeps the angle positive, as `frac` rounds towards 0 (`remainder` is 15 times slower).
+    # A full turn more keeps the angle positive, as `frac` rounds towards 0 (`remainder` is far slower).
     opposite = torch.arange(6.0, 0.0, -2.0, device=x.device).view(3, 1, 1) / 6 + 1
     bright = (turn[:, None] + opposite).frac_().sub_(0.5).abs_().mul_(6).sub_(1).clamp_(0, 1)
     return bright.mul_(chroma[:, None]).add_(low[:, None])

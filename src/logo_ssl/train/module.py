@@ -79,7 +79,7 @@ class Pretraining(L.LightningModule):
         for parameter, gradient in zip(theta_d, torch.autograd.grad(objective.loss, theta_d), strict=True):
             parameter.grad = gradient
         # Lightning counts the steps of its own wrappers; this one must not count (Lightning issue 17958).
-        _, optimiser = self.optimizers(use_pl_optimizer=False)  # type: ignore[misc]
+        _, optimiser = self.optimizers(use_pl_optimizer=False)  # type: ignore[misc] (typed as one or many)
         optimiser.step()
 
     def _update_encoder(self, objective: Objective) -> float:

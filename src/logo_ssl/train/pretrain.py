@@ -77,7 +77,7 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
     queue = getattr(recipe.framework, "queue", 0)
     if queue > n:
         console.print(f"The queue of {queue} is larger than the {n} training images; cut to {n}.")
-        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg]
+        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg] (it has one)
     warmup = recipe.optimiser.warmup_epochs
     if warmup >= recipe.epochs:
         console.print(f"The warm-up of {warmup:g} epochs leaves nothing of {recipe.epochs}; cut to a tenth of them.")
