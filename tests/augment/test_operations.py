@@ -24,6 +24,10 @@ def batch(seed: int, n: int, c: int, h: int, w: int) -> Tensor:
     return x.round() if seed % 4 == 0 else x
 
 
+def as_bytes(x: Tensor) -> Tensor:
+    return (x * 255).round().to(torch.uint8)
+
+
 def one_by_one(operation: Callable[[Tensor, float], Tensor], x: Tensor, factors: Tensor) -> Tensor:
     return torch.stack([operation(image, factor) for image, factor in zip(x, factors.tolist(), strict=True)])
 
@@ -37,7 +41,7 @@ def test_resized_crop_equals_torchvision_on_each_crop(seed: int, h: int, w: int,
     top = (torch.rand(6, generator=generator) * (h - height + 1)).long()
     left = (torch.rand(6, generator=generator) * (w - width + 1)).long()
     boxes = torch.stack((top, left, height, width), dim=1)
-    ours = operations.resized_crop(x, boxes.float(), size)
+    ours = operations.resized_crop(as_bytes(x), boxes.float(), size)
     theirs = [F.resized_crop(x[i % 3], *box, [size, size], antialias=True) for i, box in enumerate(boxes.tolist())]
     torch.testing.assert_close(ours, torch.stack(theirs), atol=1e-5, rtol=0)
 
@@ -45,13 +49,13 @@ def test_resized_crop_equals_torchvision_on_each_crop(seed: int, h: int, w: int,
 @pytest.mark.parametrize("box", [(0, 0, 200, 190), (13, 40, 180, 31), (3, 5, 20, 24)])
 def test_resized_crop_equals_torchvision_on_a_large_image(box: tuple[int, int, int, int]) -> None:
     x = batch(1, 1, 3, 200, 190)
-    ours = operations.resized_crop(x, torch.tensor([box]).float(), 96)
+    ours = operations.resized_crop(as_bytes(x), torch.tensor([box]).float(), 96)
     torch.testing.assert_close(ours, F.resized_crop(x, *box, [96, 96], antialias=True), atol=1e-5, rtol=0)
 
 
 def test_a_box_of_the_whole_image_at_its_own_size_changes_nothing() -> None:
     x = batch(2, 2, 3, 16, 16)
-    torch.testing.assert_close(operations.resized_crop(x, torch.tensor([[0.0, 0, 16, 16]] * 2), 16), x)
+    torch.testing.assert_close(operations.resized_crop(as_bytes(x), torch.tensor([[0.0, 0, 16, 16]] * 2), 16), x)
 
 
 def test_hflip_equals_torchvision() -> None:

@@ -8,7 +8,7 @@ import torchvision.transforms.v2.functional as F
 from torch import Tensor
 
 from logo_ssl.augment import CropPlan, Draws, apply, make_crops
-from logo_ssl.augment.apply import blur_kernel
+from logo_ssl.augment.apply import apply_to_all, apply_to_rows, blur_kernel
 from logo_ssl.augment.draw import draw
 from logo_ssl.types import Crops
 
@@ -45,13 +45,44 @@ def one_crop(image: Tensor, draws: Draws, i: int, size: int) -> Tensor:
 
 
 def test_the_whole_chain_equals_torchvision_on_each_crop() -> None:
-    images = photos(20).float() / 255
+    images = photos(20)
     draws = draw(
         60, (32, 28), torch.Generator().manual_seed(1), scale=(0.1, 1.0), ratio=(0.75, 1.33), flip=0.5,
         jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.0,
     )  # fmt: skip
-    theirs = torch.stack([one_crop(images[i % 20], draws, i, 24) for i in range(60)])
+    theirs = torch.stack([one_crop(images[i % 20].float() / 255, draws, i, 24) for i in range(60)])
     torch.testing.assert_close(apply(images, draws, 24, MEAN, STD), theirs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("c", [1, 3])
+def test_selecting_and_touching_rows_make_the_same_crops(c: int) -> None:
+    draws = draw(
+        60, (32, 28), torch.Generator().manual_seed(1), scale=(0.1, 1.0), ratio=(0.75, 1.33), flip=0.5,
+        jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.3,
+    )  # fmt: skip
+    images, mean, std = photos(20, c), MEAN[:c], STD[:c]
+    selected = apply_to_all(images, draws.table(), 24, mean, std, blurs=True, solarises=True)
+    torch.testing.assert_close(selected, apply_to_rows(images, draws, 24, mean, std), atol=1e-5, rtol=0)
+
+
+def test_a_batch_of_various_sizes_is_cropped_like_each_image_alone() -> None:
+    sizes = [(32, 20), (11, 40), (40, 40), (1, 7)]
+    images = [photos(1, 3, h, w) for h, w in sizes]
+    canvas = torch.zeros(4, 3, 40, 40, dtype=torch.uint8)
+    for i, image in enumerate(images):
+        canvas[i, :, : image.shape[2], : image.shape[3]] = image
+    rows = torch.tensor(sizes)
+    draws = draw(
+        8, rows.repeat(2, 1), torch.Generator().manual_seed(1), scale=(0.1, 1.0), ratio=(0.75, 1.33), flip=0.5,
+        jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.0,
+    )  # fmt: skip
+    assert (draws.boxes[:, 2:] + draws.boxes[:, :2] <= rows.repeat(2, 1)).all()
+    ours = apply(canvas, draws, 24, MEAN, STD)
+    for i in range(8):
+        alone = one_crop(images[i % 4][0].float() / 255, draws, i, 24)
+        torch.testing.assert_close(ours[i], alone, atol=1e-4, rtol=0)
+    x_g, _ = make_crops(canvas, EVERYTHING, torch.Generator(), MEAN, STD, sizes=rows)
+    assert x_g.isfinite().all()
 
 
 @pytest.mark.parametrize("c", [1, 2, 3, 5])

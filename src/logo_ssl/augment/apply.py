@@ -1,13 +1,15 @@
 """How do the drawn parameters reach the images they were drawn for?
 
-The draws stay on the CPU and the images on their device; only index and factor tables travel, and nothing comes back,
-so a GPU is never waited for.
+Two ways to the same crops: `apply_to_rows` touches only the images that an operation concerns, `apply_to_all` computes
+every operation on every image and selects, which a compiler fuses into a few kernels. Nothing comes back from the
+device, so a GPU is never waited for.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from . import operations
@@ -21,9 +23,24 @@ NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
 def apply(
-    images: Float[Tensor, "B C H W"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
+    images: UInt8[Tensor, "B C H W"],
+    draws: Draws,
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    compiled: bool = False,
 ) -> Float[Tensor, "N C {size} {size}"]:
-    """Make N = V * B normalised crops from images in [0, 1], in the order of SimCLR and BYOL."""
+    """Make N = V * B normalised crops, in the order of SimCLR and BYOL; `draws` are on the CPU."""
+    if not compiled:
+        return apply_to_rows(images, draws, size, mean, std)
+    blurs, solarises = bool((draws.sigma > 0).any()), bool(draws.solarise.any())
+    return _compiled()(images, to_device(draws.table(), images.device), size, tuple(mean), tuple(std), blurs, solarises)
+
+
+def apply_to_rows(
+    images: UInt8[Tensor, "B C H W"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
+) -> Float[Tensor, "N C {size} {size}"]:
+    """Each operation on the images that it concerns, which the host knows."""
     x = operations.resized_crop(images, to_device(draws.boxes.float(), images.device), size)
     _on(x, draws.flip, operations.hflip)
     _jitter(x, draws)
@@ -32,6 +49,42 @@ def apply(
     _blur(x, draws)
     _on(x, draws.solarise, operations.solarise)
     return operations.normalise(x, mean, std)
+
+
+def apply_to_all(
+    images: UInt8[Tensor, "B C H W"],
+    table: Float[Tensor, "N 17"],
+    size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    blurs: bool,
+    solarises: bool,
+) -> Float[Tensor, "N C {size} {size}"]:
+    """Each operation on all images, selected where it concerns them: no shape depends on what was drawn."""
+    draws = Draws.from_table(table)
+    x = operations.resized_crop(images, draws.boxes, size)
+    x = _where(draws.flip, operations.hflip(x), x)
+    factors = torch.stack((draws.brightness, draws.contrast, draws.saturation, draws.hue), dim=1)
+    usable = len(JITTER) if images.shape[1] == 3 else 2  # saturation and hue need red, green and blue
+    for slot in range(len(JITTER)):
+        chosen = draws.order[:, slot]
+        factor = factors.gather(1, chosen[:, None]).squeeze(1)
+        before = x
+        for i, operation in enumerate(JITTER[:usable]):
+            x = _where(draws.jitter & (chosen == i) & (factor != NEUTRAL[i]), operation(before, factor), x)
+    if images.shape[1] == 3:
+        x = _where(draws.grey, operations.greyscale(x), x)
+    if blurs:
+        sigma = torch.where(draws.sigma > 0, draws.sigma, 1)
+        x = _where(draws.sigma > 0, operations.gaussian_blur(x, sigma, blur_kernel(size)), x)
+    if solarises:
+        x = _where(draws.solarise, operations.solarise(x), x)
+    return operations.normalise(x, mean, std).contiguous(memory_format=torch.channels_last)
+
+
+@cache
+def _compiled() -> Callable[..., Tensor]:
+    return torch.compile(apply_to_all)
 
 
 def blur_kernel(size: int) -> int:
@@ -65,6 +118,10 @@ def _jitter(x: Float[Tensor, "N C H W"], draws: Draws) -> None:
             span = slice(begin, begin + count)
             _replace(x, rows[slot, span], operation, factors[slot, span])
             begin += count
+
+
+def _where(chosen: Bool[Tensor, " N"], yes: Tensor, no: Tensor) -> Tensor:
+    return torch.where(chosen[:, None, None, None], yes, no)
 
 
 def _blur(x: Float[Tensor, "N C H W"], draws: Draws) -> None:

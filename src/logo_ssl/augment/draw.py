@@ -12,6 +12,9 @@ from torch import Generator, Tensor
 
 Range: TypeAlias = tuple[float, float]
 
+ImageSize: TypeAlias = tuple[int, int] | Int[Tensor, "N 2"]
+"""Height and width: the same for all images, or a row for each crop's own."""
+
 TRIES = 10
 """How often torchvision's RandomResizedCrop looks for a box inside the image before it takes the central one."""
 
@@ -36,9 +39,24 @@ class Draws(NamedTuple):
     solarise: Bool[Tensor, " N"]
 
 
+    def table(self) -> Float[Tensor, "N 17"]:
+        """All columns side by side, so that one copy takes them to a device; `from_table` parts them again."""
+        columns = [column[:, None] if column.dim() == 1 else column for column in self]
+        return torch.cat([column.float() for column in columns], dim=1)
+
+    @classmethod
+    def from_table(cls, table: Float[Tensor, "N 17"]) -> "Draws":
+        """The draws in a table, on its device; what were integers stay floats."""
+        widths = [4 if name in ("boxes", "order") else 1 for name in cls._fields]
+        parts = dict(zip(cls._fields, table.split(widths, dim=1), strict=True))
+        single = {name: part.squeeze(1) for name, part in parts.items() if name not in ("boxes", "order")}
+        chances = {name: single[name] > 0.5 for name in ("flip", "jitter", "grey", "solarise")}
+        return cls(**parts | single | chances | {"order": parts["order"].long()})
+
+
 def draw(
     n: int,
-    image_size: tuple[int, int],
+    image_size: ImageSize,
     generator: Generator,
     *,
     scale: Range,
@@ -69,30 +87,26 @@ def draw(
     )
 
 
-def draw_boxes(
-    n: int, image_size: tuple[int, int], scale: Range, ratio: Range, generator: Generator
-) -> Int[Tensor, "N 4"]:
+def draw_boxes(n: int, image_size: ImageSize, scale: Range, ratio: Range, generator: Generator) -> Int[Tensor, "N 4"]:
     """Draw n boxes with the distribution of torchvision's RandomResizedCrop."""
-    H, W = image_size
-    area = H * W * _uniform((n, TRIES), scale, generator).double()
+    H, W = torch.as_tensor(image_size).view(-1, 2).double().unbind(dim=1)
+    area = (H * W)[:, None] * _uniform((n, TRIES), scale, generator).double()
     aspect = _uniform((n, TRIES), (math.log(ratio[0]), math.log(ratio[1])), generator).double().exp()
     heights, widths = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
-    valid = (heights > 0) & (heights <= H) & (widths > 0) & (widths <= W)
+    valid = (heights > 0) & (heights <= H[:, None]) & (widths > 0) & (widths <= W[:, None])
     first = valid.int().argmax(dim=1, keepdim=True)
     height, width = heights.gather(1, first).squeeze(1), widths.gather(1, first).squeeze(1)
     # float64, so that a number just below 1 times the count still rounds down to the last position.
     top, left = torch.rand(2, n, generator=generator, dtype=torch.float64)
     found = torch.stack(((top * (H - height + 1)).floor(), (left * (W - width + 1)).floor(), height, width), dim=1)
-    return torch.where(valid.any(dim=1, keepdim=True), found.long(), torch.tensor(central_box(image_size, ratio)))
+    return torch.where(valid.any(dim=1, keepdim=True), found, _central_boxes(H, W, ratio)).long()
 
 
-def central_box(image_size: tuple[int, int], ratio: Range) -> tuple[int, int, int, int]:
-    """The largest central box whose aspect ratio is allowed."""
-    H, W = image_size
-    aspect = W / H
-    height = round(W / ratio[0]) if aspect < ratio[0] else H
-    width = round(H * ratio[1]) if aspect > ratio[1] else W
-    return (H - height) // 2, (W - width) // 2, height, width
+def _central_boxes(H: Tensor, W: Tensor, ratio: Range) -> Float[Tensor, "N 4"]:
+    """The largest central boxes whose aspect ratio is allowed."""
+    height = torch.where(W / H < ratio[0], (W / ratio[0]).round(), H)
+    width = torch.where(W / H > ratio[1], (H * ratio[1]).round(), W)
+    return torch.stack((((H - height) / 2).floor(), ((W - width) / 2).floor(), height, width), dim=1)
 
 
 def _uniform(shape: tuple[int, ...], bounds: Range, generator: Generator) -> Tensor:

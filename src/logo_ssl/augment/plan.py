@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Generator, Tensor
 
 from ..types import Crops, CropStack
@@ -48,31 +48,40 @@ class CropPlan:
 
 @torch.no_grad()
 def make_crops(
-    images: UInt8[Tensor, "B C H W"], plan: CropPlan, generator: Generator, mean: Sequence[float], std: Sequence[float]
+    images: UInt8[Tensor, "B C H W"],
+    plan: CropPlan,
+    generator: Generator,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    sizes: Int[Tensor, "B 2"] | None = None,
+    compiled: bool = False,
 ) -> Crops:
-    """Draw and make the crops of a batch on its device; the generator lives on the CPU."""
-    C = images.shape[1]
+    """Draw and make the crops of a batch on its device; generator and sizes live on the CPU.
+
+    Images of various sizes lie in the top left corners of equal canvases; `sizes` gives their heights and widths.
+    """
+    B, C, H, W = images.shape
     if not len(mean) == len(std) == C:
         raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels; give one of each per channel.")
-    draws_g = _draw(plan, plan.n_global, plan.global_scale, images, generator)
-    draws_l = _draw(plan, plan.n_local, plan.local_scale, images, generator)
+    sizes = torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
+    draws_g = _draw(plan, plan.n_global, plan.global_scale, sizes, generator)
+    draws_l = _draw(plan, plan.n_local, plan.local_scale, sizes, generator)
     # The crops are matrix products, which autocast would round to bfloat16.
     with torch.autocast(images.device.type, enabled=False):
-        x = images.float() / 255
         if plan.global_size == plan.local_size:  # both kinds in one pass: half the kernel launches
             both = Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True)))
-            crops = _unstack(apply(x, both, plan.global_size, mean, std), len(x))
+            crops = _unstack(apply(images, both, plan.global_size, mean, std, compiled), B)
             return Crops(crops[: plan.n_global], crops[plan.n_global :])
-        x_g = apply(x, draws_g, plan.global_size, mean, std)
-        x_l = apply(x, draws_l, plan.local_size, mean, std)
-    return Crops(_unstack(x_g, len(x)), _unstack(x_l, len(x)))
+        x_g = apply(images, draws_g, plan.global_size, mean, std, compiled)
+        x_l = apply(images, draws_l, plan.local_size, mean, std, compiled and plan.n_local > 0)
+    return Crops(_unstack(x_g, B), _unstack(x_l, B))
 
 
-def _draw(plan: CropPlan, crops: int, scale: Range, images: Tensor, generator: Generator) -> Draws:
-    B, _, H, W = images.shape
+def _draw(plan: CropPlan, crops: int, scale: Range, sizes: Int[Tensor, "B 2"], generator: Generator) -> Draws:
     return draw(
-        crops * B,
-        (H, W),
+        crops * len(sizes),
+        sizes.repeat(crops, 1),
         generator,
         scale=scale,
         ratio=plan.ratio,
@@ -87,4 +96,4 @@ def _draw(plan: CropPlan, crops: int, scale: Range, images: Tensor, generator: G
 
 
 def _unstack(x: Float[Tensor, "N C H W"], B: int) -> CropStack:
-    return x.view(len(x) // B, B, *x.shape[1:])
+    return x.unflatten(0, (len(x) // B, B))
