@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from logo_ssl.augment import make_crops
 from logo_ssl.data import ImageSet, Split
@@ -33,14 +34,15 @@ def stepper(strategy, device):
     def step(i):
         draws = stream(0, "step", i)
         crops = make_crops(batch, recipe.crops, draws, module.mean, module.std)
+        chance = tree_map_only(torch.Tensor, lambda x: x.to(device), module.strategy.draw(BATCH, draws))
         p = module.framework.project(crops, module.strategy.roles)
-        inner = module.strategy.inner(p.z_l.detach(), draws)
+        inner = module.strategy.inner(p.z_l.detach(), chance)
         if inner is not None:
             for parameter, gradient in zip(theta_d, torch.autograd.grad(inner.loss, theta_d), strict=True):
                 parameter.grad = gradient
             regressor_optimiser[0].step()
         encoder_optimiser.zero_grad()
-        module.strategy.outer(module.framework.similarity, p, draws).loss.backward()
+        module.strategy.outer(module.framework.similarity, p, chance).loss.backward()
         encoder_optimiser.step()
         module.framework.after_step(p, 0.0)
         if device.type == "cuda":

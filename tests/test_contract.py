@@ -72,13 +72,14 @@ def test_contract(framework, strategy, batch, generator):
     assert all(torch.equal(value, before[name]) for name, value in f.state_dict().items())
 
     # The inner problem moves theta_d alone, the outer one theta_e alone.
-    inner = s.inner(p.z_l.detach(), generator)
+    chance = s.draw(batch, generator)
+    inner = s.inner(p.z_l.detach(), chance)
     if inner is not None:
         inner.loss.backward()
         assert all(q.grad is None for q in f.parameters())
         assert all(q.grad is not None for q in s.parameters())
         s.zero_grad(set_to_none=True)
-    outer = s.outer(f.similarity, p, generator)
+    outer = s.outer(f.similarity, p, chance)
     assert outer.loss.shape == ()
     assert torch.isfinite(outer.loss)
     outer.loss.backward()

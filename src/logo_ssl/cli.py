@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import json
 import re
 import shutil
 import sys
@@ -31,6 +32,8 @@ commands:
   recipes              list the recipes, with the paper's row and numbers
   pretrain RECIPE ...  pretrain an encoder; `pretrain RECIPE --help` shows every field
   resume RUN           go on with an interrupted run
+  show-crops [RECIPE]  draw the crops of some images as the network sees them
+  bench RECIPE         measure the speed of training and of its parts, as JSON
 
 options:
   -h, --help           show this and exit
@@ -103,7 +106,7 @@ def pretrain(arguments: Sequence[str]) -> None:
         return
     if arguments[0].startswith("-"):
         raise UserError(f"The recipe comes first: logo-ssl pretrain RECIPE {' '.join(arguments)}")
-    chosen = find_recipe(arguments[0])
+    chosen, rest = _choose_parts(find_recipe(arguments[0]), arguments[1:])
 
     @dataclass(frozen=True)
     class Options:
@@ -113,7 +116,6 @@ def pretrain(arguments: Sequence[str]) -> None:
         out: Path = Path("runs") / chosen.name
         """Run folder, new or empty."""
 
-    chosen, rest = _choose_parts(chosen, arguments[1:])
     parsed = _parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
     run = run_pretraining(parsed.recipe, parsed.out)
     Console(soft_wrap=True).print(f"Done: {run.backbone_file}")
@@ -149,10 +151,37 @@ def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
     Console(soft_wrap=True).print(f"Done: {resume_pretraining(run).backbone_file}")
 
 
+def bench(arguments: Sequence[str]) -> None:
+    """Measure the speed of a recipe; any of its fields can be given as an option."""
+    from .recipes import Recipe, find_recipe
+    from .train.bench import bench as measure
+
+    if not arguments:
+        raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
+    if arguments[0] in ("-h", "--help"):
+        _out(
+            "usage: logo-ssl bench RECIPE [options]\n\nTrains for a few epochs into no folder and prints one JSON line: "
+            "images/s of data, augmentation,\nraw forward and backward, and the whole step; their ratio, start-up time, "
+            "memory. Options: those of `pretrain`.\n"
+        )
+        return
+    chosen, rest = _choose_parts(find_recipe(arguments[0]), arguments[1:])
+
+    @dataclass(frozen=True)
+    class Options:
+        """Measure the speed of training."""
+
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+
+    parsed = _parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
+    _out(json.dumps(measure(parsed.recipe)) + "\n")
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "demo": lambda arguments: _parse(demo, arguments, prog="logo-ssl demo"),
     "recipes": lambda arguments: _parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
+    "bench": bench,
     "resume": lambda arguments: _parse(resume, arguments, prog="logo-ssl resume"),
 }
 

@@ -59,10 +59,10 @@ def other_image_pairs(z_l: Latents, partner: Int[Tensor, " B"]) -> Pairs:
     return _paired(z_l, z_l[:, partner])
 
 
-def draw_partners(n_images: int, generator: torch.Generator, device: torch.device) -> Int[Tensor, " B"]:
+def draw_partners(n_images: int, generator: torch.Generator) -> Int[Tensor, " B"]:
     """Another image for each image of the batch: all shift by one random offset, so that never k = j."""
     offset = int(torch.randint(1, n_images, (), generator=generator))
-    return torch.arange(n_images, device=device).roll(offset)
+    return torch.arange(n_images).roll(offset)
 
 
 def gradient_ratio(l_similar: Scalar, l_ll: Scalar, at: Sequence[Tensor]) -> Scalar:

@@ -28,7 +28,10 @@ def extract(
             x = batch.to(device, non_blocking=True).float() / 255
             if x.shape[-2:] != (size, size):
                 x = F.interpolate(x, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
-            rows.append(backbone((x - shift) / scale).float())
+            x = (x - shift) / scale
+            if x.is_cuda:
+                x = x.contiguous(memory_format=torch.channels_last)
+            rows.append(backbone(x).float())
         return torch.cat(rows)
     finally:
         backbone.train(was_training)

@@ -1,8 +1,11 @@
-"""What does it run on? The device by its name."""
+"""What does it run on, and how do tensors get there?"""
 
+import os
 import platform
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 
 def hardware(device: torch.device) -> str:
@@ -21,3 +24,36 @@ def best_device(wish: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def to_device(host: Tensor, device: torch.device) -> Tensor:
+    """Send a host tensor without waiting: CUDA copies asynchronously only from pinned memory."""
+    if device.type == "cuda":
+        host = host.pin_memory()
+    return host.to(device, non_blocking=True)
+
+
+def available_memory(device: torch.device) -> int:
+    """Bytes that are free on a device; for the CPU, what this process may still take of the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    limits = [_free_by_system(), *_free_by_group()]
+    return max(0, min(limits)) if device.type == "cpu" else max(0, min(limits)) // 4  # MPS shares with the CPU
+
+
+def _free_by_system() -> int:
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        if "MemAvailable" in lines:
+            return int(lines["MemAvailable"].split()[0]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _free_by_group() -> list[int]:
+    """What a container's limit leaves, if it has one."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        return [int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())]
+    except (OSError, ValueError):  # no limit reads "max"
+        return []

@@ -46,6 +46,11 @@ class Run:
         return self.path / "backbone.safetensors"
 
     @property
+    def bad_images_file(self) -> Path:
+        """The images that could not be read, if there were any."""
+        return self.path / "bad-images.csv"
+
+    @property
     def heads_file(self) -> Path:
         """Projector, predictor and regressor."""
         return self.path / "heads.safetensors"

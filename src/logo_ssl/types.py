@@ -6,7 +6,7 @@ V crops of one kind (G global, L local), B images, C channels, H x W pixels, D l
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 Images: TypeAlias = UInt8[Tensor, "B C H W"]
@@ -30,6 +30,14 @@ class Crops(NamedTuple):
     x_l: Float[Tensor, "L B C h w"]
 
 
+class ImageBatch(NamedTuple):
+    """Images in the top left corners of equal canvases."""
+
+    pixels: Images
+    sizes: Int[Tensor, "B 2"] | None = None
+    """Height and width of each, on the CPU; None where all fill their canvas."""
+
+
 class Roles(NamedTuple):
     """Which global crops ask (rows of q_g), which answer (rows of t_g), and who asks whom, as (row, row)."""
 
@@ -49,6 +57,17 @@ class Projections(NamedTuple):
     q_g: Float[Tensor, "Q B D"]
     q_l: Float[Tensor, "L B D"]
     t_g: Float[Tensor, "T B D"]
+
+
+class Chance(NamedTuple):
+    """What a strategy draws for one step, before anything is computed; empty where nothing is left to chance."""
+
+    inner_partner: Int[Tensor, " B"] | None = None
+    """Another image for each image, in the regressor's step (Eq. 6)."""
+    outer_partner: Int[Tensor, " B"] | None = None
+    """The same in the encoder's step (Eq. 5)."""
+    noise: Float[Tensor, "L B D"] | None = None
+    """Standard normal numbers."""
 
 
 class Objective(NamedTuple):

@@ -9,7 +9,7 @@ from logo_ssl.regressor import frozen
 from logo_ssl.similarity import negative_cosine
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.strategies.strategy import assign_roles
-from logo_ssl.types import Projections
+from logo_ssl.types import Chance, Projections
 
 
 def projections(random, n_local=2, n_images=6, dim=5):
@@ -22,14 +22,18 @@ def logo(**settings):
     return LoGoConfig(depth=2, width=16, **settings).build(2, 2, 5).double()
 
 
+def chance(generator, n_images=6):
+    return logo().draw(n_images, generator)
+
+
 def multi_crop_loss(p):
-    return MultiCropConfig().build(2, 2, 5).outer(negative_cosine, p, torch.Generator()).loss
+    return MultiCropConfig().build(2, 2, 5).outer(negative_cosine, p, Chance()).loss
 
 
 def l_ll_gradient(strategy, p, generator, **options):
     """What the push alone adds to the gradient at z^l."""
     state = generator.get_state()
-    full = strategy.outer(negative_cosine, p, generator, **options)
+    full = strategy.outer(negative_cosine, p, chance(generator), **options)
     generator.set_state(state)
     (with_push,) = torch.autograd.grad(full.loss, p.z_l, retain_graph=True)
     (pull,) = torch.autograd.grad(multi_crop_loss(p), p.z_l, retain_graph=True)
@@ -47,7 +51,7 @@ def test_lambda_is_the_ratio_of_gradient_norms_at_the_parameters(random, generat
     x_g, x_l = random(2, 6, 5), random(2, 6, 5)
     z_g, z_l = x_g @ theta_e, x_l @ theta_e
     p = Projections(z_g, z_l, z_g, z_l, z_g.detach())
-    outer = logo(lam=0.3, balance="parameters").outer(negative_cosine, p, generator, [theta_e])
+    outer = logo(lam=0.3, balance="parameters").outer(negative_cosine, p, chance(generator), [theta_e])
     (full,) = torch.autograd.grad(outer.loss, theta_e, retain_graph=True)
     (pull,) = torch.autograd.grad(multi_crop_loss(p), theta_e)
     assert (full - pull).norm().item() == pytest.approx(0.3 * pull.norm().item())
@@ -55,7 +59,7 @@ def test_lambda_is_the_ratio_of_gradient_norms_at_the_parameters(random, generat
 
 def test_lambda_as_a_plain_weight_multiplies_the_loss(random, generator):
     p = projections(random)
-    outer = logo(lam=0.3, balance="weight").outer(negative_cosine, p, generator)
+    outer = logo(lam=0.3, balance="weight").outer(negative_cosine, p, chance(generator))
     assert outer.loss.item() == pytest.approx((multi_crop_loss(p) + 0.3 * outer.terms["l_ll"]).item())
 
 
@@ -63,15 +67,15 @@ def test_lambda_of_zero_is_multi_crop(random, generator):
     p = projections(random)
     push, _ = l_ll_gradient(logo(lam=0.0), p, generator)
     assert push.abs().max().item() == 0
-    assert logo(lam=0.0).outer(negative_cosine, p, generator).loss.item() == pytest.approx(multi_crop_loss(p).item())
+    assert logo(lam=0.0).outer(negative_cosine, p, chance(generator)).loss.item() == pytest.approx(multi_crop_loss(p).item())
 
 
 @pytest.mark.parametrize("bound", ["mean-difference", "logistic"])
 def test_omega_gives_no_gradient_to_the_encoder_and_the_outer_loss_none_to_the_regressor(random, generator, bound):
     strategy, p = logo(bound=bound), projections(random)
-    inner = strategy.inner(p.z_l.detach(), generator)
+    inner = strategy.inner(p.z_l.detach(), chance(generator))
     assert all(g is not None for g in torch.autograd.grad(inner.loss, list(strategy.parameters())))
-    outer = strategy.outer(negative_cosine, p, generator)
+    outer = strategy.outer(negative_cosine, p, chance(generator))
     gradients = torch.autograd.grad(outer.loss, list(strategy.parameters()), allow_unused=True)
     assert all(g is None for g in gradients)
 
@@ -79,12 +83,12 @@ def test_omega_gives_no_gradient_to_the_encoder_and_the_outer_loss_none_to_the_r
 def test_the_encoder_objective_sees_the_updated_regressor(random, generator):
     strategy, p = logo(), projections(random)
     state = generator.get_state()
-    stale = strategy.outer(negative_cosine, p, generator).terms["l_ll"]
+    stale = strategy.outer(negative_cosine, p, chance(generator)).terms["l_ll"]
     optimiser = torch.optim.SGD(strategy.parameters(), lr=1.0)
-    strategy.inner(p.z_l.detach(), generator).loss.backward()
+    strategy.inner(p.z_l.detach(), chance(generator)).loss.backward()
     optimiser.step()
     generator.set_state(state)
-    fresh = strategy.outer(negative_cosine, p, generator).terms["l_ll"]
+    fresh = strategy.outer(negative_cosine, p, chance(generator)).terms["l_ll"]
     assert abs(fresh.item() - stale.item()) > 1e-3
 
 
@@ -98,7 +102,7 @@ def test_inner_steps_widen_the_gap_between_same_and_other_images(generator, boun
     gaps = []
     for _ in range(60):
         optimiser.zero_grad()
-        inner = strategy.inner(z_l, generator)
+        inner = strategy.inner(z_l, chance(generator, 64))
         inner.loss.backward()
         optimiser.step()
         gaps.append(inner.terms["omega"].item())
@@ -107,16 +111,16 @@ def test_inner_steps_widen_the_gap_between_same_and_other_images(generator, boun
 
 def test_the_regressors_buffers_move_once_a_step(random, generator):
     strategy, p = logo(), projections(random)
-    strategy.inner(p.z_l.detach(), generator)
+    strategy.inner(p.z_l.detach(), chance(generator))
     moved = {name: buffer.clone() for name, buffer in strategy.named_buffers()}
-    strategy.outer(negative_cosine, p, generator)
+    strategy.outer(negative_cosine, p, chance(generator))
     assert all(torch.equal(buffer, moved[name]) for name, buffer in strategy.named_buffers())
     assert strategy.regressor.blocks[1].num_batches_tracked == 1
 
 
 def test_cosine_affinity_learns_nothing_and_pushes_angles_apart(random, generator):
     strategy, p = logo(affinity="cosine", lam=1.0), projections(random)
-    assert strategy.inner(p.z_l.detach(), generator) is None
+    assert strategy.inner(p.z_l.detach(), chance(generator)) is None
     assert list(strategy.parameters()) == []
     push, _ = l_ll_gradient(strategy, p, generator)
     with torch.no_grad():
@@ -125,15 +129,17 @@ def test_cosine_affinity_learns_nothing_and_pushes_angles_apart(random, generato
 
 
 def test_noise_moves_same_image_latents_by_its_norm(generator):
+    torch.manual_seed(0)
+    strategy = LoGoConfig(noise=0.3).build(2, 2, 64)
     z_l = torch.randn(2, 500, 64).double()
-    noisy = logo(noise=0.3)._noisy(z_l, generator)
+    noisy = strategy._noisy(z_l, strategy.draw(500, generator).noise)
     norms = (noisy - F.normalize(z_l, dim=-1)).norm(dim=-1)
     assert norms.mean().item() == pytest.approx(0.3, rel=0.02)
 
 
 def test_other_image_pairs_keep_batch_norm_company_but_are_constants(random, generator):
     strategy, p = logo(), projections(random)
-    partner = draw_partners(6, generator, p.z_l.device)
+    partner = draw_partners(6, generator)
     (got,) = torch.autograd.grad(local_to_local(frozen(strategy.regressor), p.z_l, partner), p.z_l)
     constant = p.z_l.detach()
     first = torch.cat([p.z_l[0], constant[0]])
@@ -145,7 +151,7 @@ def test_other_image_pairs_keep_batch_norm_company_but_are_constants(random, gen
 def test_logged_terms_are_means_over_pairs_whatever_the_weights(random, generator):
     p = projections(random)
     terms = [
-        LoGoConfig(depth=1, width=4, pairs=w).build(2, 2, 5).double().outer(negative_cosine, p, generator).terms
+        LoGoConfig(depth=1, width=4, pairs=w).build(2, 2, 5).double().outer(negative_cosine, p, chance(generator)).terms
         for w in ("symmetric", "mean")
     ]
     assert terms[0]["l_gg"].item() == pytest.approx(terms[1]["l_gg"].item())

@@ -2,6 +2,6 @@
 
 from .apply import apply
 from .draw import Draws, draw, draw_boxes
-from .plan import CropPlan, make_crops
+from .plan import CropPlan, cut, make_crops, plan_draws
 
-__all__ = ["CropPlan", "Draws", "apply", "draw", "draw_boxes", "make_crops"]
+__all__ = ["CropPlan", "Draws", "apply", "cut", "draw", "draw_boxes", "make_crops", "plan_draws"]

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
+from ..hardware import to_device
 from . import operations
 from .draw import Draws
 
@@ -90,13 +91,6 @@ def _compiled() -> Callable[..., Tensor]:
 def blur_kernel(size: int) -> int:
     """The odd number of taps nearest to a tenth of the crop (SimCLR, appendix A), and at least 3."""
     return 2 * max(size // 20, 1) + 1
-
-
-def to_device(table: Tensor, device: torch.device) -> Tensor:
-    """Send a host tensor without waiting: CUDA copies asynchronously only from pinned memory."""
-    if device.type == "cuda":
-        table = table.pin_memory()
-    return table.to(device, non_blocking=True)
 
 
 def _jitter(x: Float[Tensor, "N C H W"], draws: Draws) -> None:

@@ -38,7 +38,6 @@ class Draws(NamedTuple):
     """Blur in pixels of the crop; 0 where there is none."""
     solarise: Bool[Tensor, " N"]
 
-
     def table(self) -> Float[Tensor, "N 17"]:
         """All columns side by side, so that one copy takes them to a device; `from_table` parts them again."""
         columns = [column[:, None] if column.dim() == 1 else column for column in self]

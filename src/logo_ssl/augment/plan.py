@@ -46,7 +46,6 @@ class CropPlan:
     """Probability of inverting the bright half of the pixel values."""
 
 
-@torch.no_grad()
 def make_crops(
     images: UInt8[Tensor, "B C H W"],
     plan: CropPlan,
@@ -61,12 +60,32 @@ def make_crops(
 
     Images of various sizes lie in the top left corners of equal canvases; `sizes` gives their heights and widths.
     """
-    B, C, H, W = images.shape
+    B, _, H, W = images.shape
+    draws_g, draws_l = plan_draws(plan, torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes, generator)
+    return cut(images, draws_g, draws_l, plan, mean, std, compiled=compiled)
+
+
+def plan_draws(plan: CropPlan, sizes: Int[Tensor, "B 2"], generator: Generator) -> tuple[Draws, Draws]:
+    """Draw the parameters of the global and of the local crops: crop by crop, and image by image in each."""
+    draws_g = _draw(plan, plan.n_global, plan.global_scale, sizes, generator)
+    return draws_g, _draw(plan, plan.n_local, plan.local_scale, sizes, generator)
+
+
+@torch.no_grad()
+def cut(
+    images: UInt8[Tensor, "B C H W"],
+    draws_g: Draws,
+    draws_l: Draws,
+    plan: CropPlan,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    compiled: bool = False,
+) -> Crops:
+    """Make the crops that were drawn."""
+    B, C, _, _ = images.shape
     if not len(mean) == len(std) == C:
         raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels; give one of each per channel.")
-    sizes = torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
-    draws_g = _draw(plan, plan.n_global, plan.global_scale, sizes, generator)
-    draws_l = _draw(plan, plan.n_local, plan.local_scale, sizes, generator)
     # The crops are matrix products, which autocast would round to bfloat16.
     with torch.autocast(images.device.type, enabled=False):
         if plan.global_size == plan.local_size:  # both kinds in one pass: half the kernel launches

@@ -3,19 +3,18 @@
 from collections.abc import Iterator
 
 import torch
-from jaxtyping import UInt8
-from torch import Tensor
 
 from ..randomness import stream
-from ..types import Images
+from ..types import ImageBatch
+from .feed import Feed
 
 
 class Batches:
-    """The batches of one epoch, gathered on the device where the images live; a last, smaller one is left out."""
+    """The batches of one epoch; a last, smaller one is left out."""
 
-    def __init__(self, images: UInt8[Tensor, "N C H W"], batch_size: int, seed: int) -> None:
-        self.images, self.seed, self.epoch = images, seed, 0
-        self.batch_size = min(batch_size, len(images))
+    def __init__(self, feed: Feed, n_images: int, batch_size: int, seed: int) -> None:
+        self.feed, self.n_images, self.seed, self.epoch = feed, n_images, seed, 0
+        self.batch_size = min(batch_size, n_images)
         self.sampler = self  # where Lightning looks for `set_epoch`
 
     def set_epoch(self, epoch: int) -> None:
@@ -23,10 +22,9 @@ class Batches:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.images) // self.batch_size
+        return self.n_images // self.batch_size
 
-    def __iter__(self) -> Iterator[Images]:
-        order = torch.randperm(len(self.images), generator=stream(self.seed, "order", self.epoch))
-        order = order[: len(self) * self.batch_size].to(self.images.device)
-        for rows in order.split(self.batch_size):
-            yield self.images[rows]
+    def __iter__(self) -> Iterator[ImageBatch]:
+        # A generator: Lightning asks for an iterator first and says which epoch it is for afterwards.
+        order = torch.randperm(self.n_images, generator=stream(self.seed, "order", self.epoch))
+        yield from self.feed.batches(order[: len(self) * self.batch_size].split(self.batch_size))

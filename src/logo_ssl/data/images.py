@@ -1,23 +1,67 @@
-"""What is a data set here? Images of one size in memory as uint8, with labels that only evaluation reads."""
+"""What is a data set here? Images, in memory or as files, with labels that only evaluation reads."""
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-STATISTICS_FROM = 10_000  # images are enough for channel means to three digits
+from .files import Files
+
+
+@dataclass(frozen=True)
+class Photos(Files):
+    """Encoded RGB images of various sizes: rows of `files`, decoded when they are needed."""
+
+    files: Files
+    rows: Int[np.ndarray, " N"]
+
+    @classmethod
+    def all(cls, files: Files) -> "Photos":
+        """Every file."""
+        return cls(files, np.arange(len(files)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: Tensor) -> "Photos":
+        return Photos(self.files, self.rows[rows.numpy()])
+
+    def name(self, i: int) -> str:
+        """What to call image i in a message."""
+        return self.files.name(int(self.rows[i]))
+
+    def read(self, i: int) -> bytes:
+        """The encoded image i."""
+        return self.files.read(int(self.rows[i]))
+
+    def size(self, i: int) -> int:
+        """How many bytes image i has."""
+        return self.files.size(int(self.rows[i]))
 
 
 @dataclass(frozen=True)
 class Split:
     """Images and, where there are any, their labels."""
 
-    images: UInt8[Tensor, "N C H W"]
+    images: UInt8[Tensor, "N C H W"] | Photos
     labels: Int[Tensor, " N"] | None = None
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def channels(self) -> int:
+        """Channels of an image: 3 for RGB, as photographs always become."""
+        return 3 if isinstance(self.images, Photos) else self.images.shape[1]
+
+    @property
+    def array(self) -> UInt8[Tensor, "N C H W"]:
+        """The images as one tensor, which photographs become by `squared`."""
+        if isinstance(self.images, Photos):
+            raise TypeError("photographs of various sizes are no array; use `squared` first")
+        return self.images
 
     def thinned(self, most: int) -> "Split":
         """At most so many images, evenly spread: sets are often sorted by class."""
@@ -26,6 +70,7 @@ class Split:
         return self[torch.arange(most) * len(self) // most]
 
     def __getitem__(self, rows: Tensor) -> "Split":
+        rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
         return Split(self.images[rows], None if self.labels is None else self.labels[rows])
 
 
@@ -41,13 +86,7 @@ class ImageSet:
     @property
     def channels(self) -> int:
         """Channels of an image: 3 for RGB."""
-        return self.train.images.shape[1]
-
-    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of each channel of the training images, on a scale from 0 to 1."""
-        sample = self.train.thinned(STATISTICS_FROM).images.transpose(0, 1).flatten(1).float() / 255
-        spread = sample.std(dim=1).clamp_min(1 / 255)  # a constant channel must not divide by zero
-        return tuple(sample.mean(dim=1).tolist()), tuple(spread.tolist())
+        return self.train.channels
 
     def for_knn(self) -> tuple[Split, Split] | None:
         """(bank, queries) for nearest neighbours: train and test, or a tenth of train held out of the bank."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ..data import ImageSet, Split, load_data
+from ..data import BadImages, ImageSet, Split, load_data, squared
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
@@ -29,6 +29,8 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
     splits = data.for_knn()
     if splits is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
+    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file)
+    splits = tuple(squared(split, recipe.crops.global_size, bad, recipe.loading.workers) for split in splits)
     results = []
     for features, (bank, queries) in _features(run, recipe, data, splits):
         for k, tau in PROTOCOLS:
@@ -51,14 +53,14 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def _features(
-    run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, Split]
+    run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, ...]
 ) -> Iterator[tuple[str, list[LabelledFeatures]]]:
     """Yield (name, ((bank, labels), (queries, labels))) for each kind of features."""
     trained, metadata = load_backbone(run)
     mean, std, size = metadata["mean"], metadata["std"], metadata["size"]
     device = best_device(recipe.device)
     labels = [split.labels.to(device) for split in splits if split.labels is not None]
-    pixels = [split.images.flatten(1).to(device).float() / 255 for split in splits]
+    pixels = [split.array.flatten(1).to(device).float() / 255 for split in splits]
     # Cosine needs centred pixels: without it, brightness alone decides.
     yield "raw pixels", list(zip([part - pixels[0].mean(dim=0) for part in pixels], labels, strict=True))
     networks = {
@@ -67,5 +69,5 @@ def _features(
     }
     for name, backbone in networks.items():
         backbone = backbone.to(device)
-        features = [extract(backbone, split.images, mean, std, size) for split in splits]
+        features = [extract(backbone, split.array, mean, std, size) for split in splits]
         yield name, list(zip(features, labels, strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..models import Encoder, follow, mlp, momentum_copy, per_crop
+from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .framework import Framework
@@ -44,10 +44,10 @@ class BYOL(Framework):
 
     def project(self, crops: Crops, roles: Roles) -> Projections:
         """Queries are predictions h(z); targets come from the momentum encoder."""
-        z_g, z_l = self.encoder.encode(crops.x_g[list(roles.queries)], crops.x_l)
+        z_g, z_l = self.encoder.encode(pick(crops.x_g, roles.queries), crops.x_l)
         q_g, q_l = per_crop(self.h, z_g), per_crop(self.h, z_l) if len(z_l) else z_l
         with torch.no_grad():
-            t_g = self.momentum_encoder(crops.x_g[list(roles.targets)])
+            t_g = self.momentum_encoder(pick(crops.x_g, roles.targets))
         return Projections(z_g, z_l, q_g, q_l, t_g)
 
     def after_step(self, p: Projections, progress: float) -> None:

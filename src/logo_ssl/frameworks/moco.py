@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..models import Encoder, Queue, follow, mlp, momentum_copy
+from ..models import Encoder, Queue, follow, mlp, momentum_copy, pick
 from ..models.norm import fitting_splits, set_synchronised
 from ..similarity import info_nce
 from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
@@ -56,8 +56,8 @@ class MoCo(Framework):
 
     def project(self, crops: Crops, roles: Roles) -> Projections:
         """Queries are the latents themselves; keys come from the momentum encoder."""
-        z_g, z_l = self.encoder.encode(crops.x_g[list(roles.queries)], crops.x_l)
-        return Projections(z_g, z_l, q_g=z_g, q_l=z_l, t_g=self._keys(crops.x_g[list(roles.targets)]))
+        z_g, z_l = self.encoder.encode(pick(crops.x_g, roles.queries), crops.x_l)
+        return Projections(z_g, z_l, q_g=z_g, q_l=z_l, t_g=self._keys(pick(crops.x_g, roles.targets)))
 
     def after_step(self, p: Projections, progress: float) -> None:
         """The momentum encoder follows; keys are enqueued after their use."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..models import Encoder, mlp
+from ..models import Encoder, mlp, pick
 from ..similarity import info_nce
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .framework import Framework
@@ -43,4 +43,4 @@ class SimCLR(Framework):
     def project(self, crops: Crops, roles: Roles) -> Projections:
         """Latents ask and answer; both carry gradients between global crops."""
         z_g, z_l = self.encoder.encode(crops.x_g, crops.x_l)
-        return Projections(z_g, z_l, q_g=z_g[list(roles.queries)], q_l=z_l, t_g=z_g[list(roles.targets)])
+        return Projections(z_g, z_l, q_g=pick(z_g, roles.queries), q_l=z_l, t_g=pick(z_g, roles.targets))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..models import Encoder, mlp, per_crop
+from ..models import Encoder, mlp, per_crop, pick
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .framework import Framework
@@ -45,9 +45,9 @@ class SimSiam(Framework):
     def project(self, crops: Crops, roles: Roles) -> Projections:
         """Queries are predictions h(z); targets are the latents themselves, without gradient."""
         z_g, z_l = self.encoder.encode(crops.x_g, crops.x_l)
-        q_g = per_crop(self.h, z_g[list(roles.queries)])
+        q_g = per_crop(self.h, pick(z_g, roles.queries))
         q_l = per_crop(self.h, z_l) if len(z_l) else z_l
-        return Projections(z_g, z_l, q_g, q_l, t_g=z_g[list(roles.targets)].detach())
+        return Projections(z_g, z_l, q_g, q_l, t_g=pick(z_g, roles.targets).detach())
 
     def constant_lr_parameters(self) -> list[nn.Parameter]:
         """The predictor's: it should adapt to the latest latents (Chen & He, 4.2)."""

@@ -1,5 +1,7 @@
 """What turns crops into latents? f_theta_e: a backbone and a projector, on whole stacks of crops at once."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -20,6 +22,14 @@ def per_crop(net: nn.Module, stack: Float[Tensor, "V B *rest"], splits: int = 1)
         batch = batch.contiguous(memory_format=torch.channels_last)  # what tensor cores want
     out = net(batch).unflatten(0, (n_crops, n_images))
     return out.float() if out.dtype in (torch.bfloat16, torch.float16) else out
+
+
+def pick(stack: Float[Tensor, "V *rest"], rows: Sequence[int]) -> Float[Tensor, "n *rest"]:
+    """Some crops of a stack; neighbours as a view. (A list as an index would make a GPU wait for it.)"""
+    first = rows[0]
+    if list(rows) == list(range(first, first + len(rows))):
+        return stack[first : first + len(rows)]
+    return torch.stack([stack[row] for row in rows])
 
 
 class Encoder(nn.Module):
@@ -54,6 +64,8 @@ class Encoder(nn.Module):
             z_g = self(x_g)
             return z_g, z_g[:0]
         if x_g.shape[2:] == x_l.shape[2:]:
-            z_g, z_l = self(torch.cat([x_g, x_l])).split([len(x_g), len(x_l)])
+            # As one batch: in four dimensions torch keeps the channels last, in five it does not.
+            stacked = torch.cat([x_g.flatten(0, 1), x_l.flatten(0, 1)]).unflatten(0, (-1, x_g.shape[1]))
+            z_g, z_l = self(stacked).split([len(x_g), len(x_l)])
             return z_g, z_l
         return self(x_g), self(x_l)

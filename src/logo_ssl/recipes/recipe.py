@@ -7,6 +7,7 @@ from typing import Any, Literal
 import tyro
 
 from ..augment import CropPlan
+from ..data import LoadingConfig
 from ..errors import UserError, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, MoCoConfig
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig
@@ -51,7 +52,7 @@ class Recipe:
     name: NoFlag[str]
     """Name of the recipe."""
     data: str = "scenes"
-    """A name (scenes, cifar10, cifar100, stl10, imagenet100), a folder of images, or an .npz file."""
+    """A name (scenes, cifar10, ...), a folder of images or of .tar shards, a text file of paths, or an .npz file."""
     backbone: str = "resnet18"
     """tiny, small-alexnet, resnet18, resnet34, resnet50, or timm/NAME."""
     stem: Literal["imagenet", "cifar"] = "imagenet"
@@ -76,8 +77,12 @@ class Recipe:
     """bf16 autocast for the encoder, or fp32; auto takes bf16 on CUDA. Losses and regressor always run in fp32."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile for crops and networks, and CUDA graphs for the step; auto: on CUDA. Takes a minute at the start."""
     knn_every: int = 10
     """Epochs between two online kNN evaluations; 0 for none."""
+    loading: LoadingConfig = field(default_factory=LoadingConfig)
+    """How images get to the device."""
     log_every: int = 20
     """Steps between two lines in metrics.jsonl."""
     checkpoint_every: int = 1
@@ -112,6 +117,7 @@ class Recipe:
                 raise UserError(f"Unknown {name} {part.get('kind')!r} in the recipe; choose {', '.join(registry)}.")
             record[name] = _build(registry[part.pop("kind")], part)
         record["crops"] = _build(CropPlan, record["crops"])
+        record["loading"] = _build(LoadingConfig, record.get("loading", {}))
         record["optimiser"] = _build(OptimiserConfig, record["optimiser"])
         record["paper"] = tuple(_build(PaperRow, row) for row in record["paper"])
         return _build(cls, record)

@@ -20,7 +20,7 @@ from ..equations import (
     same_image_pairs,
 )
 from ..regressor import Regressor, cosine_affinity, frozen
-from ..types import Latents, Objective, Projections, Similarity
+from ..types import Chance, Latents, Objective, Projections, Similarity
 from .strategy import PairWeights, Strategy
 
 
@@ -58,29 +58,35 @@ class LoGo(Strategy):
     def __init__(self, config: LoGoConfig, n_global: int, n_local: int, dim: int) -> None:
         super().__init__(config.pairs, n_global, n_local)
         self.config, self.inner_lr = config, config.lr
+        self.noise_shape = (n_local, dim)
         self.regressor = Regressor(dim, config.depth, config.width) if config.affinity == "learned" else None
 
-    def inner(self, z_l: Latents, generator: torch.Generator) -> Objective | None:
+    def draw(self, n_images: int, generator: torch.Generator) -> Chance:
+        """The partners of both steps, and noise where it is asked for."""
+        n_local, dim = self.noise_shape
+        noise = torch.randn(n_local, n_images, dim, generator=generator) if self.config.noise else None
+        return Chance(draw_partners(n_images, generator), draw_partners(n_images, generator), noise)
+
+    def inner(self, z_l: Latents, chance: Chance) -> Objective | None:
         """theta_d* = argmax Omega (Eq. 7): one step of telling same-image pairs from others."""
         if self.regressor is None:
             return None
-        same = same_image_pairs(self._noisy(z_l, generator))
-        other = other_image_pairs(z_l, draw_partners(z_l.shape[1], generator, z_l.device))
+        assert chance.inner_partner is not None
+        same = same_image_pairs(self._noisy(z_l, chance.noise))
+        other = other_image_pairs(z_l, chance.inner_partner)
         if self.config.bound == "logistic":
             gap = omega_logistic(self.regressor.score, same, other)
         else:
             gap = omega(self.regressor, same, other)  # Eq. 6
         return Objective(-gap, {"omega": gap})  # Eq. 7
 
-    def outer(
-        self, l_s: Similarity, p: Projections, generator: torch.Generator, theta_e: Sequence[Tensor] = ()
-    ) -> Objective:
+    def outer(self, l_s: Similarity, p: Projections, chance: Chance, theta_e: Sequence[Tensor] = ()) -> Objective:
         """min L_gg + L_lg + lambda L_ll (Eq. 9), with the regressor as the inner step left it."""
         l_a = frozen(self.regressor) if self.regressor is not None else cosine_affinity  # Eq. 8
-        partner = draw_partners(p.z_l.shape[1], generator, p.z_l.device)
+        assert chance.outer_partner is not None
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
         l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
-        l_ll = local_to_local(l_a, p.z_l, partner)  # Eq. 5
+        l_ll = local_to_local(l_a, p.z_l, chance.outer_partner)  # Eq. 5
         l_similar = self.weight * (l_gg + l_lg)
         match self.config.balance:
             case "latents":
@@ -92,9 +98,8 @@ class LoGo(Strategy):
         terms = {"l_gg": l_gg / self.n_gg, "l_lg": l_lg / self.n_lg, "l_ll": l_ll, "ratio": ratio}
         return Objective(l_similar + self.config.lam * ratio * l_ll, terms)  # Eq. 9
 
-    def _noisy(self, z_l: Latents, generator: torch.Generator) -> Latents:
+    def _noisy(self, z_l: Latents, noise: Latents | None) -> Latents:
         """Latents with noise of the configured norm, relative to their own."""
-        if self.config.noise == 0:
+        if noise is None:
             return z_l
-        noise = torch.randn(z_l.shape, generator=generator).to(z_l.device, z_l.dtype, non_blocking=True)
-        return F.normalize(z_l, dim=-1) + noise * (self.config.noise / z_l.shape[-1] ** 0.5)
+        return F.normalize(z_l, dim=-1) + noise.to(z_l.dtype) * (self.config.noise / z_l.shape[-1] ** 0.5)

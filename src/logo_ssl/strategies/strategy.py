@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..types import Latents, Objective, Projections, Roles, Similarity
+from ..types import Chance, Latents, Objective, Projections, Roles, Similarity
 
 PairWeights = Literal["paper", "symmetric", "mean"]
 """paper: each global pair once, sums (1 gg + 4 lg). symmetric: both ways, sums (2 + 4). mean: both ways, averaged."""
@@ -38,12 +38,14 @@ class Strategy(nn.Module, ABC):
         self.n_gg, self.n_lg = len(self.roles.pairs), n_local * len(self.roles.targets)
         self.weight = 1 / (self.n_gg + self.n_lg) if pairs == "mean" else 1.0
 
-    def inner(self, z_l: Latents, generator: torch.Generator) -> Objective | None:
+    def draw(self, n_images: int, generator: torch.Generator) -> Chance:
+        """What is left to chance in a step, drawn beforehand on the CPU."""
+        return Chance()
+
+    def inner(self, z_l: Latents, chance: Chance) -> Objective | None:
         """The objective of theta_d on detached latents, if there is anything to learn."""
         return None
 
     @abstractmethod
-    def outer(
-        self, l_s: Similarity, p: Projections, generator: torch.Generator, theta_e: Sequence[Tensor] = ()
-    ) -> Objective:
+    def outer(self, l_s: Similarity, p: Projections, chance: Chance, theta_e: Sequence[Tensor] = ()) -> Objective:
         """The objective of theta_e."""

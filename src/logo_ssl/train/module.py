@@ -1,16 +1,23 @@
 """What happens in one step? Algorithm 1, as a Lightning module."""
 
+from collections.abc import Callable
+
 import lightning as L
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from ..augment import make_crops
 from ..frameworks import Framework
+from ..hardware import to_device
 from ..randomness import stream
 from ..recipes import Recipe
 from ..strategies import Strategy
-from ..types import Images, Latents, Objective
+from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
+from .compiling import compile_networks, first_line, has_compiler, uncompile_networks
 from .optimisers import encoder_optimiser, learning_rate, regressor_optimiser, set_learning_rate
+from .replay import Replay
 
 
 class Pretraining(L.LightningModule):
@@ -23,38 +30,92 @@ class Pretraining(L.LightningModule):
         strategy: Strategy,
         mean: tuple[float, ...],
         std: tuple[float, ...],
-        steps_per_epoch: int,
+        n_images: int,
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.recipe, self.framework, self.strategy = recipe, framework, strategy
         self.mean, self.std = mean, std
-        self.steps_per_epoch = steps_per_epoch
+        self.batch_size = min(recipe.batch_size, n_images)
+        self.steps_per_epoch = n_images // self.batch_size
+        self.say = say
+        self.compiled = False
+        self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
-        self.z: Latents | None = None
+        self.lr = 0.0
+        self.z: Latent | None = None
 
     @property
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.steps_per_epoch * self.recipe.epochs
 
-    def training_step(self, images: Images, batch_idx: int) -> None:
-        """Algorithm 1: encode, argmax over theta_d, min over theta_e."""
+    def training_step(self, batch: ImageBatch, batch_idx: int) -> None:
+        """One step of Algorithm 1: draw, crop, learn, and let the framework's own state follow."""
         step = self.global_step
         draws = stream(self.recipe.seed, "step", step, self.global_rank)
-        crops = make_crops(images, self.recipe.crops, draws, self.mean, self.std)  # x~ from tau^g and tau^l
+        crops = make_crops(
+            batch.pixels, self.recipe.crops, draws, self.mean, self.std, sizes=batch.sizes, compiled=self.compiled
+        )  # x~ from tau^g and tau^l
+        chance = self.strategy.draw(len(batch.pixels), draws)
+        p, self.logged = self.learn(crops, tree_map_only(Tensor, lambda x: to_device(x, self.device), chance))
+        self.lr = self._step_encoder()
+        self.framework.after_step(p, progress=step / self.steps)
+        self.z = p.z_g[0]
+
+    def algorithm_1(self, crops: Crops, chance: Chance) -> tuple[Projections, dict[str, Tensor]]:
+        """Encode, argmax over theta_d, gradient over theta_e; gives back what was projected and measured, detached."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             p = self.framework.project(crops, self.strategy.roles)  # z = f_theta_e(x~)
 
-        inner = self.strategy.inner(p.z_l.detach(), draws)  # Eqs. 6 and 7
+        inner = self.strategy.inner(p.z_l.detach(), chance)  # Eqs. 6 and 7
         self._update_regressor(inner)
-        outer = self.strategy.outer(self.framework.similarity, p, draws, self._theta_e())  # Eqs. 3-5, 8 and 9
-        lr = self._update_encoder(outer)
-        self.framework.after_step(p, progress=step / self.steps)
+        outer = self.strategy.outer(self.framework.similarity, p, chance, self._theta_e())  # Eqs. 3-5, 8 and 9
+        self._encoder_optimiser().zero_grad()
+        self.manual_backward(outer.loss)
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {})}
-        self.logged = {name: term.detach() for name, term in terms.items()} | {"lr": torch.tensor(lr)}
-        self.z = p.z_g[0].detach()
+        return Projections(*(x.detach() for x in p)), {name: term.detach() for name, term in terms.items()}
+
+    def on_fit_start(self) -> None:
+        """Compile and record, where the recipe and the device allow it."""
+        wished = self.recipe.compile == "on" or (self.recipe.compile == "auto" and has_compiler(self.device))
+        if wished and (failure := self._try_compiled()):
+            self.say(f"Compiling is off, and training slower: {failure}")
+        if self.compiled and self.device.type == "cuda" and self.trainer.world_size == 1:
+            self.learn = Replay(self.algorithm_1, self.say)
+
+    @torch.enable_grad()
+    def _try_compiled(self) -> str | None:
+        """Compile everything on one made-up batch that leaves no trace; what went wrong, if anything did."""
+        kept = {name: buffer.clone() for name, buffer in self.framework.named_buffers()}
+        shape = (self.batch_size, len(self.mean), self.recipe.crops.global_size, self.recipe.crops.global_size)
+        images = torch.randint(0, 256, shape, dtype=torch.uint8, device=self.device)
+        self.compiled = True
+        compile_networks(self.framework)
+        failure = None
+        try:
+            crops = make_crops(
+                images, self.recipe.crops, stream(0, "trial"), self.mean, self.std, compiled=self.compiled
+            )
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                p = self.framework.project(crops, self.strategy.roles)
+            (p.q_g.sum() + p.q_l.sum()).backward()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # compilers fail in many ways, and none of them must stop a run
+            self.compiled, failure = False, first_line(error)
+            uncompile_networks(self.framework)
+        finally:
+            self.framework.zero_grad()
+            for name, buffer in self.framework.named_buffers():
+                buffer.copy_(kept[name])
+        return failure
+
+    def transfer_batch_to_device(self, batch: ImageBatch, device: torch.device, dataloader_idx: int) -> ImageBatch:
+        """Leave the batch alone: its pixels are where they should be, and its sizes belong on the CPU."""
+        return batch
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimiser for theta_e and, where there is a regressor, one for theta_d."""
@@ -82,19 +143,20 @@ class Pretraining(L.LightningModule):
         _, optimiser = self.optimizers(use_pl_optimizer=False)  # type: ignore[misc] (typed as one or many)
         optimiser.step()
 
-    def _update_encoder(self, objective: Objective) -> float:
+    def _step_encoder(self) -> float:
         """One descent step on Eq. 9; gives back the learning rate."""
         config = self.recipe.optimiser
         lr = learning_rate(config, self.global_step, self.steps, config.warmup_epochs * self.steps_per_epoch)
-        wrapped = self.optimizers()
-        optimiser = wrapped[0] if isinstance(wrapped, list) else wrapped
+        optimiser = self._encoder_optimiser()
         set_learning_rate(optimiser.optimizer, lr)
-        optimiser.zero_grad()
-        self.manual_backward(objective.loss)
         if config.clip:
             torch.nn.utils.clip_grad_norm_(self.framework.parameters(), config.clip)
         optimiser.step()
         return lr
+
+    def _encoder_optimiser(self) -> LightningOptimizer:
+        wrapped = self.optimizers()
+        return wrapped[0] if isinstance(wrapped, list) else wrapped  # type: ignore[return-value] (wrapped by default)
 
     def _theta_e(self) -> list[torch.nn.Parameter]:
         return [parameter for parameter in self.framework.encoder.parameters() if parameter.requires_grad]

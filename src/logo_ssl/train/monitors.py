@@ -2,8 +2,10 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -11,14 +13,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from ..data import ImageSet
+from ..data import BadImages, ImageSet, squared
 from ..errors import UserError
 from ..features import extract
 from ..knn import knn_accuracy
+from ..recipes import Recipe
+from ..types import ImageBatch
 from .module import Pretraining
 
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
-MOST_FEATURES = 50_000  # of each split; a monitor needs no more
+MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
+STEPS_AHEAD = 16  # steps that Python may hand to a GPU before their turn
 STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
 """Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
 ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
@@ -39,42 +44,88 @@ def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
     return torch.exp(-torch.special.xlogy(share, share).sum())
 
 
-def log(trainer: L.Trainer, values: dict[str, Any]) -> None:
-    """Hand values to every logger, at the current step."""
+def log(trainer: L.Trainer, values: dict[str, Any], step: int | None = None) -> None:
+    """Hand values to every logger, at a step or the current one."""
     for logger in trainer.loggers:
-        logger.log_metrics(values, step=trainer.global_step)
+        logger.log_metrics(values, step=trainer.global_step if step is None else step)
 
 
 class Steps(L.Callback):
-    """Logs losses, learning rate and images/s every `log_every` steps; only then does the host wait for the device."""
+    """Logs losses, learning rate and images/s every `log_every` steps, without ever making the device wait.
+
+    On CUDA values are copied while later steps run, and logged a few steps after they were computed.
+    """
 
     def __init__(self) -> None:
         self.seen, self.since = 0, time.perf_counter()
+        self.waiting: deque[Reading] = deque()
+        self.behind: deque[torch.cuda.Event] = deque()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave what happens between epochs (kNN, checkpoints) out of the speed."""
         self.seen, self.since = 0, time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Tensor, batch_idx: int
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int
     ) -> None:
-        """Log every so often, and at the end of an epoch."""
+        """Take a reading every so often and at the end of an epoch; log those that have arrived."""
         assert isinstance(pl_module, Pretraining)
-        self.seen += len(batch)
-        if trainer.global_step % pl_module.recipe.log_every and not trainer.is_last_batch:
-            return
-        values = torch.stack([value.float().to(pl_module.device) for value in pl_module.logged.values()]).tolist()
-        if not all(map(math.isfinite, values)):
-            broken = ", ".join(n for n, value in zip(pl_module.logged, values, strict=True) if not math.isfinite(value))
-            raise UserError(
-                f"Training diverged: {broken} is not finite at step {trainer.global_step}. Lower optimiser.lr "
-                f"({pl_module.recipe.optimiser.lr}) or strategy.lr, and start again in another --out."
-            )
+        self.seen += len(batch.pixels)
+        self._keep_close(pl_module.device)
+        last = trainer.is_last_batch
+        if trainer.global_step % pl_module.recipe.log_every == 0 or last:
+            self.waiting.append(self._read(trainer, pl_module))
+        while self.waiting and (last or self.waiting[0].arrived()):
+            self._log(trainer, pl_module, self.waiting.popleft())
+
+    def _keep_close(self, device: torch.device) -> None:
+        """Keep Python at most so many steps ahead of the device, or speed and remaining time would be fiction."""
+        if device.type == "cuda":
+            event = torch.cuda.Event()
+            event.record()
+            self.behind.append(event)
+            if len(self.behind) > STEPS_AHEAD:
+                self.behind.popleft().synchronize()
+
+    def _read(self, trainer: L.Trainer, module: Pretraining) -> "Reading":
+        values = torch.stack([value.float() for value in module.logged.values()])
+        event = None
+        if values.is_cuda:
+            values = values.to("cpu", non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
         speed = self.seen / (time.perf_counter() - self.since)
-        log(
-            trainer,
-            dict(zip(pl_module.logged, values, strict=True)) | {"epoch": trainer.current_epoch, "images_per_s": speed},
-        )
+        known = {"lr": module.lr, "epoch": trainer.current_epoch, "images_per_s": speed}
+        return Reading(trainer.global_step, tuple(module.logged), values, known, event)
+
+    def _log(self, trainer: L.Trainer, module: Pretraining, reading: "Reading") -> None:
+        values = reading.wait()
+        if broken := [name for name, value in values.items() if not math.isfinite(value)]:
+            raise UserError(
+                f"Training diverged: {', '.join(broken)} is not finite at step {reading.step}. Lower optimiser.lr "
+                f"({module.recipe.optimiser.lr}) or strategy.lr, and start again in another --out."
+            )
+        log(trainer, values | reading.known, reading.step)
+
+
+class Reading(NamedTuple):
+    """Values on their way from the device."""
+
+    step: int
+    names: tuple[str, ...]
+    values: Tensor
+    known: dict[str, float]
+    event: torch.cuda.Event | None
+
+    def arrived(self) -> bool:
+        """Whether reading them costs no waiting."""
+        return self.event is None or self.event.query()
+
+    def wait(self) -> dict[str, float]:
+        """The values by name."""
+        if self.event is not None:
+            self.event.synchronize()
+        return dict(zip(self.names, self.values.tolist(), strict=True))
 
 
 class CollapseGauge(L.Callback):
@@ -93,7 +144,7 @@ class CollapseGauge(L.Callback):
         self.widest = state_dict["widest"]
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Tensor, batch_idx: int
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int
     ) -> None:
         """Remember how widely the first latents were spread."""
         assert isinstance(pl_module, Pretraining)
@@ -125,13 +176,16 @@ class CollapseGauge(L.Callback):
 class OnlineKNN(L.Callback):
     """Classifies held-out images by their neighbours in feature space, before training and every n epochs."""
 
-    def __init__(self, data: ImageSet, every: int, size: int) -> None:
-        splits = data.for_knn()
-        self.splits = None if splits is None else tuple(split.thinned(MOST_FEATURES) for split in splits)
-        self.every, self.size = every, size
+    def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None) -> None:
+        self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
+        self.bad_file = bad_file
+        most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
+        splits = data.for_knn() if self.every else None
+        self.splits = None if splits is None else [split.thinned(most) for split in splits]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores."""
+        self.prepare()
         if trainer.global_step == 0:
             self._evaluate(trainer, pl_module, epoch=0)
 
@@ -141,24 +195,31 @@ class OnlineKNN(L.Callback):
         if self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs):
             self._evaluate(trainer, pl_module, epoch)
 
-    def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
-        assert isinstance(pl_module, Pretraining)
-        if self.splits is None or not self.every:
-            return
+    def prepare(self) -> None:
+        """Decode photographs once."""
+        if self.splits is not None:
+            bad = BadImages(sum(map(len, self.splits)), 1.0, self.bad_file)
+            self.splits = [squared(split, self.size, bad, self.workers) for split in self.splits]
+
+    def accuracy(self, module: Pretraining) -> float | None:
+        """Top-1 in percent of the backbone as it is, in the precision of training; None without labels."""
+        if self.splits is None:
+            return None
         bank, queries = self.splits
         assert bank.labels is not None
         assert queries.labels is not None
-        bank_features, query_features = (
-            extract(pl_module.framework.encoder.backbone, part.images, pl_module.mean, pl_module.std, self.size)
-            for part in (bank, queries)
-        )
+        with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16):
+            bank_features, query_features = (
+                extract(module.framework.encoder.backbone, part.array, module.mean, module.std, self.size)
+                for part in (bank, queries)
+            )
         device = bank_features.device
-        accuracy = knn_accuracy(
-            query_features,
-            queries.labels.to(device),
-            bank_features,
-            bank.labels.to(device),
-            KNN_K,
-            KNN_TAU,
+        return knn_accuracy(
+            query_features, queries.labels.to(device), bank_features, bank.labels.to(device), KNN_K, KNN_TAU
         )
-        log(trainer, {"knn": accuracy, "knn_k": KNN_K, "knn_tau": KNN_TAU, "epochs_done": epoch})
+
+    def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
+        assert isinstance(pl_module, Pretraining)
+        accuracy = self.accuracy(pl_module)
+        if accuracy is not None:
+            log(trainer, {"knn": accuracy, "knn_k": KNN_K, "knn_tau": KNN_TAU, "epochs_done": epoch})

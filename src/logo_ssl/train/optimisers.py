@@ -1,7 +1,6 @@
 """How do weights move? SGD, LARS or AdamW, along a cosine that is a pure function of the step."""
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -40,9 +39,11 @@ def encoder_optimiser(config: OptimiserConfig, framework: Framework) -> torch.op
             return torch.optim.AdamW(groups, lr=config.lr, fused=_fused(trained))
 
 
-def regressor_optimiser(lr: float, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def regressor_optimiser(lr: float, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """The optimiser of theta_d: plain SGD at a constant rate, since it must keep up with a moving encoder."""
-    return torch.optim.SGD(parameters, lr=lr, momentum=PAPER_MOMENTUM, weight_decay=PAPER_WEIGHT_DECAY)
+    return torch.optim.SGD(
+        parameters, lr=lr, momentum=PAPER_MOMENTUM, weight_decay=PAPER_WEIGHT_DECAY, fused=_fused(parameters)
+    )
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:

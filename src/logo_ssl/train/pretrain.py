@@ -16,13 +16,15 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
-from ..data import Batches, ImageSet, load_data, locate
+from ..data import BadImages, Batches, ImageSet, load_data, locate, place, statistics
+from ..data.feed import Feed
 from ..errors import UserError
 from ..hardware import hardware
 from ..models import build_backbone
 from ..recipes import Recipe, check, find_recipe
 from ..run import Run, provenance, write
 from .checkpoints import Checkpoints
+from .compiling import quiet_compiler
 from .journal import Journal
 from .module import Pretraining
 from .monitors import CollapseGauge, OnlineKNN, Steps
@@ -87,7 +89,7 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
 
 def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pretraining:
     """The networks of a recipe, initialised from its seed, ready to train on `data`."""
-    mean, std = data.statistics()
+    mean, std = statistics(data.train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
@@ -98,8 +100,8 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pre
         framework = recipe.framework.build(backbone, backbone.num_features)
         crops = recipe.crops
         strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
-    steps_per_epoch = len(Batches(data.train.images, recipe.batch_size, recipe.seed))
-    return Pretraining(recipe, framework, strategy, mean, std, steps_per_epoch)
+    say = console.print if console is not None else (lambda sentence: None)
+    return Pretraining(recipe, framework, strategy, mean, std, len(data.train), say)
 
 
 def read_recipe(run: Run) -> Recipe:
@@ -122,7 +124,8 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
     done = 0 if checkpoint is None else _steps_done(checkpoint)
     journal = Journal(run)
     progress = ProgressDisplay(journal, console)
-    trainer = _trainer(run, recipe, data, journal, progress)
+    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file)
+    trainer = trainer_for(run, recipe, data, journal, progress)
     write(run.recipe_file, recipe.to_json())
     journal.forget_after(done)
     device = trainer.strategy.root_device
@@ -131,13 +134,21 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
         f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
         f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {hardware(device)}"
     )
-    batches = Batches(data.train.images.to(device), recipe.batch_size, recipe.seed)
-    with _quiet_lightning():
+    feed = place_images(data, device, recipe, bad, console)
+    batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed)
+    with quiet_lightning(), quiet_compiler():
         try:
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"{hardware(device)} has too little memory for a batch of {recipe.batch_size}; lower batch-size "
+                "or the sizes of the crops."
+            ) from error
         except SystemExit:  # how Lightning ends after Ctrl-C
             raise UserError(f"Interrupted; go on with `logo-ssl resume {run.path}`.") from None
     save_encoder(run, module)
+    if len(bad):
+        console.print(f"{len(bad)} images could not be read and were replaced by others; {bad.file} lists them.")
     record = provenance(hardware(device)) | {
         "recipe": recipe.name,
         "seed": recipe.seed,
@@ -145,8 +156,26 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": round(time.time() - began, 1),
         "resumed": checkpoint is not None,
+        "bad_images": len(bad),
+        "peak_gpu_memory_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 2)
+        if device.type == "cuda"
+        else None,
     }
     write(run.path / "provenance.json", json.dumps(record, indent=2) + "\n")
+
+
+def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console) -> Feed:
+    """Bring the images to where they will wait, and say where that is."""
+    with console.status("Reading images") as status:
+
+        def say_progress(done: int) -> None:
+            status.update(f"Decoding images: {done:,} of {len(data.train):,}")
+
+        feed, where = place(data.train.images, device, recipe.loading, bad, say_progress)
+    console.print(f"Data: {where}.")
+    if data.channels != 3:
+        console.print(f"{data.channels} channels are no colours: saturation, hue and greyscale are left out.")
+    return feed
 
 
 def _steps_done(checkpoint: Path) -> int:
@@ -175,15 +204,15 @@ def _try_out(module: Pretraining, channels: int) -> None:
     backbone.train()
 
 
-def _trainer(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
+def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
     callbacks = [
         Steps(),
         CollapseGauge(progress.say),
-        OnlineKNN(data, recipe.knn_every, recipe.crops.global_size),
+        OnlineKNN(data, recipe, run.bad_images_file),
         progress,
         Checkpoints(run, recipe.checkpoint_every),
     ]
-    with _quiet_lightning():
+    with quiet_lightning():
         try:
             return L.Trainer(
                 accelerator=recipe.device,
@@ -194,6 +223,7 @@ def _trainer(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progres
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
+                benchmark=True,
             )
         except MisconfigurationException as error:
             raise UserError(
@@ -227,7 +257,7 @@ def _vacant(out: Path) -> Run:
 
 
 @contextmanager
-def _quiet_lightning() -> Iterator[None]:
+def quiet_lightning() -> Iterator[None]:
     """Keeps Lightning's advice, which concerns loaders and loggers that we do not use, off the screen."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level

@@ -1,0 +1,149 @@
+"""How many images does a second of training take in, ours and lightly's? Whole steps at 32 px, as one JSON line.
+
+lightly is no dependency: put it on PYTHONPATH to be compared with, or read null. $CIFAR10_NPZ names the data; without
+it the images are noise, which takes as long.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+import numpy as np
+import torch
+import torchvision
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader
+from torchvision.datasets import VisionDataset
+
+from logo_ssl.hardware import best_device, hardware
+from logo_ssl.run import provenance
+
+try:
+    import lightly
+    from lightly.data import LightlyDataset
+    from lightly.loss import NegativeCosineSimilarity
+    from lightly.models.modules.heads import ProjectionHead, SimSiamPredictionHead
+    from lightly.transforms import FastSiamTransform
+except ImportError:
+    lightly = None
+
+
+class InMemory(VisionDataset):
+    """Images as torchvision's CIFAR-10 holds them: an array, each made a PIL image when it is asked for."""
+
+    def __init__(self, images):
+        super().__init__(root="")
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, i):
+        return self.transform(Image.fromarray(self.images[i])), 0
+
+
+class SimSiam(nn.Module):
+    """lightly's parts on torchvision's ResNet-18 with a CIFAR stem: SimSiam with 2 views, FastSiam with more."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = torchvision.models.resnet18()
+        self.backbone.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        self.backbone.maxpool = self.backbone.fc = nn.Identity()
+        layers = [(512, 2048, nn.BatchNorm1d(2048), nn.ReLU()), (2048, 2048, nn.BatchNorm1d(2048), None)]
+        self.projector, self.predictor = ProjectionHead(layers), SimSiamPredictionHead(2048, 512, 2048)
+        self.similarity = NegativeCosineSimilarity()
+
+    def forward(self, views):
+        latents = [self.projector(self.backbone(view)) for view in views]
+        targets, loss = torch.stack(latents).detach(), 0
+        for i, latent in enumerate(latents):
+            others = torch.cat((targets[:i], targets[i + 1 :])).mean(dim=0)
+            loss = loss + self.similarity(self.predictor(latent), others) / len(views)
+        return loss
+
+
+def lightly_images_per_s(views, images, batch_size, workers, seconds):
+    """Images a second, each in so many views, while lightly trains for some seconds; None without lightly."""
+    if lightly is None:
+        return None
+    device = best_device("auto")
+    cuda = device.type == "cuda"
+    # Its CIFAR-10 benchmark leaves out the blur, as our recipes do.
+    transform = FastSiamTransform(num_views=views, input_size=32, gaussian_blur=0.0)
+    data = LightlyDataset.from_torch_dataset(InMemory(images), transform=transform)
+    loader = DataLoader(
+        data, batch_size, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True, pin_memory=cuda
+    )
+    model = SimSiam().to(device)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.06, momentum=0.9, weight_decay=5e-4)
+    warm_up = 2 * workers + 3  # until the batches that were loaded ahead of the first step are used up
+    step, began = 0, 0.0
+    while True:
+        for crops, _, _ in loader:
+            if step == warm_up:
+                began = finished(device)
+            with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+                loss = model([crop.to(device, non_blocking=True) for crop in crops])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            step += 1
+            if step > warm_up and time.perf_counter() - began > seconds:
+                return (step - warm_up) * batch_size / (finished(device) - began)
+
+
+def finished(device):
+    """The time when the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def training_images(n):
+    if "CIFAR10_NPZ" in os.environ:
+        with np.load(os.environ["CIFAR10_NPZ"]) as file:
+            return file["train_images"]
+    return np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
+
+
+def main():
+    cuda = best_device("auto").type == "cuda"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3 if cuda else 1)
+    parser.add_argument("--batch", type=int, default=512 if cuda else 8)
+    parser.add_argument("--seconds", type=float, default=15 if cuda else 20)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    images = training_images(50_000)
+    settings = images, options.batch, options.workers, options.seconds
+    ways = {
+        "lightly_2_views": lambda: lightly_images_per_s(2, *settings),
+        "lightly_4_views": lambda: lightly_images_per_s(4, *settings),
+        # OURS GOES HERE: "ours_2_views" (cifar10-simsiam) and "ours_4_views" (cifar10-simsiam-logo), functions without
+        # arguments that give images a second, from logo_ssl.train.bench.
+    }
+    rates = {name: [] for name in ways}
+    for _ in range(options.rounds):
+        for name, way in ways.items():  # in turns, so that noise hits all alike
+            rates[name].append(way())
+    known = {name: seen for name, seen in rates.items() if None not in seen}
+    result = {
+        "benchmark": "peers",
+        "n": options.rounds,
+        "batch": options.batch,
+        "seconds": options.seconds,
+        "workers": options.workers,
+        "data": "cifar10" if "CIFAR10_NPZ" in os.environ else "noise",
+        "lightly": lightly and lightly.__version__,
+        **{name: round(statistics.median(known[name]), 1) if name in known else None for name in ways},
+        "spread": {name: round(statistics.stdev(seen), 1) for name, seen in known.items() if len(seen) > 1},
+    }
+    print(json.dumps(result | provenance(hardware(best_device("auto")))))
+
+
+if __name__ == "__main__":
+    main()

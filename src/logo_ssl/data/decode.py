@@ -1,0 +1,82 @@
+"""What does a person see in an image file? RGB pixels, upright and opaque, whatever the file says it is."""
+
+import io
+import warnings
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, or no photograph; Pillow's own limit may be switched off
+ON_WHITE = (255, 255, 255)  # what viewers show behind transparent pixels
+ORIENTATION = 0x0112  # EXIF's tag
+TURNS = {  # what makes each orientation upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class BadImage(Exception):  # noqa: N818  # one bad image is an event, not an error of the run
+    """Bytes that do not make an image; says why."""
+
+
+def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
+    """The image in a file's bytes, its longer side shrunk to `max_side` (0: never) with antialiasing."""
+    if not data:
+        raise BadImage("empty file")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Pillow: odd metadata, large images, palettes with transparency
+            with Image.open(io.BytesIO(data)) as image:
+                return np.array(_seen(image, max_side))
+    except Exception as error:  # decoders raise whatever broken bytes lead them to
+        if isinstance(error, MemoryError):
+            raise
+        raise BadImage(str(error) or type(error).__name__) from error
+
+
+def _seen(image: Image.Image, max_side: int) -> Image.Image:
+    if image.width * image.height > MOST_PIXELS:
+        raise BadImage(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
+    if max_side and max(image.size) >= 2 * max_side:
+        image.draft("RGB", (max_side, max_side))  # lets JPEG skip detail that would be thrown away
+    upright = _rgb(_upright(image))
+    if max_side and max(upright.size) > max_side:
+        scale = max_side / max(upright.size)
+        smaller = (max(1, round(upright.width * scale)), max(1, round(upright.height * scale)))
+        upright = upright.resize(smaller, Image.Resampling.BILINEAR)
+    return upright
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()  # Pillow turns TIFF here, and takes its tag away
+    try:
+        turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # broken metadata make no broken image
+        turn = None
+    # Not `ImageOps.exif_transpose`: it writes the other tags anew, and fails where a camera wrote them wrongly.
+    return image if turn is None else image.transpose(turn)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I") or image.mode == "F":
+        return _from_deep(np.asarray(image)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, (*ON_WHITE, 255)), layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _from_deep(values: np.ndarray) -> Image.Image:
+    """16-bit grey by its upper byte; any wider range stretched to 8 bits."""
+    if not np.isfinite(values).all():
+        raise BadImage("pixels that are not finite")
+    low, high = float(values.min()), float(values.max())
+    if values.dtype != np.float32 and low >= 0 and high < 2**16:
+        return Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
+    return Image.fromarray((255 * (values - low) / max(high - low, 1e-12)).astype(np.uint8))

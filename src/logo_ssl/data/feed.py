@@ -1,0 +1,56 @@
+"""How do images in memory become batches? Picked by rows, on the device where they live."""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from ..hardware import to_device
+from ..types import ImageBatch
+
+
+@runtime_checkable
+class Feed(Protocol):
+    """Something that turns rows into batches."""
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """The images of each group of rows."""
+        ...
+
+
+class Uniform:
+    """Images of one size in one tensor."""
+
+    def __init__(self, images: UInt8[Tensor, "N C H W"]) -> None:
+        self.images = images
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """Gathered rows."""
+        for rows in order:
+            yield ImageBatch(self.images[to_device(rows, self.images.device)])
+
+
+class Various:
+    """Decoded images of various sizes, one tensor each."""
+
+    def __init__(self, images: list[UInt8[Tensor, "C H W"]]) -> None:
+        self.images = images
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """Rows, laid on canvases."""
+        for rows in order:
+            yield lay_out([self.images[row] for row in rows.tolist()])
+
+
+def lay_out(images: list[UInt8[Tensor, "C H W"]]) -> ImageBatch:
+    """Images of various sizes in the top left corners of equal canvases."""
+    sizes = torch.tensor([image.shape[1:] for image in images])
+    height, width = sizes.amax(dim=0).tolist()
+    if (sizes == sizes[0]).all():
+        return ImageBatch(torch.stack(images))
+    canvas = images[0].new_zeros(len(images), len(images[0]), height, width)
+    corners = [place[:, : image.shape[1], : image.shape[2]] for place, image in zip(canvas, images, strict=True)]
+    torch._foreach_copy_(corners, images)
+    return ImageBatch(canvas, sizes)

@@ -1,0 +1,86 @@
+"""What does an .npz file hold? MedMNIST's convention: train_images, train_labels, test_images, test_labels."""
+
+from pathlib import Path
+from zipfile import BadZipFile
+from zlib import error as BadStream
+
+import numpy as np
+import torch
+from jaxtyping import Shaped, UInt8
+from torch import Tensor
+
+from ..errors import UserError
+from .images import ImageSet, Split
+
+CURES = {  # by the kind of number
+    "f": "(x * 255).astype('uint8') if x lies in 0 to 1",
+    "u": "(x / x.max() * 255).astype('uint8')",
+    "i": "(x / x.max() * 255).astype('uint8')",
+    "b": "x.astype('uint8') * 255",
+}
+
+
+def load_npz(path: Path) -> ImageSet:
+    """Arrays N x H x W (x C), uint8, with any number of channels; without test_images, val_images are held out."""
+    arrays = _read(path)
+    if "train_images" not in arrays:
+        raise UserError(f"{path} holds {', '.join(arrays) or 'nothing'}; it needs the key train_images.")
+    parts = [part for part in ("train", "test", "val") if f"{part}_images" in arrays]
+    images = [_images(path, part, arrays[f"{part}_images"]) for part in parts]
+    labels = [_labels(path, part, arrays.get(f"{part}_labels"), len(i)) for part, i in zip(parts, images, strict=True)]
+    if len({split.shape[1] for split in images}) > 1:
+        channels = " and ".join(str(split.shape[1]) for split in images)
+        raise UserError(f"{' and '.join(parts)} images in {path} have {channels} channels; give both the same.")
+    known = [values for values in labels if values is not None]
+    classes = np.unique(np.concatenate(known)) if known else np.empty(0, int)
+    if classes.dtype.kind in "if":
+        classes = classes[classes >= 0]  # a negative label is none
+    train, *test = (Split(i, _numbered(given, classes)) for i, given in zip(images, labels, strict=True))
+    return ImageSet(path.stem, train, next(iter(test), None), tuple(map(str, classes)))
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            parts = ("train", "test" if "test_images" in file else "val")
+            wanted = [f"{part}_{what}" for part in parts for what in ("images", "labels")]
+            return {name: file[name] for name in file if name in wanted or "train_images" not in file}
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile, BadStream) as error:
+        raise UserError(f"{path} is not a readable .npz file ({error}); save it with numpy.savez.") from error
+
+
+def _images(path: Path, part: str, images: np.ndarray) -> UInt8[Tensor, "N C H W"]:
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.size == 0:
+        cure = f" Try {CURES[images.dtype.kind]}." if images.dtype != np.uint8 and images.dtype.kind in CURES else ""
+        raise UserError(
+            f"{part}_images in {path} is {images.dtype} {images.shape}; it must be uint8, N x H x W (x C).{cure}"
+        )
+    if images.ndim == 4 and _channels_first(*images.shape[1:]):
+        raise UserError(
+            f"{part}_images in {path} is {images.shape}, which looks like N x C x H x W; it must be N x H x W x C: "
+            "transpose(0, 2, 3, 1)."
+        )
+    images = images[..., None] if images.ndim == 3 else images
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+
+def _channels_first(a: int, b: int, c: int) -> bool:
+    """Whether (a, b, c) is rather C x H x W than H x W x C, which may have more channels than rows."""
+    return a < min(b, c) and (a <= 4 or b == c)
+
+
+def _labels(path: Path, part: str, labels: np.ndarray | None, n: int) -> Shaped[np.ndarray, " N"] | None:
+    """One label for each image; none where each has several, as in ChestMNIST."""
+    if labels is None or (labels.ndim > 1 and len(labels) == n and labels.size > n):
+        return None
+    if labels.size != n:
+        raise UserError(f"{path} has {n} {part}_images but {labels.size} {part}_labels; give one each.")
+    return labels.reshape(-1)
+
+
+def _numbered(labels: np.ndarray | None, classes: np.ndarray) -> Tensor | None:
+    """Whatever labels were, they count from 0."""
+    if labels is None:
+        return None
+    index = np.where(np.isin(labels, classes), np.searchsorted(classes, labels), -1)
+    return torch.from_numpy(index.astype(np.int64))

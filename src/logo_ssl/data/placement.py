@@ -1,0 +1,169 @@
+"""Where do images wait for their turn? On the device, in RAM, or on disk: decided by size, said in a line."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from ..hardware import available_memory
+from ..types import ImageBatch
+from .bad import BadImages
+from .decode import BadImage, decode
+from .feed import Feed, Uniform, Various
+from .files import InMemory
+from .images import Photos
+from .nvjpeg import Nvjpeg
+from .prefetch import Prefetch
+from .samples import CHUNK, sample
+from .workers import Decoding, Workers, default_workers
+
+Placement = Literal["auto", "device", "ram", "encoded", "disk"]
+DEVICE_SHARE, RAM_SHARE = 0.35, 0.5  # of what is free; the rest is for the network, and for everybody else
+SAMPLE = 64  # images whose sizes stand for all
+
+
+@dataclass(frozen=True)
+class LoadingConfig:
+    """Settings of the way from the disk to the device; they change speed and memory, not what is learned."""
+
+    placement: Placement = "auto"
+    """Where images wait: decoded on the device or in ram, encoded in RAM, or on disk; auto takes the first that fits."""
+    decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
+    """nvJPEG on the GPU, or worker processes; auto takes nvJPEG where there is a CUDA device."""
+    workers: int = -1
+    """Worker processes that decode; -1: one per core, at most 16; 0: none, the training process decodes."""
+    max_side: int = 640
+    """Photographs are shrunk to this longer side when they are decoded; 0 keeps them as they are."""
+    max_bad: float = 0.3
+    """Share of unreadable images that stops a run; up to it they are replaced by others and listed."""
+
+
+def place(
+    images: Tensor | Photos,
+    device: torch.device,
+    config: LoadingConfig,
+    bad: BadImages,
+    say_progress: Callable[[int], None] = lambda done: None,
+) -> tuple[Feed, str]:
+    """A feed of the images to the device, and a sentence about where they wait."""
+    if isinstance(images, Tensor):
+        return _place_tensor(images, device, config)
+    if not isinstance(images, Photos):
+        raise TypeError(f"images are {type(images).__name__}")
+    return _place_photos(images, device, config, bad, say_progress)
+
+
+def _place_tensor(images: Tensor, device: torch.device, config: LoadingConfig) -> tuple[Feed, str]:
+    size = _gb(images.nbytes)
+    if config.placement in ("encoded", "disk"):
+        raise UserError(
+            f"loading.placement is {config.placement!r}, but these images are an array; use auto, device or ram."
+        )
+    fits = images.nbytes <= DEVICE_SHARE * available_memory(device)
+    if device.type == "cpu" or config.placement == "device" or (config.placement == "auto" and fits):
+        return Uniform(images.to(device)), f"{size} of pixels {_on(device)}"
+    feed = Uniform(images)
+    if device.type != "cuda":
+        return Sent(feed, device), f"{size} of pixels in RAM, sent batch by batch"
+    return Prefetch(feed, device), f"{size} of pixels in RAM, sent ahead batch by batch"
+
+
+def _place_photos(
+    photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages, say_progress: Callable[[int], None]
+) -> tuple[Feed, str]:
+    decoded, encoded = _sizes(photos, config.max_side)
+    placement = config.placement
+    if placement == "auto":
+        free, ram = available_memory(device), available_memory(torch.device("cpu"))
+        if device.type != "cpu" and decoded <= DEVICE_SHARE * free:
+            placement = "device"
+        elif decoded <= RAM_SHARE * ram:
+            placement = "ram"
+        else:
+            placement = "encoded" if encoded <= RAM_SHARE * ram else "disk"
+    if placement == "encoded":
+        photos = _in_memory(photos)
+    decoder, how = _decoder(photos, device, config, bad)
+    if placement in ("device", "ram"):
+        home = device if placement == "device" else torch.device("cpu")
+        feed = _decode_all(decoder, len(photos), home, say_progress)
+        where = f"about {_gb(decoded)} of decoded pixels {_on(home)} ({how} decoded them once)"
+        if home.type == "cpu" and device.type == "cuda":
+            return Prefetch(feed, device), f"{where}, sent ahead"
+        return (feed if home == device else Sent(feed, device)), where
+    where = f"{_gb(encoded)} of encoded images {'in RAM' if placement == 'encoded' else 'on disk'}, decoded by {how}"
+    if device.type == "cuda":
+        return Prefetch(decoder, device), where
+    return Sent(decoder, device), where
+
+
+class Sent:
+    """Another feed's batches, sent to a device when they are asked for."""
+
+    def __init__(self, feed: Feed, device: torch.device) -> None:
+        self.feed, self.device = feed, device
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """The batches of the other feed."""
+        for pixels, sizes in self.feed.batches(order):
+            yield ImageBatch(pixels.to(self.device), sizes)
+
+
+def _decoder(photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages) -> tuple[Feed, str]:
+    decoding = Decoding(photos, config.max_side)
+    if config.decoder == "nvjpeg" and device.type != "cuda":
+        raise UserError("loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
+    if device.type == "cuda" and config.decoder != "workers":
+        return Nvjpeg(decoding, bad, device), "nvJPEG"
+    workers = default_workers() if config.workers < 0 else config.workers
+    return Workers(decoding, bad, workers), f"{workers} worker processes" if workers else "the training process"
+
+
+def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callable[[int], None]) -> Feed:
+    images: list[Tensor] = []
+    for pixels, sizes in decoder.batches(torch.arange(n).split(CHUNK)):
+        pixels = pixels.to(home)
+        if sizes is None:
+            images += pixels.unbind()
+        else:
+            images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)]
+        say_progress(len(images))
+    if all(image.shape == images[0].shape for image in images):
+        return Uniform(torch.stack(images))
+    return Various(images)
+
+
+def _in_memory(photos: Photos) -> Photos:
+    def read(row: int) -> bytes:
+        try:
+            return photos.read(row)
+        except OSError:
+            return b""
+
+    with ThreadPoolExecutor(default_workers()) as pool:
+        contents = list(pool.map(read, range(len(photos))))
+    return Photos.all(InMemory(photos, contents))
+
+
+def _sizes(photos: Photos, max_side: int) -> tuple[int, int]:
+    """About how many bytes all images take, decoded and encoded, from some of them."""
+    decoded, encoded, n = 0, 0, 0
+    for data in sample(photos, SAMPLE):
+        try:
+            decoded += decode(data, max_side).nbytes
+            encoded, n = encoded + len(data), n + 1
+        except BadImage:
+            continue
+    return (decoded * len(photos) // n, encoded * len(photos) // n) if n else (0, 0)
+
+
+def _on(device: torch.device) -> str:
+    return "in RAM" if device.type == "cpu" else f"on the {device.type.upper()} device"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

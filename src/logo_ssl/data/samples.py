@@ -1,0 +1,58 @@
+"""What do images look like on the whole? Their statistics, and central squares of them for evaluation."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .bad import BadImages
+from .decode import BadImage, decode
+from .images import Photos, Split
+from .workers import Decoding, Workers, default_workers
+
+STATISTICS_FROM, STATISTICS_FROM_PHOTOS, STATISTICS_SIDE = 10_000, 256, 128  # enough for two to three digits
+CHUNK = 256  # images decoded at a time when all are
+
+
+def sample(photos: Photos, most: int) -> Iterator[bytes]:
+    """About so many files, evenly spread; those that cannot be read are left out."""
+    for row in range(0, len(photos), max(1, len(photos) // most)):
+        try:
+            yield photos.read(row)
+        except OSError:
+            continue
+
+
+def statistics(images: Tensor | Photos) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, on a scale from 0 to 1."""
+    if isinstance(images, Photos):
+        values = _photographed(images)
+    else:
+        rows = torch.arange(min(STATISTICS_FROM, len(images))) * len(images) // min(STATISTICS_FROM, len(images))
+        values = images[rows].transpose(0, 1).flatten(1).float() / 255
+    spread = values.std(dim=1).clamp_min(1 / 255)  # a constant channel must not divide by zero
+    return tuple(values.mean(dim=1).tolist()), tuple(spread.tolist())
+
+
+def _photographed(photos: Photos) -> Tensor:
+    pixels = []
+    for data in sample(photos, STATISTICS_FROM_PHOTOS):
+        try:
+            pixels.append(torch.from_numpy(decode(data, STATISTICS_SIDE)).view(-1, 3).T)
+        except BadImage:
+            continue
+    if not pixels:
+        raise UserError(f"None of the images can be read (the first: {photos.name(0)}); look at the files.")
+    return torch.cat(pixels, dim=1).float() / 255
+
+
+def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split:
+    """The split with photographs as central squares of one size, in RAM: what evaluation looks at."""
+    if not isinstance(split.images, Photos):
+        return split
+    most = default_workers() if workers < 0 else workers
+    decoding = Decoding(split.images, max_side=0, square=size)
+    feed = Workers(decoding, bad, min(most, len(split) // CHUNK))
+    parts = [batch.pixels.contiguous() for batch in feed.batches(torch.arange(len(split)).split(CHUNK))]
+    return Split(torch.cat(parts), split.labels)

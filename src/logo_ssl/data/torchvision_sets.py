@@ -1,0 +1,103 @@
+"""Which of torchvision's classification sets can be trained on, and what does each call its splits?"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchvision import datasets
+
+from ..errors import UserError
+from .images import ImageSet
+from .unpack import unpack
+
+Arguments = dict[str, Any]
+
+
+class Kind(NamedTuple):
+    """A class of torchvision.datasets."""
+
+    name: str
+    place: str
+    """What it looks for below the root, for those who must bring it themselves."""
+    train: Sequence[Arguments] = ({},)
+    """Arguments for each split to train on."""
+    test: Sequence[Arguments] = ()
+
+
+def by_split(*train: str, test: str = "test", **always: Any) -> tuple[Sequence[Arguments], Sequence[Arguments]]:
+    """Arguments of sets whose splits have names."""
+    return [{"split": split, **always} for split in train], [{"split": test, **always}]
+
+
+BY_FLAG = [{"train": True}], [{"train": False}]
+KINDS = (
+    Kind("CIFAR10", "cifar-10-batches-py", *BY_FLAG),
+    Kind("CIFAR100", "cifar-100-python", *BY_FLAG),
+    Kind("STL10", "stl10_binary", *by_split("train+unlabeled")),  # 5,000 with labels first, then 100,000 with -1
+    Kind("Caltech101", "caltech101/101_ObjectCategories"),
+    Kind("Caltech256", "caltech256/256_ObjectCategories"),
+    Kind("CelebA", "celeba", *by_split("train")),
+    Kind("CLEVRClassification", "clevr", *by_split("train", test="val")),  # its test split has no labels
+    Kind("Country211", "country211", *by_split("train", "valid")),
+    Kind("DTD", "dtd/dtd", *by_split("train", "val")),
+    Kind("EMNIST", "EMNIST/raw", *([{"split": "balanced", "train": train}] for train in (True, False))),
+    Kind("EuroSAT", "eurosat/2750"),
+    Kind("FashionMNIST", "FashionMNIST/raw", *BY_FLAG),
+    Kind("FER2013", "fer2013", *by_split("train")),
+    Kind("FGVCAircraft", "fgvc-aircraft-2013b", *by_split("trainval")),
+    Kind("Flowers102", "flowers-102", *by_split("train", "val")),
+    Kind("Food101", "food-101", *by_split("train")),
+    Kind("GTSRB", "gtsrb/GTSRB", *by_split("train")),
+    Kind("Imagenette", "imagenette2", *by_split("train", test="val")),
+    Kind("INaturalist", "2021_train and 2021_valid", [{"version": "2021_train"}], [{"version": "2021_valid"}]),
+    Kind("KMNIST", "KMNIST/raw", *BY_FLAG),
+    Kind("LFWPeople", "lfw-py"),  # its train and test people are not the same
+    Kind("MNIST", "MNIST/raw", *BY_FLAG),
+    Kind("Omniglot", "omniglot-py"),  # nor are its background and evaluation characters
+    Kind("OxfordIIITPet", "oxford-iiit-pet", *by_split("trainval")),
+    Kind("PCAM", "pcam", *by_split("train", "val")),
+    Kind("Places365", "data_256_standard and val_256", *by_split("train-standard", test="val", small=True)),
+    Kind("QMNIST", "QMNIST/raw", *BY_FLAG),
+    Kind("RenderedSST2", "rendered-sst2", *by_split("train", "val")),
+    Kind("SEMEION", "semeion.data"),
+    Kind("StanfordCars", "stanford_cars", *by_split("train")),
+    Kind("SUN397", "SUN397"),
+    Kind("SVHN", "train_32x32.mat and test_32x32.mat", *by_split("train")),
+    Kind("USPS", "usps.bz2 and usps.t.bz2", *BY_FLAG),
+)
+NOT_DOWNLOADED = ("FER2013", "LFWPeople", "StanfordCars")  # gone from the network, or asking for a login
+
+
+def torchvision_set(kind: Kind) -> Callable[[Path, int], ImageSet]:
+    """A loader of that set."""
+
+    def load(root: Path, size: int) -> ImageSet:
+        try:
+            train, classes = unpack(partial(_open, kind.name, root, kind.train))
+            test = unpack(partial(_open, kind.name, root, kind.test))[0] if kind.test else None
+        except Exception as error:  # of the network, an archive, a checksum, a missing package
+            raise UserError(_cure(kind, root, error)) from error
+        return ImageSet(kind.name.lower(), train, test, classes)
+
+    return load
+
+
+def _open(name: str, root: Path, splits: Sequence[Arguments]) -> list[Any]:
+    download = {} if name in NOT_DOWNLOADED else {"download": True}
+    return [getattr(datasets, name)(str(root), **arguments, **download) for arguments in splits]
+
+
+def _cure(kind: Kind, root: Path, error: Exception) -> str:
+    name, place = kind.name.lower(), root / kind.place
+    package = error if isinstance(error, ImportError) else error.__context__
+    if isinstance(package, ImportError) and package.name:
+        return (
+            f"{name} needs the package {package.name}; install it (pip install {package.name}), and have the files in "
+            f"{place} or point LOGO_DATA elsewhere than {root}."
+        )
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return (
+        f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); place {place} as "
+        f"torchvision.datasets.{kind.name} unpacks it, or point LOGO_DATA at the folder that holds {kind.place}."
+    )

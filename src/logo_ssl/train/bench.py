@@ -1,0 +1,177 @@
+"""How fast is training, and what holds it up? Data, crops and networks timed alone, and whole epochs of the real thing."""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from rich.console import Console
+
+from ..augment import make_crops
+from ..data import BadImages, Batches, load_data, locate
+from ..hardware import hardware
+from ..randomness import stream
+from ..recipes import Recipe, check
+from ..run import Run, provenance
+from ..types import Crops
+from .compiling import quiet_compiler
+from .journal import Journal
+from .module import Pretraining
+from .monitors import OnlineKNN
+from .pretrain import build, fitted, place_images, quiet_lightning, trainer_for
+from .progress import ProgressDisplay
+from .replay import WARM_UP, Replay
+
+EPOCHS = 3  # the first one warms up, the others count
+MOST_STEPS = 200  # of an epoch: a million photographs need not be seen
+SECONDS = 2.0  # to spend on each part alone
+
+
+def bench(recipe: Recipe) -> dict[str, Any]:
+    """Images per second of each part and of whole epochs; `ratio` is the whole step over the raw one."""
+    check(recipe)
+    data = load_data(locate(recipe.data), recipe.crops.global_size)
+    with tempfile.TemporaryDirectory() as folder:
+        run, console = Run(Path(folder)), Console(stderr=True, soft_wrap=True)
+        knn = OnlineKNN(data, replace(recipe, knn_every=1))
+        quiet = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS)
+        quiet = fitted(quiet, data, console)
+        module = build(quiet, data, console)
+        journal = Journal(run)
+        trainer = trainer_for(run, quiet, data, journal, ProgressDisplay(journal, console))
+        trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
+        device = trainer.strategy.root_device
+        feed = place_images(data, device, quiet, BadImages(len(data.train), recipe.loading.max_bad), console)
+        batches = Batches(feed, len(data.train), quiet.batch_size, quiet.seed)
+        timer = Timer(batches, knn)
+        trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
+        with quiet_lightning(), quiet_compiler():
+            trainer.fit(module, batches)
+    n = trainer.limit_train_batches * module.batch_size
+    epoch_s = min(timer.epochs[1:])
+    whole = n / epoch_s
+    crops = recipe.crops
+    result: dict[str, Any] = {
+        "recipe": recipe.name,
+        "data": data.name,
+        "backbone": recipe.backbone,
+        "batch_size": module.batch_size,
+        "crops": f"{crops.n_global} x {crops.global_size} px + {crops.n_local} x {crops.local_size} px",
+        "compiled": module.compiled,
+        "images_per_s": {name: round(value) for name, value in (timer.parts | {"whole_step": whole}).items()},
+        "ratio": round(whole / timer.parts["raw_forward_backward"], 3),
+        "epoch_s": [round(seconds, 3) for seconds in timer.epochs],
+        "steps_per_epoch": trainer.limit_train_batches,
+        "start_s": round(timer.start_s, 1),
+        "knn_s": timer.knn_s,
+        "peak_memory_gb": timer.peak_gb,
+    }
+    if n // module.batch_size == module.steps_per_epoch:
+        evaluations = recipe.epochs // recipe.knn_every if recipe.knn_every and timer.knn_s else 0
+        seconds = timer.start_s + recipe.epochs * epoch_s + evaluations * (timer.knn_s or 0)
+        result[f"estimated_minutes_for_{recipe.epochs}_epochs"] = round(seconds / 60, 2)
+    return result | provenance(hardware(device))
+
+
+class Timer(L.Callback):
+    """Times epochs from start to start and, when they are over, the parts alone."""
+
+    def __init__(self, batches: Batches, knn: OnlineKNN) -> None:
+        self.batches, self.knn = batches, knn
+        self.starts: list[float] = []
+        self.parts: dict[str, float] = {}
+        self.began, self.start_s = time.perf_counter(), 0.0
+        self.knn_s: float | None = None
+        self.peak_gb: float | None = None
+
+    @property
+    def epochs(self) -> list[float]:
+        """Seconds of each."""
+        return [after - before for before, after in zip(self.starts, self.starts[1:], strict=False)]
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Take the time."""
+        self._mark(pl_module.device)
+        self.start_s = self.start_s or self.starts[0] - self.began
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Take the last time, then time each part."""
+        assert isinstance(pl_module, Pretraining)
+        device = pl_module.device
+        self._mark(device)
+        if device.type == "cuda":
+            self.peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2)
+        module, size = pl_module, pl_module.batch_size
+        self.parts["data"] = size / _seconds(_endless(self.batches), device)
+        batch = next(iter(self.batches))
+
+        def crop() -> Crops:
+            return make_crops(
+                batch.pixels,
+                module.recipe.crops,
+                stream(0, "bench"),
+                module.mean,
+                module.std,
+                sizes=batch.sizes,
+                compiled=module.compiled,
+            )
+
+        self.parts["augmentation"] = size / _seconds(crop, device)
+        crops, raw = crop(), raw_step(module)
+        self.parts["raw_forward_backward"] = size / _seconds(lambda: raw(crops), device)
+        if self.knn.splits is not None:
+            self.knn.prepare()
+            self.knn.accuracy(module)
+            _wait(device)
+            began = time.perf_counter()
+            self.knn.accuracy(module)
+            self.knn_s = round(time.perf_counter() - began, 2)
+
+    def _mark(self, device: torch.device) -> None:
+        _wait(device)
+        self.starts.append(time.perf_counter())
+
+
+def raw_step(module: Pretraining) -> Callable[[Crops], Any]:
+    """Forward and backward of every network that the framework runs on the crops, and nothing else."""
+
+    def step(crops: Crops) -> None:
+        module.framework.zero_grad()
+        with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16), torch.enable_grad():
+            p = module.framework.project(crops, module.strategy.roles)
+        (p.q_g.sum() + p.q_l.sum()).backward()
+
+    recorded = isinstance(module.learn, Replay)
+    return Replay(step, module.say) if recorded else step
+
+
+def _endless(batches: Batches) -> Callable[[], Any]:
+    def pictures() -> Any:
+        while True:
+            yield from batches
+
+    source = pictures()
+    return lambda: next(source)
+
+
+def _seconds(part: Callable[[], Any], device: torch.device) -> float:
+    """Mean time of a call, over about two seconds."""
+    for _ in range(WARM_UP + 2):
+        part()
+    _wait(device)
+    began, calls = time.perf_counter(), 0
+    while time.perf_counter() - began < SECONDS:
+        for _ in range(5):
+            part()
+        _wait(device)
+        calls += 5
+    return (time.perf_counter() - began) / calls
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,68 @@
+"""How do networks become fast? `torch.compile`, tried on one batch, with a way back when it fails."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.utils._triton import has_triton
+
+from ..models import Encoder
+
+
+def compile_networks(framework: nn.Module) -> None:
+    """Mark every network of a framework for compilation at its first call; its weights keep their names."""
+    # Grouped batch norm fails to compile with this optimisation of torch 2.11 ("512 v.s. 2048").
+    options: dict[str, str | int | bool] = {"triton.mix_order_reduction": False}
+    for network in _networks(framework):
+        network.compile(dynamic=False, options=_known(options))
+
+
+def uncompile_networks(framework: nn.Module) -> None:
+    """Take the mark off."""
+    for network in _networks(framework):
+        network._compiled_call_impl = None
+
+
+def _networks(framework: nn.Module) -> Iterator[nn.Module]:
+    for child in framework.children():
+        network = child.net if isinstance(child, Encoder) else child
+        if any(True for _ in network.parameters()):
+            yield network
+
+
+def _known(options: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+    """The options that this torch has."""
+    from torch._inductor import config
+
+    known = config.get_config_copy()
+    return {name: value for name, value in options.items() if name in known}
+
+
+@contextmanager
+def quiet_compiler() -> Iterator[None]:
+    """Keeps the compiler's notes to its developers off the screen."""
+    loggers = [logging.getLogger(name) for name in ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"torch\..*")
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong, in a line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0].strip() if lines else type(error).__name__
+
+
+def has_compiler(device: torch.device) -> bool:
+    """Whether compiling is worth trying by default: on CUDA with Triton."""
+    return device.type == "cuda" and has_triton()

@@ -1,0 +1,116 @@
+"""Are arrays in MedMNIST's convention read, and all others explained?"""
+
+import numpy as np
+import pytest
+import torch
+
+from logo_ssl.data import load_data
+from logo_ssl.errors import UserError
+
+GREY = np.zeros((2, 4, 5), np.uint8)
+
+
+def save(folder, **arrays):
+    np.savez(folder / "x.npz", **arrays)
+    return str(folder / "x.npz")
+
+
+def test_medmnists_convention(tmp_path):
+    images = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    source = save(tmp_path, train_images=images, train_labels=np.array([[1], [0]]), test_images=images[:1])
+    data = load_data(source, 99)
+    assert torch.equal(data.train.images[1], torch.from_numpy(images[1]).permute(2, 0, 1))
+    assert data.train.labels.tolist() == [1, 0]
+    assert data.test.images.shape == (1, 3, 4, 5)
+    assert (data.name, data.classes) == ("x", ("0", "1"))
+
+
+def test_grey_arrays_have_one_channel(tmp_path):
+    assert load_data(save(tmp_path, train_images=GREY), 99).train.images.shape == (2, 1, 4, 5)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8, 5), (2, 9, 9, 200), (2, 8, 9, 200), (2, 6, 4, 2)])
+def test_any_number_of_channels_is_kept(tmp_path, shape):
+    data = load_data(save(tmp_path, train_images=np.zeros(shape, np.uint8)), 99)
+    assert data.channels == shape[3]
+    assert data.train.images.is_contiguous()
+
+
+def test_test_images_are_held_out_and_val_images_are_not_read(tmp_path):
+    bad = np.zeros(3)
+    source = save(tmp_path, train_images=GREY, test_images=GREY[:1], val_images=bad, val_labels=bad)
+    assert len(load_data(source, 99).test) == 1
+
+
+def test_val_images_are_held_out_where_there_are_no_others(tmp_path):
+    source = save(tmp_path, train_images=GREY, train_labels=[3, 4], val_images=GREY[:1], val_labels=[4])
+    data = load_data(source, 99)
+    assert data.test.labels.tolist() == [1]
+
+
+def test_several_labels_for_each_image_are_no_label(tmp_path):
+    many = np.zeros((2, 14), int)
+    source = save(tmp_path, train_images=GREY, train_labels=many, test_images=GREY, test_labels=many)
+    data = load_data(source, 99)
+    assert data.train.labels is None
+    assert data.test.labels is None
+    assert data.classes == ()
+
+
+@pytest.mark.parametrize("labels", [np.array(["b", "a"]), np.array([7e9, -3.0]), np.array([[5], [2]])])
+def test_labels_of_any_kind_count_from_zero(tmp_path, labels):
+    got = load_data(save(tmp_path, train_images=GREY, train_labels=labels), 32).train.labels.tolist()
+    assert got == ([0, -1] if labels.dtype.kind == "f" else [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"images": np.zeros(3)}, "holds images; it needs the key train_images"),
+        ({}, "holds nothing; it needs the key train_images"),
+        ({"train_images": np.zeros((2, 4, 4))}, r"float64.*must be uint8.*Try \(x \* 255\)"),
+        ({"train_images": np.zeros((2, 4, 4), np.uint16)}, r"uint16.*must be uint8.*Try \(x / x.max\(\) \* 255\)"),
+        ({"train_images": np.zeros((2, 4, 4), bool)}, r"bool.*must be uint8.*Try x.astype"),
+        ({"train_images": np.uint8(3)}, r"uint8 \(\); it must be uint8, N x H x W"),
+        ({"train_images": np.zeros((0, 4, 4), np.uint8)}, r"uint8 \(0, 4, 4\)"),
+        ({"train_images": np.zeros((2, 3, 8, 8), np.uint8)}, "looks like N x C x H x W"),
+        ({"train_images": np.zeros((2, 13, 64, 64), np.uint8)}, "looks like N x C x H x W"),
+        (
+            {"train_images": np.zeros((2, 8, 8, 3), np.uint8), "test_images": np.zeros((2, 8, 8), np.uint8)},
+            "train and test images in .* have 3 and 1 channels",
+        ),
+        ({"train_images": GREY, "train_labels": np.zeros(3)}, "2 train_images but 3"),
+        ({"train_images": GREY, "train_labels": np.uint8(1)}, "2 train_images but 1"),
+    ],
+)
+def test_an_npz_that_does_not_fit_is_explained(tmp_path, arrays, sentence):
+    with pytest.raises(UserError, match=sentence):
+        load_data(save(tmp_path, **arrays), 32)
+
+
+def test_pickled_arrays_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"not a readable"):
+        load_data(save(tmp_path, train_images=np.array([{"a": 1}], dtype=object)), 32)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK not a zip", b"junk", b"\x93NUMPY\x01\x00"])
+def test_files_that_only_claim_to_be_npz_are_refused(tmp_path, content):
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match="not a readable"):
+        load_data(str(tmp_path / "x.npz"), 32)
+
+
+def test_a_single_array_called_npz_is_refused(tmp_path):
+    np.save(tmp_path / "x.npy", GREY)
+    (tmp_path / "x.npy").rename(tmp_path / "x.npz")
+    with pytest.raises(UserError, match="not a readable"):
+        load_data(str(tmp_path / "x.npz"), 32)
+
+
+def test_a_damaged_npz_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", train_images=np.random.default_rng(0).bytes(5000))
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    content[500:600] = bytes(100)
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match="not a readable"):
+        load_data(str(tmp_path / "x.npz"), 32)

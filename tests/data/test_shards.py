@@ -1,0 +1,190 @@
+"""Are images inside tar shards found where they lie, with their labels, whatever state a shard is in?"""
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from logo_ssl.data import load_data
+from logo_ssl.data.shards import index
+from logo_ssl.errors import UserError
+
+
+def shard(path: Path, files: dict[str, bytes], **options) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", **options) as tar:
+        for name, content in files.items():
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            tar.addfile(header, io.BytesIO(content))
+    return path
+
+
+def pair(i: int, label: int) -> dict[str, bytes]:
+    return {f"{i:04d}.jpg": f"image {i}".encode(), f"{i:04d}.cls": f"{label}\n".encode()}
+
+
+def contents(split) -> list[bytes]:
+    return [split.images.read(i) for i in range(len(split))]
+
+
+def test_a_folder_of_shards_is_read_in_place(tmp_path):
+    shard(tmp_path / "b.tar", pair(2, 7))
+    shard(tmp_path / "a.tar", pair(0, 10) | pair(1, 7))
+    data = load_data(str(tmp_path), 32)
+    assert contents(data.train) == [b"image 0", b"image 1", b"image 2"]
+    assert data.train.labels.tolist() == [1, 0, 0]
+    assert data.classes == ("7", "10")
+    assert data.train.images.name(2) == f"{tmp_path}/b.tar:0002.jpg"
+    assert data.train.images.files.size(2) == 7
+
+
+def test_one_shard_is_a_data_set_too(tmp_path):
+    assert len(load_data(str(shard(tmp_path / "x.TAR", pair(0, 1))), 32).train) == 1
+
+
+@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_tar_format_and_long_names_are_read(tmp_path, kind):
+    long = "/".join(["folder" * 10] * 3) + "/" + "0" * 90 if kind != tarfile.USTAR_FORMAT else "folder/0"
+    path = shard(tmp_path / "x.tar", {f"{long}.png": b"abc", "after.png": b"def"}, format=kind)
+    data = load_data(str(path), 32)
+    assert contents(data.train) == [b"abc", b"def"]
+
+
+def test_train_and_val_folders_of_shards_are_splits(tmp_path):
+    shard(tmp_path / "train" / "0.tar", pair(0, 0) | pair(1, 1))
+    shard(tmp_path / "val" / "0.tar", pair(2, 1) | pair(3, 5))
+    data = load_data(str(tmp_path), 32)
+    assert contents(data.test) == [b"image 2", b"image 3"]
+    assert data.test.labels.tolist() == [1, -1]
+
+
+@pytest.mark.parametrize("held_out", ["val-000.tar", "test_0.tar", "validation.tar", "VAL0.tar"])
+def test_splits_may_stand_in_the_names_of_shards(tmp_path, held_out):
+    shard(tmp_path / "train-000.tar", pair(0, 0))
+    shard(tmp_path / "train-001.tar", pair(1, 1))
+    shard(tmp_path / held_out, pair(2, 1))
+    data = load_data(str(tmp_path), 32)
+    assert (contents(data.train), contents(data.test)) == ([b"image 0", b"image 1"], [b"image 2"])
+
+
+@pytest.mark.parametrize("names", [("valley-0.tar", "testament.tar"), ("val-0.tar", "val-1.tar"), ("0.tar", "1.tar")])
+def test_without_shards_to_train_on_all_are(tmp_path, names):
+    for i, name in enumerate(names):
+        shard(tmp_path / name, pair(i, i))
+    data = load_data(str(tmp_path), 32)
+    assert len(data.train) == 2
+    assert data.test is None
+
+
+def test_a_sample_is_named_up_to_the_first_dot_behind_the_last_slash(tmp_path):
+    files = {
+        "v1.0/a.cls": b"3",
+        "v1.0/a.jpg": b"in v1.0",
+        "v2.0/a.jpg": b"in v2.0",
+        "v2.0/a.json": json.dumps({"label": 4}).encode(),
+        "v2.0/b.seg.png": b"mask",
+        "v2.0/b.PNG": b"b",
+        "v2.0/c.left.png": b"c",
+    }
+    data = load_data(str(shard(tmp_path / "x.tar", files)), 32)
+    assert contents(data.train) == [b"in v1.0", b"in v2.0", b"b", b"c"]
+    assert data.train.labels.tolist() == [0, 1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("extension", "content"),
+    [
+        *(("cls", content) for content in (b"", b"cat", b"1.5", b"\xff", b"-1")),
+        *(
+            ("json", content)
+            for content in (b"", b"{", b"[3]", b'{"label": null}', b'{"label": [1]}', b'{"label": true}')
+        ),
+    ],
+)
+def test_what_is_no_label_is_none(tmp_path, extension, content):
+    files = pair(0, 0) | pair(1, 1) | {"2.jpg": b"x", f"2.{extension}": content}
+    data = load_data(str(shard(tmp_path / "x.tar", files)), 32)
+    assert data.train.labels.tolist() == [0, 1, -1]
+
+
+def test_labels_in_json_may_be_words(tmp_path):
+    files = {"0.jpg": b"", "0.json": b'{"label": "dog"}', "1.jpg": b"", "1.json": b'{"label": "cat"}'}
+    assert load_data(str(shard(tmp_path / "x.tar", files)), 32).classes == ("cat", "dog")
+
+
+def test_hidden_members_links_and_folders_are_no_images(tmp_path):
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, kind in (("a.jpg", tarfile.SYMTYPE), ("b.jpg", tarfile.DIRTYPE), ("._c.jpg", tarfile.REGTYPE)):
+            header = tarfile.TarInfo(name)
+            header.type = kind
+            tar.addfile(header)
+    with pytest.raises(UserError, match=r"No images in .*x.tar"):
+        load_data(str(path), 32)
+
+
+def test_what_lies_before_a_break_is_kept(tmp_path):
+    path = shard(tmp_path / "x.tar", {f"{i}.jpg": bytes([i]) * 2000 for i in range(5)})
+    whole = path.read_bytes()
+    for end in range(3000, 5 * 2560, 700):
+        path.write_bytes(whole[:end])
+        kept = index(path)
+        assert len(kept) == (end - 512 - 2000) // 2560 + 1
+        assert all(member.offset + member.size <= end for member, _ in kept)
+
+
+def test_a_shard_damaged_in_the_middle_is_kept_up_to_there(tmp_path):
+    path = shard(tmp_path / "x.tar", {f"{i}.jpg": bytes([i]) * 2000 for i in range(5)})
+    content = bytearray(path.read_bytes())
+    content[2 * 2560 : 2 * 2560 + 512] = b"\xaa" * 512
+    path.write_bytes(content)
+    assert len(index(path)) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar" * 100, gzip.compress(b"x" * 5000), b"\xff" * 2000])
+def test_a_shard_that_holds_nothing_readable_is_named(tmp_path, content):
+    shard(tmp_path / "good.tar", pair(0, 0))
+    (tmp_path / "x.tar").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.tar is not a readable tar file"):
+        load_data(str(tmp_path), 32)
+
+
+def test_a_shard_cut_within_its_first_image_is_named(tmp_path):
+    path = shard(tmp_path / "x.tar", {"0.jpg": bytes(2000)})
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"x\.tar is not a readable tar file"):
+        load_data(str(path), 32)
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x.tar.zst"])
+def test_compressed_shards_are_to_be_decompressed(tmp_path, name):
+    shard(tmp_path / "a.tar", pair(0, 0))
+    (tmp_path / name).write_bytes(gzip.compress(b"x"))
+    for source in (tmp_path, tmp_path / name):
+        with pytest.raises(UserError, match=rf"{name} is compressed.*decompress it"):
+            load_data(str(source), 32)
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz"])
+def test_a_compressed_copy_beside_its_shard_is_ignored(tmp_path, name):
+    shard(tmp_path / "x.tar", pair(0, 0))
+    (tmp_path / name).touch()
+    assert len(load_data(str(tmp_path), 32).train) == 1
+
+
+def test_an_archive_beside_its_unpacked_images_is_ignored(tmp_path):
+    shard(tmp_path / "x.tar", pair(0, 0))
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / name).write_bytes(b"unpacked")
+    assert contents(load_data(str(tmp_path), 32).train) == [b"unpacked"] * 2
+
+
+def test_a_preview_beside_shards_is_ignored(tmp_path):
+    for i in range(3):
+        shard(tmp_path / f"{i}.tar", pair(i, 0))
+    (tmp_path / "preview.png").touch()
+    assert len(load_data(str(tmp_path), 32).train) == 3
