@@ -4,6 +4,7 @@ import contextlib
 import errno
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -22,6 +23,8 @@ from .errors import UserError, nearest
 
 if TYPE_CHECKING:
     from .recipes import Recipe
+
+MOST_SHOWN = 30
 
 HELP = """usage: logo-ssl COMMAND ...
 
@@ -42,6 +45,7 @@ options:
 examples:
   logo-ssl pretrain tiny --out runs/first --epochs 5
   logo-ssl pretrain tiny --framework byol --data photos/ --out runs/byol
+  logo-ssl show-crops imagenet100-moco-logo --data photos/ --out crops.png
 """
 
 
@@ -151,6 +155,42 @@ def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
     Console(soft_wrap=True).print(f"Done: {resume_pretraining(run).backbone_file}")
 
 
+def show_crops(arguments: Sequence[str]) -> None:
+    """Draw the crops of some images; the recipe decides how they are cut."""
+    from .augment.picture import draw_crops
+    from .data import statistics
+    from .data.samples import look_at
+    from .data.sources import load_data, locate
+    from .randomness import stream
+    from .recipes import Recipe, check, find_recipe
+    from .run import write
+
+    named = [] if not arguments or arguments[0].startswith("-") else [arguments[0]]
+    chosen, rest = _choose_parts(find_recipe(*(named or ["tiny"])), arguments[len(named) :])
+
+    @dataclass(frozen=True)
+    class Options:
+        """Draw the crops of some images as the network sees them, and their boxes on the originals."""
+
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        out: Path = Path("crops.png")
+        """The picture to write."""
+        images: int = 6
+        """How many images to show, evenly spread over the data."""
+
+    parsed = _parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
+    recipe = parsed.recipe
+    check(recipe)
+    if not 1 <= parsed.images <= MOST_SHOWN:
+        raise UserError(f"images is {parsed.images}; show 1 to {MOST_SHOWN}.")
+    if parsed.out.suffix.lower() != ".png":
+        raise UserError(f"--out is {parsed.out}; crops are drawn as a .png file.")
+    data = load_data(locate(recipe.data), recipe.crops.global_size)
+    shown = look_at(data.train, parsed.images, recipe.loading.max_side)
+    picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
+    Console(soft_wrap=True).print(f"Crops: {write(parsed.out, picture)}")
+
+
 def bench(arguments: Sequence[str]) -> None:
     """Measure the speed of a recipe; any of its fields can be given as an option."""
     from .recipes import Recipe, find_recipe
@@ -160,9 +200,10 @@ def bench(arguments: Sequence[str]) -> None:
         raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
     if arguments[0] in ("-h", "--help"):
         _out(
-            "usage: logo-ssl bench RECIPE [options]\n\nTrains for a few epochs into no folder and prints one JSON line: "
-            "images/s of data, augmentation,\nraw forward and backward, and the whole step; their ratio, start-up time, "
-            "memory. Options: those of `pretrain`.\n"
+            "usage: logo-ssl bench RECIPE [options]\n\n"
+            "Trains for a few epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
+            "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
+            "`logo-ssl pretrain RECIPE`.\n"
         )
         return
     chosen, rest = _choose_parts(find_recipe(arguments[0]), arguments[1:])
@@ -181,6 +222,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "demo": lambda arguments: _parse(demo, arguments, prog="logo-ssl demo"),
     "recipes": lambda arguments: _parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
+    "show-crops": show_crops,
     "bench": bench,
     "resume": lambda arguments: _parse(resume, arguments, prog="logo-ssl resume"),
 }
@@ -194,6 +236,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             _fail("The disk is full; free some space, then go on with `logo-ssl resume` and the run's folder.")

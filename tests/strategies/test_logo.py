@@ -67,7 +67,9 @@ def test_lambda_of_zero_is_multi_crop(random, generator):
     p = projections(random)
     push, _ = l_ll_gradient(logo(lam=0.0), p, generator)
     assert push.abs().max().item() == 0
-    assert logo(lam=0.0).outer(negative_cosine, p, chance(generator)).loss.item() == pytest.approx(multi_crop_loss(p).item())
+    assert logo(lam=0.0).outer(negative_cosine, p, chance(generator)).loss.item() == pytest.approx(
+        multi_crop_loss(p).item()
+    )
 
 
 @pytest.mark.parametrize("bound", ["mean-difference", "logistic"])

@@ -4,17 +4,19 @@ import errno
 import io
 import json
 import os
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from PIL import Image
 from rich.console import Console
 
 from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augment import CropPlan
-from logo_ssl.data import load_data
+from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import evaluate_knn
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
@@ -305,6 +307,101 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     assert not any("knn" in line for line in run.metrics())
     with pytest.raises(UserError, match=r"has no labels"):
         list(evaluate_knn(run))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """48 photographs of various sizes in two class folders, four of them bad."""
+    rng = np.random.default_rng(0)
+    for i in range(48):
+        file = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        height, width = rng.integers(12, 40, 2)
+        Image.fromarray(rng.integers(0, 120, (height, width, 3), np.uint8) + np.uint8(100 * (i % 2))).save(file)
+    for i in (3, 8):
+        (tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg").write_bytes(b"")
+    for i in (5, 20):
+        file = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
+        file.write_bytes(file.read_bytes()[:200])
+    return str(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("placement", ["auto", "encoded", "disk"])
+def test_a_folder_with_bad_images_trains_and_lists_them(photos, tmp_path, placement):
+    loading = LoadingConfig(placement=placement, workers=0)
+    run, said = train(SMALL, photos, tmp_path / "run", loading=loading)
+    assert is_finished(run)
+    rows = (run.path / "bad-images.csv").read_text().splitlines()
+    assert sorted(row.split(",")[0].rpartition("/")[2] for row in rows[1:]) == ["20.jpg", "3.jpg", "5.jpg", "8.jpg"]
+    assert "4 images could not be read and were replaced by others" in said
+    assert json.loads((run.path / "provenance.json").read_text())["bad_images"] == 4
+    assert max(line["knn"] for line in run.metrics() if "knn" in line) > 60  # brightness tells them apart
+    assert "Data: " in said
+
+
+def test_where_images_wait_does_not_change_what_is_learned(photos, tmp_path):
+    runs = [
+        train(SMALL, photos, tmp_path / name, epochs=1, loading=LoadingConfig(placement=name, workers=workers))[0]
+        for name, workers in (("ram", 0), ("disk", 2))
+    ]
+    one, other = (safetensors.torch.load_file(run.backbone_file) for run in runs)
+    assert all(torch.equal(other[name], value) for name, value in one.items())
+
+
+def test_too_many_bad_images_stop_the_run_with_a_sentence(photos, tmp_path):
+    with pytest.raises(UserError, match=r"images cannot be read .* more than loading.max-bad 0.05 allows"):
+        train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.05))
+
+
+def test_five_channels_train_and_it_is_said_what_is_left_out(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 5), np.uint8)
+    np.savez(tmp_path / "five.npz", train_images=images)
+    run, said = train(SMALL, str(tmp_path / "five.npz"), tmp_path / "run", epochs=1)
+    assert "5 channels are no colours: saturation, hue and greyscale are left out." in said
+    assert load_backbone(run)[0](torch.randn(2, 5, 16, 16)).shape == (2, 256)
+
+
+def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):
+    def broken():
+        raise RuntimeError("no compiler found\nwith a long tale")
+
+    expected, _ = train(SMALL, data, tmp_path / "plain", epochs=1)
+    monkeypatch.setattr(sys.modules["logo_ssl.augment.apply"], "_compiled", broken)
+    run, said = train(SMALL, data, tmp_path / "run", epochs=1, compile="on")
+    assert "Compiling is off, and training slower: no compiler found" in said
+    assert "with a long tale" not in said
+    one, other = (safetensors.torch.load_file(r.backbone_file) for r in (expected, run))
+    assert all(torch.equal(other[name], value) for name, value in one.items())  # the trial left no trace
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("compile", ["off", "on"])
+def test_photographs_train_on_cuda(photos, tmp_path, compile):
+    run, said = train(SMALL, photos, tmp_path / "run", device="cuda", compile=compile, epochs=4)
+    assert "nvJPEG" in said
+    assert "Compiling is off" not in said
+    assert "CUDA graphs are off" not in said
+    assert len((run.path / "bad-images.csv").read_text().splitlines()) == 5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(
+    "framework",
+    [SMALL.framework, SimSiamConfig(dim=8, hidden=4), BYOLConfig(dim=8, hidden=16), SimCLRConfig(dim=8)],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_recorded_step_learns_what_a_plain_one_does(data, tmp_path, framework):
+    losses = []
+    for compile in ("off", "on"):
+        run, said = train(
+            SMALL, data, tmp_path / compile, framework=framework, device="cuda", compile=compile, precision="fp32",
+            epochs=4, log_every=1,
+        )  # fmt: skip
+        assert "CUDA graphs are off" not in said
+        losses.append([line["loss"] for line in run.metrics() if "loss" in line])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02, abs=0.02)
 
 
 @pytest.mark.gpu

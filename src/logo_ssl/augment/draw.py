@@ -103,8 +103,8 @@ def draw_boxes(n: int, image_size: ImageSize, scale: Range, ratio: Range, genera
 
 def _central_boxes(H: Tensor, W: Tensor, ratio: Range) -> Float[Tensor, "N 4"]:
     """The largest central boxes whose aspect ratio is allowed."""
-    height = torch.where(W / H < ratio[0], (W / ratio[0]).round(), H)
-    width = torch.where(W / H > ratio[1], (H * ratio[1]).round(), W)
+    height = torch.where(ratio[0] > W / H, (W / ratio[0]).round(), H)
+    width = torch.where(ratio[1] < W / H, (H * ratio[1]).round(), W)
     return torch.stack((((H - height) / 2).floor(), ((W - width) / 2).floor(), height, width), dim=1)
 
 

@@ -35,7 +35,7 @@ class Uniform:
 class Various:
     """Decoded images of various sizes, one tensor each."""
 
-    def __init__(self, images: list[UInt8[Tensor, "C H W"]]) -> None:
+    def __init__(self, images: list[UInt8[Tensor, "C _ _"]]) -> None:
         self.images = images
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
@@ -44,7 +44,7 @@ class Various:
             yield lay_out([self.images[row] for row in rows.tolist()])
 
 
-def lay_out(images: list[UInt8[Tensor, "C H W"]]) -> ImageBatch:
+def lay_out(images: list[UInt8[Tensor, "C _ _"]]) -> ImageBatch:
     """Images of various sizes in the top left corners of equal canvases."""
     sizes = torch.tensor([image.shape[1:] for image in images])
     height, width = sizes.amax(dim=0).tolist()

@@ -6,14 +6,16 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+import torchvision
 from jaxtyping import UInt8
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_jpeg
 
 from ..types import ImageBatch
 from .bad import BadImages
 from .feed import lay_out
 from .workers import Decoding
+
+AVAILABLE = hasattr(torchvision.io, "decode_jpeg")  # torchvision 0.29 announces that its decoders will go
 
 READERS = 16
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
@@ -91,6 +93,11 @@ def shrunk(image: UInt8[Tensor, "C H W"], max_side: int) -> UInt8[Tensor, "C h w
     return smaller.round_().clamp_(0, 255).to(torch.uint8)
 
 
+def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
+    """RGB pixels of several encoded images, on the device."""
+    return torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device=device)  # type: ignore[return-value] (a list for a list)
+
+
 class Nvjpeg:
     """Batches of photographs on a CUDA device."""
 
@@ -139,8 +146,7 @@ class Nvjpeg:
         if not files:
             return []
         try:
-            decoded = decode_jpeg(files, mode=ImageReadMode.RGB, device=self.device)
-            return list(decoded) if isinstance(decoded, list) else [decoded]
+            return list(decode_jpegs(files, self.device))
         except RuntimeError:
             if len(files) == 1:
                 return [None]

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..errors import UserError
 from ..hardware import available_memory
 from ..types import ImageBatch
+from . import nvjpeg
 from .bad import BadImages
 from .decode import BadImage, decode
 from .feed import Feed, Uniform, Various
 from .files import InMemory
 from .images import Photos
-from .nvjpeg import Nvjpeg
 from .prefetch import Prefetch
 from .samples import CHUNK, sample
 from .workers import Decoding, Workers, default_workers
@@ -31,7 +31,7 @@ class LoadingConfig:
     """Settings of the way from the disk to the device; they change speed and memory, not what is learned."""
 
     placement: Placement = "auto"
-    """Where images wait: decoded on the device or in ram, encoded in RAM, or on disk; auto takes the first that fits."""
+    """Where images wait: decoded on the device or in ram, encoded in RAM, on disk; auto takes the first that fits."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
     """nvJPEG on the GPU, or worker processes; auto takes nvJPEG where there is a CUDA device."""
     workers: int = -1
@@ -117,8 +117,10 @@ def _decoder(photos: Photos, device: torch.device, config: LoadingConfig, bad: B
     decoding = Decoding(photos, config.max_side)
     if config.decoder == "nvjpeg" and device.type != "cuda":
         raise UserError("loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
-    if device.type == "cuda" and config.decoder != "workers":
-        return Nvjpeg(decoding, bad, device), "nvJPEG"
+    if config.decoder == "nvjpeg" and not nvjpeg.AVAILABLE:
+        raise UserError("loading.decoder is 'nvjpeg', which this torchvision no longer has; use auto or workers.")
+    if device.type == "cuda" and config.decoder != "workers" and nvjpeg.AVAILABLE:
+        return nvjpeg.Nvjpeg(decoding, bad, device), "nvJPEG"
     workers = default_workers() if config.workers < 0 else config.workers
     return Workers(decoding, bad, workers), f"{workers} worker processes" if workers else "the training process"
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
+from jaxtyping import UInt8
 from torch import Tensor
 
 from ..errors import UserError
@@ -45,6 +47,21 @@ def _photographed(photos: Photos) -> Tensor:
     if not pixels:
         raise UserError(f"None of the images can be read (the first: {photos.name(0)}); look at the files.")
     return torch.cat(pixels, dim=1).float() / 255
+
+
+def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_ _ C"]]:
+    """Some images of a split, evenly spread, as arrays; those that cannot be read are left out."""
+    if not isinstance(split.images, Photos):
+        return list(split.thinned(most).array.permute(0, 2, 3, 1).numpy())
+    seen = []
+    for data in sample(split.images, most):
+        try:
+            seen.append(decode(data, max_side))
+        except BadImage:
+            continue
+    if not seen:
+        raise UserError(f"None of the images can be read (the first: {split.images.name(0)}); look at the files.")
+    return seen[:most]
 
 
 def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split:

@@ -100,7 +100,7 @@ def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S
     return np.array(resized.crop((left, top, left + size, top + size)))
 
 
-def on_canvas(images: Sequence[UInt8[np.ndarray, "H W 3"]]) -> tuple[UInt8[Tensor, "B 3 H W"], Int[Tensor, "B 2"]]:
+def on_canvas(images: Sequence[UInt8[np.ndarray, "_ _ 3"]]) -> tuple[UInt8[Tensor, "B 3 H W"], Int[Tensor, "B 2"]]:
     """Images of various sizes in the top left corners of equal canvases."""
     sizes = torch.tensor([image.shape[:2] for image in images])
     height, width = sizes.amax(dim=0).tolist()
@@ -116,6 +116,6 @@ def default_workers() -> int:
     return min(cores, MOST_WORKERS)
 
 
-def _collate(items: list[tuple[UInt8[np.ndarray, "H W 3"], list[Bad]]]) -> Decoded:
+def _collate(items: list[tuple[UInt8[np.ndarray, "_ _ 3"], list[Bad]]]) -> Decoded:
     pixels, sizes = on_canvas([image for image, _ in items])
     return Decoded(pixels, sizes, [bad for _, found in items for bad in found])

@@ -78,7 +78,7 @@ class Recipe:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """torch.compile for crops and networks, and CUDA graphs for the step; auto: on CUDA. Takes a minute at the start."""
+    """torch.compile for crops and networks, CUDA graphs for the step; auto: on CUDA. Takes a minute at the start."""
     knn_every: int = 10
     """Epochs between two online kNN evaluations; 0 for none."""
     loading: LoadingConfig = field(default_factory=LoadingConfig)

@@ -1,4 +1,4 @@
-"""How fast is training, and what holds it up? Data, crops and networks timed alone, and whole epochs of the real thing."""
+"""How fast is training, and what holds it up? Data, crops and networks timed alone, and whole epochs."""
 
 import tempfile
 import time

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch._functorch import config as functorch_config
 from torch.utils._triton import has_triton
 
 from ..models import Encoder
@@ -14,6 +15,8 @@ from ..models import Encoder
 
 def compile_networks(framework: nn.Module) -> None:
     """Mark every network of a framework for compilation at its first call; its weights keep their names."""
+    # The ratio of gradients (Eq. 9's lambda) asks for gradients twice: buffers must outlive the first time.
+    functorch_config.donated_buffer = False
     # Grouped batch norm fails to compile with this optimisation of torch 2.11 ("512 v.s. 2048").
     options: dict[str, str | int | bool] = {"triton.mix_order_reduction": False}
     for network in _networks(framework):

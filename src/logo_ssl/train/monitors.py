@@ -27,6 +27,7 @@ STEPS_AHEAD = 16  # steps that Python may hand to a GPU before their turn
 STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
 """Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
 ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
+MOST_ROWS_FOR_RANK = 256  # more take the CPU long enough for a GPU to stand still between epochs
 
 
 def feature_std(z: Float[Tensor, "B D"]) -> Tensor:
@@ -36,9 +37,9 @@ def feature_std(z: Float[Tensor, "B D"]) -> Tensor:
 
 def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
     """exp of the entropy of the normalised singular values of the centred unit vectors (Roy & Vetterli, 2007)."""
-    unit = F.normalize(z.float(), dim=-1)
+    unit = F.normalize(z[:MOST_ROWS_FOR_RANK].float(), dim=-1)
     centred = unit - unit.mean(dim=0)
-    small = centred @ centred.T if len(z) <= z.shape[-1] else centred.T @ centred
+    small = centred @ centred.T if len(unit) <= z.shape[-1] else centred.T @ centred
     singular = torch.linalg.eigvalsh(small.cpu()).clamp_min(0).sqrt()
     share = singular / singular.sum().clamp_min(1e-12)
     return torch.exp(-torch.special.xlogy(share, share).sum())

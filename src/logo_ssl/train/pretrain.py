@@ -205,6 +205,7 @@ def _try_out(module: Pretraining, channels: int) -> None:
 
 
 def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
+    """The Lightning trainer of a run, with everything that watches it."""
     callbacks = [
         Steps(),
         CollapseGauge(progress.say),

@@ -1,0 +1,119 @@
+"""Does the GPU decode what a person would see, and leave to the CPU what it cannot?"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.io import ImageReadMode, decode_jpeg
+
+from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
+from logo_ssl.data.decode import decode
+from logo_ssl.data.files import Paths
+from logo_ssl.data.nvjpeg import Nvjpeg, read_header, shrunk, upright
+from logo_ssl.data.workers import Decoding
+
+
+def picture(height: int = 24, width: int = 40) -> Image.Image:
+    """Smooth, so that decoders agree, and without any symmetry."""
+    y, x = np.mgrid[:height, :width]
+    return Image.fromarray(np.stack([4 * x, 8 * y, 2 * (x + y)], axis=2).clip(0, 255).astype(np.uint8))
+
+
+def encode(image: Image.Image, orientation: int | None = None, **options: object) -> bytes:
+    file, exif = io.BytesIO(), Image.Exif()
+    if orientation:
+        exif[0x0112] = orientation
+    image.save(file, "JPEG", quality=95, exif=exif, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("progressive", [False, True])
+def test_the_header_names_the_turn_and_undoing_it_equals_pillow(orientation: int, progressive: bool) -> None:
+    data = encode(picture(), orientation, progressive=progressive)
+    header = read_header(data)
+    assert header == (3, orientation, 24 * 40)
+    raw = torch.from_numpy(np.array(Image.open(io.BytesIO(data)))).permute(2, 0, 1)
+    assert torch.equal(upright(raw, orientation).permute(1, 2, 0), torch.from_numpy(decode(data)))
+
+
+def test_only_whole_jpegs_have_a_header() -> None:
+    data = encode(picture())
+    png = io.BytesIO()
+    picture().save(png, "PNG")
+    for broken in (b"", data[:-40], data[:100], png.getvalue(), b"\xff\xd8 nonsense \xff\xd9", data[:2] + b"\xff\xd9"):
+        assert read_header(broken) is None
+    assert read_header(data + b"\x00" * 20) is not None  # cameras append a little
+
+
+def test_grey_and_cmyk_are_told_by_their_components() -> None:
+    grey, cmyk = read_header(encode(picture().convert("L"))), read_header(encode(picture().convert("CMYK")))
+    assert grey is not None
+    assert cmyk is not None
+    assert (grey.components, cmyk.components) == (1, 4)
+
+
+def test_shrinking_keeps_the_shape_of_the_picture() -> None:
+    image = torch.randint(0, 256, (3, 60, 120), dtype=torch.uint8)
+    assert shrunk(image, 40).shape == (3, 20, 40)
+    assert shrunk(image, 0) is image
+    assert shrunk(image, 120) is image
+
+
+def mixed(tmp_path: Path) -> tuple[Photos, list[int]]:
+    """Good JPEGs of several kinds beside files that nvJPEG may not see, and which of them are bad."""
+    png = io.BytesIO()
+    picture(30, 20).save(png, "PNG")
+    whole = encode(picture())
+    contents = [
+        whole, encode(picture(), 6), encode(picture(), progressive=True), encode(picture().convert("L")),
+        encode(picture().convert("CMYK")), png.getvalue(), whole[: len(whole) // 2], b"", b"\xff\xd8junk\xff\xd9",
+        encode(picture(50, 70)), encode(picture(16, 16)), whole,
+    ]  # fmt: skip
+    for i, content in enumerate(contents):
+        (tmp_path / f"{i:02}.jpg").write_bytes(content)
+    return Photos.all(Paths(sorted(tmp_path.glob("*.jpg")))), [6, 7, 8]
+
+
+def check(images: list[torch.Tensor], photos: Photos, bad_rows: list[int], bad: BadImages) -> None:
+    assert {Path(name).name for name in bad.names} == {f"{row:02}.jpg" for row in bad_rows}
+    for row, image in enumerate(images):
+        if row not in bad_rows:
+            seen = torch.from_numpy(decode(photos.read(row), 60)).permute(2, 0, 1)
+            assert image.shape == seen.shape
+            assert (image.cpu().float() - seen.float()).abs().mean() < 2
+
+
+def cut(feed: object, n: int) -> list[torch.Tensor]:
+    return [
+        image[:, :h, :w]
+        for pixels, sizes in feed.batches(torch.arange(n).split(5))
+        for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
+def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_cpu(files: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        return [decode_jpeg(file, mode=ImageReadMode.RGB) for file in files]
+
+    monkeypatch.setattr(nvjpeg, "decode_jpegs", on_cpu)
+    photos, bad_rows = mixed(tmp_path)
+    bad = BadImages(len(photos), 1.0)
+    check(cut(Nvjpeg(Decoding(photos, 60), bad, torch.device("cpu")), len(photos)), photos, bad_rows, bad)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("placement", ["device", "ram", "encoded", "disk"])
+@pytest.mark.parametrize("decoder", ["nvjpeg", "workers"])
+def test_a_gpu_decodes_a_mixed_batch_as_pillow_does(tmp_path: Path, placement: str, decoder: str) -> None:
+    photos, bad_rows = mixed(tmp_path)
+    bad = BadImages(len(photos), 1.0)
+    config = LoadingConfig(placement, decoder, workers=2, max_side=60)
+    feed, _ = place(photos, torch.device("cuda", 0), config, bad)
+    check(cut(feed, len(photos)), photos, bad_rows, bad)

@@ -1,0 +1,186 @@
+"""Do photographs become batches, whatever is wrong with some of them?"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from logo_ssl.data import BadImages, Batches, LoadingConfig, Photos, Split, place, squared, statistics
+from logo_ssl.data.bad import Bad
+from logo_ssl.data.feed import Uniform, Various
+from logo_ssl.data.files import Paths
+from logo_ssl.data.workers import Decoding, Workers, square
+from logo_ssl.errors import UserError
+
+CPU = torch.device("cpu")
+
+
+def jpeg(image: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+def flat(value: int, height: int = 20, width: int = 30) -> np.ndarray:
+    return np.full((height, width, 3), value, np.uint8)
+
+
+def folder(tmp_path: Path, contents: list[bytes]) -> Photos:
+    paths = []
+    for i, content in enumerate(contents):
+        paths.append(tmp_path / f"{i:03}.jpg")
+        paths[-1].write_bytes(content)
+    return Photos.all(Paths(paths))
+
+
+def everything(feed, n: int, batch: int = 4) -> list[torch.Tensor]:
+    """Every image of a feed, cut from its canvas."""
+    images = []
+    for pixels, sizes in feed.batches(torch.arange(n).split(batch)):
+        sizes = [pixels.shape[2:]] * len(pixels) if sizes is None else sizes.tolist()
+        images += [image[:, :h, :w] for image, (h, w) in zip(pixels, sizes, strict=True)]
+    return images
+
+
+@pytest.mark.parametrize("placement", ["device", "ram", "encoded", "disk", "auto"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_placement_feeds_the_same_images(tmp_path: Path, placement: str, workers: int) -> None:
+    sizes = [(20, 30), (30, 20), (25, 25), (8, 40), (20, 30)]
+    photos = folder(tmp_path, [jpeg(flat(40 * i, *size)) for i, size in enumerate(sizes)])
+    config = LoadingConfig(placement=placement, workers=workers)
+    feed, where = place(photos, CPU, config, BadImages(5, 0.3))
+    images = everything(feed, 5)
+    assert [tuple(image.shape[1:]) for image in images] == sizes
+    assert [round(image.float().mean().item() / 40) for image in images] == [0, 1, 2, 3, 4]
+    assert {"encoded": "encoded images in RAM", "disk": "on disk"}.get(placement, "in RAM") in where
+
+
+def test_images_of_one_size_become_one_tensor_and_others_a_list(tmp_path: Path) -> None:
+    (tmp_path / "same").mkdir()
+    same = folder(tmp_path / "same", [jpeg(flat(i)) for i in range(3)])
+    various = folder(tmp_path, [jpeg(flat(i, 8 + i)) for i in range(3)])
+    config = LoadingConfig(placement="ram", workers=0)
+    assert isinstance(place(same, CPU, config, BadImages(3, 0.3))[0], Uniform)
+    assert isinstance(place(various, CPU, config, BadImages(3, 0.3))[0], Various)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_images_are_replaced_counted_and_listed_once(tmp_path: Path, workers: int) -> None:
+    whole = jpeg(flat(200))
+    contents = [whole] * 20 + [b"", whole[: len(whole) // 2], b"not an image", b"\x89PNG\r\n\x1a\n broken"]
+    photos = folder(tmp_path, contents)
+    (tmp_path / "005.jpg").unlink()  # vanished
+    bad = BadImages(24, 0.5, tmp_path / "run" / "bad-images.csv")
+    feed = Workers(Decoding(photos, 640), bad, workers)
+    for _ in range(2):
+        images = everything(feed, 24)
+        assert all((image.float() - 200).abs().max() < 3 for image in images)
+    assert len(bad) == 5
+    rows = (tmp_path / "run" / "bad-images.csv").read_text().splitlines()
+    assert rows[0] == "image,reason"
+    assert sorted(Path(row.split(",")[0]).name for row in rows[1:]) == [
+        "005.jpg", "020.jpg", "021.jpg", "022.jpg", "023.jpg",
+    ]  # fmt: skip
+    assert any("No such file" in row for row in rows)
+
+
+def test_the_same_image_takes_the_place_of_a_bad_one_every_time(tmp_path: Path) -> None:
+    photos = folder(tmp_path, [jpeg(flat(5 * i)) for i in range(40)] + [b""])
+    first, again = (Decoding(photos, 640)[40][0] for _ in range(2))
+    assert np.array_equal(first, again)
+
+
+def test_too_large_a_share_of_bad_images_stops_with_a_sentence(tmp_path: Path) -> None:
+    photos = folder(tmp_path, [jpeg(flat(1))] * 4 + [b""] * 6)
+    feed = Workers(Decoding(photos, 640), BadImages(10, 0.3), 0)
+    with pytest.raises(UserError, match=r"of the first .* images cannot be read .*loading.max-bad 0.3"):
+        everything(feed, 10)
+
+
+def test_a_share_is_of_what_was_seen_so_a_hopeless_folder_stops_early() -> None:
+    bad = BadImages(1_000_000, 0.3)
+    bad.note(50, [Bad(str(i), "empty file") for i in range(15)])
+    with pytest.raises(UserError, match="16 of the first"):
+        bad.note(1, [Bad("16th", "empty file")])
+
+
+def test_a_list_from_before_an_interruption_is_continued(tmp_path: Path) -> None:
+    file = tmp_path / "bad-images.csv"
+    BadImages(100, 0.5, file).note(10, [Bad("a,b.jpg", "empty file")])
+    BadImages(100, 0.5, file).note(10, [Bad("a,b.jpg", "empty file"), Bad("c.jpg", "gone")])
+    assert file.read_text().splitlines() == ["image,reason", '"a,b.jpg",empty file', "c.jpg,gone"]
+
+
+def test_large_photographs_are_shrunk_and_small_ones_left_alone(tmp_path: Path) -> None:
+    photos = folder(tmp_path, [jpeg(flat(9, 300, 900)), jpeg(flat(9, 50, 60))])
+    large, small = (Decoding(photos, 100)[i][0] for i in range(2))
+    assert large.shape == (33, 100, 3)
+    assert small.shape == (50, 60, 3)
+
+
+def test_arrays_wait_where_they_are_told_and_nowhere_else() -> None:
+    images = torch.randint(0, 256, (6, 2, 4, 4), dtype=torch.uint8)
+    feed, where = place(images, CPU, LoadingConfig(), BadImages(6, 0.3))
+    assert torch.equal(torch.cat([batch.pixels for batch in feed.batches([torch.tensor([5, 0])])]), images[[5, 0]])
+    assert "in RAM" in where
+    with pytest.raises(UserError, match=r"loading.placement is 'disk', but these images are an array"):
+        place(images, CPU, LoadingConfig(placement="disk"), BadImages(6, 0.3))
+
+
+def test_nvjpeg_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    photos = folder(tmp_path, [jpeg(flat(1))])
+    with pytest.raises(UserError, match="needs a CUDA device"):
+        place(photos, CPU, LoadingConfig(decoder="nvjpeg"), BadImages(1, 0.3))
+
+
+def test_squares_show_the_middle_with_the_short_side_whole(tmp_path: Path) -> None:
+    image = flat(0, 20, 60)
+    image[:, 20:40] = 250
+    cut = square(image, 10)
+    assert cut.shape == (10, 10, 3)
+    assert cut.mean() > 230
+    photos = folder(tmp_path, [jpeg(image), b"", jpeg(image)])
+    split = squared(Split(photos, torch.tensor([1, 2, 3])), 10, BadImages(3, 1.0), workers=0)
+    assert split.array.shape == (3, 3, 10, 10)
+    assert split.labels is not None
+    with pytest.raises(TypeError, match="squared"):
+        _ = Split(photos).array
+
+
+def test_statistics_of_photographs_are_those_of_their_pixels(tmp_path: Path) -> None:
+    half = flat(51)
+    half[:, 15:] = 153
+    mean, std = statistics(folder(tmp_path, [jpeg(half), b"", jpeg(half)]))
+    assert mean == pytest.approx([0.4] * 3, abs=0.01)
+    assert std == pytest.approx([0.2] * 3, abs=0.01)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UserError, match="None of the images can be read"):
+        statistics(folder(tmp_path / "none", [b"", b"x"]))
+
+
+def test_statistics_of_arrays_are_per_channel_and_never_zero() -> None:
+    images = torch.stack([torch.full((4, 4), 0), torch.full((4, 4), 255)]).expand(5, 2, 4, 4).to(torch.uint8)
+    assert statistics(images) == (pytest.approx((0.0, 1.0)), pytest.approx((1 / 255, 1 / 255)))
+
+
+def test_the_order_follows_from_seed_and_epoch_alone() -> None:
+    images = torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1)
+
+    def order(seed: int, epoch: int) -> list[int]:
+        batches = Batches(Uniform(images), 10, 4, seed)
+        batches.set_epoch(epoch)
+        return [value for batch in batches for value in batch.pixels.flatten().tolist()]
+
+    assert order(0, 1) == order(0, 1)
+    assert order(0, 1) != order(0, 2)
+    assert order(0, 1) != order(1, 1)
+    assert len(set(order(0, 0))) == 8
+
+
+def test_a_last_smaller_batch_is_left_out_unless_it_is_the_only_one() -> None:
+    feed = Uniform(torch.zeros(10, 1, 2, 2, dtype=torch.uint8))
+    assert [len(batch.pixels) for batch in Batches(feed, 10, 4, 0)] == [4, 4]
+    assert [len(batch.pixels) for batch in Batches(feed, 10, 64, 0)] == [10]
