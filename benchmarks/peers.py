@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -130,15 +131,15 @@ def main():
     parser.add_argument("--batch", type=int, default=512 if cuda else 8)
     parser.add_argument("--seconds", type=float, default=15 if cuda else 20)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--views", type=int, nargs="+", choices=(2, 4), default=(2, 4))
     options = parser.parse_args()
     images = training_images(50_000 if cuda else 64)
     settings = images, options.batch, options.workers, options.seconds
-    ways = {
-        "lightly_2_views": lambda: lightly_images_per_s(2, *settings),
-        "lightly_4_views": lambda: lightly_images_per_s(4, *settings),
-        "ours_2_views": lambda: our_images_per_s("cifar10-simsiam", images, options.batch),
-        "ours_4_views": lambda: our_images_per_s("cifar10-simsiam-logo", images, options.batch),
-    }
+    recipes = {2: "cifar10-simsiam", 4: "cifar10-simsiam-logo"}
+    ways = {}
+    for views in options.views:
+        ways[f"lightly_{views}_views"] = partial(lightly_images_per_s, views, *settings)
+        ways[f"ours_{views}_views"] = partial(our_images_per_s, recipes[views], images, options.batch)
     rates = {name: [] for name in ways}
     for _ in range(options.rounds):
         for name, way in ways.items():  # in turns, so that noise hits all alike
@@ -155,9 +156,10 @@ def main():
         **{name: round(statistics.median(known[name]), 1) if name in known else None for name in ways},
         "spread": {name: round(statistics.stdev(seen), 1) for name, seen in known.items() if len(seen) > 1},
     }
-    for views in ("2_views", "4_views"):
-        if result[f"lightly_{views}"]:
-            result[f"ours_over_lightly_{views}"] = round(result[f"ours_{views}"] / result[f"lightly_{views}"], 2)
+    for views in options.views:
+        if result[f"lightly_{views}_views"]:
+            ratio = result[f"ours_{views}_views"] / result[f"lightly_{views}_views"]
+            result[f"ours_over_lightly_{views}_views"] = round(ratio, 2)
     print(json.dumps(result | provenance(hardware(best_device("auto")))))
 
 

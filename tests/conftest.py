@@ -1,11 +1,15 @@
-"""Every test runs with shapes checked: jaxtyping's annotations, by beartype."""
+"""Every test runs with shapes checked: jaxtyping's annotations, by beartype.
 
+Not on a GPU, where tests compile: torch.compile would trace the checks too.
+"""
+
+import torch
 from jaxtyping import install_import_hook
 
-install_import_hook("logo_ssl", "shapecheck.checked")
+if not torch.cuda.is_available():
+    install_import_hook("logo_ssl", "shapecheck.checked")
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
 
 torch.set_num_threads(1)
 

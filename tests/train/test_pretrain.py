@@ -362,7 +362,7 @@ def test_five_channels_train_and_it_is_said_what_is_left_out(tmp_path):
 
 
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):
-    def broken():
+    def broken(*settings):
         raise RuntimeError("no compiler found\nwith a long tale")
 
     expected, _ = train(SMALL, data, tmp_path / "plain", epochs=1)

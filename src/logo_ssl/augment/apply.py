@@ -10,7 +10,7 @@ from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..hardware import to_device
 from . import operations
@@ -34,8 +34,8 @@ def apply(
     """Make N = V * B normalised crops, in the order of SimCLR and BYOL; `draws` are on the CPU."""
     if not compiled:
         return apply_to_rows(images, draws, size, mean, std)
-    blurs, solarises = bool((draws.sigma > 0).any()), bool(draws.solarise.any())
-    return _compiled()(images, to_device(draws.table(), images.device), size, tuple(mean), tuple(std), blurs, solarises)
+    chances = bool((draws.sigma > 0).any()), bool(draws.solarise.any())
+    return _compiled(size, tuple(mean), tuple(std))(images, to_device(draws.table(), images.device), *chances)
 
 
 def apply_to_rows(
@@ -83,9 +83,20 @@ def apply_to_all(
     return operations.normalise(x, mean, std).contiguous(memory_format=torch.channels_last)
 
 
+class _Cut(nn.Module):
+    """`apply_to_all` at one size. A module, since the compiler takes a module's numbers for constants."""
+
+    def __init__(self, size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        self.size, self.mean, self.std = size, mean, std
+
+    def forward(self, images: Tensor, table: Tensor, blurs: bool, solarises: bool) -> Tensor:
+        return apply_to_all(images, table, self.size, self.mean, self.std, blurs, solarises)
+
+
 @cache
-def _compiled() -> Callable[..., Tensor]:
-    return torch.compile(apply_to_all)
+def _compiled(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Callable[..., Tensor]:
+    return torch.compile(_Cut(size, mean, std))
 
 
 def blur_kernel(size: int) -> int:

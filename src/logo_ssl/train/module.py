@@ -40,7 +40,7 @@ class Pretraining(L.LightningModule):
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
         self.say = say
-        self.compiled = False
+        self.compiled, self.prepared = False, False
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
@@ -55,9 +55,7 @@ class Pretraining(L.LightningModule):
         """One step of Algorithm 1: draw, crop, learn, and let the framework's own state follow."""
         step = self.global_step
         draws = stream(self.recipe.seed, "step", step, self.global_rank)
-        crops = make_crops(
-            batch.pixels, self.recipe.crops, draws, self.mean, self.std, sizes=batch.sizes, compiled=self.compiled
-        )  # x~ from tau^g and tau^l
+        crops = self._crop(batch, draws)  # x~ from tau^g and tau^l
         chance = self.strategy.draw(len(batch.pixels), draws)
         p, self.logged = self.learn(crops, tree_map_only(Tensor, lambda x: to_device(x, self.device), chance))
         self.lr = self._step_encoder()
@@ -78,27 +76,29 @@ class Pretraining(L.LightningModule):
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {})}
         return Projections(*(x.detach() for x in p)), {name: term.detach() for name, term in terms.items()}
 
-    def on_fit_start(self) -> None:
-        """Compile and record, where the recipe and the device allow it."""
-        wished = self.recipe.compile == "on" or (self.recipe.compile == "auto" and has_compiler(self.device))
-        if wished and (failure := self._try_compiled()):
-            self.say(f"Compiling is off, and training slower: {failure}")
+    def on_train_batch_start(self, batch: ImageBatch, batch_idx: int) -> None:
+        """Before the first step: compile and record, where the recipe and the device allow it."""
+        if self.prepared:
+            return
+        self.prepared = True
+        if self.recipe.compile == "on" or (self.recipe.compile == "auto" and has_compiler(self.device)):
+            self.say("Compiling (a minute or two; `--compile off` trains at once, and slower).")
+            if failure := self._try_compiled(batch):
+                self.say(f"Compiling is off, and training slower: {failure}")
         if self.compiled and self.device.type == "cuda" and self.trainer.world_size == 1:
             self.learn = Replay(self.algorithm_1, self.say)
 
-    @torch.enable_grad()
-    def _try_compiled(self) -> str | None:
-        """Compile everything on one made-up batch that leaves no trace; what went wrong, if anything did."""
+    def _try_compiled(self, batch: ImageBatch) -> str | None:
+        """Compile everything on a batch, leaving no trace of it; what went wrong, if anything did."""
+        from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
+
         kept = {name: buffer.clone() for name, buffer in self.framework.named_buffers()}
-        shape = (self.batch_size, len(self.mean), self.recipe.crops.global_size, self.recipe.crops.global_size)
-        images = torch.randint(0, 256, shape, dtype=torch.uint8, device=self.device)
-        self.compiled = True
+        self.compiled, failure = True, None
         compile_networks(self.framework)
-        failure = None
+        if batch.sizes is not None:
+            maybe_mark_dynamic(batch.pixels, [2, 3])  # the next canvas will be larger or smaller
         try:
-            crops = make_crops(
-                images, self.recipe.crops, stream(0, "trial"), self.mean, self.std, compiled=self.compiled
-            )
+            crops = self._crop(batch, stream(0, "trial"))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 p = self.framework.project(crops, self.strategy.roles)
             (p.q_g.sum() + p.q_l.sum()).backward()
@@ -112,6 +112,17 @@ class Pretraining(L.LightningModule):
             for name, buffer in self.framework.named_buffers():
                 buffer.copy_(kept[name])
         return failure
+
+    def _crop(self, batch: ImageBatch, draws: torch.Generator) -> Crops:
+        return make_crops(
+            batch.pixels,
+            self.recipe.crops,
+            draws,
+            self.mean,
+            self.std,
+            sizes=batch.sizes,
+            compiled=self.compiled,
+        )
 
     def transfer_batch_to_device(self, batch: ImageBatch, device: torch.device, dataloader_idx: int) -> ImageBatch:
         """Leave the batch alone: its pixels are where they should be, and its sizes belong on the CPU."""

@@ -95,9 +95,8 @@ class Steps(L.Callback):
             values = values.to("cpu", non_blocking=True)
             event = torch.cuda.Event()
             event.record()
-        speed = self.seen / (time.perf_counter() - self.since)
-        known = {"lr": module.lr, "epoch": trainer.current_epoch, "images_per_s": speed}
-        return Reading(trainer.global_step, tuple(module.logged), values, known, event)
+        known = {"lr": module.lr, "epoch": trainer.current_epoch}
+        return Reading(trainer.global_step, self.seen, tuple(module.logged), values, known, event)
 
     def _log(self, trainer: L.Trainer, module: Pretraining, reading: "Reading") -> None:
         values = reading.wait()
@@ -106,13 +105,15 @@ class Steps(L.Callback):
                 f"Training diverged: {', '.join(broken)} is not finite at step {reading.step}. Lower optimiser.lr "
                 f"({module.recipe.optimiser.lr}) or strategy.lr, and start again in another --out."
             )
-        log(trainer, values | reading.known, reading.step)
+        speed = reading.seen / (time.perf_counter() - self.since)  # now that the device is there
+        log(trainer, values | reading.known | {"images_per_s": speed}, reading.step)
 
 
 class Reading(NamedTuple):
     """Values on their way from the device."""
 
     step: int
+    seen: int
     names: tuple[str, ...]
     values: Tensor
     known: dict[str, float]
