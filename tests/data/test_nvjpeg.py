@@ -96,14 +96,15 @@ def cut(feed: object, n: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
-def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     def on_cpu(files: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
         return [decode_jpeg(file, mode=ImageReadMode.RGB) for file in files]
 
     monkeypatch.setattr(nvjpeg, "decode_jpegs", on_cpu)
     photos, bad_rows = mixed(tmp_path)
     bad = BadImages(len(photos), 1.0)
-    check(cut(Nvjpeg(Decoding(photos, 60), bad, torch.device("cpu")), len(photos)), photos, bad_rows, bad)
+    check(cut(Nvjpeg(Decoding(photos, 60), bad, workers, torch.device("cpu")), len(photos)), photos, bad_rows, bad)
 
 
 @pytest.mark.gpu

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from ..hardware import to_device
 from ..types import ImageBatch
+
+CANVAS_STEP = 32  # pixels; it also keeps the number of shapes small
 
 
 @runtime_checkable
@@ -44,12 +46,19 @@ class Various:
             yield lay_out([self.images[row] for row in rows.tolist()])
 
 
+def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:
+    """Height and width of canvases that hold all images, rounded up: tensor cores want products of eights."""
+    if (sizes == sizes[0]).all():
+        return tuple(sizes[0].tolist())
+    return tuple(-(-side // CANVAS_STEP) * CANVAS_STEP for side in sizes.amax(dim=0).tolist())
+
+
 def lay_out(images: list[UInt8[Tensor, "C _ _"]]) -> ImageBatch:
     """Images of various sizes in the top left corners of equal canvases."""
     sizes = torch.tensor([image.shape[1:] for image in images])
-    height, width = sizes.amax(dim=0).tolist()
     if (sizes == sizes[0]).all():
         return ImageBatch(torch.stack(images))
+    height, width = canvas_size(sizes)
     canvas = images[0].new_zeros(len(images), len(images[0]), height, width)
     corners = [place[:, : image.shape[1], : image.shape[2]] for place, image in zip(canvas, images, strict=True)]
     torch._foreach_copy_(corners, images)

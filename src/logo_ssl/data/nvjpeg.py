@@ -1,7 +1,6 @@
 """How are photographs decoded on the GPU? JPEG by nvJPEG, a batch at a time; whatever is not plain JPEG on the CPU."""
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -9,15 +8,15 @@ import torch.nn.functional as F
 import torchvision
 from jaxtyping import UInt8
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from ..types import ImageBatch
-from .bad import BadImages
+from .bad import Bad, BadImages
 from .feed import lay_out
-from .workers import Decoding
+from .workers import Decoding, Reader
 
 AVAILABLE = hasattr(torchvision.io, "decode_jpeg")  # torchvision 0.29 announces that its decoders will go
 
-READERS = 16
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
 START_OF_FRAME = {0xC0, 0xC1, 0xC2}  # baseline, extended, progressive
 EXIF = b"Exif\x00\x00"
@@ -98,48 +97,75 @@ def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
     return torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device=device)  # type: ignore[return-value] (a list for a list)
 
 
-class Nvjpeg:
-    """Batches of photographs on a CUDA device."""
+class Read(NamedTuple):
+    """A batch as a worker sends it: plain JPEGs in one buffer, all else decoded, and what could not be read."""
 
-    def __init__(self, decoding: Decoding, bad: BadImages, device: torch.device) -> None:
+    jpegs: UInt8[Tensor, " bytes"]
+    lengths: list[int]
+    orientations: list[int]
+    rows: list[int]
+    places: list[int]
+    """Where in the batch the JPEGs stand; the decoded ones take the other places, in order."""
+    decoded: list[UInt8[Tensor, "3 _ _"]]
+    bad: list[Bad]
+
+
+class Reading(Dataset):
+    """Photographs by number, left encoded where nvJPEG can take them."""
+
+    def __init__(self, decoding: Decoding) -> None:
+        self.decoding = decoding
+
+    def __len__(self) -> int:
+        return len(self.decoding)
+
+    def __getitems__(self, rows: list[int]) -> Read:
+        jpegs, decoded, bad, places = [], [], [], []
+        for place, row in enumerate(rows):
+            try:
+                data = self.decoding.photos.read(row)
+            except OSError:
+                data = b""
+            header = read_header(data)
+            if header is not None and header.components in (1, 3):
+                jpegs.append((data, header.orientation, row))
+                places.append(place)
+            else:
+                array, found = self.decoding[row]
+                decoded.append(torch.from_numpy(array).permute(2, 0, 1))
+                bad += found
+        buffer = torch.frombuffer(bytearray(b"".join(data for data, _, _ in jpegs) or b"\0"), dtype=torch.uint8)
+        lengths, orientations = [len(data) for data, _, _ in jpegs], [turn for _, turn, _ in jpegs]
+        return Read(buffer, lengths, orientations, [row for _, _, row in jpegs], places, decoded, bad)
+
+
+class Nvjpeg:
+    """Batches of photographs on a CUDA device: worker processes read, nvJPEG decodes."""
+
+    def __init__(self, decoding: Decoding, bad: BadImages, workers: int, device: torch.device) -> None:
         self.decoding, self.bad, self.device = decoding, bad, device
-        self.readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
+        self.reader = Reader(Reading(decoding), workers, collate=_as_read)
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
-        """The images of each group of rows; files are read two groups ahead."""
-        waiting = []
-        for rows in order:
-            waiting.append((rows, [self.readers.submit(self._read, row) for row in rows.tolist()]))
-            if len(waiting) > 2:
-                yield self._decode(*waiting.pop(0))
-        for group in waiting:
-            yield self._decode(*group)
+        """The images of each group of rows."""
+        for read in self.reader.read(order):
+            yield self._decode(read)
 
-    def _read(self, row: int) -> tuple[Tensor, Header] | None:
-        """The bytes of a plain JPEG; None for all that the CPU must look at."""
-        try:
-            data = self.decoding.photos.read(row)
-        except OSError:
-            return None
-        header = read_header(data)
-        if header is None or header.components not in (1, 3):
-            return None
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8), header
-
-    def _decode(self, rows: Tensor, read: list) -> ImageBatch:
-        files = [future.result() for future in read]
-        plain = [i for i, file in enumerate(files) if file is not None]
-        images: list[Tensor | None] = [None] * len(files)
-        for i, image in zip(plain, self._on_device([files[i][0] for i in plain]), strict=True):
-            if image is not None:
-                images[i] = shrunk(upright(image, files[i][1].orientation), self.decoding.max_side)
-        left = [i for i, image in enumerate(images) if image is None]
-        found = []
-        for i, (array, bad) in zip(left, self.readers.map(self.decoding.__getitem__, rows[left].tolist()), strict=True):
-            images[i] = torch.from_numpy(array).permute(2, 0, 1).to(self.device)
-            found += bad
-        self.bad.note(len(rows), found)
-        return lay_out([image for image in images if image is not None])
+    def _decode(self, read: Read) -> ImageBatch:
+        bad = read.bad
+        images = dict.fromkeys(range(len(read.places) + len(read.decoded)))
+        files = list(read.jpegs.split(read.lengths)) if read.lengths else []
+        for place, row, turn, image in zip(
+            read.places, read.rows, read.orientations, self._on_device(files), strict=True
+        ):
+            if image is None:
+                array, found = self.decoding[row]
+                image, turn, bad = torch.from_numpy(array).permute(2, 0, 1).to(self.device), 1, bad + found
+            images[place] = shrunk(upright(image, turn), self.decoding.max_side)
+        others = iter(read.decoded)
+        filled = [next(others).to(self.device) if image is None else image for image in images.values()]
+        self.bad.note(len(filled), bad)
+        return lay_out(filled)
 
     def _on_device(self, files: list[Tensor]) -> list[Tensor | None]:
         """Decode a batch; when one of it fails nvJPEG gives up the whole, so each is tried alone."""
@@ -151,3 +177,7 @@ class Nvjpeg:
             if len(files) == 1:
                 return [None]
             return [image for file in files for image in self._on_device([file])]
+
+
+def _as_read(read: Read) -> Read:
+    return read

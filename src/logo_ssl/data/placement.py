@@ -119,9 +119,9 @@ def _decoder(photos: Photos, device: torch.device, config: LoadingConfig, bad: B
         raise UserError("loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
     if config.decoder == "nvjpeg" and not nvjpeg.AVAILABLE:
         raise UserError("loading.decoder is 'nvjpeg', which this torchvision no longer has; use auto or workers.")
-    if device.type == "cuda" and config.decoder != "workers" and nvjpeg.AVAILABLE:
-        return nvjpeg.Nvjpeg(decoding, bad, device), "nvJPEG"
     workers = default_workers() if config.workers < 0 else config.workers
+    if device.type == "cuda" and config.decoder != "workers" and nvjpeg.AVAILABLE:
+        return nvjpeg.Nvjpeg(decoding, bad, workers, device), "nvJPEG"
     return Workers(decoding, bad, workers), f"{workers} worker processes" if workers else "the training process"
 
 

@@ -2,8 +2,8 @@
 
 import os
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..types import ImageBatch
 from .bad import Bad, BadImages
 from .decode import BadImage, decode
+from .feed import canvas_size
 from .images import Photos
 
 TRIES = 10  # images drawn in place of a bad one before a grey one takes it
@@ -54,40 +55,50 @@ class Decoding(Dataset):
         return square(decode(data, 4 * self.square), self.square) if self.square else decode(data, self.max_side)
 
 
-class Workers:
-    """Batches of photographs, decoded by processes that stay alive from one epoch to the next."""
+class Reader:
+    """What worker processes make of each group of rows; they stay alive from one epoch to the next."""
 
-    def __init__(self, decoding: Decoding, bad: BadImages, workers: int, pinned: bool = False) -> None:
-        self.bad = bad
+    def __init__(self, dataset: Dataset, workers: int, collate: Callable[[Any], Any], pinned: bool = False) -> None:
         self.order: list[list[int]] = []
         self.loader = DataLoader(
-            decoding,
+            dataset,
             batch_sampler=_Order(self),
             num_workers=workers,
-            collate_fn=_collate,
+            collate_fn=collate,
             pin_memory=pinned,
             persistent_workers=workers > 0,
         )
 
-    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
-        """The images of each group of rows, on the CPU."""
+    def read(self, order: Iterable[Tensor]) -> Iterator[Any]:
+        """One result for each group of rows, in order."""
         self.order = [rows.tolist() for rows in order]
-        for decoded in self.loader:
-            self.bad.note(len(decoded.pixels), decoded.bad)
-            yield ImageBatch(decoded.pixels, decoded.sizes)
+        yield from self.loader
 
 
 class _Order:
     """The rows of the batches to come, read anew by each iteration of a loader."""
 
-    def __init__(self, workers: Workers) -> None:
-        self.workers = workers
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.workers.order)
+        return iter(self.reader.order)
 
     def __len__(self) -> int:
-        return len(self.workers.order)
+        return len(self.reader.order)
+
+
+class Workers:
+    """Batches of photographs, decoded by worker processes."""
+
+    def __init__(self, decoding: Decoding, bad: BadImages, workers: int) -> None:
+        self.bad, self.reader = bad, Reader(decoding, workers, collate=_collate)
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """The images of each group of rows, on the CPU."""
+        for decoded in self.reader.read(order):
+            self.bad.note(len(decoded.pixels), decoded.bad)
+            yield ImageBatch(decoded.pixels, decoded.sizes)
 
 
 def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:
@@ -103,7 +114,7 @@ def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S
 def on_canvas(images: Sequence[UInt8[np.ndarray, "_ _ 3"]]) -> tuple[UInt8[Tensor, "B 3 H W"], Int[Tensor, "B 2"]]:
     """Images of various sizes in the top left corners of equal canvases."""
     sizes = torch.tensor([image.shape[:2] for image in images])
-    height, width = sizes.amax(dim=0).tolist()
+    height, width = canvas_size(sizes)
     canvas = np.zeros((len(images), height, width, 3), np.uint8)
     for place, image in zip(canvas, images, strict=True):
         place[: image.shape[0], : image.shape[1]] = image
