@@ -1,10 +1,12 @@
 """What a person at a shell sees: one sentence, exit code 2, no traceback."""
 
 import errno
+import json
 import re
 
 import pytest
 import torch
+from PIL import Image
 
 from logo_ssl import __version__, cli
 from logo_ssl.recipes import find_recipe
@@ -57,6 +59,17 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("pretrain tiny --strategy.bound none", "none.*mean-difference"),
         ("pretrain tiny --crops.n-local 99", "more than make sense"),
         ("pretrain tiny --crops.flip 2", "flip.*2"),
+        ("pretrain tiny --loading.max-bad 2", "max-bad is 2"),
+        ("pretrain tiny --loading.workers -3", "workers is -3"),
+        ("pretrain tiny --loading.max-side -1", "max-side is -1"),
+        ("pretrain tiny --loading.placement moon", "moon"),
+        ("pretrain tiny --loading.placement disk", "these images are an array"),
+        ("show-crops --images 0", "images is 0; show 1 to"),
+        ("show-crops --out crops.jpg", "crops are drawn as a .png"),
+        ("show-crops tinny", "No recipe is called 'tinny'"),
+        ("show-crops --data nowhere", "No data at"),
+        ("bench", "Say which recipe to measure"),
+        ("bench tiny --epochs 0", "epochs is 0"),
         ("pretrain tiny --crops.local-scale 0.9 0.1", "local-scale is 0.9 0.1"),
         ("pretrain tiny --data nowhere", "No data at '.*nowhere'"),
         ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
@@ -76,8 +89,8 @@ def test_help_of_a_recipe_shows_every_field(capsys):
 )
 def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, line, sentence):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 40)
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 20)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
     (tmp_path / "file").write_text("precious")
     write(tmp_path / "other" / "recipe.json", find_recipe("cifar10-moco").to_json())
     before = sorted(tmp_path.rglob("*"))
@@ -108,8 +121,8 @@ def test_framework_and_strategy_can_be_swapped_by_name(capsys):
 
 
 def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 256)
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 64)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 64)
     code, out, err = run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")
     assert code == 0, err
     for row in ("raw pixels", "random initialisation", "trained encoder"):
@@ -120,3 +133,40 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     code, out, _ = run(capsys, "resume", str(tmp_path / "demo"))
     assert code == 0
     assert "is finished" in out
+
+
+def test_show_crops_draws_a_picture(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 20)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
+    code, out, _ = run(capsys, "show-crops", "--images", "2", "--out", str(tmp_path / "new" / "crops.png"))
+    assert code == 0
+    assert "crops.png" in out
+    with Image.open(tmp_path / "new" / "crops.png") as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 300
+
+
+def test_show_crops_of_a_folder_leaves_bad_images_out(capsys, tmp_path):
+    folder, line = tmp_path / "photos", ("show-crops", "--data", str(tmp_path / "photos"), "--out")
+    folder.mkdir()
+    Image.new("RGB", (90, 60), (200, 30, 30)).save(folder / "good.jpg")
+    (folder / "bad.jpg").write_bytes(b"nothing")
+    assert run(capsys, *line, str(tmp_path / "crops.png"))[0] == 0
+    (folder / "good.jpg").unlink()
+    code, _, err = run(capsys, *line, str(tmp_path / "crops.png"))
+    assert (code, "None of the images can be read" in err) == (2, True)
+
+
+@pytest.mark.filterwarnings("ignore:.*limit_train_batches")
+def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
+    monkeypatch.setattr("logo_ssl.train.bench.SECONDS", 0.01)
+    code, out, _ = run(capsys, "bench", "tiny", "--batch-size", "8", "--device", "cpu")
+    assert code == 0
+    result = json.loads(out)
+    assert set(result["images_per_s"]) == {"data", "augmentation", "raw_forward_backward", "whole_step"}
+    assert all(rate > 0 for rate in result["images_per_s"].values())
+    assert 0 < result["ratio"] < 2
+    assert {"commit", "hardware", "crops", "batch_size", "knn_s", "start_s"} <= result.keys()
+    assert list(tmp_path.iterdir()) == []

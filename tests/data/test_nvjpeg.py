@@ -11,6 +11,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 
 from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
 from logo_ssl.data.decode import decode
+from logo_ssl.data.feed import Feed
 from logo_ssl.data.files import Paths
 from logo_ssl.data.nvjpeg import Nvjpeg, read_header, shrunk, upright
 from logo_ssl.data.workers import Decoding
@@ -87,12 +88,14 @@ def check(images: list[torch.Tensor], photos: Photos, bad_rows: list[int], bad: 
             assert (image.cpu().float() - seen.float()).abs().mean() < 2
 
 
-def cut(feed: object, n: int) -> list[torch.Tensor]:
-    return [
+def cut(feed: Feed, n: int) -> list[torch.Tensor]:
+    images = [
         image[:, :h, :w]
         for pixels, sizes in feed.batches(torch.arange(n).split(5))
         for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)
     ]
+    feed.close()
+    return images
 
 
 @pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")

@@ -53,6 +53,7 @@ def test_every_placement_feeds_the_same_images(tmp_path: Path, placement: str, w
     config = LoadingConfig(placement=placement, workers=workers)
     feed, where = place(photos, CPU, config, BadImages(5, 0.3))
     images = everything(feed, 5)
+    feed.close()
     assert [tuple(image.shape[1:]) for image in images] == sizes
     assert [round(image.float().mean().item() / 40) for image in images] == [0, 1, 2, 3, 4]
     assert {"encoded": "encoded images in RAM", "disk": "on disk"}.get(placement, "in RAM") in where
@@ -78,6 +79,7 @@ def test_bad_images_are_replaced_counted_and_listed_once(tmp_path: Path, workers
     for _ in range(2):
         images = everything(feed, 24)
         assert all((image.float() - 200).abs().max() < 3 for image in images)
+    feed.close()
     assert len(bad) == 5
     rows = (tmp_path / "run" / "bad-images.csv").read_text().splitlines()
     assert rows[0] == "image,reason"

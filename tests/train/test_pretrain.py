@@ -406,6 +406,26 @@ def test_a_recorded_step_learns_what_a_plain_one_does(data, tmp_path, framework)
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("compile", ["off", "on"])
+def test_no_step_waits_for_the_device(data, tmp_path, monkeypatch, compile):
+    original, steps = Pretraining.training_step, []
+
+    def watched(self, batch, batch_idx):
+        steps.append(batch_idx)
+        torch.cuda.set_sync_debug_mode("error" if len(steps) > 5 else "default")  # recording may wait
+        try:
+            original(self, batch, batch_idx)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(Pretraining, "training_step", watched)
+    train(SMALL, data, tmp_path / "run", device="cuda", compile=compile, epochs=4)
+    assert len(steps) == 12
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_training_on_cuda_gives_a_finite_encoder(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", device="cuda")
     assert all(torch.isfinite(value).all() for value in safetensors.torch.load_file(run.backbone_file).values())

@@ -1,7 +1,7 @@
 """How do images in memory become batches? Picked by rows, on the device where they live."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int, UInt8
@@ -13,16 +13,18 @@ from ..types import ImageBatch
 CANVAS_STEP = 32  # pixels; it also keeps the number of shapes small
 
 
-@runtime_checkable
-class Feed(Protocol):
+class Feed(ABC):
     """Something that turns rows into batches."""
 
+    @abstractmethod
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows."""
-        ...
+
+    def close(self) -> None:
+        """End the processes that help, if there are any."""
 
 
-class Uniform:
+class Uniform(Feed):
     """Images of one size in one tensor."""
 
     def __init__(self, images: UInt8[Tensor, "N C H W"]) -> None:
@@ -34,7 +36,7 @@ class Uniform:
             yield ImageBatch(self.images[to_device(rows, self.images.device)])
 
 
-class Various:
+class Various(Feed):
     """Decoded images of various sizes, one tensor each."""
 
     def __init__(self, images: list[UInt8[Tensor, "C _ _"]]) -> None:

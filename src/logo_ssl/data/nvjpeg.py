@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from ..types import ImageBatch
 from .bad import Bad, BadImages
-from .feed import lay_out
+from .feed import Feed, lay_out
 from .workers import Decoding, Reader
 
 AVAILABLE = hasattr(torchvision.io, "decode_jpeg")  # torchvision 0.29 announces that its decoders will go
@@ -139,7 +139,7 @@ class Reading(Dataset):
         return Read(buffer, lengths, orientations, [row for _, _, row in jpegs], places, decoded, bad)
 
 
-class Nvjpeg:
+class Nvjpeg(Feed):
     """Batches of photographs on a CUDA device: worker processes read, nvJPEG decodes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int, device: torch.device) -> None:
@@ -150,6 +150,10 @@ class Nvjpeg:
         """The images of each group of rows."""
         for read in self.reader.read(order):
             yield self._decode(read)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.reader.close()
 
     def _decode(self, read: Read) -> ImageBatch:
         bad = read.bad

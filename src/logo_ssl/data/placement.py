@@ -50,19 +50,26 @@ def place(
     say_progress: Callable[[int], None] = lambda done: None,
 ) -> tuple[Feed, str]:
     """A feed of the images to the device, and a sentence about where they wait."""
-    if isinstance(images, Tensor):
-        return _place_tensor(images, device, config)
-    if not isinstance(images, Photos):
-        raise TypeError(f"images are {type(images).__name__}")
-    return _place_photos(images, device, config, bad, say_progress)
+    refuse_unfit(images, device, config)
+    if isinstance(images, Photos):
+        return _place_photos(images, device, config, bad, say_progress)
+    return _place_tensor(images, device, config)
+
+
+def refuse_unfit(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
+    """Raise a UserError where the settings cannot work."""
+    if isinstance(images, Tensor) and config.placement in ("encoded", "disk"):
+        raise UserError(
+            f"loading.placement is {config.placement!r}, but these images are an array; use auto, device or ram."
+        )
+    if config.decoder == "nvjpeg" and device.type != "cuda":
+        raise UserError("loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
+    if config.decoder == "nvjpeg" and not nvjpeg.AVAILABLE:
+        raise UserError("loading.decoder is 'nvjpeg', which this torchvision no longer has; use auto or workers.")
 
 
 def _place_tensor(images: Tensor, device: torch.device, config: LoadingConfig) -> tuple[Feed, str]:
     size = _gb(images.nbytes)
-    if config.placement in ("encoded", "disk"):
-        raise UserError(
-            f"loading.placement is {config.placement!r}, but these images are an array; use auto, device or ram."
-        )
     fits = images.nbytes <= DEVICE_SHARE * available_memory(device)
     if device.type == "cpu" or config.placement == "device" or (config.placement == "auto" and fits):
         return Uniform(images.to(device)), f"{size} of pixels {_on(device)}"
@@ -101,7 +108,7 @@ def _place_photos(
     return Sent(decoder, device), where
 
 
-class Sent:
+class Sent(Feed):
     """Another feed's batches, sent to a device when they are asked for."""
 
     def __init__(self, feed: Feed, device: torch.device) -> None:
@@ -112,13 +119,13 @@ class Sent:
         for pixels, sizes in self.feed.batches(order):
             yield ImageBatch(pixels.to(self.device), sizes)
 
+    def close(self) -> None:
+        """Close the other feed."""
+        self.feed.close()
+
 
 def _decoder(photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages) -> tuple[Feed, str]:
     decoding = Decoding(photos, config.max_side)
-    if config.decoder == "nvjpeg" and device.type != "cuda":
-        raise UserError("loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
-    if config.decoder == "nvjpeg" and not nvjpeg.AVAILABLE:
-        raise UserError("loading.decoder is 'nvjpeg', which this torchvision no longer has; use auto or workers.")
     workers = default_workers() if config.workers < 0 else config.workers
     if device.type == "cuda" and config.decoder != "workers" and nvjpeg.AVAILABLE:
         return nvjpeg.Nvjpeg(decoding, bad, workers, device), "nvJPEG"
@@ -134,6 +141,7 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
         else:
             images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)]
         say_progress(len(images))
+    decoder.close()
     if all(image.shape == images[0].shape for image in images):
         return Uniform(torch.stack(images))
     return Various(images)

@@ -13,12 +13,16 @@ from .feed import Feed
 AHEAD = 3  # batches
 
 
-class Prefetch:
+class Prefetch(Feed):
     """Another feed's batches, sent to a CUDA device ahead of their use."""
 
     def __init__(self, feed: Feed, device: torch.device) -> None:
         self.feed, self.device = feed, device
         self.stream = torch.cuda.Stream(device)
+
+    def close(self) -> None:
+        """Close the other feed."""
+        self.feed.close()
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The batches of the other feed; whatever it raises is raised here."""

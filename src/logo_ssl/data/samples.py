@@ -72,4 +72,5 @@ def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split
     decoding = Decoding(split.images, max_side=0, square=size)
     feed = Workers(decoding, bad, min(most, len(split) // CHUNK))
     parts = [batch.pixels.contiguous() for batch in feed.batches(torch.arange(len(split)).split(CHUNK))]
+    feed.close()
     return Split(torch.cat(parts), split.labels)

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..types import ImageBatch
 from .bad import Bad, BadImages
 from .decode import BadImage, decode
-from .feed import canvas_size
+from .feed import Feed, canvas_size
 from .images import Photos
 
 TRIES = 10  # images drawn in place of a bad one before a grey one takes it
@@ -74,6 +74,12 @@ class Reader:
         self.order = [rows.tolist() for rows in order]
         yield from self.loader
 
+    def close(self) -> None:
+        """End the processes; torch would leave it to the garbage collector, which may come too late."""
+        if self.loader._iterator is not None and self.loader.num_workers:
+            self.loader._iterator._shutdown_workers()  # type: ignore[attr-defined] (of an iterator with workers)
+        self.loader._iterator = None
+
 
 class _Order:
     """The rows of the batches to come, read anew by each iteration of a loader."""
@@ -88,7 +94,7 @@ class _Order:
         return len(self.reader.order)
 
 
-class Workers:
+class Workers(Feed):
     """Batches of photographs, decoded by worker processes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int) -> None:
@@ -99,6 +105,10 @@ class Workers:
         for decoded in self.reader.read(order):
             self.bad.note(len(decoded.pixels), decoded.bad)
             yield ImageBatch(decoded.pixels, decoded.sizes)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.reader.close()
 
 
 def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:

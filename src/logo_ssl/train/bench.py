@@ -51,6 +51,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
         with quiet_lightning(), quiet_compiler():
             trainer.fit(module, batches)
+        feed.close()
     n = trainer.limit_train_batches * module.batch_size
     epoch_s = min(timer.epochs[1:])
     whole = n / epoch_s

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, load_data, locate, place, statistics
 from ..data.feed import Feed
+from ..data.placement import refuse_unfit
 from ..errors import UserError
 from ..hardware import hardware
 from ..models import build_backbone
@@ -126,9 +127,10 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
     progress = ProgressDisplay(journal, console)
     bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file)
     trainer = trainer_for(run, recipe, data, journal, progress)
+    device = trainer.strategy.root_device
+    refuse_unfit(data.train.images, device, recipe.loading)
     write(run.recipe_file, recipe.to_json())
     journal.forget_after(done)
-    device = trainer.strategy.root_device
     labelled = "with labels for evaluation" if data.for_knn() else "without labels, so without online kNN"
     console.print(
         f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
@@ -146,6 +148,8 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
             ) from error
         except SystemExit:  # how Lightning ends after Ctrl-C
             raise UserError(f"Interrupted; go on with `logo-ssl resume {run.path}`.") from None
+        finally:
+            feed.close()
     save_encoder(run, module)
     if len(bad):
         console.print(f"{len(bad)} images could not be read and were replaced by others; {bad.file} lists them.")
