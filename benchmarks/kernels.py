@@ -63,14 +63,14 @@ def main():
         compile_networks(module.framework)
     batch = ImageBatch(images.to(device))
     with quiet_compiler():
-        crops = module._crop(batch, stream(0, "a"))
+        crops = module.crop(batch, stream(0, "a"))
         raw = raw_step(module)
         result = {
             "benchmark": "kernels",
             "recipe": recipe.name,
             "canvas": options.size,
             "batch": recipe.batch_size,
-            "crops": kernels(lambda: module._crop(batch, stream(0, "a")), device),
+            "crops": kernels(lambda: module.crop(batch, stream(0, "a")), device),
             "raw": kernels(lambda: raw(crops), device),
         }
     print(json.dumps(result | provenance(hardware(device))))

@@ -28,6 +28,8 @@ class Crops(NamedTuple):
 
     x_g: Float[Tensor, "G B C H W"]
     x_l: Float[Tensor, "L B C h w"]
+    labels: Int[Tensor, " B"] | None = None
+    """Only where labels teach: in supervised learning."""
 
 
 class ImageBatch(NamedTuple):
@@ -36,6 +38,8 @@ class ImageBatch(NamedTuple):
     pixels: Images
     sizes: Int[Tensor, "B 2"] | None = None
     """Height and width of each, on the CPU; None where all fill their canvas."""
+    rows: Int[Tensor, " B"] | None = None
+    """Which images of the data set these are, on the CPU."""
 
 
 class Roles(NamedTuple):

@@ -91,7 +91,7 @@ def check(images: list[torch.Tensor], photos: Photos, bad_rows: list[int], bad: 
 def cut(feed: Feed, n: int) -> list[torch.Tensor]:
     images = [
         image[:, :h, :w]
-        for pixels, sizes in feed.batches(torch.arange(n).split(5))
+        for pixels, sizes, _ in feed.batches(torch.arange(n).split(5))
         for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)
     ]
     feed.close()

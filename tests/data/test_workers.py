@@ -39,7 +39,7 @@ def folder(tmp_path: Path, contents: list[bytes]) -> Photos:
 def everything(feed, n: int, batch: int = 4) -> list[torch.Tensor]:
     """Every image of a feed, cut from its canvas."""
     images = []
-    for pixels, sizes in feed.batches(torch.arange(n).split(batch)):
+    for pixels, sizes, _ in feed.batches(torch.arange(n).split(batch)):
         sizes = [pixels.shape[2:]] * len(pixels) if sizes is None else sizes.tolist()
         images += [image[:, :h, :w] for image, (h, w) in zip(pixels, sizes, strict=True)]
     return images

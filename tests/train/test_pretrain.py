@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import os
 import sys
 from dataclasses import replace
@@ -19,7 +20,7 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import evaluate_knn
-from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
+from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
@@ -359,6 +360,19 @@ def test_five_channels_train_and_it_is_said_what_is_left_out(tmp_path):
     run, said = train(SMALL, str(tmp_path / "five.npz"), tmp_path / "run", epochs=1)
     assert "5 channels are no colours: saturation, hue and greyscale are left out." in said
     assert load_backbone(run)[0](torch.randn(2, 5, 16, 16)).shape == (2, 256)
+
+
+def test_labels_teach_a_supervised_baseline(data, tmp_path):
+    crops = CropPlan(n_global=1, n_local=0, global_size=16, jitter_p=0.0)
+    recipe = replace(SMALL, framework=SupervisedConfig(), strategy=TwoViewConfig(), crops=crops, epochs=8)
+    run, _ = train(recipe, data, tmp_path / "run")
+    losses = [line["loss"] for line in run.metrics() if "loss" in line]
+    assert losses[-1] < 0.7 * math.log(3)
+    assert safetensors.torch.load_file(run.heads_file)["projector.weight"].shape == (3, 256)
+    with np.load(data) as arrays:
+        np.savez(tmp_path / "plain.npz", train_images=arrays["train_images"])
+    with pytest.raises(UserError, match="has images without labels"):
+        train(recipe, str(tmp_path / "plain.npz"), tmp_path / "other")
 
 
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):

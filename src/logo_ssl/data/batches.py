@@ -27,4 +27,6 @@ class Batches:
     def __iter__(self) -> Iterator[ImageBatch]:
         # A generator: Lightning asks for an iterator first and says which epoch it is for afterwards.
         order = torch.randperm(self.n_images, generator=stream(self.seed, "order", self.epoch))
-        yield from self.feed.batches(order[: len(self) * self.batch_size].split(self.batch_size))
+        groups = order[: len(self) * self.batch_size].split(self.batch_size)
+        for rows, batch in zip(groups, self.feed.batches(groups), strict=True):
+            yield batch._replace(rows=rows)

@@ -20,7 +20,7 @@ class Feed(ABC):
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most feeds have none)
         """End the processes that help, if there are any."""
 
 

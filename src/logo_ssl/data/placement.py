@@ -116,7 +116,7 @@ class Sent(Feed):
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The batches of the other feed."""
-        for pixels, sizes in self.feed.batches(order):
+        for pixels, sizes, _ in self.feed.batches(order):
             yield ImageBatch(pixels.to(self.device), sizes)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ def _decoder(photos: Photos, device: torch.device, config: LoadingConfig, bad: B
 
 def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callable[[int], None]) -> Feed:
     images: list[Tensor] = []
-    for pixels, sizes in decoder.batches(torch.arange(n).split(CHUNK)):
+    for pixels, sizes, _ in decoder.batches(torch.arange(n).split(CHUNK)):
         pixels = pixels.to(home)
         if sizes is None:
             images += pixels.unbind()

@@ -5,10 +5,17 @@ from .framework import Framework
 from .moco import MoCo, MoCoConfig
 from .simclr import SimCLR, SimCLRConfig
 from .simsiam import SimSiam, SimSiamConfig
+from .supervised import Supervised, SupervisedConfig
 
-FrameworkConfig = MoCoConfig | SimSiamConfig | BYOLConfig | SimCLRConfig
+FrameworkConfig = MoCoConfig | SimSiamConfig | BYOLConfig | SimCLRConfig | SupervisedConfig
 
-FRAMEWORKS = {"moco": MoCoConfig, "simsiam": SimSiamConfig, "byol": BYOLConfig, "simclr": SimCLRConfig}
+FRAMEWORKS = {
+    "moco": MoCoConfig,
+    "simsiam": SimSiamConfig,
+    "byol": BYOLConfig,
+    "simclr": SimCLRConfig,
+    "supervised": SupervisedConfig,
+}
 
 __all__ = [
     "BYOL",
@@ -22,4 +29,6 @@ __all__ = [
     "SimCLRConfig",
     "SimSiam",
     "SimSiamConfig",
+    "Supervised",
+    "SupervisedConfig",
 ]

@@ -19,7 +19,10 @@ def check(recipe: Recipe) -> None:
         (recipe.log_every >= 1, f"log-every is {recipe.log_every}; use 1 or more."),
         (recipe.checkpoint_every >= 1, f"checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),
         (recipe.knn_every >= 0, f"knn-every is {recipe.knn_every}; use 0 (never) or more."),
-        (crops.n_global >= 2, f"{crops.n_global} global crops make no pair; use crops.n-global 2 or more."),
+        (
+            crops.n_global >= getattr(recipe.framework, "least_global", 2),
+            f"{crops.n_global} global crops make no pair; use crops.n-global 2 or more.",
+        ),
         (crops.n_local >= 0, f"crops.n-local is {crops.n_local}; use 0 or more."),
         (
             crops.n_global + crops.n_local <= MOST_CROPS,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..augment import CropPlan
 from ..errors import UserError, nearest
-from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
+from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
 from .recipe import OptimiserConfig, PaperRow, Recipe
 
@@ -46,6 +46,22 @@ def _family(base: Recipe, configs: dict[str, FrameworkConfig], lrs: dict[str, fl
                 )
             )
     return made
+
+
+def _supervised(base: Recipe) -> Recipe:
+    """The baseline "Super": one crop with the standard augmentation of classifiers, 100 epochs."""
+    crops = replace(base.crops, n_global=1, n_local=0, global_scale=(0.08, 1.0), jitter_p=0.0, grey_p=0.0, blur_p=0.0)
+    return replace(
+        base,
+        name=f"{base.name}-supervised",
+        epochs=100,
+        batch_size=256,
+        framework=SupervisedConfig(),
+        strategy=TwoViewConfig(),
+        crops=crops,
+        optimiser=replace(base.optimiser, lr=0.1),
+        paper=(),
+    )
 
 
 PAPER: dict[str, list[PaperRow]] = {
@@ -153,6 +169,9 @@ RECIPES: dict[str, Recipe] = {
             {"moco": MoCoConfig(tau=0.07)},
             {"moco": 0.03},
         ),
+        _supervised(CIFAR10),
+        _supervised(IMAGENET100),
+        _supervised(replace(IMAGENET100, name="imagenet100-resnet50", backbone="resnet50")),
     )
 }
 

@@ -17,6 +17,7 @@ PairWeights = Literal["paper", "symmetric", "mean"]
 def assign_roles(pairs: PairWeights, n_global: int, n_local: int) -> Roles:
     """Who asks whom among the global crops. What nobody asks is not encoded, and what nobody is asked neither."""
     asked = [(i, j) for i, j in permutations(range(n_global), 2) if pairs != "paper" or i < j]
+    asked = asked or [(0, 0)]  # a single crop has only itself, or the label that answers for it
     queries = sorted({i for i, _ in asked})
     targets = sorted({j for _, j in asked}) if n_local == 0 else list(range(n_global))
     return Roles(tuple(queries), tuple(targets), tuple((queries.index(i), targets.index(j)) for i, j in asked))

@@ -11,7 +11,6 @@ import lightning as L
 import torch
 from rich.console import Console
 
-from ..augment import make_crops
 from ..data import BadImages, Batches, load_data, locate
 from ..hardware import hardware
 from ..randomness import stream
@@ -110,20 +109,8 @@ class Timer(L.Callback):
         module, size = pl_module, pl_module.batch_size
         self.parts["data"] = size / _seconds(_endless(self.batches), device)
         batch = next(iter(self.batches))
-
-        def crop() -> Crops:
-            return make_crops(
-                batch.pixels,
-                module.recipe.crops,
-                stream(0, "bench"),
-                module.mean,
-                module.std,
-                sizes=batch.sizes,
-                compiled=module.compiled,
-            )
-
-        self.parts["augmentation"] = size / _seconds(crop, device)
-        crops, raw = crop(), raw_step(module)
+        self.parts["augmentation"] = size / _seconds(lambda: module.crop(batch, stream(0, "bench")), device)
+        crops, raw = module.crop(batch, stream(0, "bench")), raw_step(module)
         self.parts["raw_forward_backward"] = size / _seconds(lambda: raw(crops), device)
         if self.knn.splits is not None:
             self.knn.prepare()

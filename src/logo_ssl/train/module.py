@@ -31,6 +31,7 @@ class Pretraining(L.LightningModule):
         mean: tuple[float, ...],
         std: tuple[float, ...],
         n_images: int,
+        labels: Tensor | None = None,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         super().__init__()
@@ -39,7 +40,7 @@ class Pretraining(L.LightningModule):
         self.mean, self.std = mean, std
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
-        self.say = say
+        self.labels, self.say = labels, say
         self.compiled, self.prepared = False, False
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
@@ -55,7 +56,7 @@ class Pretraining(L.LightningModule):
         """One step of Algorithm 1: draw, crop, learn, and let the framework's own state follow."""
         step = self.global_step
         draws = stream(self.recipe.seed, "step", step, self.global_rank)
-        crops = self._crop(batch, draws)  # x~ from tau^g and tau^l
+        crops = self.crop(batch, draws)  # x~ from tau^g and tau^l
         chance = self.strategy.draw(len(batch.pixels), draws)
         p, self.logged = self.learn(crops, tree_map_only(Tensor, lambda x: to_device(x, self.device), chance))
         self.lr = self._step_encoder()
@@ -98,7 +99,7 @@ class Pretraining(L.LightningModule):
         if batch.sizes is not None:
             maybe_mark_dynamic(batch.pixels, [2, 3])  # the next canvas will be larger or smaller
         try:
-            crops = self._crop(batch, stream(0, "trial"))
+            crops = self.crop(batch, stream(0, "trial"))
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 p = self.framework.project(crops, self.strategy.roles)
             (p.q_g.sum() + p.q_l.sum()).backward()
@@ -113,8 +114,9 @@ class Pretraining(L.LightningModule):
                 buffer.copy_(kept[name])
         return failure
 
-    def _crop(self, batch: ImageBatch, draws: torch.Generator) -> Crops:
-        return make_crops(
+    def crop(self, batch: ImageBatch, draws: torch.Generator) -> Crops:
+        """The crops of a batch by the recipe's plan, and its labels where they teach."""
+        crops = make_crops(
             batch.pixels,
             self.recipe.crops,
             draws,
@@ -123,6 +125,9 @@ class Pretraining(L.LightningModule):
             sizes=batch.sizes,
             compiled=self.compiled,
         )
+        if self.labels is None or batch.rows is None:
+            return crops
+        return crops._replace(labels=to_device(self.labels[batch.rows], self.device))
 
     def transfer_batch_to_device(self, batch: ImageBatch, device: torch.device, dataloader_idx: int) -> ImageBatch:
         """Leave the batch alone: its pixels are where they should be, and its sizes belong on the CPU."""

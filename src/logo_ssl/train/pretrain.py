@@ -74,6 +74,8 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
     n = len(data.train)
     if n < 2:
         raise UserError(f"{recipe.data} has {n} training image; LoGo compares images and needs 2 or more.")
+    if getattr(recipe.framework, "labelled", False):
+        recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
         console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {n}.")
         recipe = replace(recipe, batch_size=n)
@@ -86,6 +88,16 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
         console.print(f"The warm-up of {warmup:g} epochs leaves nothing of {recipe.epochs}; cut to a tenth of them.")
         recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=recipe.epochs / 10))
     return recipe
+
+
+def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
+    labels = data.train.labels
+    if labels is None or (labels < 0).any():
+        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
+    n = max(len(data.classes), int(labels.max()) + 1)
+    if n < 2:
+        raise UserError(f"{recipe.data} has one class only; supervised learning needs two or more.")
+    return n
 
 
 def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pretraining:
@@ -102,7 +114,8 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pre
         crops = recipe.crops
         strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
     say = console.print if console is not None else (lambda sentence: None)
-    return Pretraining(recipe, framework, strategy, mean, std, len(data.train), say)
+    labels = data.train.labels if getattr(recipe.framework, "labelled", False) else None
+    return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
 
 
 def read_recipe(run: Run) -> Recipe:
