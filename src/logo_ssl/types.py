@@ -30,6 +30,8 @@ class Crops(NamedTuple):
     x_l: Float[Tensor, "L B C h w"]
     labels: Int[Tensor, " B"] | None = None
     """Only where labels teach: in supervised learning."""
+    parameters: Float[Tensor, "G B 9"] | None = None
+    """What was done to each global crop, where something learns from it (`augment.describe`)."""
 
 
 class ImageBatch(NamedTuple):

@@ -51,7 +51,7 @@ def draw_crops(
         raise ValueError("No images to draw crops of; give one or more.")
     canvases, sizes = _on_canvases(images)
     draws_g, draws_l = plan_draws(plan, sizes, generator)
-    x_g, x_l, _ = cut(canvases, draws_g, draws_l, plan, mean, std)
+    x_g, x_l, *_ = cut(canvases, draws_g, draws_l, plan, mean, std)
     enlarge_g = -(-SIDE // plan.global_size)
     side_g = enlarge_g * plan.global_size
     enlarge_l = max(1, -(-side_g // (2 * plan.local_size)))  # at least half a global crop's side

@@ -7,8 +7,10 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Generator, Tensor
 
+from ..hardware import to_device
 from ..types import Crops, CropStack
 from .apply import apply
+from .describe import describe
 from .draw import Draws, Range, draw
 
 
@@ -55,14 +57,21 @@ def make_crops(
     *,
     sizes: Int[Tensor, "B 2"] | None = None,
     compiled: bool = False,
+    described: bool = False,
 ) -> Crops:
     """Draw and make the crops of a batch on its device; generator and sizes live on the CPU.
 
     Images of various sizes lie in the top left corners of equal canvases; `sizes` gives their heights and widths.
+    If `described`, the parameters of the global crops are handed out too.
     """
     B, _, H, W = images.shape
-    draws_g, draws_l = plan_draws(plan, torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes, generator)
-    return cut(images, draws_g, draws_l, plan, mean, std, compiled=compiled)
+    sizes = torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
+    draws_g, draws_l = plan_draws(plan, sizes, generator)
+    crops = cut(images, draws_g, draws_l, plan, mean, std, compiled=compiled)
+    if not described:
+        return crops
+    parameters = describe(draws_g, sizes.repeat(plan.n_global, 1), plan.jitter).unflatten(0, (plan.n_global, B))
+    return crops._replace(parameters=to_device(parameters, images.device))
 
 
 def plan_draws(plan: CropPlan, sizes: Int[Tensor, "B 2"], generator: Generator) -> tuple[Draws, Draws]:

@@ -41,6 +41,9 @@ class Encoder(nn.Module):
         self.net.add_module("backbone", backbone)
         self.net.add_module("projector", projector)
         self.splits = splits
+        self.keeps_features = False
+        """Whether `features` of the latest batch are kept, for objectives beside the framework's."""
+        self.features: Float[Tensor, "V B F"] | None = None
 
     @property
     def backbone(self) -> nn.Module:
@@ -54,7 +57,10 @@ class Encoder(nn.Module):
 
     def forward(self, x: CropStack) -> Latents:
         """Latents z = f_theta_e(x~)."""
-        return per_crop(self.net, x, self.splits)
+        if not self.keeps_features:
+            return per_crop(self.net, x, self.splits)
+        self.features = per_crop(self.backbone, x, self.splits)
+        return per_crop(self.projector, self.features, self.splits)
 
     def encode(
         self, x_g: Float[Tensor, "G B C H W"], x_l: Float[Tensor, "L B C h w"]
@@ -67,5 +73,13 @@ class Encoder(nn.Module):
             # As one batch: in four dimensions torch keeps the channels last, in five it does not.
             stacked = torch.cat([x_g.flatten(0, 1), x_l.flatten(0, 1)]).unflatten(0, (-1, x_g.shape[1]))
             z_g, z_l = self(stacked).split([len(x_g), len(x_l)])
+            self._keep(self.features, len(x_g))
             return z_g, z_l
-        return self(x_g), self(x_l)
+        z_g, features = self(x_g), self.features
+        z_l = self(x_l)
+        self._keep(features, len(x_g))
+        return z_g, z_l
+
+    def _keep(self, features: Tensor | None, n_global: int) -> None:
+        """Keep the features of global crops alone."""
+        self.features = None if features is None else features[:n_global]

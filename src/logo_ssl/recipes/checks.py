@@ -59,6 +59,16 @@ def check(recipe: Recipe) -> None:
             f"crops.jitter is {crops.jitter}; use 0 or more, hue <= 0.5.",
         )
     )
+    demands += [
+        (
+            min(recipe.augself.crop, recipe.augself.colour) >= 0 and recipe.augself.hidden >= 1,
+            f"augself is {recipe.augself}; use weights of 0 or more and a width of 1 or more.",
+        ),
+        (
+            not recipe.augself.weights or (crops.n_global >= 2 and strategy.pairs != "paper"),
+            "augself compares two global crops that are both encoded; use crops.n-global 2 and strategy.pairs mean.",
+        ),
+    ]
     if isinstance(strategy, LoGoConfig):
         demands += [
             (crops.n_local >= 2, f"LoGo tells local crops apart and has {crops.n_local}; use crops.n-local 2 or more."),

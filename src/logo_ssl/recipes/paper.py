@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ..augment import CropPlan
+from ..augself import AugSelfConfig
 from ..errors import UserError, nearest
 from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
@@ -142,6 +143,12 @@ TINY = Recipe(
     log_every=10,
 )
 
+RESNET50 = _family(
+    replace(IMAGENET100, name="imagenet100-resnet50", backbone="resnet50"),
+    {"moco": MoCoConfig(tau=0.07)},
+    {"moco": 0.03},
+)
+
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
@@ -164,10 +171,13 @@ RECIPES: dict[str, Recipe] = {
         *_family(
             IMAGENET100, {"moco": MoCoConfig(tau=0.07), "simsiam": SimSiamConfig()}, {"moco": 0.03, "simsiam": 0.05}
         ),
-        *_family(
-            replace(IMAGENET100, name="imagenet100-resnet50", backbone="resnet50"),
-            {"moco": MoCoConfig(tau=0.07)},
-            {"moco": 0.03},
+        *RESNET50,
+        replace(
+            RESNET50[0],
+            name="imagenet100-resnet50-moco-augself",
+            strategy=TwoViewConfig(pairs="mean"),  # both crops must be encoded
+            augself=AugSelfConfig(crop=0.5, colour=0.5),
+            paper=(),
         ),
         _supervised(CIFAR10),
         _supervised(IMAGENET100),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import tyro
 
 from ..augment import CropPlan
+from ..augself import AugSelfConfig
 from ..data import LoadingConfig
 from ..errors import UserError, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, MoCoConfig
@@ -71,6 +72,8 @@ class Recipe:
     """Which crops are compared."""
     crops: CropPlan = field(default_factory=CropPlan)
     """How crops are made."""
+    augself: AugSelfConfig = field(default_factory=AugSelfConfig)
+    """An objective beside: predict how the augmentations of two crops differ."""
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     """How the encoder learns."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
@@ -117,6 +120,7 @@ class Recipe:
                 raise UserError(f"Unknown {name} {part.get('kind')!r} in the recipe; choose {', '.join(registry)}.")
             record[name] = _build(registry[part.pop("kind")], part)
         record["crops"] = _build(CropPlan, record["crops"])
+        record["augself"] = _build(AugSelfConfig, record.get("augself", {}))
         record["loading"] = _build(LoadingConfig, record.get("loading", {}))
         record["optimiser"] = _build(OptimiserConfig, record["optimiser"])
         record["paper"] = tuple(_build(PaperRow, row) for row in record["paper"])

@@ -31,9 +31,10 @@ def uncompile_networks(framework: nn.Module) -> None:
 
 def _networks(framework: nn.Module) -> Iterator[nn.Module]:
     for child in framework.children():
-        network = child.net if isinstance(child, Encoder) else child
-        if any(True for _ in network.parameters()):
-            yield network
+        if isinstance(child, Encoder):
+            yield from child.net.children() if child.keeps_features else (child.net,)
+        elif any(True for _ in child.parameters()):
+            yield child
 
 
 def _known(options: dict[str, str | int | bool]) -> dict[str, str | int | bool]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ..augment import make_crops
+from ..augself import AugSelf
 from ..frameworks import Framework
 from ..hardware import to_device
 from ..randomness import stream
@@ -41,6 +42,10 @@ class Pretraining(L.LightningModule):
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
         self.labels, self.say = labels, say
+        self.augself = None
+        if recipe.augself.weights:
+            self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
+            framework.encoder.keeps_features = True
         self.compiled, self.prepared = False, False
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
@@ -71,6 +76,8 @@ class Pretraining(L.LightningModule):
         inner = self.strategy.inner(p.z_l.detach(), chance)  # Eqs. 6 and 7
         self._update_regressor(inner)
         outer = self.strategy.outer(self.framework.similarity, p, chance, self._theta_e())  # Eqs. 3-5, 8 and 9
+        if self.augself is not None:
+            outer = self._with_augself(outer, crops)
         self._encoder_optimiser().zero_grad()
         self.manual_backward(outer.loss)
 
@@ -124,10 +131,20 @@ class Pretraining(L.LightningModule):
             self.std,
             sizes=batch.sizes,
             compiled=self.compiled,
+            described=self.augself is not None,
         )
         if self.labels is None or batch.rows is None:
             return crops
         return crops._replace(labels=to_device(self.labels[batch.rows], self.device))
+
+    def _with_augself(self, outer: Objective, crops: Crops) -> Objective:
+        """Add the auxiliary objective on the features of the global crops."""
+        features = self.framework.encoder.features
+        assert self.augself is not None
+        assert crops.parameters is not None
+        assert features is not None
+        aside = self.augself(features, crops.parameters)
+        return Objective(outer.loss + aside.loss, outer.terms | aside.terms)
 
     def transfer_batch_to_device(self, batch: ImageBatch, device: torch.device, dataloader_idx: int) -> ImageBatch:
         """Leave the batch alone: its pixels are where they should be, and its sizes belong on the CPU."""
@@ -135,7 +152,8 @@ class Pretraining(L.LightningModule):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimiser for theta_e and, where there is a regressor, one for theta_d."""
-        optimisers = [encoder_optimiser(self.recipe.optimiser, self.framework)]
+        beside = [] if self.augself is None else list(self.augself.parameters())
+        optimisers = [encoder_optimiser(self.recipe.optimiser, self.framework, beside)]
         theta_d = list(self.strategy.parameters())
         if theta_d:
             optimisers.append(regressor_optimiser(self.strategy.inner_lr, theta_d))

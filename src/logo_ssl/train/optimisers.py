@@ -1,6 +1,7 @@
 """How do weights move? SGD, LARS or AdamW, along a cosine that is a pure function of the step."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,10 +22,12 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int, warmup_steps: 
     return config.eta_min + 0.5 * (config.lr - config.eta_min) * (1 + math.cos(math.pi * t))
 
 
-def encoder_optimiser(config: OptimiserConfig, framework: Framework) -> torch.optim.Optimizer:
-    """The optimiser of theta_e (and h); groups marked `constant_lr` keep the peak rate."""
+def encoder_optimiser(
+    config: OptimiserConfig, framework: Framework, beside: Sequence[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """The optimiser of theta_e (and h, and what learns beside them); groups marked `constant_lr` keep the peak rate."""
     constant = {id(p) for p in framework.constant_lr_parameters()}
-    trained = [p for p in framework.parameters() if p.requires_grad]
+    trained = [p for p in framework.parameters() if p.requires_grad] + list(beside)
     groups: list[dict[str, Any]] = []
     for is_constant in (False, True):
         chosen = [p for p in trained if (id(p) in constant) == is_constant]

@@ -1,0 +1,105 @@
+"""Does AugSelf predict what the crop module says it drew?"""
+
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from logo_ssl import pretrain
+from logo_ssl.augment import CropPlan, describe, make_crops, plan_draws
+from logo_ssl.augself import AugSelf, AugSelfConfig, difference
+from logo_ssl.errors import UserError
+from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
+from logo_ssl.recipes import find_recipe
+from logo_ssl.strategies import LoGoConfig, TwoViewConfig
+
+ON = AugSelfConfig(crop=0.5, colour=0.5, hidden=8)
+
+
+def test_parameters_are_relative_to_image_and_range():
+    sizes = torch.tensor([[40, 20]])
+    (draws, _), plan = plan_draws(CropPlan(), sizes, torch.Generator().manual_seed(0)), CropPlan()
+    described = describe(draws, sizes.repeat(2, 1), plan.jitter)
+    top, left, height, width = draws.boxes.float().unbind(1)
+    torch.testing.assert_close(described[:, 0], (top + height / 2) / 40)
+    torch.testing.assert_close(described[:, 1], (left + width / 2) / 20)
+    torch.testing.assert_close(described[:, 2:4], torch.stack((height / 40, width / 20), dim=1))
+    expected = torch.stack(
+        [(draws.brightness - 1) / 0.8, (draws.contrast - 1) / 0.8, (draws.saturation - 1) / 0.8, draws.hue / 0.2], dim=1
+    )
+    torch.testing.assert_close(described[:, 4:8], expected * draws.jitter[:, None])
+    assert described[:, 8].tolist() == draws.flip.float().tolist()
+    assert described[:, 4:8].abs().max() <= 0.5
+
+
+def test_crops_hand_out_their_parameters_when_asked():
+    images = torch.randint(0, 256, (5, 3, 20, 20), dtype=torch.uint8)
+    plan, settings = CropPlan(global_size=16, local_size=8), ((0.5,) * 3, (0.5,) * 3)
+    plain = make_crops(images, plan, torch.Generator().manual_seed(1), *settings)
+    told = make_crops(images, plan, torch.Generator().manual_seed(1), *settings, described=True)
+    assert plain.parameters is None
+    assert told.parameters.shape == (2, 5, 9)
+    assert told.x_g.equal(plain.x_g)
+
+
+def test_a_mirrored_crop_sees_the_other_on_the_other_side():
+    one, other = torch.zeros(2, 9), torch.full((2, 9), 0.2)
+    one[1, 8] = 1.0
+    change = difference(one, other)
+    assert change[0].tolist() == pytest.approx([-0.2] * 8)
+    assert change[1].tolist() == pytest.approx([-0.2, 0.2] + [-0.2] * 6)
+
+
+def test_features_that_hold_the_parameters_bring_the_loss_down():
+    torch.manual_seed(0)
+    augself = AugSelf(AugSelfConfig(crop=1.0, colour=1.0, hidden=32), 9)
+    optimiser = torch.optim.Adam(augself.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(150):
+        parameters = torch.rand(2, 64, 9) - 0.5
+        objective = augself(parameters, parameters)
+        optimiser.zero_grad()
+        objective.loss.backward()
+        optimiser.step()
+        losses.append(objective.loss.item())
+    assert losses[-1] < 0.3 * losses[0]
+    assert set(objective.terms) == {"augself_crop", "augself_colour"}
+
+
+@pytest.fixture
+def data(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (32, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "data.npz", train_images=images)
+    return str(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        MoCoConfig(dim=8, queue=16, splits=2),
+        SimSiamConfig(dim=8, hidden=4),
+        BYOLConfig(dim=8, hidden=8),
+        SimCLRConfig(dim=8),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+@pytest.mark.parametrize("strategy", [TwoViewConfig(), LoGoConfig(depth=1, width=8)], ids=["two-view", "logo"])
+def test_it_composes_with_every_framework_and_strategy(data, tmp_path, framework, strategy):
+    n_local = 0 if isinstance(strategy, TwoViewConfig) else 2
+    recipe = replace(
+        find_recipe("tiny"), data=data, epochs=1, batch_size=16, loggers=(), device="cpu", framework=framework,
+        strategy=strategy, crops=CropPlan(global_size=16, local_size=8, n_local=n_local), augself=ON, log_every=1,
+    )  # fmt: skip
+    run = pretrain(recipe, tmp_path / "run", console=Console(file=io.StringIO()))
+    lines = [line for line in run.metrics() if "augself_crop" in line]
+    assert len(lines) == 2
+    assert all(math.isfinite(line["augself_colour"]) for line in lines)
+
+
+def test_it_needs_both_crops_encoded(data, tmp_path):
+    with pytest.raises(UserError, match=r"use crops.n-global 2 and strategy.pairs mean"):
+        pretrain("cifar10-moco", tmp_path / "run", data=data, augself=ON)
