@@ -88,7 +88,7 @@ def test_a_batch_of_various_sizes_is_cropped_like_each_image_alone() -> None:
 @pytest.mark.parametrize("c", [1, 2, 3, 5])
 @pytest.mark.parametrize("n_local", [0, 1, 3])
 def test_crops_have_the_planned_shapes_and_are_finite(c: int, n_local: int) -> None:
-    x_g, x_l, _ = crops(photos(3, c), replace(EVERYTHING, n_local=n_local))
+    x_g, x_l, *_ = crops(photos(3, c), replace(EVERYTHING, n_local=n_local))
     assert x_g.shape == (2, 3, c, 24, 24)
     assert x_l.shape == (n_local, 3, c, 16, 16)
     assert x_g.dtype == x_l.dtype == torch.float32
@@ -108,7 +108,7 @@ def test_every_image_and_every_crop_gets_a_draw_of_its_own() -> None:
 
 def test_crop_v_of_image_b_stands_at_v_b() -> None:
     flat = torch.arange(0, 200, 20, dtype=torch.uint8).view(10, 1, 1, 1).expand(10, 3, 16, 16)
-    x_g, x_l, _ = crops(flat, CropPlan(jitter_p=0.0, grey_p=0.0, n_local=3))
+    x_g, x_l, *_ = crops(flat, CropPlan(jitter_p=0.0, grey_p=0.0, n_local=3))
     for x in (x_g, x_l):
         expected = ((flat[:, :, :1, :1].float() / 255 - 0.5) / 0.25).expand(x.shape)
         torch.testing.assert_close(x, expected, atol=1e-5, rtol=0)
@@ -176,7 +176,7 @@ def test_a_gpu_makes_the_same_crops_without_waiting() -> None:
     crops(on_gpu, EVERYTHING)  # the first call may initialise libraries
     torch.cuda.set_sync_debug_mode("error")
     try:
-        x_g, x_l, _ = crops(on_gpu, EVERYTHING)
+        x_g, x_l, *_ = crops(on_gpu, EVERYTHING)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     expected = crops(images, EVERYTHING)
