@@ -1,10 +1,13 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.neighbors import KNeighborsClassifier
+from torch.overrides import TorchFunctionMode
 
-from logo_ssl.knn import knn_accuracy, knn_scores
+from logo_ssl.knn import knn_accuracy, knn_scores, nearest_neighbours, top_accuracies
 
 
 @pytest.mark.parametrize(("k", "tau"), [(1, 0.07), (20, 0.07), (50, 0.1)])
@@ -30,3 +33,71 @@ def test_more_neighbours_than_features_are_all_of_them():
 def test_a_cold_temperature_does_not_overflow():
     bank = F.normalize(torch.randn(6, 4), dim=-1)
     assert torch.isfinite(knn_scores(bank, bank, torch.arange(6), 6, k=3, tau=1e-3)).all()
+
+
+def features(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    labels = torch.arange(n) % 8
+    return torch.randn(8, 16)[labels] + 1.5 * torch.randn(n, 16), labels
+
+
+@pytest.mark.parametrize("leave_one_out", [False, True])
+def test_blocks_of_any_size_find_the_same_neighbours(leave_one_out):
+    bank = features(150)[0].double()
+    queries = bank if leave_one_out else features(40)[0].double()
+    whole = nearest_neighbours(queries, bank, 30, leave_one_out=leave_one_out)
+    for chunk, block_bytes in ((7, 7 * 8 * 13), (64, 64 * 8 * 150), (1000, 1), (3, 3 * 8 * 149)):
+        parts = nearest_neighbours(queries, bank, 30, leave_one_out=leave_one_out, chunk=chunk, block_bytes=block_bytes)
+        assert parts.row.equal(whole.row)
+        torch.testing.assert_close(parts.cosine, whole.cosine)
+
+
+def test_leaving_one_out_never_finds_itself_and_cuts_k():
+    bank, _ = features(20)
+    near = nearest_neighbours(bank, bank, 50, leave_one_out=True, chunk=6, block_bytes=6 * 4 * 5)
+    assert near.row.shape == (20, 19)
+    assert not (near.row == torch.arange(20)[:, None]).any()
+    assert near.cosine.isfinite().all()
+
+
+@pytest.mark.parametrize(("k", "tau"), [(3, 0.07), (40, 0.1)])
+def test_top_5_counts_the_classes_with_most_votes(k, tau):
+    bank, labels = features(150)
+    queries, truth = features(60)
+    queries = queries + 2 * torch.randn_like(queries)
+    near = nearest_neighbours(queries, bank, k)
+    expected = []
+    for cosine, rows, label in zip(near.cosine.double(), near.row, truth, strict=True):
+        votes: dict[int, float] = {}
+        for c, row in zip(cosine.tolist(), rows.tolist(), strict=True):
+            votes[int(labels[row])] = votes.get(int(labels[row]), 0.0) + math.exp(c / tau)
+        expected.append(int(label) in sorted(votes, key=lambda name: -votes[name])[:5])
+    top1, top5 = top_accuracies(near, truth, labels, k, tau, chunk=11)
+    assert top5 == pytest.approx(100 * np.mean(expected))
+    assert top1 == pytest.approx(knn_accuracy(queries, truth, bank, labels, k, tau))
+
+
+class Largest(TorchFunctionMode):
+    """Remembers how many numbers the largest new tensor had."""
+
+    most = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        self.most = max(self.most, made.numel() if isinstance(made, torch.Tensor) else 0)
+        return made
+
+
+def test_no_block_of_similarities_is_larger_than_its_bound():
+    bank, queries = torch.randn(5000, 2), torch.randn(300, 2)
+    with Largest() as largest:
+        nearest_neighbours(queries, bank, 5, chunk=50, block_bytes=50 * 4 * 100)
+    assert largest.most <= bank.numel()  # where all similarities are 1.5 million
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_bank_on_the_cpu_is_searched_on_the_gpu():
+    bank, _ = features(150)
+    on_cpu, on_gpu = (nearest_neighbours(bank, bank, 9, device=torch.device(name)) for name in ("cpu", "cuda"))
+    assert on_gpu.row.equal(on_cpu.row)

@@ -35,6 +35,7 @@ commands:
   recipes              list the recipes, with the paper's row and numbers
   pretrain RECIPE ...  pretrain an encoder; `pretrain RECIPE --help` shows every field
   resume RUN           go on with an interrupted run
+  eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi
   show-crops [RECIPE]  draw the crops of some images as the network sees them
   bench RECIPE         measure the speed of training and of its parts, as JSON
 
@@ -191,6 +192,28 @@ def show_crops(arguments: Sequence[str]) -> None:
     Console(soft_wrap=True).print(f"Crops: {write(parsed.out, picture)}")
 
 
+def evaluate(arguments: Sequence[str]) -> None:
+    """Measure a frozen encoder by a protocol; figures go to the screen and into the encoder's run."""
+    from .evaluate.commands import PROTOCOLS
+
+    usage = "usage: logo-ssl eval PROTOCOL ENCODER [options]\n\n" + "".join(
+        f"  {name:10} {command.__doc__.splitlines()[0]}\n" for name, command in PROTOCOLS.items() if command.__doc__
+    )
+    usage += (
+        "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo, SimSiam,\n"
+        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n"
+    )
+    if not arguments or arguments[0] in ("-h", "--help"):
+        _out(usage)
+        if not arguments:
+            raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
+        return
+    if arguments[0] not in PROTOCOLS:
+        hint = nearest(arguments[0], PROTOCOLS)
+        raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
+    _parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
+
+
 def bench(arguments: Sequence[str]) -> None:
     """Measure the speed of a recipe; any of its fields can be given as an option."""
     from .recipes import Recipe, find_recipe
@@ -222,6 +245,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "demo": lambda arguments: _parse(demo, arguments, prog="logo-ssl demo"),
     "recipes": lambda arguments: _parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
+    "eval": evaluate,
     "show-crops": show_crops,
     "bench": bench,
     "resume": lambda arguments: _parse(resume, arguments, prog="logo-ssl resume"),

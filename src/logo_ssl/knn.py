@@ -1,12 +1,94 @@
 """Which class do an image's nearest neighbours have? Weighted kNN on features, as pure tensor functions."""
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from .hardware import available_memory
+
+BLOCK_BYTES = 2**28  # of similarities at a time: 4096 queries meet 16384 features of the bank
+DEVICE_SHARE = 0.5  # of what is free on a GPU may hold a bank that came from the CPU
+
+
+class Neighbours(NamedTuple):
+    """The features of a bank that are most similar to each query, nearest first, on the CPU."""
+
+    cosine: Float[Tensor, "Q k"]
+    row: Int[Tensor, "Q k"]
+
 
 @torch.no_grad()
+def nearest_neighbours(
+    queries: Float[Tensor, "Q F"],
+    bank: Float[Tensor, "N F"],
+    k: int,
+    *,
+    leave_one_out: bool = False,
+    device: torch.device | None = None,
+    chunk: int = 4096,
+    block_bytes: int = BLOCK_BYTES,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Neighbours:
+    """The k most similar features (cosine) of each query, block by block; leaving one out, row i never finds itself."""
+    device = queries.device if device is None else device
+    if device.type == "cuda" and bank.nbytes <= DEVICE_SHARE * available_memory(device):
+        bank = bank.to(device)  # once, not once for each chunk of queries
+    k = min(k, len(bank) - leave_one_out)
+    columns = max(1, block_bytes // (min(chunk, len(queries)) * queries.element_size()))
+    rows: list[Neighbours] = []
+    for first in range(0, len(queries), chunk):
+        part = F.normalize(queries[first : first + chunk].to(device), dim=-1)
+        cosine, row = part.new_empty(len(part), 0), torch.empty(len(part), 0, dtype=torch.int64, device=device)
+        for start in range(0, len(bank), columns):
+            block = part @ F.normalize(bank[start : start + columns].to(device), dim=-1).T  # [q n]
+            if leave_one_out:
+                block.diagonal(first - start).fill_(-torch.inf)
+            near = block.topk(min(k, block.shape[1]), dim=1)
+            cosine = torch.cat((cosine, near.values), dim=1)
+            row = torch.cat((row, near.indices + start), dim=1)
+            if start:  # the first block comes sorted
+                best = cosine.topk(min(k, cosine.shape[1]), dim=1)
+                cosine, row = best.values, row.gather(1, best.indices)
+        rows.append(Neighbours(cosine.cpu(), row.cpu()))
+        progress(first + len(part))
+    return Neighbours(*(torch.cat(parts) for parts in zip(*rows, strict=True)))
+
+
+def votes(
+    near: Neighbours, labels: Int[Tensor, " N"], n_classes: int, k: int, tau: float
+) -> Float[Tensor, "Q classes"]:
+    """Votes of the first k neighbours, each with weight exp(cosine / tau); on the CPU, where sums keep their order."""
+    cosine, row = near.cosine[:, :k], near.row[:, :k]
+    # relative to the nearest, which no ranking notices and float32 cannot overflow
+    weight = torch.exp((cosine - cosine[:, :1]) / tau)
+    return weight.new_zeros(len(weight), n_classes).scatter_add_(1, labels.cpu()[row], weight)
+
+
+def top_accuracies(
+    near: Neighbours,
+    query_labels: Int[Tensor, " Q"],
+    bank_labels: Int[Tensor, " N"],
+    k: int,
+    tau: float,
+    tops: Sequence[int] = (1, 5),
+    chunk: int = 4096,
+) -> tuple[float, ...]:
+    """Percent of queries whose class is among the 1, 5, ... with most votes; a class without any is no guess."""
+    n_classes = int(torch.maximum(query_labels.max(), bank_labels.max())) + 1
+    query_labels, bank_labels = query_labels.cpu(), bank_labels.cpu()
+    right = [0] * len(tops)
+    for cosine, row, truth in zip(*(part.split(chunk) for part in (*near, query_labels)), strict=True):
+        scores = votes(Neighbours(cosine, row), bank_labels, n_classes, k, tau)
+        best = scores.topk(min(max(tops), n_classes), dim=1)
+        hit = (best.indices == truth[:, None]) & (best.values > 0)
+        right = [count + int(hit[:, :top].sum()) for count, top in zip(right, tops, strict=True)]
+    return tuple(100 * count / len(query_labels) for count in right)
+
+
 def knn_scores(
     queries: Float[Tensor, "Q F"],
     bank: Float[Tensor, "N F"],
@@ -16,19 +98,10 @@ def knn_scores(
     tau: float,
     chunk: int = 4096,
 ) -> Float[Tensor, "Q classes"]:
-    """Votes of the k most similar features (cosine), each with weight exp(cosine / tau); memory is bounded by chunk."""
-    bank = F.normalize(bank, dim=-1)
-    k = min(k, len(bank))
-    rows = []
-    for part in F.normalize(queries, dim=-1).split(chunk):
-        cosine, neighbour = (part @ bank.T).topk(k, dim=1)  # [q k]
-        # relative to the nearest, which no ranking notices and float32 cannot overflow
-        weight = torch.exp((cosine - cosine[:, :1]) / tau)
-        rows.append(weight.new_zeros(len(part), n_classes).scatter_add_(1, labels[neighbour], weight))
-    return torch.cat(rows)
+    """Votes of the k most similar features for each class."""
+    return votes(nearest_neighbours(queries, bank, k, chunk=chunk), labels, n_classes, k, tau).to(queries.device)
 
 
-@torch.no_grad()
 def knn_accuracy(
     queries: Float[Tensor, "Q F"],
     query_labels: Int[Tensor, " Q"],
@@ -38,6 +111,4 @@ def knn_accuracy(
     tau: float,
 ) -> float:
     """Top-1 accuracy in percent."""
-    n_classes = int(torch.maximum(query_labels.max(), bank_labels.max())) + 1
-    predicted = knn_scores(queries, bank, bank_labels, n_classes, k, tau).argmax(dim=1)
-    return 100 * (predicted == query_labels).float().mean().item()
+    return top_accuracies(nearest_neighbours(queries, bank, k), query_labels, bank_labels, k, tau, tops=(1,))[0]

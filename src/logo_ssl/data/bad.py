@@ -1,12 +1,11 @@
 """Which images could not be read? They are replaced, counted and listed; too many of them stop a run."""
 
 import csv
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-
-FEW = 50  # images to have seen before a share of them means anything
 
 
 class Bad(NamedTuple):
@@ -17,39 +16,49 @@ class Bad(NamedTuple):
 
 
 class BadImages:
-    """The bad images of a data set so far, each counted once; `file` lists them as CSV."""
+    """The bad images of a data set so far, each counted once; `file` lists them as CSV, from one sitting to the next."""
 
     def __init__(self, n_images: int, max_share: float, file: Path | None = None) -> None:
         self.n_images, self.max_share, self.file = n_images, max_share, file
-        self.seen = 0
-        self.names: set[str] = set()
+        self.names = _listed(file)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def note(self, n_seen: int, found: list[Bad]) -> None:
-        """Take in what was found among so many more images; UserError when the share is too large."""
-        self.seen += n_seen
+    def note(self, found: list[Bad]) -> None:
+        """Take in what was found; UserError when it is too large a share of all images."""
         new = list({bad.name: bad for bad in found if bad.name not in self.names}.values())
         if not new:
             return
         self.names |= {bad.name for bad in new}
         self._list(new)
-        if len(self) > self.max_share * min(self.n_images, max(self.seen, FEW)):
+        if len(self) > self.max_share * self.n_images:
             raise UserError(
-                f"{len(self)} of the first {min(self.seen, self.n_images):,} images cannot be read (the last: "
-                f"{new[-1].name}, {new[-1].reason}), more than loading.max-bad {self.max_share:g} allows; "
-                "look at the files, or allow more."
+                f"{len(self)} of {self.n_images:,} images cannot be read (the last: {new[-1].name}, {new[-1].reason}), "
+                f"more than loading.max-bad {self.max_share:g} allows; look at the files, or allow more."
             )
 
     def _list(self, new: list[Bad]) -> None:
         if self.file is None:
             return
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        listed = self.file.exists() and self.file.stat().st_size > 0
-        known = {row[0] for row in csv.reader(self.file.read_text().splitlines()) if row} if listed else set()
-        with self.file.open("a", newline="") as file:
-            writer = csv.writer(file)
-            if not listed:
-                writer.writerow(("image", "reason"))
-            writer.writerows(bad for bad in new if bad.name not in known)
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            begun = self.file.exists() and self.file.stat().st_size > 0
+            # Names may be any bytes; they are written as they are.
+            with self.file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
+                csv.writer(file).writerows(([] if begun else [("image", "reason")]) + new)
+        except OSError:
+            pass  # a list that cannot be written must not stop what it only watches
+
+
+def plain_reason(error: Exception) -> str:
+    """Why an image could not be read, in words that are the same each time."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return re.sub(r"cannot identify image file .*", "not an image", " ".join(words.split()))
+
+
+def _listed(file: Path | None) -> set[str]:
+    if file is None or not file.exists():
+        return set()
+    with file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
+        return {row[0] for row in csv.reader(rows) if row} - {"image"}

@@ -56,12 +56,13 @@ def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:
 
 
 def lay_out(images: list[UInt8[Tensor, "C _ _"]]) -> ImageBatch:
-    """Images of various sizes in the top left corners of equal canvases."""
+    """Images of various sizes in the top left corners of equal canvases; of one size, side by side."""
     sizes = torch.tensor([image.shape[1:] for image in images])
-    if (sizes == sizes[0]).all():
-        return ImageBatch(torch.stack(images))
-    height, width = canvas_size(sizes)
-    canvas = images[0].new_zeros(len(images), len(images[0]), height, width)
+    (height, width), channels = canvas_size(sizes), len(images[0])
+    if images[0].stride(0) == 1:  # channels last, as Pillow gives them: the canvas too, or copying is slow
+        canvas = images[0].new_zeros(len(images), height, width, channels).permute(0, 3, 1, 2)
+    else:
+        canvas = images[0].new_zeros(len(images), channels, height, width)
     corners = [place[:, : image.shape[1], : image.shape[2]] for place, image in zip(canvas, images, strict=True)]
     torch._foreach_copy_(corners, images)
-    return ImageBatch(canvas, sizes)
+    return ImageBatch(canvas, None if (sizes == sizes[0]).all() else sizes)

@@ -59,6 +59,27 @@ def tiny_imagenet(root: Path, size: int) -> ImageSet:
     return ImageSet("tiny-imagenet", _classes_in(folder / "train", classes), test, classes)
 
 
+def mit67(root: Path, size: int) -> ImageSet:
+    """MIT Indoor-67 with its official lists of 80 training and 20 test images a class."""
+    folder = root / "mit67"
+    parts = []
+    for part in ("Train", "Test"):
+        file = folder / f"{part}Images.txt"
+        try:
+            parts.append([line.strip() for line in file.read_text("utf-8").splitlines() if line.strip()])
+        except OSError as error:
+            raise UserError(
+                f"mit67 is not in {root}; unpack indoorCVPR_09 there, so that {folder}/Images/CLASS/*.jpg and {file} "
+                "exist (web.mit.edu/torralba/www/indoor.html), or point LOGO_DATA at the folder that holds mit67/."
+            ) from error
+    classes = tuple(sorted({line.split("/")[0] for lines in parts for line in lines}))
+    images = os.path.join(folder, "Images", "")
+    train, test = (
+        split_of([images + line for line in part], [line.split("/")[0] for line in part], classes) for part in parts
+    )
+    return ImageSet("mit67", train, test, classes)
+
+
 def _imagenet(root: Path, name: str, places: Iterable[str], wnids: Iterable[str] | None) -> ImageSet:
     folder = next((root / place for place in places if (root / place / "train").is_dir()), None)
     if folder is None:

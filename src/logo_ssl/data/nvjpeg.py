@@ -1,76 +1,35 @@
-"""How are photographs decoded on the GPU? JPEG by nvJPEG, a batch at a time; whatever is not plain JPEG on the CPU."""
+"""How are photographs decoded on the GPU? JPEG by nvJPEG, some at a time; whatever is not plain JPEG on the CPU."""
 
+import io
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 import torchvision
 from jaxtyping import UInt8
+from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from ..types import ImageBatch
-from .bad import Bad, BadImages
+from .bad import BadImages
 from .feed import Feed, lay_out
-from .workers import Decoding, Reader
+from .jpeg import Header
+from .workers import Decoding, Message, Reader, Reading
 
-AVAILABLE = hasattr(torchvision.io, "decode_jpeg")  # torchvision 0.29 announces that its decoders will go
-
-SOI, EOI = b"\xff\xd8", b"\xff\xd9"
-START_OF_FRAME = {0xC0, 0xC1, 0xC2}  # baseline, extended, progressive
-EXIF = b"Exif\x00\x00"
+PIXELS_AT_ONCE = 2**27  # 400 MB decoded; 256 photographs of 12 megapixels at once would be 9 GB
 
 
-class Header(NamedTuple):
-    """What must be known of a JPEG before nvJPEG may have it."""
-
-    components: int
-    orientation: int
-    pixels: int
-
-
-def read_header(data: bytes) -> Header | None:
-    """The header of a whole JPEG; None where the bytes are anything else, or end too early.
-
-    nvJPEG does not notice a truncated file: it leaves what its memory held before.
-    """
-    if data[:2] != SOI or EOI not in data[-64:]:
-        return None
-    components, orientation, pixels, at = 0, 1, 0, 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4])
-        segment = data[at + 4 : at + 2 + length]
-        if marker == 0xFF:  # padding
-            at += 1
-            continue
-        if marker == 0xE1 and segment[:6] == EXIF:
-            orientation = _orientation(segment[6:])
-        elif marker in START_OF_FRAME and len(segment) >= 6:
-            components = segment[5]
-            pixels = int.from_bytes(segment[1:3]) * int.from_bytes(segment[3:5])
-        elif marker == 0xDA:  # the scan begins
-            return Header(components, orientation, pixels) if components and pixels else None
-        at += 2 + length
-    return None
-
-
-def _orientation(tiff: bytes) -> int:
-    """EXIF's tag 0x0112 in the first directory; 1 (upright) where it is missing or makes no sense."""
-    order = {b"II": "little", b"MM": "big"}.get(tiff[:2])
-    if order is None or len(tiff) < 10:
-        return 1
-
-    def number(at: int, size: int) -> int:
-        return int.from_bytes(tiff[at : at + size], order)  # type: ignore[arg-type] (one of the two)
-
-    first = number(4, 4)
-    for entry in range(number(first, 2)):
-        at = first + 2 + 12 * entry
-        if number(at, 2) == 0x0112:
-            value = number(at + 8, 2)
-            return value if 1 <= value <= 8 else 1
-    return 1
+@cache
+def works(device: torch.device) -> bool:
+    """Whether a tiny JPEG is decoded; torchvision may be built without nvJPEG, and 0.29 announces an end to it."""
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16), (200, 100, 50)).save(file, "JPEG")
+    try:
+        decode_jpegs([torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)], device)
+    except (RuntimeError, AttributeError):
+        return False
+    return True
 
 
 def upright(image: UInt8[Tensor, "C H W"], orientation: int) -> UInt8[Tensor, "C h w"]:
@@ -97,91 +56,59 @@ def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
     return torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device=device)  # type: ignore[return-value] (a list for a list)
 
 
-class Read(NamedTuple):
-    """A batch as a worker sends it: plain JPEGs in one buffer, all else decoded, and what could not be read."""
-
-    jpegs: UInt8[Tensor, " bytes"]
-    lengths: list[int]
-    orientations: list[int]
-    rows: list[int]
-    places: list[int]
-    """Where in the batch the JPEGs stand; the decoded ones take the other places, in order."""
-    decoded: list[UInt8[Tensor, "3 _ _"]]
-    bad: list[Bad]
-
-
-class Reading(Dataset):
-    """Photographs by number, left encoded where nvJPEG can take them."""
-
-    def __init__(self, decoding: Decoding) -> None:
-        self.decoding = decoding
-
-    def __len__(self) -> int:
-        return len(self.decoding)
-
-    def __getitems__(self, rows: list[int]) -> Read:
-        jpegs, decoded, bad, places = [], [], [], []
-        for place, row in enumerate(rows):
-            try:
-                data = self.decoding.photos.read(row)
-            except OSError:
-                data = b""
-            header = read_header(data)
-            if header is not None and header.components in (1, 3):
-                jpegs.append((data, header.orientation, row))
-                places.append(place)
-            else:
-                array, found = self.decoding[row]
-                decoded.append(torch.from_numpy(array).permute(2, 0, 1))
-                bad += found
-        buffer = torch.frombuffer(bytearray(b"".join(data for data, _, _ in jpegs) or b"\0"), dtype=torch.uint8)
-        lengths, orientations = [len(data) for data, _, _ in jpegs], [turn for _, turn, _ in jpegs]
-        return Read(buffer, lengths, orientations, [row for _, _, row in jpegs], places, decoded, bad)
-
-
 class Nvjpeg(Feed):
     """Batches of photographs on a CUDA device: worker processes read, nvJPEG decodes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int, device: torch.device) -> None:
         self.decoding, self.bad, self.device = decoding, bad, device
-        self.reader = Reader(Reading(decoding), workers, collate=_as_read)
+        self.reader = Reader(Reading(decoding, keeps_jpegs=True), workers)
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows."""
-        for read in self.reader.read(order):
-            yield self._decode(read)
+        for messages in self.reader.read(order):
+            self.bad.note([bad for message in messages for bad in message.bad])
+            yield lay_out(self._decoded(messages))
 
     def close(self) -> None:
         """End the workers."""
         self.reader.close()
 
-    def _decode(self, read: Read) -> ImageBatch:
-        bad = read.bad
-        images = dict.fromkeys(range(len(read.places) + len(read.decoded)))
-        files = list(read.jpegs.split(read.lengths)) if read.lengths else []
-        for place, row, turn, image in zip(
-            read.places, read.rows, read.orientations, self._on_device(files), strict=True
-        ):
-            if image is None:
-                array, found = self.decoding[row]
-                image, turn, bad = torch.from_numpy(array).permute(2, 0, 1).to(self.device), 1, bad + found
-            images[place] = shrunk(upright(image, turn), self.decoding.max_side)
-        others = iter(read.decoded)
-        filled = [next(others).to(self.device) if image is None else image for image in images.values()]
-        self.bad.note(len(filled), bad)
-        return lay_out(filled)
+    def _decoded(self, messages: list[Message]) -> list[Tensor]:
+        """The images of some messages, in order, on the device."""
+        jpegs = self._on_device(
+            [file for message in messages for file in message.files()],
+            [header for message in messages for header in message.headers if header is not None],
+        )
+        images = []
+        for message in messages:
+            others = message.images()
+            for row, header in zip(message.rows, message.headers, strict=True):
+                image = next(others) if header is None else next(jpegs)
+                images.append(self._by_pillow(row) if image is None else image.to(self.device, non_blocking=True))
+        return images
 
-    def _on_device(self, files: list[Tensor]) -> list[Tensor | None]:
-        """Decode a batch; when one of it fails nvJPEG gives up the whole, so each is tried alone."""
-        if not files:
-            return []
+    def _on_device(self, files: list[Tensor], headers: list[Header]) -> Iterator[Tensor | None]:
+        """Upright and shrunk images, decoded in groups of bounded size; None where nvJPEG fails."""
+        group: list[int] = []
+        for i, header in enumerate(headers):
+            group.append(i)
+            if i + 1 == len(headers) or sum(headers[j].pixels for j in group) + header.pixels > PIXELS_AT_ONCE:
+                for j, image in zip(group, self._group([files[j] for j in group]), strict=True):
+                    whole = None if image is None else upright(image, headers[j].orientation)
+                    yield None if whole is None else shrunk(whole, self.decoding.max_side)
+                group = []
+
+    def _group(self, files: list[Tensor]) -> list[Tensor | None]:
+        """Decode together; when one fails nvJPEG gives up all, so each is tried alone."""
+        if self.device.type == "cuda":
+            # The decoder writes on a stream of its own, into memory that this one may still be reading.
+            torch.cuda.current_stream(self.device).synchronize()
         try:
             return list(decode_jpegs(files, self.device))
         except RuntimeError:
-            if len(files) == 1:
-                return [None]
-            return [image for file in files for image in self._on_device([file])]
+            return [None] if len(files) == 1 else [image for file in files for image in self._group([file])]
 
-
-def _as_read(read: Read) -> Read:
-    return read
+    def _by_pillow(self, row: int) -> Tensor:
+        array, bad = self.decoding[row]
+        self.bad.note(bad)
+        return torch.from_numpy(array).permute(2, 0, 1).to(self.device)

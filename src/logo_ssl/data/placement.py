@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from .files import InMemory
 from .images import Photos
 from .prefetch import Prefetch
 from .samples import CHUNK, sample
-from .workers import Decoding, Workers, default_workers
+from .workers import Decoding, Workers, default_workers, fitting_workers
 
 Placement = Literal["auto", "device", "ram", "encoded", "disk"]
 DEVICE_SHARE, RAM_SHARE = 0.35, 0.5  # of what is free; the rest is for the network, and for everybody else
@@ -64,8 +65,8 @@ def refuse_unfit(images: Tensor | Photos, device: torch.device, config: LoadingC
         )
     if config.decoder == "nvjpeg" and device.type != "cuda":
         raise UserError("loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
-    if config.decoder == "nvjpeg" and not nvjpeg.AVAILABLE:
-        raise UserError("loading.decoder is 'nvjpeg', which this torchvision no longer has; use auto or workers.")
+    if config.decoder == "nvjpeg" and not nvjpeg.works(device):
+        raise UserError("loading.decoder is 'nvjpeg', which this torchvision does not have; use auto or workers.")
 
 
 def _place_tensor(images: Tensor, device: torch.device, config: LoadingConfig) -> tuple[Feed, str]:
@@ -93,8 +94,8 @@ def _place_photos(
         else:
             placement = "encoded" if encoded <= RAM_SHARE * ram else "disk"
     if placement == "encoded":
-        photos = _in_memory(photos)
-    decoder, how = _decoder(photos, device, config, bad)
+        photos = _in_memory(photos, say_progress)
+    decoder, how = _decoder(photos, device, config, bad, max(decoded, encoded) // max(len(photos), 1))
     if placement in ("device", "ram"):
         home = device if placement == "device" else torch.device("cpu")
         feed = _decode_all(decoder, len(photos), home, say_progress)
@@ -124,39 +125,64 @@ class Sent(Feed):
         self.feed.close()
 
 
-def _decoder(photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages) -> tuple[Feed, str]:
+def _decoder(
+    photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages, bytes_per_image: int
+) -> tuple[Feed, str]:
     decoding = Decoding(photos, config.max_side)
-    workers = default_workers() if config.workers < 0 else config.workers
-    if device.type == "cuda" and config.decoder != "workers" and nvjpeg.AVAILABLE:
+    workers = fitting_workers(config.workers, bytes_per_image)
+    if device.type == "cuda" and config.decoder != "workers" and nvjpeg.works(device):
         return nvjpeg.Nvjpeg(decoding, bad, workers, device), "nvJPEG"
     return Workers(decoding, bad, workers), f"{workers} worker processes" if workers else "the training process"
 
 
 def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callable[[int], None]) -> Feed:
+    same: Tensor | None = (
+        None  # one tensor while all images have one size: joining them later would take twice the room
+    )
     images: list[Tensor] = []
+    done = 0
     for pixels, sizes, _ in decoder.batches(torch.arange(n).split(CHUNK)):
         pixels = pixels.to(home)
-        if sizes is None:
-            images += pixels.unbind()
+        if done == 0 and sizes is None:
+            same = pixels.new_empty(n, *pixels.shape[1:])
+        if same is not None and (sizes is not None or pixels.shape[1:] != same.shape[1:]):
+            images, same = [image.clone() for image in same[:done]], None
+        if same is not None:
+            same[done : done + len(pixels)] = pixels
+        elif sizes is None:
+            images += [image.clone() for image in pixels]
         else:
             images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)]
-        say_progress(len(images))
+        done += len(pixels)
+        say_progress(done)
     decoder.close()
-    if all(image.shape == images[0].shape for image in images):
-        return Uniform(torch.stack(images))
-    return Various(images)
+    return Various(images) if same is None else Uniform(same)
 
 
-def _in_memory(photos: Photos) -> Photos:
+def _in_memory(photos: Photos, say_progress: Callable[[int], None]) -> Photos:
+    """All bytes in one array: worker processes share it, where a list would be copied bit by bit."""
+
     def read(row: int) -> bytes:
         try:
             return photos.read(row)
         except OSError:
             return b""
 
+    parts, lengths = [], []
     with ThreadPoolExecutor(default_workers()) as pool:
-        contents = list(pool.map(read, range(len(photos))))
-    return Photos.all(InMemory(photos, contents))
+        for rows in torch.arange(len(photos)).split(CHUNK):
+            contents = list(pool.map(read, rows.tolist()))
+            lengths += [len(content) for content in contents]
+            parts.append(np.frombuffer(b"".join(contents), np.uint8))
+            say_progress(len(lengths))
+    ends = np.cumsum(np.array([0, *lengths], np.int64))
+    together = np.empty(int(ends[-1]), np.uint8)
+    at = 0
+    while parts:  # freed one by one, so that the bytes are not held twice
+        part = parts.pop(0)
+        together[at : at + len(part)] = part
+        at += len(part)
+    return Photos.all(InMemory(photos, together, ends))
 
 
 def _sizes(photos: Photos, max_side: int) -> tuple[int, int]:

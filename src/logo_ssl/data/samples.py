@@ -11,7 +11,7 @@ from ..errors import UserError
 from .bad import BadImages
 from .decode import BadImage, decode
 from .images import Photos, Split
-from .workers import Decoding, Workers, default_workers
+from .workers import Decoding, Reader, Reading, fitting_workers
 
 STATISTICS_FROM, STATISTICS_FROM_PHOTOS, STATISTICS_SIDE = 10_000, 256, 128  # enough for two to three digits
 CHUNK = 256  # images decoded at a time when all are
@@ -65,12 +65,21 @@ def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_
 
 
 def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split:
-    """The split with photographs as central squares of one size, in RAM: what evaluation looks at."""
+    """The split with photographs as central squares of one size, in RAM: what evaluation looks at.
+
+    Images that cannot be read are left out with their labels: another in their place would have a wrong one.
+    """
     if not isinstance(split.images, Photos):
         return split
-    most = default_workers() if workers < 0 else workers
-    decoding = Decoding(split.images, max_side=0, square=size)
-    feed = Workers(decoding, bad, min(most, len(split) // CHUNK))
-    parts = [batch.pixels.contiguous() for batch in feed.batches(torch.arange(len(split)).split(CHUNK))]
-    feed.close()
-    return Split(torch.cat(parts), split.labels)
+    most = fitting_workers(workers, 3 * size * size)
+    reader = Reader(Reading(Decoding(split.images, max_side=0, square=size)), min(most, len(split) // CHUNK))
+    parts, kept = [], []
+    for messages in reader.read(torch.arange(len(split)).split(CHUNK)):
+        for message in messages:
+            bad.note(message.bad)
+            kept += [not failed for failed in message.failed]
+            good = [image for image, failed in zip(message.images(), message.failed, strict=True) if not failed]
+            parts += [torch.stack(good)] if good else []
+    reader.close()
+    images = torch.cat(parts) if parts else torch.empty(0, 3, size, size, dtype=torch.uint8)
+    return Split(images, None if split.labels is None else split.labels[torch.tensor(kept, dtype=torch.bool)])

@@ -8,7 +8,7 @@ from ..errors import UserError, nearest
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
-from .named import imagenet, imagenet100, scenes, tiny_imagenet
+from .named import imagenet, imagenet100, mit67, scenes, tiny_imagenet
 from .npz import load_npz
 from .shards import COMPRESSED, load_shards
 from .torchvision_sets import KINDS, torchvision_set
@@ -18,6 +18,7 @@ OWN: dict[str, Callable[[Path, int], ImageSet]] = {
     "imagenet100": imagenet100,
     "imagenet": imagenet,
     "tiny-imagenet": tiny_imagenet,
+    "mit67": mit67,
 }
 NAMES = OWN | {kind.name.lower(): torchvision_set(kind) for kind in KINDS}
 """Loaders of the sets that have names, from the folder where these are kept and the size of a crop."""

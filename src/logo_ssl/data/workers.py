@@ -2,36 +2,33 @@
 
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+import shutil
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..types import ImageBatch
-from .bad import Bad, BadImages
+from .bad import Bad, BadImages, plain_reason
 from .decode import BadImage, decode
-from .feed import Feed, canvas_size
+from .feed import Feed, lay_out
 from .images import Photos
+from .jpeg import Header, read_header
 
 TRIES = 10  # images drawn in place of a bad one before a grey one takes it
 MOST_WORKERS = 16
+PER_MESSAGE = 32  # images that a worker sends at once: they pass through shared memory, of which there may be little
+AHEAD = 2  # messages that each worker prepares
 GREY = np.full((32, 32, 3), 128, np.uint8)
 
 
-class Decoded(NamedTuple):
-    """A batch as a worker sends it: canvases, sizes, and what could not be read."""
-
-    pixels: UInt8[Tensor, "B 3 H W"]
-    sizes: Int[Tensor, "B 2"]
-    bad: list[Bad]
-
-
-class Decoding(Dataset):
+class Decoding:
     """Photographs by number: shrunk to `max_side`, or cut to a central square of side `square`."""
 
     def __init__(self, photos: Photos, max_side: int, square: int = 0) -> None:
@@ -47,42 +44,126 @@ class Decoding(Dataset):
             try:
                 return self._decode(self.photos.read(candidate)), bad
             except (OSError, BadImage) as error:
-                reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-                bad.append(Bad(self.photos.name(candidate), reason))
-        return (GREY if not self.square else np.asarray(square(GREY, self.square))), bad
+                bad.append(Bad(self.photos.name(candidate), plain_reason(error)))
+        return (square(GREY, self.square) if self.square else GREY), bad
 
     def _decode(self, data: bytes) -> UInt8[np.ndarray, "H W 3"]:
         return square(decode(data, 4 * self.square), self.square) if self.square else decode(data, self.max_side)
 
 
+class Message(NamedTuple):
+    """Some images as a worker sends them, in two buffers: one tensor each would use up the file descriptors."""
+
+    rows: list[int]
+    headers: list[Header | None]
+    """Of those that are sent encoded; None: decoded."""
+    encoded: UInt8[Tensor, " bytes"]
+    lengths: list[int]
+    decoded: UInt8[Tensor, " values"]
+    shapes: list[tuple[int, int]]
+    failed: list[bool]
+    """Whose place another image takes."""
+    bad: list[Bad]
+
+    def files(self) -> Iterator[Tensor]:
+        """The encoded images, one after the other."""
+        return iter(self.encoded.split(self.lengths) if self.lengths else ())
+
+    def images(self) -> Iterator[UInt8[Tensor, "3 _ _"]]:
+        """The decoded images, one after the other."""
+        parts = self.decoded.split([3 * height * width for height, width in self.shapes]) if self.shapes else ()
+        for part, (height, width) in zip(parts, self.shapes, strict=True):
+            yield part.view(height, width, 3).permute(2, 0, 1)
+
+
+class Reading(Dataset):
+    """Photographs by number, decoded, or left encoded where they are plain JPEGs and these are asked for."""
+
+    def __init__(self, decoding: Decoding, keeps_jpegs: bool = False) -> None:
+        self.decoding, self.keeps_jpegs = decoding, keeps_jpegs
+
+    def __len__(self) -> int:
+        return len(self.decoding)
+
+    def __getitems__(self, rows: list[int]) -> Message:
+        headers, files, arrays, failed, found = [], [], [], [], []
+        for row in rows:
+            data, header = self._jpeg(row)
+            headers.append(header)
+            if header is not None:
+                files.append(data)
+                failed.append(False)
+            else:
+                array, bad = self.decoding[row]
+                arrays.append(array)
+                failed.append(bool(bad))
+                found += bad
+        encoded = torch.frombuffer(bytearray(b"".join(files) or b"\0"), dtype=torch.uint8)
+        decoded = torch.from_numpy(np.concatenate([array.ravel() for array in arrays] or [np.zeros(1, np.uint8)]))
+        shapes = [(array.shape[0], array.shape[1]) for array in arrays]
+        return Message(rows, headers, encoded, [len(file) for file in files], decoded, shapes, failed, found)
+
+    def _jpeg(self, row: int) -> tuple[bytes, Header | None]:
+        if not self.keeps_jpegs:
+            return b"", None
+        try:
+            data = self.decoding.photos.read(row)
+        except OSError:
+            return b"", None
+        return data, read_header(data)
+
+
 class Reader:
     """What worker processes make of each group of rows; they stay alive from one epoch to the next."""
 
-    def __init__(self, dataset: Dataset, workers: int, collate: Callable[[Any], Any], pinned: bool = False) -> None:
+    def __init__(self, reading: Reading, workers: int) -> None:
+        self.reading, self.workers = reading, workers
         self.order: list[list[int]] = []
         self.loader = DataLoader(
-            dataset,
+            reading,
             batch_sampler=_Order(self),
             num_workers=workers,
-            collate_fn=collate,
-            pin_memory=pinned,
+            collate_fn=_as_it_is,
             persistent_workers=workers > 0,
+            prefetch_factor=AHEAD if workers else None,
+            multiprocessing_context="fork" if workers and hasattr(os, "fork") else None,
         )
 
-    def read(self, order: Iterable[Tensor]) -> Iterator[Any]:
-        """One result for each group of rows, in order."""
-        self.order = [rows.tolist() for rows in order]
-        yield from self.loader
+    def read(self, order: Iterable[Tensor]) -> Iterator[list[Message]]:
+        """The messages of each group of rows, in order."""
+        groups = [[part.tolist() for part in rows.split(PER_MESSAGE)] for rows in order]
+        messages = self._messages([part for group in groups for part in group])
+        for group in groups:
+            yield [next(messages) for _ in group]
+
+    def _messages(self, parts: list[list[int]]) -> Iterator[Message]:
+        self.order, done = parts, 0
+        try:
+            for message in self.loader:
+                yield message
+                done += 1
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error) and "shared memory" not in str(error):
+                raise
+            warnings.warn(
+                f"A worker process ended ({str(error).splitlines()[0]}); this process reads on alone, and more slowly. "
+                "Fewer loading.workers or a smaller loading.max-side need less memory.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self.close()
+            for part in parts[done:]:
+                yield self.reading.__getitems__(part)
 
     def close(self) -> None:
         """End the processes; torch would leave it to the garbage collector, which may come too late."""
-        if self.loader._iterator is not None and self.loader.num_workers:
+        if self.loader._iterator is not None and self.workers:
             self.loader._iterator._shutdown_workers()  # type: ignore[attr-defined] (of an iterator with workers)
         self.loader._iterator = None
 
 
 class _Order:
-    """The rows of the batches to come, read anew by each iteration of a loader."""
+    """The rows of the messages to come, read anew by each iteration of a loader."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -98,13 +179,13 @@ class Workers(Feed):
     """Batches of photographs, decoded by worker processes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int) -> None:
-        self.bad, self.reader = bad, Reader(decoding, workers, collate=_collate)
+        self.bad, self.reader = bad, Reader(Reading(decoding), workers)
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows, on the CPU."""
-        for decoded in self.reader.read(order):
-            self.bad.note(len(decoded.pixels), decoded.bad)
-            yield ImageBatch(decoded.pixels, decoded.sizes)
+        for messages in self.reader.read(order):
+            self.bad.note([bad for message in messages for bad in message.bad])
+            yield lay_out([image for message in messages for image in message.images()])
 
     def close(self) -> None:
         """End the workers."""
@@ -121,22 +202,20 @@ def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S
     return np.array(resized.crop((left, top, left + size, top + size)))
 
 
-def on_canvas(images: Sequence[UInt8[np.ndarray, "_ _ 3"]]) -> tuple[UInt8[Tensor, "B 3 H W"], Int[Tensor, "B 2"]]:
-    """Images of various sizes in the top left corners of equal canvases."""
-    sizes = torch.tensor([image.shape[:2] for image in images])
-    height, width = canvas_size(sizes)
-    canvas = np.zeros((len(images), height, width, 3), np.uint8)
-    for place, image in zip(canvas, images, strict=True):
-        place[: image.shape[0], : image.shape[1]] = image
-    return torch.from_numpy(canvas).permute(0, 3, 1, 2), sizes
-
-
 def default_workers() -> int:
     """One for each core that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MOST_WORKERS)
 
 
-def _collate(items: list[tuple[UInt8[np.ndarray, "_ _ 3"], list[Bad]]]) -> Decoded:
-    pixels, sizes = on_canvas([image for image, _ in items])
-    return Decoded(pixels, sizes, [bad for _, found in items for bad in found])
+def fitting_workers(wished: int, bytes_per_image: int) -> int:
+    """So many workers (-1: as many as cores) as half of the shared memory can serve; 0 where it serves none."""
+    workers = default_workers() if wished < 0 else wished
+    if not os.path.isdir("/dev/shm"):
+        return workers
+    each = (AHEAD + 1) * PER_MESSAGE * max(bytes_per_image, 1)
+    return min(workers, shutil.disk_usage("/dev/shm").free // 2 // each)
+
+
+def _as_it_is(message: Message) -> Message:
+    return message

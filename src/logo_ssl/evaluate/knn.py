@@ -1,8 +1,9 @@
-"""How good are frozen features for nearest neighbours, beside those of pixels and of an untrained network?"""
+"""How good are frozen features for nearest neighbours, by themselves or beside those of pixels?"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from torch import Tensor
 
@@ -10,15 +11,75 @@ from ..data import BadImages, ImageSet, Split, load_data, squared
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
-from ..knn import knn_accuracy
+from ..knn import knn_accuracy, nearest_neighbours, top_accuracies
 from ..recipes import Recipe
 from ..run import Run, provenance
 from ..train import build, load_backbone
 from ..train.pretrain import read_recipe
+from .cache import labelled_features
+from .encoders import FrozenEncoder
+from .extraction import Extraction
+from .labelled import labelled
+from .record import save
 
 LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
 """(k, tau): the authors' public code, and the custom of the CIFAR-10 literature."""
+
+
+def knn(
+    encoder: FrozenEncoder,
+    data: ImageSet,
+    how: Extraction | None = None,
+    *,
+    protocols: Sequence[tuple[int, float]] = PROTOCOLS,
+    out: Path | None = None,
+) -> Iterator[tuple[str, float]]:
+    """Yield ("knn top-1, k=20, tau=0.07", percent) and so on for a frozen encoder; save them in its run, or at `out`.
+
+    Without a labelled test split each image is classified by all the others.
+    """
+    began = time.time()
+    how = how or Extraction()
+    for k, tau in protocols:
+        if k < 1 or tau <= 0:
+            raise UserError(f"k is {k} and tau {tau}; use k of 1 or more, and tau above 0.")
+    train, test = labelled(data)
+    bank, bank_labels = labelled_features(encoder, train, how, "training images")
+    leave_one_out = test is None
+    queries, labels = (bank, bank_labels) if test is None else labelled_features(encoder, test, how, "test images")
+    if leave_one_out:
+        how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
+    most = len(bank) - leave_one_out
+    if most < 1:
+        raise UserError(f"{data.name} has {len(bank)} readable image to compare with; kNN needs 2 or more.")
+    near = nearest_neighbours(
+        queries,
+        bank,
+        max(k for k, _ in protocols),
+        leave_one_out=leave_one_out,
+        device=best_device(how.device),
+        progress=lambda done: how.progress("nearest neighbours", done, len(queries)),
+    )
+    results = []
+    for k, tau in protocols:
+        if k > most:
+            how.say(f"k={k} is more than the {most} images to compare with; all of them vote.")
+        top1, top5 = top_accuracies(near, labels, bank_labels, k, tau)
+        results.append({"k": k, "tau": tau, "voters": min(k, most), "top1": round(top1, 2), "top5": round(top5, 2)})
+        yield f"knn top-1, k={k}, tau={tau}", top1
+        yield f"knn top-5, k={k}, tau={tau}", top5
+    record = {
+        "protocol": "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
+        + (", leave-one-out on the training images" if leave_one_out else ""),
+        "results": results,
+        "train_images": len(bank),
+        "test_images": len(queries),
+        "classes": int(bank_labels.max()) + 1,
+        "features": bank.shape[1],
+        "seconds": round(time.time() - began, 1),
+    }
+    save("knn", record, encoder, data, how.device, out)
 
 
 def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
@@ -29,7 +90,7 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
     splits = data.for_knn()
     if splits is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
-    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file)
+    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file)
     splits = tuple(squared(split, recipe.crops.global_size, bad, recipe.loading.workers) for split in splits)
     results = []
     for features, (bank, queries) in _features(run, recipe, data, splits):

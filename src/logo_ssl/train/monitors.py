@@ -23,7 +23,7 @@ from .module import Pretraining
 
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
-STEPS_AHEAD = 16  # steps that Python may hand to a GPU before their turn
+STEPS_AHEAD = 4  # steps that Python may hand to a GPU before their turn
 STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
 """Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
 ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
@@ -178,9 +178,11 @@ class CollapseGauge(L.Callback):
 class OnlineKNN(L.Callback):
     """Classifies held-out images by their neighbours in feature space, before training and every n epochs."""
 
-    def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None) -> None:
+    def __init__(
+        self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Callable[[str], None] = lambda s: None
+    ) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
-        self.bad_file = bad_file
+        self.bad_file, self.say = bad_file, say
         most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
         splits = data.for_knn() if self.every else None
         self.splits = None if splits is None else [split.thinned(most) for split in splits]
@@ -198,10 +200,18 @@ class OnlineKNN(L.Callback):
             self._evaluate(trainer, pl_module, epoch)
 
     def prepare(self) -> None:
-        """Decode photographs once."""
-        if self.splits is not None:
-            bad = BadImages(sum(map(len, self.splits)), 1.0, self.bad_file)
-            self.splits = [squared(split, self.size, bad, self.workers) for split in self.splits]
+        """Decode photographs once; without any that can be read there is no kNN."""
+        if self.splits is None:
+            return
+        asked = sum(map(len, self.splits))
+        self.splits = [
+            squared(s, self.size, BadImages(asked, math.inf, self.bad_file), self.workers) for s in self.splits
+        ]
+        left_out = asked - sum(map(len, self.splits))
+        if left_out:
+            self.say(f"{left_out} images of the online kNN cannot be read and are left out of it.")
+        if min(map(len, self.splits)) == 0:
+            self.splits = None
 
     def accuracy(self, module: Pretraining) -> float | None:
         """Top-1 in percent of the backbone as it is, in the precision of training; None without labels."""

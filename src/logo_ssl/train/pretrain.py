@@ -149,20 +149,7 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
         f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
         f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {hardware(device)}"
     )
-    feed = place_images(data, device, recipe, bad, console)
-    batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed)
-    with quiet_lightning(), quiet_compiler():
-        try:
-            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
-        except torch.OutOfMemoryError as error:
-            raise UserError(
-                f"{hardware(device)} has too little memory for a batch of {recipe.batch_size}; lower batch-size "
-                "or the sizes of the crops."
-            ) from error
-        except SystemExit:  # how Lightning ends after Ctrl-C
-            raise UserError(f"Interrupted; go on with `logo-ssl resume {run.path}`.") from None
-        finally:
-            feed.close()
+    learn(trainer, module, data, bad, console, checkpoint, cure=f"go on with `logo-ssl resume {run.path}`")
     save_encoder(run, module)
     if len(bad):
         console.print(f"{len(bad)} images could not be read and were replaced by others; {bad.file} lists them.")
@@ -179,6 +166,33 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
         else None,
     }
     write(run.path / "provenance.json", json.dumps(record, indent=2) + "\n")
+
+
+def learn(
+    trainer: L.Trainer,
+    module: Pretraining,
+    data: ImageSet,
+    bad: BadImages,
+    console: Console,
+    checkpoint: Path | None = None,
+    cure: str = "start again",
+) -> None:
+    """Train a module on data; what can be mended is told in a sentence."""
+    recipe, device = module.recipe, trainer.strategy.root_device
+    feed = place_images(data, device, recipe, bad, console)
+    batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed)
+    with quiet_lightning(), quiet_compiler():
+        try:
+            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"{hardware(device)} has too little memory for a batch of {recipe.batch_size}; lower batch-size "
+                "or the sizes of the crops."
+            ) from error
+        except SystemExit:  # how Lightning ends after Ctrl-C
+            raise UserError(f"Interrupted; {cure}.") from None
+        finally:
+            feed.close()
 
 
 def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console) -> Feed:
@@ -226,7 +240,7 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
     callbacks = [
         Steps(),
         CollapseGauge(progress.say),
-        OnlineKNN(data, recipe, run.bad_images_file),
+        OnlineKNN(data, recipe, run.bad_images_file, progress.say),
         progress,
         Checkpoints(run, recipe.checkpoint_every),
     ]

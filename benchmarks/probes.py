@@ -1,0 +1,145 @@
+"""How fast are the probes? 45 logistic regressions beside scikit-learn's, 12 learning rates beside one; one JSON line.
+
+scikit-learn's L-BFGS goes down the same path from its last solution, and stops at each weight when its gradient is as
+small as ours was; the objectives say how equal that made them.
+"""
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from logo_ssl.hardware import best_device, hardware
+from logo_ssl.probes import RATES, Labelled, Linear, SGDConfig, fit_path, objective, train_probes
+from logo_ssl.run import provenance
+
+SIZES = {"cuda": (3680, 2048, 37), "cpu": (800, 256, 37)}
+"""Images, features, classes: Pets under a ResNet-50 where there is a GPU."""
+ROUNDS = 3
+
+
+def made_up(n_images, n_features, n_classes):
+    """Like a ResNet's pooled features: not negative, correlated, and classes that overlap."""
+    generator = torch.Generator().manual_seed(0)
+    rank = n_features // 4
+    labels = torch.randint(0, n_classes, (n_images,), generator=generator)
+    causes = 0.5 * torch.randn(n_classes, rank, generator=generator)[labels]
+    causes = (causes + torch.randn(n_images, rank, generator=generator)) * torch.logspace(0, -1.5, rank)
+    features = causes @ torch.randn(rank, n_features, generator=generator) / rank**0.5
+    return (features + 0.05 * torch.randn(n_images, n_features, generator=generator)).relu(), labels
+
+
+def timed(work, device, rounds=ROUNDS):
+    """The last result of some work, and its median seconds."""
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        result = work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return result, statistics.median(seconds)
+
+
+def steepest(probe, data, w):
+    """The largest entry of the gradient as scikit-learn sees it: of the mean over images."""
+    weight, bias = (part.clone().requires_grad_() for part in probe)
+    loss = torch.nn.functional.cross_entropy(data.features @ weight + bias, data.labels, reduction="sum")
+    gradients = torch.autograd.grad(loss + w * weight.square().sum(), [weight, bias])
+    return max(gradient.abs().max().item() for gradient in gradients) / len(data.labels)
+
+
+def scikit_learn(path, data):
+    """Its classifiers of the same weights, seconds in all and iterations in all."""
+    features, labels = data.features.cpu().numpy(), data.labels.cpu().numpy()
+    model, probes, seconds, iterations = LogisticRegression(warm_start=True, max_iter=20_000), [], 0.0, 0
+    for solution in path:
+        model.set_params(C=1 / (2 * solution.w), tol=steepest(solution.probe, data, solution.w))
+        began = time.perf_counter()
+        with warnings.catch_warnings(action="ignore"):
+            model.fit(features, labels)
+        seconds += time.perf_counter() - began
+        iterations += int(model.n_iter_[0])
+        # copies: the next fit goes on in the same arrays
+        probes.append(Linear(*(torch.tensor(part).to(data.features) for part in (model.coef_.T, model.intercept_))))
+    return probes, seconds, iterations
+
+
+def logistic(data, n_classes, device):
+    single = Labelled(data.features.float(), data.labels)
+    fit_path(*single, n_classes, [1.0])  # CUDA's libraries load
+    path, seconds = timed(lambda: fit_path(*data, n_classes), device)
+    path32, seconds32 = timed(lambda: fit_path(*single, n_classes), device)
+    reference, their_seconds, their_iterations = scikit_learn(path, data)
+    ours = [objective(found.probe, data, found.w) for found in path]
+    ours32 = [objective(Linear(*(part.double() for part in found.probe)), data, found.w) for found in path32]
+    theirs = [objective(probe, data, found.w) for probe, found in zip(reference, path, strict=True)]
+    lowest = [min(values) for values in zip(ours, ours32, theirs, strict=True)]
+    named = {"float64": ours, "float32": ours32, "scikit-learn": theirs}
+    return {
+        "seconds": {
+            "float64": round(seconds, 3),
+            "float32": round(seconds32, 3),
+            "scikit-learn": round(their_seconds, 3),
+        },
+        "times_faster": {"float64": round(their_seconds / seconds, 1), "float32": round(their_seconds / seconds32, 1)},
+        "iterations": {
+            "float64": sum(found.iterations for found in path),
+            "float32": sum(found.iterations for found in path32),
+            "scikit-learn": their_iterations,
+        },
+        "largest_relative_excess": {
+            name: float(f"{max(v / low - 1 for v, low in zip(values, lowest, strict=True)):.2g}")
+            for name, values in named.items()
+        },
+        "objectives": {name: [float(f"{value:.8g}") for value in values] for name, values in named.items()},
+    }
+
+
+def sweep(data, n_classes, device, epochs):
+    data, config = Labelled(data.features.float(), data.labels), SGDConfig(epochs=epochs)
+    seconds = {}
+    for rates in (RATES, RATES, (30.0,)):  # the first warms up
+        generator = torch.Generator().manual_seed(0)
+        _, seconds[len(rates)] = timed(lambda: train_probes(data, n_classes, generator, rates, config), device)  # noqa: B023
+    return {
+        "epochs": epochs,
+        "seconds": {f"rates: {n}": round(s, 4) for n, s in seconds.items()},
+        "times_slower": round(seconds[len(RATES)] / seconds[1], 2),
+    }
+
+
+def main():
+    device = best_device("auto")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", nargs="*", type=int, help="images, features, classes")
+    parser.add_argument("--npz", help="a file with features and labels, instead of made-up ones")
+    parser.add_argument("--epochs", type=int, default=5, help="of SGD")
+    arguments = parser.parse_args()
+    if arguments.npz:
+        arrays = np.load(arguments.npz)
+        features, labels = torch.tensor(arrays["features"]), torch.tensor(arrays["labels"]).long()
+    else:
+        features, labels = made_up(*(arguments.sizes or SIZES[device.type]))
+    data = Labelled(features.double().to(device), labels.to(device))
+    n_classes = int(labels.max()) + 1
+    result = {
+        "benchmark": "probes",
+        "features": arguments.npz or "made up",
+        "images": len(labels),
+        "width": features.shape[1],
+        "classes": n_classes,
+        "n": ROUNDS,
+        "logistic_path": logistic(data, n_classes, device),
+        "sgd_sweep": sweep(data, n_classes, device, arguments.epochs),
+    }
+    print(json.dumps(result | provenance(hardware(device))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Which encoder is evaluated? A run's, a library's, an untrained one, or one from somebody else's checkpoint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors
+from torch import nn
+
+from ..errors import UserError
+from ..models.backbones import Stem
+from ..run import Run
+from ..train import load_backbone
+from .checkpoints import SUFFIXES
+from .fingerprints import weights_fingerprint
+from .foreign import checkpoint_encoder
+from .libraries import IMAGENET_SIZE, Found, timm_encoder, torchvision_encoder, untrained_encoder
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
+UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
+SMALLEST = 8  # pixels
+
+
+@dataclass(frozen=True)
+class FrozenEncoder:
+    """A backbone in eval mode that gives features [B F], and what its input needs."""
+
+    name: str
+    """The source that was asked for."""
+    backbone: nn.Module
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int
+    """Images are squares of so many pixels."""
+    fingerprint: str
+    """sha256 of architecture and weights, the same on every machine."""
+    says: tuple[str, ...] = ()
+    """Sentences about what was matched and what was not."""
+    run: Run | None = None
+    """The run it comes from, if it does."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of the images that it sees."""
+        return len(self.mean)
+
+
+def load_encoder(
+    source: str,
+    *,
+    backbone: str | None = None,
+    stem: Stem | None = None,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    channels: int = 3,
+) -> FrozenEncoder:
+    """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
+
+    `backbone` and `stem` name what a checkpoint holds where its shapes do not tell; `channels` are for random/NAME.
+    """
+    if size is not None and size < SMALLEST:
+        raise UserError(f"size is {size}; use {SMALLEST} px or more.")
+    found = _find(source, backbone, stem, size, channels)
+    colours = found.channels == len(IMAGENET_MEAN)
+    mean = mean or found.mean or (IMAGENET_MEAN if colours else [UNKNOWN_MEAN] * found.channels)
+    std = std or found.std or (IMAGENET_STD if colours else [UNKNOWN_STD] * found.channels)
+    if not len(mean) == len(std) == found.channels or min(std) <= 0:
+        raise UserError(
+            f"mean has {len(mean)} values and std {len(std)}, and {source} sees {found.channels} channels; give one of "
+            "each for every channel, std above 0."
+        )
+    network = found.backbone.eval().requires_grad_(False)
+    return FrozenEncoder(
+        source,
+        network,
+        tuple(mean),
+        tuple(std),
+        found.size if size is None else size,
+        weights_fingerprint(network.state_dict(), *found.architecture),
+        found.says,
+        found.run,
+    )
+
+
+def _find(source: str, backbone: str | None, stem: Stem | None, size: int | None, channels: int) -> Found:
+    path = Path(source).expanduser()
+    match source.split("/", 1):
+        case ["torchvision", name]:
+            return torchvision_encoder(name)
+        case ["timm", name]:
+            return timm_encoder(name, size)
+        case ["random", name]:
+            return untrained_encoder(name, stem or "imagenet", channels, size)
+    if path.is_dir():
+        return _of_run(Run.existing(path))
+    if _is_ours(path):
+        return _of_run(Run(path.parent))
+    if path.name.lower().endswith(SUFFIXES):
+        return checkpoint_encoder(path, backbone, stem, IMAGENET_SIZE if size is None else size)
+    raise UserError(
+        f"{source!r} is no encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint "
+        f"({', '.join(SUFFIXES)})."
+    )
+
+
+def _of_run(run: Run) -> Found:
+    try:
+        backbone, needs = load_backbone(run)
+    except (safetensors.SafetensorError, RuntimeError, KeyError, TypeError) as error:
+        raise UserError(f"{run.backbone_file} is no whole encoder ({error}); train it or copy it again.") from error
+    mean, architecture = needs["mean"], (needs["backbone"], needs["stem"])
+    known = run if run.recipe_file.is_file() else None
+    return Found(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is the backbone of a run: it says how it was made."""
+    if path.name != Run(path.parent).backbone_file.name or not path.is_file():
+        return False
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return "recipe" in (file.metadata() or {})
+    except safetensors.SafetensorError:
+        return False

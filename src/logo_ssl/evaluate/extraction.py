@@ -1,0 +1,108 @@
+"""How do images become features? Chunk by chunk, so that memory is bounded, and exactly, so that numbers repeat."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor, nn
+
+from ..data import BadImages, Photos, Split
+from ..data.samples import CHUNK
+from ..data.workers import Decoding, Workers, default_workers
+from ..errors import UserError
+from ..features import extract
+from ..hardware import best_device, hardware
+from .encoders import FrozenEncoder
+
+PREPROCESSING = 1  # to be raised when decoding, squares or `extract` change what an encoder sees
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How features are computed; it changes speed and memory, not the features."""
+
+    device: str = "auto"
+    """Where the encoder runs: auto, cpu, cuda or mps."""
+    batch_size: int = 256
+    """Images at a time; between batch sizes features differ by float32's rounding (on a CPU, 1e-6 of the largest)."""
+    workers: int = -1
+    """Worker processes that decode photographs; -1: one per core, at most 16; 0: none."""
+    max_bad: float = 0.3
+    """Share of unreadable images that stops an evaluation; up to it they are left out."""
+    cache: bool = True
+    """Keep features in $LOGO_CACHE, or ~/.cache/logo-ssl/features."""
+    say: Callable[[str], None] = lambda sentence: None
+    """Takes sentences for the user."""
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    """Takes what is being done, how much of it is done, and how much there is."""
+
+
+def compute(
+    encoder: FrozenEncoder, split: Split, parts: list[Int[Tensor, " _"]], how: Extraction, what: str
+) -> Iterator[Float[Tensor, "n F"]]:
+    """Features of each part of a split, on the CPU; the rows of images that cannot be read are NaN."""
+    if not parts:
+        return
+    device = best_device(how.device)
+    backbone = encoder.backbone.to(device)
+    bad = BadImages(len(split), how.max_bad)
+    order = [rows for part in parts for rows in part.split(CHUNK)]
+    done = len(split) - sum(map(len, parts))
+    waiting, found = iter(parts), list[Tensor]()
+    part = next(waiting)
+    with closing(_chunks(encoder, split, order, how, bad)) as chunks:
+        for pixels in chunks:
+            found.append(_seen(backbone, pixels, encoder, how))
+            done += len(pixels)
+            how.progress(f"features of {what}", done, len(split))
+            if sum(map(len, found)) == len(part):
+                yield _checked(torch.cat(found), encoder, split, part, bad)
+                part, found = next(waiting, part), []
+
+
+def _seen(
+    backbone: nn.Module, pixels: UInt8[Tensor, "n C H W"], encoder: FrozenEncoder, how: Extraction
+) -> Float[Tensor, "n F"]:
+    try:
+        # TF32 keeps 10 bits, so that features would depend on the kernel; benchmarking chooses kernels by the clock.
+        with torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=False):
+            return extract(backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size).cpu()
+    except torch.OutOfMemoryError as error:
+        device = hardware(best_device(how.device))
+        raise UserError(f"{device} has too little memory for {how.batch_size} images; lower batch-size.") from error
+
+
+def _checked(
+    features: Float[Tensor, "n F"], encoder: FrozenEncoder, split: Split, rows: Int[Tensor, " n"], bad: BadImages
+) -> Float[Tensor, "n F"]:
+    """The features, NaN where the image was bad and another had taken its place."""
+    if not features.isfinite().all():
+        raise UserError(f"{encoder.name} gives features that are not finite; train it again, or check mean and std.")
+    if isinstance(split.images, Photos) and len(bad):
+        gone = [split.images.name(row) in bad.names for row in rows.tolist()]
+        features[torch.tensor(gone)] = torch.nan
+    return features
+
+
+def _chunks(
+    encoder: FrozenEncoder, split: Split, order: list[Int[Tensor, " _"]], how: Extraction, bad: BadImages
+) -> Generator[UInt8[Tensor, "n C H W"], None, None]:
+    """The pixels of each group of rows: photographs as central squares, arrays as they are."""
+    if split.channels not in (1, encoder.channels):
+        raise UserError(
+            f"{encoder.name} sees images of {encoder.channels} channels, and these have {split.channels}; give others, "
+            "or another encoder."
+        )
+    if split.channels < encoder.channels:
+        how.say(f"Grey images are shown to {encoder.name} in each of its {encoder.channels} channels.")
+    if not isinstance(split.images, Photos):
+        yield from (split.array[rows].expand(-1, encoder.channels, -1, -1) for rows in order)
+        return
+    workers = min(default_workers() if how.workers < 0 else how.workers, len(order))
+    feed = Workers(Decoding(split.images, max_side=0, square=encoder.size), bad, workers)
+    try:
+        yield from (batch.pixels for batch in feed.batches(order))
+    finally:
+        feed.close()

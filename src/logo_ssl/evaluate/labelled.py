@@ -1,0 +1,83 @@
+"""Which images and labels does a labelled protocol get? Checked, and numbered from 0."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from ..data import ImageSet, Photos, Split
+from ..errors import UserError
+
+
+class Labelled(NamedTuple):
+    """Images that all have labels from 0 to n_classes - 1; `test` is none where nothing is held out."""
+
+    train: Split
+    test: Split | None
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are, each with an image in train."""
+        return int(labels_of(self.train).max()) + 1
+
+
+def labelled(data: ImageSet) -> Labelled:
+    """The labelled images of a data set, classes numbered from 0 in their order."""
+    train = _with_labels(data.train)
+    if train is None:
+        raise UserError(
+            f"{data.name} has no labels, and this evaluation needs them; give two or more class folders, an .npz with "
+            "train_labels, or a named set."
+        )
+    values = labels_of(train).unique()
+    if len(values) == 1:
+        raise UserError(
+            f"All {len(train)} labelled images of {data.name} are of one class ({_name(data, int(values[0]))}), which "
+            "leaves nothing to tell apart; give two classes or more."
+        )
+    test = None if data.test is None or data.test.labels is None else _test(data, data.test, values)
+    return Labelled(_numbered(train, values), None if test is None else _numbered(test, values))
+
+
+def labels_of(split: Split) -> Int[Tensor, " N"]:
+    """The labels of a split that has them."""
+    if split.labels is None:
+        raise TypeError("this split has no labels; use `labelled` first")
+    return split.labels
+
+
+def _test(data: ImageSet, test: Split, values: Int[Tensor, " classes"]) -> Split | None:
+    """What is held out, all of it of classes that train has."""
+    labels = labels_of(test)
+    if isinstance(test.images, Photos) and (labels < 0).any():  # a folder's only way to lack a class
+        strangers = (labels < 0).nonzero()
+        raise UserError(
+            f"{len(strangers)} test images of {data.name} (the first: {test.images.name(int(strangers[0]))}) are of no "
+            "class that train has; add training images of it, or take them out of the test."
+        )
+    test_labelled = _with_labels(test)
+    if test_labelled is None:
+        return None
+    strange = labels_of(test_labelled)[~torch.isin(labels_of(test_labelled), values)]
+    if len(strange):
+        raise UserError(
+            f"{len(strange)} test images of {data.name} are of classes that train does not have, such as "
+            f"{_name(data, int(strange[0]))}; add training images of them, or take them out of the test."
+        )
+    return test_labelled
+
+
+def _with_labels(split: Split) -> Split | None:
+    """Without the images that are marked, by -1, as having no label."""
+    if split.labels is None or not (split.labels >= 0).any():
+        return None
+    return split if (split.labels >= 0).all() else split[split.labels >= 0]
+
+
+def _numbered(split: Split, values: Int[Tensor, " classes"]) -> Split:
+    return Split(split.images, torch.searchsorted(values, labels_of(split)))
+
+
+def _name(data: ImageSet, label: int) -> str:
+    return repr(data.classes[label]) if label < len(data.classes) else str(label)

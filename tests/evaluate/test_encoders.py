@@ -1,0 +1,259 @@
+"""Do encoders of every source give their own features, and is every key that did not fit said?"""
+
+import argparse
+import os
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import torchvision
+from torch import nn
+
+from logo_ssl.data import ImageSet
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate import load_encoder
+from logo_ssl.evaluate.foreign import guess
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    """torchvision's ResNet-18 with a CIFAR stem, running statistics that are not the first ones, and no classifier."""
+    torch.manual_seed(7)
+    net = torchvision.models.resnet18()
+    net.conv1, net.maxpool, net.fc = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity(), nn.Identity()
+    for norm in net.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_(0, 0.1)
+            norm.running_var.uniform_(0.5, 1.5)
+    return net.eval()
+
+
+def heads(prefix: str) -> dict[str, torch.Tensor]:
+    return {f"{prefix}.{i}.{kind}": torch.zeros(3) for i in (0, 2) for kind in ("weight", "bias")}
+
+
+def moco(net):
+    copy = {f"module.encoder_k.{k}": torch.zeros_like(v) for k, v in net.state_dict().items()}
+    own = {f"module.encoder_q.{k}": v for k, v in net.state_dict().items()}
+    queue = {"module.queue": torch.zeros(3, 8), "module.queue_ptr": torch.zeros(1)}
+    weights = copy | own | heads("module.encoder_q.fc") | queue
+    return {"epoch": 200, "arch": "resnet18", "state_dict": weights, "optimizer": {"state": {}}}
+
+
+def simsiam(net):
+    own = {f"module.encoder.{k}": v for k, v in net.state_dict().items()}
+    return {"epoch": 100, "state_dict": own | heads("module.encoder.fc") | heads("module.predictor")}
+
+
+def lightly(net):
+    own = {f"backbone.{k}": v for k, v in nn.Sequential(*list(net.children())[:-1]).state_dict().items()}
+    copy = {k.replace("backbone", "backbone_momentum"): torch.zeros_like(v) for k, v in own.items()}
+    return {"state_dict": copy | own | heads("projection_head.layers"), "pytorch-lightning_version": "2.0"}
+
+
+def lightly_generator(net):
+    children = [net.conv1, net.bn1, net.layer1, net.layer2, net.layer3, net.layer4]
+    own = nn.Sequential(*children).state_dict()
+    return {"state_dict": {f"model.backbone.{k.replace('downsample', 'shortcut')}": v for k, v in own.items()}}
+
+
+def plain(net):
+    return net.state_dict() | {"fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+
+
+FORMATS = [moco, simsiam, lightly, lightly_generator, plain]
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_a_foreign_checkpoint_gives_the_features_of_its_network(resnet, tmp_path, layout):
+    torch.save(layout(resnet), tmp_path / "checkpoint.pth.tar")
+    encoder = load_encoder(str(tmp_path / "checkpoint.pth.tar"), size=16)
+    x = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(encoder.backbone(x), resnet(x))
+    assert not encoder.backbone.training
+    assert (encoder.size, encoder.mean) == (16, (0.485, 0.456, 0.406))
+    assert encoder.says[0] == "checkpoint.pth.tar is read as resnet18 with the cifar stem."
+    assert not any("untrained" in sentence for sentence in encoder.says)
+
+
+def test_solo_learn_pads_its_cifar_stem_by_two(resnet, tmp_path):
+    own = {f"backbone.{k}": v for k, v in resnet.state_dict().items()}
+    torch.save({"state_dict": own | {"classifier.weight": torch.zeros(10, 512)}}, tmp_path / "solo.ckpt")
+    encoder = load_encoder(str(tmp_path / "solo.ckpt"), size=16)
+    assert encoder.backbone.conv1.padding == (2, 2)
+    assert any("solo-learn" in sentence for sentence in encoder.says)
+    torch.save({"state_dict": own}, tmp_path / "other.ckpt")
+    other = load_encoder(str(tmp_path / "other.ckpt"), size=16)
+    assert other.fingerprint != encoder.fingerprint  # though the weights are equal
+
+
+def test_every_unmatched_key_is_said(resnet, tmp_path):
+    checkpoint = moco(resnet)
+    weights = checkpoint["state_dict"]
+    del weights["module.encoder_q.bn1.running_mean"]
+    weights["module.encoder_q.layer1.0.bn1.weight"] = torch.zeros(32)
+    weights |= {f"module.odd{i}": torch.zeros(1) for i in range(7)}
+    torch.save(checkpoint, tmp_path / "m.pth")
+    said = " ".join(load_encoder(str(tmp_path / "m.pth"), size=16).says)
+    assert "118 tensors of the checkpoint under 'module.encoder_q.' fit" in said
+    assert "left untrained: bn1.running_mean, layer1.0.bn1.weight." in said
+    assert "Left out: 120 keys of momentum copies." in said
+    assert "Left out: 4 keys of heads (projector, predictor, classifier)." in said
+    assert "Left out: 2 keys of queues." in said
+    assert "no place in the backbone: module.encoder_q.layer1.0.bn1.weight, module.odd0" in said
+    assert "module.odd3 and 3 more." in said
+
+
+def test_missing_counters_are_said_apart(resnet, tmp_path):
+    weights = {k: v for k, v in resnet.state_dict().items() if not k.endswith("num_batches_tracked")}
+    safetensors.torch.save_file(weights, tmp_path / "old.safetensors")
+    said = load_encoder(str(tmp_path / "old.safetensors"), size=16).says
+    assert "Not in the checkpoint: 20 counters of batches, which evaluation does not read." in said
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+def test_the_shapes_tell_the_resnet_and_its_stem(name):
+    with torch.device("meta"):
+        weights = torchvision.models.get_model(name).state_dict()
+    assert guess({f"module.encoder_q.{k}": v for k, v in weights.items()}) == (name, "imagenet")
+
+
+def test_a_resnet_that_is_not_known_is_asked_for(tmp_path):
+    with torch.device("meta"):
+        assert guess(torchvision.models.resnet101().state_dict()).backbone is None
+    torch.save({"proj.weight": torch.zeros(2)}, tmp_path / "x.pt")
+    with pytest.raises(UserError, match=r"x.pt tell no ResNet \(it has proj.weight, ...\); name its"):
+        load_encoder(str(tmp_path / "x.pt"))
+
+
+def test_a_named_backbone_that_does_not_fit_is_refused(resnet, tmp_path):
+    torch.save(resnet.state_dict(), tmp_path / "x.pt")
+    with pytest.raises(UserError, match="Only 0 of 20 weights of tiny with the cifar stem are in the checkpoint"):
+        load_encoder(str(tmp_path / "x.pt"), backbone="tiny")
+
+
+class Malicious:
+    def __init__(self, file) -> None:
+        self.file = file
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("new_format", [True, False])
+def test_a_malicious_checkpoint_is_refused_and_does_not_run(tmp_path, new_format):
+    bomb = {"state_dict": {"w": torch.zeros(1)}, "extra": Malicious(tmp_path / "ran")}
+    torch.save(bomb, tmp_path / "bomb.pth", _use_new_zipfile_serialization=new_format)
+    with pytest.raises(UserError, match=r"holds posix.mkdir beside its weights.*could run code.*torch.save"):
+        load_encoder(str(tmp_path / "bomb.pth"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_harmless_settings_may_lie_beside_the_weights_and_others_not(resnet, tmp_path):
+    torch.save({"args": argparse.Namespace(lr=1), "model": resnet.state_dict()}, tmp_path / "args.pth")
+    assert load_encoder(str(tmp_path / "args.pth"), size=16).says
+    torch.save({"best": np.float64(1), "model": resnet.state_dict()}, tmp_path / "numpy.pth")
+    with pytest.raises(UserError, match=r"holds numpy.*scalar"):
+        load_encoder(str(tmp_path / "numpy.pth"))
+
+
+def test_files_that_are_no_checkpoints_are_refused(tmp_path):
+    for name, content in {"a.pth": b"nothing", "b.safetensors": b"nothing", "c.ckpt": b""}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match="write or download it again"):
+            load_encoder(str(tmp_path / name))
+    torch.save({"epoch": 3}, tmp_path / "d.pth")
+    with pytest.raises(UserError, match=r"holds no weights \(it has epoch\)"):
+        load_encoder(str(tmp_path / "d.pth"))
+    with pytest.raises(UserError, match="There is no checkpoint"):
+        load_encoder(str(tmp_path / "e.pth"))
+    with pytest.raises(UserError, match="is no encoder; give a run folder"):
+        load_encoder("resnet50")
+
+
+@pytest.fixture
+def run(tmp_path, images: ImageSet):
+    recipe = find_recipe("tiny").changed(crops__global_size=16)
+    run = Run(tmp_path / "run")
+    save_encoder(run, build(recipe, images))
+    run.recipe_file.write_text(recipe.to_json())
+    return run
+
+
+def test_a_run_gives_its_encoder_and_what_it_needs(run):
+    encoder = load_encoder(str(run.path))
+    assert (encoder.size, encoder.channels, encoder.run.path) == (16, 3, run.path)
+    assert load_encoder(str(run.path), size=24).size == 24
+    by_file = load_encoder(str(run.backbone_file))
+    assert (by_file.fingerprint, by_file.mean) == (encoder.fingerprint, encoder.mean)
+
+
+def test_a_run_without_an_encoder_is_refused(run, tmp_path):
+    run.backbone_file.write_bytes(b"torn")
+    with pytest.raises(UserError, match="is no whole encoder"):
+        load_encoder(str(run.path))
+    run.backbone_file.unlink()
+    with pytest.raises(UserError, match=r"has no backbone.safetensors yet; finish it"):
+        load_encoder(str(run.path))
+    with pytest.raises(UserError, match="holds no run"):
+        load_encoder(str(tmp_path))
+
+
+def test_untrained_encoders_are_always_the_same_and_tell_strides_apart():
+    first = load_encoder("random/tiny", size=16)
+    torch.rand(3)
+    assert load_encoder("random/tiny", size=16).fingerprint == first.fingerprint
+    assert load_encoder("random/tiny", size=16, stem="cifar").fingerprint != first.fingerprint
+    assert load_encoder("random/tiny", size=16, channels=1).mean == (0.5,)
+
+
+def test_a_fingerprint_is_the_same_on_every_machine():
+    from logo_ssl.evaluate.fingerprints import weights_fingerprint
+
+    weights = {"b": torch.arange(3.0), "a": torch.ones(2, 2, dtype=torch.bfloat16), "n": torch.tensor(5)}
+    expected = "53a3f704d560f57ea65f1e61413fbc0c907c2d6d13467b4ee3c525efa7861d68"
+    assert weights_fingerprint(weights, "net") == expected
+    assert weights_fingerprint(dict(reversed(weights.items())), "net") == expected
+    assert weights_fingerprint(weights | {"n": torch.tensor(6)}, "net") != expected
+
+
+def test_torchvision_gives_the_features_before_its_classifier(monkeypatch):
+    monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", lambda *_, **__: state)
+    net = torchvision.models.resnet18().eval()
+    state = net.state_dict()
+    encoder = load_encoder("torchvision/resnet18")
+    x = torch.randn(1, 3, 64, 64)
+    torch.testing.assert_close(net.fc(encoder.backbone(x)), net(x))
+    assert (encoder.size, encoder.std) == (224, (0.229, 0.224, 0.225))
+
+
+def test_weights_that_cannot_be_fetched_are_said(monkeypatch):
+    def offline(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", offline)
+    monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", offline)
+    monkeypatch.setattr("timm.create_model", offline)
+    for source in ("torchvision/resnet18", "timm/resnet18"):
+        with pytest.raises(UserError, match=rf"weights of {source} could not be fetched \(no network\)"):
+            load_encoder(source)
+    with pytest.raises(UserError, match=r"torchvision has no classifier 'resnet19'. Did you mean resnet18"):
+        load_encoder("torchvision/resnet19")
+    with pytest.raises(UserError, match=r"timm has no model 'resnet19'"):
+        load_encoder("timm/resnet19")
+    with pytest.raises(UserError, match=r"No backbone is called 'resnet19'"):
+        load_encoder("random/resnet19")
+
+
+def test_what_a_user_says_of_normalisation_counts_and_is_checked():
+    encoder = load_encoder("random/tiny", size=16, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
+    assert (encoder.mean, encoder.std) == ((0.1, 0.2, 0.3), (1, 1, 1))
+    with pytest.raises(UserError, match="mean has 1 values and std 3"):
+        load_encoder("random/tiny", size=16, mean=(0.1,))
+    with pytest.raises(UserError, match="size is 4"):
+        load_encoder("random/tiny", size=4)

@@ -1,0 +1,102 @@
+"""Does kNN of frozen features agree with scikit-learn, leave one out, and record how it was done?"""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
+from sklearn.neighbors import KNeighborsClassifier
+
+from logo_ssl.data import ImageSet
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate import Extraction, data_for, features_of, load_encoder
+from logo_ssl.evaluate.knn import knn
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
+
+
+@pytest.fixture
+def encoder():
+    return load_encoder("random/tiny", size=16)
+
+
+def reference(k: int, tau: float) -> KNeighborsClassifier:
+    return KNeighborsClassifier(k, metric="cosine", weights=lambda distance: np.exp((1 - distance) / tau))
+
+
+def test_knn_agrees_with_scikit_learn_on_the_same_features(encoder, images: ImageSet):
+    results = dict(knn(encoder, images, protocols=((5, 0.07), (20, 0.1))))
+    train, test = (features_of(encoder, split).double().numpy() for split in (images.train, images.test))
+    for k, tau in ((5, 0.07), (20, 0.1)):
+        fitted = reference(k, tau).fit(train, images.train.labels.numpy())
+        truth = images.test.labels.numpy()
+        assert results[f"knn top-1, k={k}, tau={tau}"] == pytest.approx(100 * fitted.score(test, truth))
+        votes = fitted.predict_proba(test)
+        top5 = [y in np.argsort(-v)[:5] and v[y] > 0 for v, y in zip(votes, truth, strict=True)]
+        assert results[f"knn top-5, k={k}, tau={tau}"] == pytest.approx(100 * np.mean(top5))
+
+
+def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_path):
+    said: list[str] = []
+    alone = replace(images, test=None)
+    out = tmp_path / "knn.json"
+    results = dict(knn(encoder, alone, Extraction(say=said.append), protocols=((7, 0.07),), out=out))
+    features, labels = features_of(encoder, images.train).double().numpy(), images.train.labels.numpy()
+    predicted = cross_val_predict(reference(7, 0.07), features, labels, cv=LeaveOneOut())
+    assert results["knn top-1, k=7, tau=0.07"] == pytest.approx(100 * np.mean(predicted == labels))
+    assert said == ["blobs has no labelled test images; each training image is classified by all the others."]
+    assert "leave-one-out" in json.loads(out.read_text())["protocol"]
+
+
+def test_more_neighbours_than_images_are_cut_and_said(encoder, images: ImageSet):
+    said: list[str] = []
+    results = dict(knn(encoder, images, Extraction(say=said.append)))
+    assert list(results) == [f"knn top-{n}, k={k}, tau={tau}" for k, tau in ((20, 0.07), (200, 0.1)) for n in (1, 5)]
+    assert said == ["k=200 is more than the 60 images to compare with; all of them vote."]
+    every = dict(knn(encoder, images, protocols=((60, 0.1),)))
+    assert results["knn top-1, k=200, tau=0.1"] == every["knn top-1, k=60, tau=0.1"]
+
+
+def test_results_are_recorded_in_the_run_and_are_the_same_again(images: ImageSet, tmp_path):
+    recipe = find_recipe("tiny").changed(crops__global_size=16, data=str(tmp_path / "set.npz"))
+    arrays = {"train": images.train, "test": images.test}
+    np.savez(
+        tmp_path / "set.npz",
+        **{f"{part}_images": split.array.permute(0, 2, 3, 1).numpy() for part, split in arrays.items()},
+        **{f"{part}_labels": split.labels.numpy() + 3 for part, split in arrays.items()},
+    )
+    run = Run(tmp_path / "run")
+    save_encoder(run, build(recipe, images))
+    run.recipe_file.write_text(recipe.to_json())
+    encoder = load_encoder(str(run.path))
+    data = data_for(encoder, None)
+    first = list(knn(encoder, data))
+    saved = run.evaluation("knn-set")
+    assert {"protocol", "commit", "hardware", "versions", "seconds", "recipe", "seed", "crops"} <= saved.keys()
+    assert (saved["encoder"], saved["fingerprint"]) == (encoder.name, encoder.fingerprint)
+    assert (saved["train_images"], saved["test_images"], saved["classes"]) == (60, 24, 6)
+    assert saved["results"][1]["voters"] == 60
+    assert list(knn(load_encoder(str(run.path)), data, Extraction(batch_size=7, cache=False))) == first
+    assert run.evaluation("knn-set")["results"] == saved["results"]
+
+
+def test_progress_is_shown(encoder, images: ImageSet):
+    seen: dict[str, tuple[int, int]] = {}
+    list(knn(encoder, images, Extraction(progress=lambda what, done, total: seen.update({what: (done, total)}))))
+    assert seen == {
+        "features of training images": (60, 60),
+        "features of test images": (24, 24),
+        "nearest neighbours": (24, 24),
+    }
+
+
+def test_what_cannot_work_is_said(encoder, images: ImageSet):
+    with pytest.raises(UserError, match="random/tiny is no run, so its data are unknown; name them with --data"):
+        data_for(encoder, None)
+    with pytest.raises(UserError, match=r"k is 0 and tau 0.1"):
+        next(knn(encoder, images, protocols=((0, 0.1),)))
+    with pytest.raises(UserError, match="has no labels"):
+        next(knn(encoder, replace(images, train=replace(images.train, labels=None))))
