@@ -20,6 +20,7 @@ from rich.table import Table
 
 from . import __version__
 from .errors import UserError, nearest
+from .terminal import plain_console
 
 if TYPE_CHECKING:
     from .recipes import Recipe
@@ -65,7 +66,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
     from .run import Run
     from .train import pretrain
 
-    console = Console(soft_wrap=True)
+    console = plain_console()
     if fresh and Run(out).recipe_file.is_file():
         _clear_demo(Run(out))
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
@@ -123,7 +124,7 @@ def pretrain(arguments: Sequence[str]) -> None:
 
     parsed = _parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
     run = run_pretraining(parsed.recipe, parsed.out)
-    Console(soft_wrap=True).print(f"Done: {run.backbone_file}")
+    plain_console().print(f"Done: {run.backbone_file}")
 
 
 def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
@@ -153,7 +154,7 @@ def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
     """
     from .train import resume as resume_pretraining
 
-    Console(soft_wrap=True).print(f"Done: {resume_pretraining(run).backbone_file}")
+    plain_console().print(f"Done: {resume_pretraining(run).backbone_file}")
 
 
 def show_crops(arguments: Sequence[str]) -> None:
@@ -189,7 +190,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     data = load_data(locate(recipe.data), recipe.crops.global_size)
     shown = look_at(data.train, parsed.images, recipe.loading.max_side)
     picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
-    Console(soft_wrap=True).print(f"Crops: {write(parsed.out, picture)}")
+    plain_console().print(f"Crops: {write(parsed.out, picture)}")
 
 
 def evaluate(arguments: Sequence[str]) -> None:

@@ -47,13 +47,25 @@ def _free_by_system() -> int:
         lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
         if "MemAvailable" in lines:
             return int(lines["MemAvailable"].split()[0]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return 4 * 2**30  # a guess that a laptop of today can keep
 
 
 def _free_by_group() -> list[int]:
-    """What a container's limit leaves, if it has one."""
-    group = Path("/sys/fs/cgroup")
+    """What the limits of the containers around this process leave, if there are any; page cache counts as free."""
     try:
-        return [int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())]
-    except (OSError, ValueError):  # no limit reads "max"
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        nested = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
+    except OSError:
         return []
+    free = []
+    group = Path("/sys/fs/cgroup") / nested.lstrip("/")
+    for folder in (group, *group.parents):
+        try:
+            limit, used = (int((folder / f"memory.{what}").read_text()) for what in ("max", "current"))
+            cache = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            free.append(limit - used + int(cache.get("inactive_file", 0)))
+        except (OSError, ValueError):  # no limit reads "max"
+            continue
+    return free

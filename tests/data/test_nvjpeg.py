@@ -1,6 +1,7 @@
 """Does the GPU decode what a person would see, and leave to the CPU what it cannot?"""
 
 import io
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
 from logo_ssl.data.decode import decode
 from logo_ssl.data.feed import Feed
 from logo_ssl.data.files import Paths
-from logo_ssl.data.nvjpeg import Nvjpeg, read_header, shrunk, upright
+from logo_ssl.data.jpeg import read_header
+from logo_ssl.data.nvjpeg import Nvjpeg, shrunk, upright
 from logo_ssl.data.workers import Decoding
 
 
@@ -36,7 +38,7 @@ def encode(image: Image.Image, orientation: int | None = None, **options: object
 def test_the_header_names_the_turn_and_undoing_it_equals_pillow(orientation: int, progressive: bool) -> None:
     data = encode(picture(), orientation, progressive=progressive)
     header = read_header(data)
-    assert header == (3, orientation, 24 * 40)
+    assert header == (orientation, 24 * 40)
     raw = torch.from_numpy(np.array(Image.open(io.BytesIO(data)))).permute(2, 0, 1)
     assert torch.equal(upright(raw, orientation).permute(1, 2, 0), torch.from_numpy(decode(data)))
 
@@ -50,11 +52,18 @@ def test_only_whole_jpegs_have_a_header() -> None:
     assert read_header(data + b"\x00" * 20) is not None  # cameras append a little
 
 
-def test_grey_and_cmyk_are_told_by_their_components() -> None:
-    grey, cmyk = read_header(encode(picture().convert("L"))), read_header(encode(picture().convert("CMYK")))
-    assert grey is not None
-    assert cmyk is not None
-    assert (grey.components, cmyk.components) == (1, 4)
+def test_grey_is_plain_and_cmyk_and_rgb_are_not() -> None:
+    assert read_header(encode(picture().convert("L"))) is not None
+    assert read_header(encode(picture().convert("CMYK"))) is None
+    assert read_header(encode(picture(), keep_rgb=True)) is None
+
+
+def test_a_hostile_header_is_read_in_no_time() -> None:
+    exif = b"\xff\xe1\x00\x16Exif\x00\x00II*\x00\x08\x00\x00\x00\xff\xff" + bytes(4)
+    began = time.perf_counter()
+    assert read_header(b"\xff\xd8" + b"\xff" * 10**6 + b"\xff\xd9") is None
+    assert read_header(b"\xff\xd8" + exif * 1000 + b"\xff\xd9") is None
+    assert time.perf_counter() - began < 5  # it took minutes when each entry was believed
 
 
 def test_shrinking_keeps_the_shape_of_the_picture() -> None:

@@ -1,6 +1,9 @@
 """Do photographs become batches, whatever is wrong with some of them?"""
 
+import csv
 import io
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from logo_ssl.data import BadImages, Batches, LoadingConfig, Photos, Split, plac
 from logo_ssl.data.bad import Bad
 from logo_ssl.data.feed import Uniform, Various
 from logo_ssl.data.files import Paths
-from logo_ssl.data.workers import Decoding, Workers, square
+from logo_ssl.data.workers import Decoding, Workers, fitting_workers, square
 from logo_ssl.errors import UserError
 
 CPU = torch.device("cpu")
@@ -98,22 +101,69 @@ def test_the_same_image_takes_the_place_of_a_bad_one_every_time(tmp_path: Path) 
 def test_too_large_a_share_of_bad_images_stops_with_a_sentence(tmp_path: Path) -> None:
     photos = folder(tmp_path, [jpeg(flat(1))] * 4 + [b""] * 6)
     feed = Workers(Decoding(photos, 640), BadImages(10, 0.3), 0)
-    with pytest.raises(UserError, match=r"of the first .* images cannot be read .*loading.max-bad 0.3"):
+    with pytest.raises(UserError, match=r"^[4-6] of 10 images cannot be read .*loading.max-bad 0.3"):
         everything(feed, 10)
 
 
-def test_a_share_is_of_what_was_seen_so_a_hopeless_folder_stops_early() -> None:
-    bad = BadImages(1_000_000, 0.3)
-    bad.note(50, [Bad(str(i), "empty file") for i in range(15)])
-    with pytest.raises(UserError, match="16 of the first"):
-        bad.note(1, [Bad("16th", "empty file")])
+def test_a_share_is_of_all_images_wherever_the_bad_ones_lie(tmp_path: Path) -> None:
+    photos = folder(tmp_path, [b""] * 40 + [jpeg(flat(1))] * 160)  # the first class is broken: 20 % of all
+    bad = BadImages(200, 0.25)
+    place(photos, CPU, LoadingConfig(placement="ram", workers=0), bad)
+    assert len(bad) == 40
+    with pytest.raises(UserError, match=r"^40 of 200 images cannot be read"):
+        place(photos, CPU, LoadingConfig(placement="ram", workers=0), BadImages(200, 0.19))
 
 
 def test_a_list_from_before_an_interruption_is_continued(tmp_path: Path) -> None:
     file = tmp_path / "bad-images.csv"
-    BadImages(100, 0.5, file).note(10, [Bad("a,b.jpg", "empty file")])
-    BadImages(100, 0.5, file).note(10, [Bad("a,b.jpg", "empty file"), Bad("c.jpg", "gone")])
-    assert file.read_text().splitlines() == ["image,reason", '"a,b.jpg",empty file', "c.jpg,gone"]
+    BadImages(100, 0.5, file).note([Bad("a,b.jpg", "empty file"), Bad("new\nline.jpg", "empty file")])
+    again = BadImages(100, 0.5, file)
+    assert len(again) == 2
+    again.note([Bad("a,b.jpg", "empty file"), Bad("new\nline.jpg", "empty file"), Bad("c.jpg", "gone")])
+    with file.open(newline="") as lines:
+        names = [row[0] for row in csv.reader(lines)]
+    assert names == ["image", "a,b.jpg", "new\nline.jpg", "c.jpg"]
+
+
+def test_names_may_be_any_bytes_and_reasons_are_the_same_each_time(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bad\xffname.jpg")
+    (tmp_path / name).write_bytes(b"nothing")
+    Image.fromarray(flat(9)).save(tmp_path / "good.jpg")
+    bad = BadImages(2, 0.5, tmp_path / "bad-images.csv")
+    everything(Workers(Decoding(Photos.all(Paths([tmp_path / name, tmp_path / "good.jpg"])), 640), bad, 0), 2)
+    assert (tmp_path / "bad-images.csv").read_bytes().endswith(b"bad\xffname.jpg,not an image\r\n")
+
+
+def test_a_pipe_is_no_image_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    Image.fromarray(flat(9)).save(tmp_path / "good.jpg")
+    bad = BadImages(3, 1.0)
+    photos = Photos.all(Paths([tmp_path / "pipe.jpg", tmp_path / "good.jpg", "nul\0.jpg"]))
+    assert len(everything(Workers(Decoding(photos, 640), bad, 0), 3)) == 3
+    assert len(bad) == 2
+
+
+def test_a_worker_that_is_killed_is_done_without(tmp_path: Path) -> None:
+    photos = folder(tmp_path, [jpeg(flat(i)) for i in range(200)])
+    feed = Workers(Decoding(photos, 640), BadImages(200, 0.3), 2)
+    batches = feed.batches(torch.arange(200).split(40))
+    seen = [next(batches)]
+    for worker in feed.reader.loader._iterator._workers:
+        worker.kill()
+        worker.join()
+    with pytest.warns(RuntimeWarning, match="this process reads on alone"):
+        seen += list(batches)
+    means = torch.cat([batch.pixels.float().mean(dim=(1, 2, 3)) for batch in seen])
+    assert (means - torch.arange(200)).abs().max() < 2
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no /dev/shm")
+def test_workers_are_as_many_as_shared_memory_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=64 * 2**20))
+    assert fitting_workers(16, 1_000_000) == 0
+    assert fitting_workers(16, 100_000) == 3
+    assert fitting_workers(16, 1_000) == 16
 
 
 def test_large_photographs_are_shrunk_and_small_ones_left_alone(tmp_path: Path) -> None:
@@ -146,8 +196,8 @@ def test_squares_show_the_middle_with_the_short_side_whole(tmp_path: Path) -> No
     assert cut.mean() > 230
     photos = folder(tmp_path, [jpeg(image), b"", jpeg(image)])
     split = squared(Split(photos, torch.tensor([1, 2, 3])), 10, BadImages(3, 1.0), workers=0)
-    assert split.array.shape == (3, 3, 10, 10)
-    assert split.labels is not None
+    assert split.array.shape == (2, 3, 10, 10)
+    assert split.labels.tolist() == [1, 3]  # the bad one is left out with its label
     with pytest.raises(TypeError, match="squared"):
         _ = Split(photos).array
 

@@ -30,12 +30,17 @@ def apply(
     mean: Sequence[float],
     std: Sequence[float],
     compiled: bool = False,
+    blurs: bool = True,
+    solarises: bool = True,
 ) -> Float[Tensor, "N C {size} {size}"]:
-    """Make N = V * B normalised crops, in the order of SimCLR and BYOL; `draws` are on the CPU."""
+    """Make N = V * B normalised crops, in the order of SimCLR and BYOL; `draws` are on the CPU.
+
+    `blurs` and `solarises` say whether the plan ever does; by what was drawn, each case would be compiled anew.
+    """
     if not compiled:
         return apply_to_rows(images, draws, size, mean, std)
-    chances = bool((draws.sigma > 0).any()), bool(draws.solarise.any())
-    return _compiled(size, tuple(mean), tuple(std))(images, to_device(draws.table(), images.device), *chances)
+    table = to_device(draws.table(), images.device)
+    return _compiled(size, tuple(mean), tuple(std), blurs, solarises)(images, table)
 
 
 def apply_to_rows(
@@ -86,17 +91,21 @@ def apply_to_all(
 class _Cut(nn.Module):
     """`apply_to_all` at one size. A module, since the compiler takes a module's numbers for constants."""
 
-    def __init__(self, size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    def __init__(
+        self, size: int, mean: tuple[float, ...], std: tuple[float, ...], blurs: bool, solarises: bool
+    ) -> None:
         super().__init__()
-        self.size, self.mean, self.std = size, mean, std
+        self.settings = size, mean, std, blurs, solarises
 
-    def forward(self, images: Tensor, table: Tensor, blurs: bool, solarises: bool) -> Tensor:
-        return apply_to_all(images, table, self.size, self.mean, self.std, blurs, solarises)
+    def forward(self, images: Tensor, table: Tensor) -> Tensor:
+        return apply_to_all(images, table, *self.settings)
 
 
 @cache
-def _compiled(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Callable[..., Tensor]:
-    return torch.compile(_Cut(size, mean, std))
+def _compiled(
+    size: int, mean: tuple[float, ...], std: tuple[float, ...], blurs: bool, solarises: bool
+) -> Callable[..., Tensor]:
+    return torch.compile(_Cut(size, mean, std, blurs, solarises))
 
 
 def blur_kernel(size: int) -> int:

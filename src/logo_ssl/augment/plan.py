@@ -95,14 +95,15 @@ def cut(
     B, C, _, _ = images.shape
     if not len(mean) == len(std) == C:
         raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels; give one of each per channel.")
+    how = {"compiled": compiled, "blurs": plan.blur_p > 0, "solarises": plan.solarise_p > 0}
     # The crops are matrix products, which autocast would round to bfloat16.
     with torch.autocast(images.device.type, enabled=False):
         if plan.global_size == plan.local_size:  # both kinds in one pass: half the kernel launches
             both = Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True)))
-            crops = _unstack(apply(images, both, plan.global_size, mean, std, compiled), B)
+            crops = _unstack(apply(images, both, plan.global_size, mean, std, **how), B)
             return Crops(crops[: plan.n_global], crops[plan.n_global :])
-        x_g = apply(images, draws_g, plan.global_size, mean, std, compiled)
-        x_l = apply(images, draws_l, plan.local_size, mean, std, compiled and plan.n_local > 0)
+        x_g = apply(images, draws_g, plan.global_size, mean, std, **how)
+        x_l = apply(images, draws_l, plan.local_size, mean, std, **how | {"compiled": compiled and plan.n_local > 0})
     return Crops(_unstack(x_g, B), _unstack(x_l, B))
 
 

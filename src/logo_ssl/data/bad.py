@@ -16,7 +16,7 @@ class Bad(NamedTuple):
 
 
 class BadImages:
-    """The bad images of a data set so far, each counted once; `file` lists them as CSV, from one sitting to the next."""
+    """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption."""
 
     def __init__(self, n_images: int, max_share: float, file: Path | None = None) -> None:
         self.n_images, self.max_share, self.file = n_images, max_share, file

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF", "MPO")  # no others: some run programs
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")  # no others: some run programs
 MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, or no photograph; Pillow's own limit may be switched off
 ON_WHITE = (255, 255, 255)  # what viewers show behind transparent pixels
 ORIENTATION = 0x0112  # EXIF's tag
@@ -72,10 +72,12 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _from_deep(values: np.ndarray) -> Image.Image:
-    """16-bit grey by its upper byte; any wider range stretched to 8 bits."""
+    """Grey of up to 8 bits as it is, of up to 16 bits by its upper byte; any wider range stretched to 8 bits."""
     if not np.isfinite(values).all():
         raise BadImage("pixels that are not finite")
     low, high = float(values.min()), float(values.max())
+    if values.dtype == np.int32 and low >= 0 and high < 2**8:  # 32-bit files of 8-bit pictures
+        return Image.fromarray(values.astype(np.uint8))
     if values.dtype != np.float32 and low >= 0 and high < 2**16:
         return Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
     return Image.fromarray((255 * (values - low) / max(high - low, 1e-12)).astype(np.uint8))

@@ -108,7 +108,7 @@ class InMemory(Files):
 
     files: Files
     contents: UInt8[np.ndarray, " bytes"]
-    ends: Int64[np.ndarray, " N+1"]
+    ends: Int64[np.ndarray, " _"]
     """Where each file's bytes begin, and the end of the last; nothing lies between where reading failed."""
 
     def __len__(self) -> int:

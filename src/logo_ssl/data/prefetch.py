@@ -19,15 +19,25 @@ class Prefetch(Feed):
     def __init__(self, feed: Feed, device: torch.device) -> None:
         self.feed, self.device = feed, device
         self.stream = torch.cuda.Stream(device)
+        self.thread: threading.Thread | None = None
+        self.closed = threading.Event()
 
     def close(self) -> None:
-        """Close the other feed."""
+        """End the thread, then close the other feed."""
+        self._end()
         self.feed.close()
+
+    def _end(self) -> None:
+        if self.thread is not None:
+            self.closed.set()
+            self.thread.join()  # at most one batch is being made
+            self.thread = None
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The batches of the other feed; whatever it raises is raised here."""
+        self._end()
         ready: queue.Queue = queue.Queue(AHEAD)
-        closed = threading.Event()
+        self.closed = closed = threading.Event()
 
         def hand_over(item: object) -> bool:
             while not closed.is_set():
@@ -55,8 +65,8 @@ class Prefetch(Feed):
             except BaseException as error:  # the consumer must hear of it
                 hand_over(error)
 
-        thread = threading.Thread(target=work, name="prefetch", daemon=True)
-        thread.start()
+        self.thread = threading.Thread(target=work, name="prefetch", daemon=True)
+        self.thread.start()
         try:
             while (item := ready.get()) is not None:
                 if isinstance(item, BaseException):
@@ -68,4 +78,3 @@ class Prefetch(Feed):
                 yield batch
         finally:
             closed.set()
-            thread.join(timeout=10)

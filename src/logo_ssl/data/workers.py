@@ -123,7 +123,7 @@ class Reader:
             reading,
             batch_sampler=_Order(self),
             num_workers=workers,
-            collate_fn=_as_it_is,
+            collate_fn=_as_it_is,  # type: ignore[arg-type] (of __getitems__, which gives what is collated)
             persistent_workers=workers > 0,
             prefetch_factor=AHEAD if workers else None,
             multiprocessing_context="fork" if workers and hasattr(os, "fork") else None,

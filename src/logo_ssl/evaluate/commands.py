@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..terminal import plain_console
 from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
@@ -187,7 +188,7 @@ PROTOCOLS = {"knn": knn, "linear": linear, "transfer": transfer, "finetune": fin
 
 
 def _load(source: str, backbone: str | None, size: int | None) -> tuple[FrozenEncoder, Console]:
-    console = Console(soft_wrap=True)
+    console = plain_console()
     encoder = load_encoder(source, backbone=backbone, size=size)
     for sentence in encoder.says:
         console.print(sentence)

@@ -9,13 +9,13 @@ from typing import Any
 
 import lightning as L
 import torch
-from rich.console import Console
 
 from ..data import BadImages, Batches, load_data, locate
 from ..hardware import hardware
 from ..randomness import stream
 from ..recipes import Recipe, check
 from ..run import Run, provenance
+from ..terminal import plain_console
 from ..types import Crops
 from .compiling import quiet_compiler
 from .journal import Journal
@@ -35,7 +35,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
     check(recipe)
     data = load_data(locate(recipe.data), recipe.crops.global_size)
     with tempfile.TemporaryDirectory() as folder:
-        run, console = Run(Path(folder)), Console(stderr=True, soft_wrap=True)
+        run, console = Run(Path(folder)), plain_console(stderr=True)
         knn = OnlineKNN(data, replace(recipe, knn_every=1))
         quiet = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS)
         quiet = fitted(quiet, data, console)
@@ -49,8 +49,10 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         timer = Timer(batches, knn)
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
         with quiet_lightning(), quiet_compiler():
-            trainer.fit(module, batches)
-        feed.close()
+            try:
+                trainer.fit(module, batches)
+            finally:
+                feed.close()
     n = trainer.limit_train_batches * module.batch_size
     epoch_s = min(timer.epochs[1:])
     whole = n / epoch_s

@@ -46,7 +46,7 @@ class Pretraining(L.LightningModule):
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
             framework.encoder.keeps_features = True
-        self.compiled, self.prepared = False, False
+        self.compiled = self.compiles_crops = self.prepared = False
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
@@ -101,7 +101,7 @@ class Pretraining(L.LightningModule):
         from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
 
         kept = {name: buffer.clone() for name, buffer in self.framework.named_buffers()}
-        self.compiled, failure = True, None
+        self.compiled, self.compiles_crops, failure = True, True, None
         compile_networks(self.framework)
         if batch.sizes is not None:
             maybe_mark_dynamic(batch.pixels, [2, 3])  # the next canvas will be larger or smaller
@@ -122,20 +122,33 @@ class Pretraining(L.LightningModule):
         return failure
 
     def crop(self, batch: ImageBatch, draws: torch.Generator) -> Crops:
-        """The crops of a batch by the recipe's plan, and its labels where they teach."""
-        crops = make_crops(
+        """The crops of a batch by the recipe's plan, and whatever else something learns from."""
+        state = draws.get_state()
+        try:
+            crops = self._make_crops(batch, draws, self.compiles_crops)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # another canvas may need another compilation, which may fail
+            if not self.compiles_crops:
+                raise
+            self.compiles_crops = False
+            self.say(f"Compiling crops is off, and training slower: {first_line(error)}")
+            crops = self._make_crops(batch, draws.set_state(state), False)
+        if self.labels is None or batch.rows is None:
+            return crops
+        return crops._replace(labels=to_device(self.labels[batch.rows], self.device))
+
+    def _make_crops(self, batch: ImageBatch, draws: torch.Generator, compiled: bool) -> Crops:
+        return make_crops(
             batch.pixels,
             self.recipe.crops,
             draws,
             self.mean,
             self.std,
             sizes=batch.sizes,
-            compiled=self.compiled,
+            compiled=compiled,
             described=self.augself is not None,
         )
-        if self.labels is None or batch.rows is None:
-            return crops
-        return crops._replace(labels=to_device(self.labels[batch.rows], self.device))
 
     def _with_augself(self, outer: Objective, crops: Crops) -> Objective:
         """Add the auxiliary objective on the features of the global crops."""

@@ -24,6 +24,7 @@ from ..hardware import hardware
 from ..models import build_backbone
 from ..recipes import Recipe, check, find_recipe
 from ..run import Run, provenance, write
+from ..terminal import plain_console
 from .checkpoints import Checkpoints
 from .compiling import quiet_compiler
 from .journal import Journal
@@ -41,7 +42,7 @@ def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None =
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
     check(recipe)
     run = _vacant(Path(out))
-    console = console or Console(soft_wrap=True)
+    console = console or plain_console()
     recipe = replace(recipe, data=locate(recipe.data))
     data = load_data(recipe.data, recipe.crops.global_size)
     _fit(run, fitted(recipe, data, console), data, console, checkpoint=None)
@@ -52,7 +53,7 @@ def resume(path: str | Path, *, console: Console | None = None) -> Run:
     """Go on with an interrupted run from the end of its last saved epoch."""
     run = Run.existing(path)
     recipe = read_recipe(run)
-    console = console or Console(soft_wrap=True)
+    console = console or plain_console()
     if is_finished(run):
         console.print(f"{path} is finished: {recipe.epochs} epochs are done.")
         return run
@@ -179,10 +180,11 @@ def learn(
 ) -> None:
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
-    feed = place_images(data, device, recipe, bad, console)
-    batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed)
+    feed: Feed | None = None
     with quiet_lightning(), quiet_compiler():
         try:
+            feed = place_images(data, device, recipe, bad, console)
+            batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed)
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
         except torch.OutOfMemoryError as error:
             raise UserError(
@@ -192,7 +194,8 @@ def learn(
         except SystemExit:  # how Lightning ends after Ctrl-C
             raise UserError(f"Interrupted; {cure}.") from None
         finally:
-            feed.close()
+            if feed is not None:
+                feed.close()
 
 
 def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console) -> Feed:

@@ -24,7 +24,7 @@ class ProgressDisplay(L.Callback):
 
     def say(self, sentence: str) -> None:
         """Show a sentence above the bar."""
-        self.console.print(sentence)
+        self.console.print(sentence, markup=False, highlight=False)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Show an empty bar."""
