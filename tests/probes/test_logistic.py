@@ -152,3 +152,14 @@ def test_what_no_probe_can_learn_from_is_an_error():
     data.features[3, 2] = float("nan")
     with pytest.raises(UserError, match="1 of 120 images are not finite"):
         fit(*data, 5, 1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gpu_finds_the_same_minima(dtype):
+    data = blobs(dtype=dtype)
+    there = fit_path(data.features.cuda(), data.labels.cuda(), 5)
+    for ours, reference in zip(there, fit_path(*data, 5), strict=True):
+        assert ours.probe.weight.is_cuda
+        assert ours.objective == pytest.approx(reference.objective, rel=3e-6)

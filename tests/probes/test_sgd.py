@@ -86,3 +86,11 @@ def test_probes_learn_separable_classes(data):
     centred = Labelled(4 * F.one_hot(data.labels, 12).double(), data.labels)
     chosen = train_probes(centred, 5, seeded(), RATES, SHORT).select(centred)
     assert chosen.validation[chosen.rate] == 100
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_trains_the_same_probes(data):
+    there = train_probes(Labelled(data.features.cuda(), data.labels.cuda()), 5, seeded(), RATES[:8], SHORT).probes()
+    for ours, reference in zip(there, train_probes(data, 5, seeded(), RATES[:8], SHORT).probes(), strict=True):
+        torch.testing.assert_close(ours.weight.cpu(), reference.weight, rtol=1e-6, atol=1e-9)

@@ -21,6 +21,7 @@ class BadImages:
     def __init__(self, n_images: int, max_share: float, file: Path | None = None) -> None:
         self.n_images, self.max_share, self.file = n_images, max_share, file
         self.names = _listed(file)
+        self.listed, self.listed_bytes = set(self.names), -1
 
     def __len__(self) -> int:
         return len(self.names)
@@ -44,9 +45,14 @@ class BadImages:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             begun = self.file.exists() and self.file.stat().st_size > 0
+            if begun and self.file.stat().st_size != self.listed_bytes:  # training and evaluation share the list
+                self.listed = _listed(self.file)
+            new = [bad for bad in new if bad.name not in self.listed]
+            self.listed |= {bad.name for bad in new}
             # Names may be any bytes; they are written as they are.
             with self.file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
                 csv.writer(file).writerows(([] if begun else [("image", "reason")]) + new)
+            self.listed_bytes = self.file.stat().st_size
         except OSError:
             pass  # a list that cannot be written must not stop what it only watches
 

@@ -1,8 +1,8 @@
 """In which coordinates is logistic regression easy? Those of the features' principal axes.
 
 A rotation leaves scores and the L2 penalty as they are, so the minimum is the same; but along the axes the curvature is
-nearly diagonal, and L-BFGS can divide by it. On breast_cancer that took 1,800 iterations for 45 weights, against over
-23,000 without, where most did not converge.
+nearly diagonal, and L-BFGS can divide by it. 45 weights took 2,198 iterations on breast_cancer, against 24,013 without,
+when half of them did not converge; on 1,000 Pets under an untrained ResNet-18 202 against 307.
 """
 
 from typing import NamedTuple

@@ -81,7 +81,7 @@ def fit_path(
 
 def _ahead(last_two: deque[tuple[float, Tensor]], log_w: float) -> Tensor:
     """Where the path would lead if it went on straight over log w, but never by more than its last step."""
-    # Measured on 800 x 256 features of 37 classes: 204 iterations for 45 weights, against 1,008 from the last solution.
+    # 45 weights on 1,000 Pets under an untrained ResNet-18: 202 iterations; 775 from the last solution, 1,700 from 0.
     (far, before), (near, last) = last_two[0], last_two[-1]
     return last if far in (near, math.inf) else last + min((log_w - near) / (near - far), 1.0) * (last - before)
 

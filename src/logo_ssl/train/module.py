@@ -106,14 +106,14 @@ class Pretraining(L.LightningModule):
         if batch.sizes is not None:
             maybe_mark_dynamic(batch.pixels, [2, 3])  # the next canvas will be larger or smaller
         try:
-            crops = self.crop(batch, stream(0, "trial"))
+            crops = self._with_labels(self._make_crops(batch, stream(0, "trial"), compiled=True), batch)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 p = self.framework.project(crops, self.strategy.roles)
             (p.q_g.sum() + p.q_l.sum()).backward()
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # compilers fail in many ways, and none of them must stop a run
-            self.compiled, failure = False, first_line(error)
+            self.compiled, self.compiles_crops, failure = False, False, first_line(error)
             uncompile_networks(self.framework)
         finally:
             self.framework.zero_grad()
@@ -134,6 +134,9 @@ class Pretraining(L.LightningModule):
             self.compiles_crops = False
             self.say(f"Compiling crops is off, and training slower: {first_line(error)}")
             crops = self._make_crops(batch, draws.set_state(state), False)
+        return self._with_labels(crops, batch)
+
+    def _with_labels(self, crops: Crops, batch: ImageBatch) -> Crops:
         if self.labels is None or batch.rows is None:
             return crops
         return crops._replace(labels=to_device(self.labels[batch.rows], self.device))
