@@ -29,7 +29,7 @@ SAMPLE = 64  # images whose sizes stand for all
 
 @dataclass(frozen=True)
 class LoadingConfig:
-    """Settings of the way from the disk to the device; they change speed and memory, not what is learned."""
+    """Settings of the way from the disk to the device: speed, memory, and what happens to large and to bad images."""
 
     placement: Placement = "auto"
     """Where images wait: decoded on the device or in ram, encoded in RAM, on disk; auto takes the first that fits."""
