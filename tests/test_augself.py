@@ -12,10 +12,12 @@ from rich.console import Console
 from logo_ssl import pretrain
 from logo_ssl.augment import CropPlan, describe, make_crops, plan_draws
 from logo_ssl.augself import AugSelf, AugSelfConfig, difference
+from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig
 from logo_ssl.recipes import find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
+from logo_ssl.train import build
 
 ON = AugSelfConfig(crop=0.5, colour=0.5, hidden=8)
 
@@ -103,3 +105,12 @@ def test_it_composes_with_every_framework_and_strategy(data, tmp_path, framework
 def test_it_needs_both_crops_encoded(data, tmp_path):
     with pytest.raises(UserError, match=r"use crops.n-global 2 and strategy.pairs mean"):
         pretrain("cifar10-moco", tmp_path / "run", data=data, augself=ON)
+
+
+def test_its_start_follows_from_the_seed(data):
+    recipe = replace(find_recipe("tiny"), data=data, framework=SimSiamConfig(dim=8, hidden=4), augself=ON)
+    torch.manual_seed(1)
+    one = build(recipe, load_data(data, 16)).augself.state_dict()
+    torch.manual_seed(2)
+    other = build(recipe, load_data(data, 16)).augself.state_dict()
+    assert all(value.equal(other[name]) for name, value in one.items())

@@ -114,9 +114,9 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pre
         framework = recipe.framework.build(backbone, backbone.num_features)
         crops = recipe.crops
         strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
-    say = console.print if console is not None else (lambda sentence: None)
-    labels = data.train.labels if getattr(recipe.framework, "labelled", False) else None
-    return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
+        say = console.print if console is not None else (lambda sentence: None)
+        labels = data.train.labels if getattr(recipe.framework, "labelled", False) else None
+        return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
 
 
 def read_recipe(run: Run) -> Recipe:
