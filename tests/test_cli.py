@@ -69,6 +69,14 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("show-crops tinny", "No recipe is called 'tinny'"),
         ("show-crops --data nowhere", "No data at"),
         ("bench", "Say which recipe to measure"),
+        ("eval", "Say which protocol and which encoder"),
+        ("eval knnn x", "No protocol is called 'knnn'.*Did you mean knn"),
+        ("eval knn", "ENCODER"),
+        ("eval knn nowhere", "nowhere"),
+        ("eval knn random/tiny", "name them with --data"),
+        ("eval knn random/tiny --data nowhere", "No data at"),
+        ("eval linear random/tiny --data scenes --epochs 0", "epochs is 0"),
+        ("eval semi random/tiny --data scenes --fractions 3", "fraction=3"),
         ("bench tiny --epochs 0", "epochs is 0"),
         ("pretrain tiny --crops.local-scale 0.9 0.1", "local-scale is 0.9 0.1"),
         ("pretrain tiny --data nowhere", "No data at '.*nowhere'"),
@@ -170,3 +178,24 @@ def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
     assert 0 < result["ratio"] < 2
     assert {"commit", "hardware", "crops", "batch_size", "knn_s", "start_s"} <= result.keys()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("protocol", ["knn", "linear", "transfer", "finetune", "semi"])
+def test_every_protocol_shows_its_figures(capsys, tmp_path, monkeypatch, protocol):
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 60)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
+    monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
+    options = {
+        "knn": "--data scenes",
+        "linear": "--data scenes --epochs 3",
+        "transfer": "--sets scenes mit67",
+        "finetune": "--data scenes --epochs 1",
+        "semi": "--data scenes --epochs 1 --fractions 0.5",
+    }
+    out = tmp_path / "result.json"
+    line = ["eval", protocol, "random/tiny", "--size", "32", "--device", "cpu", "--out", str(out)]
+    code, said, err = run(capsys, *line, *options[protocol].split())
+    assert code == 0, err
+    assert "top-1" in said
+    assert list(tmp_path.glob("result*.json"))
+    assert run(capsys, "eval", protocol, "--help")[0] == 0

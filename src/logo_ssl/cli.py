@@ -212,7 +212,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     if arguments[0] not in PROTOCOLS:
         hint = nearest(arguments[0], PROTOCOLS)
         raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
-    _parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
+    _parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
 
 
 def bench(arguments: Sequence[str]) -> None:

@@ -1,9 +1,10 @@
-"""How is an evaluation asked for in a shell? One function for each protocol, with what the user may choose."""
+"""How is an evaluation asked for in a shell? One class for each protocol, with what the user may choose."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -14,7 +15,7 @@ from ..terminal import plain_console
 from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
-from .finetune import finetune as tune
+from .finetune import finetune as evaluate_finetune
 from .knn import knn as evaluate_knn
 from .linear import Protocol
 from .linear import linear as evaluate_linear
@@ -22,181 +23,128 @@ from .record import data_for
 from .transfer import PAPER, SETS
 from .transfer import transfer as evaluate_transfer
 
-Encoder = Annotated[str, tyro.conf.Positional]
+
+@dataclass(frozen=True)
+class Subject:
+    """What every protocol asks: which encoder, on which images, computed how."""
+
+    encoder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENCODER")]
+    """A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file."""
+    backbone: str | None = None
+    """What a checkpoint holds, where its shapes do not tell."""
+    size: int | None = None
+    """Side of the images in pixels (default: as in training; the paper's transfer: 224)."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+    workers: int = -1
+    """Processes that decode photographs; -1: one per core."""
+    cache: bool = True
+    """Keep features for the next evaluation."""
+    out: Path | None = None
+    """JSON file (default: into the run folder); `transfer` names one for each set after it."""
 
 
-def knn(
-    encoder: Encoder,
-    data: str | None = None,
-    backbone: str | None = None,
-    size: int | None = None,
-    device: str = "auto",
-    workers: int = -1,
-    cache: bool = True,
-    out: Path | None = None,
-) -> None:
-    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5.
+@dataclass(frozen=True)
+class KNN(Subject):
+    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5."""
 
-    Args:
-        encoder: A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
-        data: A name or a path, as for `pretrain` (default: what the run was trained on).
-        backbone: What a checkpoint holds, where its shapes do not tell.
-        size: Side of the images in pixels (default: as in training).
-        device: auto, cpu, cuda or mps.
-        workers: Processes that decode photographs; -1: one per core.
-        cache: Keep features for the next evaluation.
-        out: JSON file (default: into the run folder).
-    """
-    frozen, console = _load(encoder, backbone, size)
-    with _told(console, device, workers, cache) as how:
-        figures = list(evaluate_knn(frozen, data_for(frozen, data), how, out=out))
-    _show(console, "Weighted kNN", figures)
+    data: str | None = None
+    """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+
+    def run(self) -> None:
+        """Evaluate, and show the figures."""
+        frozen, console = _load(self)
+        with _told(self, console) as how:
+            figures = list(evaluate_knn(frozen, data_for(frozen, self.data), how, out=self.out))
+        _show(console, "Weighted kNN", figures)
 
 
-def linear(
-    encoder: Encoder,
-    data: str | None = None,
-    protocol: Protocol = "sgd",
-    epochs: int = 100,
-    seed: int = 0,
-    backbone: str | None = None,
-    size: int | None = None,
-    device: str = "auto",
-    workers: int = -1,
-    cache: bool = True,
-    out: Path | None = None,
-) -> None:
-    """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS.
+@dataclass(frozen=True)
+class Linear(KNN):
+    """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS."""
 
-    Args:
-        encoder: A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
-        data: A name or a path, as for `pretrain` (default: what the run was trained on).
-        protocol: SGD on cached features, SGD on features of random crops (slow), or logistic regression by L-BFGS.
-        epochs: Of SGD.
-        seed: Decides the validation split, the start and the order.
-        backbone: What a checkpoint holds, where its shapes do not tell.
-        size: Side of the images in pixels (default: as in training).
-        device: auto, cpu, cuda or mps.
-        workers: Processes that decode photographs; -1: one per core.
-        cache: Keep features for the next evaluation.
-        out: JSON file (default: into the run folder).
-    """
-    frozen, console = _load(encoder, backbone, size)
-    with _told(console, device, workers, cache) as how:
-        images = data_for(frozen, data)
-        figures = list(evaluate_linear(frozen, images, how, protocol=protocol, epochs=epochs, seed=seed, out=out))
-    _show(console, "Linear classifier", figures)
+    protocol: Protocol = "sgd"
+    """SGD on cached features, SGD on features of random crops (slow), or logistic regression by L-BFGS."""
+    epochs: int = 100
+    """Of SGD."""
+    seed: int = 0
+    """Decides the validation split, the start and the order."""
+
+    def run(self) -> None:
+        """Evaluate, and show the figures."""
+        frozen, console = _load(self)
+        with _told(self, console) as how:
+            data, settings = data_for(frozen, self.data), {"epochs": self.epochs, "seed": self.seed, "out": self.out}
+            figures = list(evaluate_linear(frozen, data, how, protocol=self.protocol, **settings))
+        _show(console, "Linear classifier", figures)
 
 
-def transfer(
-    encoder: Encoder,
-    sets: tuple[str, ...] = tuple(SETS),
-    seed: int = 0,
-    backbone: str | None = None,
-    size: int | None = None,
-    device: str = "auto",
-    workers: int = -1,
-    cache: bool = True,
-    out: Path | None = None,
-) -> None:
-    """Logistic regression on frozen features of other data sets: the ten of the paper's Table 5, or any class folder.
+@dataclass(frozen=True)
+class Transfer(Subject):
+    """Logistic regression on frozen features of other data sets: the ten of the paper's Table 5, or any class folder."""
 
-    Args:
-        encoder: A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
-        sets: Names of the ten, or names and paths as for `pretrain`.
-        seed: Decides the validation split.
-        backbone: What a checkpoint holds, where its shapes do not tell.
-        size: Side of the images in pixels (default: as in training; the paper: 224).
-        device: auto, cpu, cuda or mps.
-        workers: Processes that decode photographs; -1: one per core.
-        cache: Keep features for the next evaluation.
-        out: JSON files, one for each set, are named after this one (default: into the run folder).
-    """
-    frozen, console = _load(encoder, backbone, size)
-    with _told(console, device, workers, cache) as how:
-        figures = dict(evaluate_transfer(frozen, sets, how, seed=seed, out=out))
-    _show_transfer(console, figures)
+    sets: tuple[str, ...] = tuple(SETS)
+    """Names of the ten, or names and paths as for `pretrain`."""
+    seed: int = 0
+    """Decides the validation split."""
+
+    def run(self) -> None:
+        """Evaluate, and show the figures beside the paper's."""
+        frozen, console = _load(self)
+        with _told(self, console) as how:
+            figures = dict(evaluate_transfer(frozen, self.sets, how, seed=self.seed, out=self.out))
+        _show_transfer(console, figures)
 
 
-def finetune(
-    encoder: Encoder,
-    data: str | None = None,
-    epochs: int = EPOCHS,
-    lr: float = RATE,
-    seed: int = 0,
-    backbone: str | None = None,
-    size: int | None = None,
-    device: str = "auto",
-    workers: int = -1,
-    out: Path | None = None,
-) -> None:
-    """All weights trained end to end with all labels.
+@dataclass(frozen=True)
+class FineTune(KNN):
+    """All weights trained end to end with all labels."""
 
-    Args:
-        encoder: A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
-        data: A name or a path, as for `pretrain` (default: what the run was trained on).
-        epochs: Passes over the labelled images.
-        lr: Peak learning rate, for batches of 256.
-        seed: Decides the classifier's start, order and augmentation.
-        backbone: What a checkpoint holds, where its shapes do not tell.
-        size: Side of the images in pixels (default: as in training).
-        device: auto, cpu, cuda or mps.
-        workers: Processes that decode photographs; -1: one per core.
-        out: JSON file (default: into the run folder).
-    """
-    semi(encoder, data, (1.0,), epochs, lr, seed, backbone, size, device, workers, out)
+    epochs: int = EPOCHS
+    """Passes over the labelled images."""
+    lr: float = RATE
+    """Peak learning rate, for batches of 256."""
+    seed: int = 0
+    """Decides the shares, the classifier's start, order and augmentation."""
 
+    fractions: tyro.conf.Suppress[tuple[float, ...]] = (1.0,)
 
-def semi(
-    encoder: Encoder,
-    data: str | None = None,
-    fractions: tuple[float, ...] = (0.01, 0.1),
-    epochs: int = EPOCHS,
-    lr: float = RATE,
-    seed: int = 0,
-    backbone: str | None = None,
-    size: int | None = None,
-    device: str = "auto",
-    workers: int = -1,
-    out: Path | None = None,
-) -> None:
-    """All weights trained end to end with class-balanced shares of the labels.
-
-    Args:
-        encoder: A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
-        data: A name or a path, as for `pretrain` (default: what the run was trained on).
-        fractions: Shares of each class's labels, at least one image of each.
-        epochs: Passes over the labelled images.
-        lr: Peak learning rate, for batches of 256.
-        seed: Decides the shares, the classifier's start, order and augmentation.
-        backbone: What a checkpoint holds, where its shapes do not tell.
-        size: Side of the images in pixels (default: as in training).
-        device: auto, cpu, cuda or mps.
-        workers: Processes that decode photographs; -1: one per core.
-        out: JSON file (default: into the run folder).
-    """
-    frozen, console = _load(encoder, backbone, size)
-    how = Extraction(device=device, workers=workers, say=console.print)
-    images = data_for(frozen, data)
-    figures = list(
-        tune(frozen, images, how, fractions=fractions, epochs=epochs, lr=lr, seed=seed, out=out, console=console)
-    )
-    _show(console, "Fine-tuned", figures)
+    def run(self) -> None:
+        """Train, evaluate, and show the figures."""
+        frozen, console = _load(self)
+        how = Extraction(device=self.device, workers=self.workers, say=console.print)
+        settings = {
+            "fractions": self.fractions,
+            "epochs": self.epochs,
+            "lr": self.lr,
+            "seed": self.seed,
+            "out": self.out,
+        }
+        figures = list(evaluate_finetune(frozen, data_for(frozen, self.data), how, console=console, **settings))
+        _show(console, "Fine-tuned", figures)
 
 
-PROTOCOLS = {"knn": knn, "linear": linear, "transfer": transfer, "finetune": finetune, "semi": semi}
+@dataclass(frozen=True)
+class Semi(FineTune):
+    """All weights trained end to end with class-balanced shares of the labels."""
+
+    fractions: tuple[float, ...] = (0.01, 0.1)
+    """Shares of each class's labels, at least one image of each."""
 
 
-def _load(source: str, backbone: str | None, size: int | None) -> tuple[FrozenEncoder, Console]:
+PROTOCOLS = {"knn": KNN, "linear": Linear, "transfer": Transfer, "finetune": FineTune, "semi": Semi}
+
+
+def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
     console = plain_console()
-    encoder = load_encoder(source, backbone=backbone, size=size)
+    encoder = load_encoder(subject.encoder, backbone=subject.backbone, size=subject.size)
     for sentence in encoder.says:
         console.print(sentence)
     return encoder, console
 
 
 @contextmanager
-def _told(console: Console, device: str, workers: int, cache: bool) -> Iterator[Extraction]:
+def _told(subject: Subject, console: Console) -> Iterator[Extraction]:
     """How features are computed, with a bar while they are."""
     columns = (
         TextColumn("{task.description}"),
@@ -212,7 +160,8 @@ def _told(console: Console, device: str, workers: int, cache: bool) -> Iterator[
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done)
 
-        yield Extraction(device=device, workers=workers, cache=cache, say=console.print, progress=progress)
+        computed = {"device": subject.device, "workers": subject.workers, "cache": subject.cache}
+        yield Extraction(**computed, say=console.print, progress=progress)
 
 
 def _show(console: Console, title: str, figures: Iterable[tuple[str, float]]) -> None:
