@@ -17,7 +17,8 @@ from logo_ssl.recipes import find_recipe
 from logo_ssl.run import provenance
 from logo_ssl.train import build
 from logo_ssl.train.bench import raw_step
-from logo_ssl.train.compiling import compile_networks, quiet_compiler
+from logo_ssl.train.compiling import compile_networks
+from logo_ssl.train.quiet import quiet
 from logo_ssl.types import ImageBatch
 
 STEPS, SHOWN = 5, 14
@@ -62,7 +63,7 @@ def main():
     if module.compiled:
         compile_networks(module.framework)
     batch = ImageBatch(images.to(device))
-    with quiet_compiler():
+    with quiet():
         crops = module.crop(batch, stream(0, "a"))
         raw = raw_step(module)
         result = {

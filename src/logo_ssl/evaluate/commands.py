@@ -81,7 +81,7 @@ class Linear(KNN):
 
 @dataclass(frozen=True)
 class Transfer(Subject):
-    """Logistic regression on frozen features of other data sets: the ten of the paper's Table 5, or any class folder."""
+    """Logistic regression on frozen features of other data sets: the ten of Table 5, or any class folder."""
 
     sets: tuple[str, ...] = tuple(SETS)
     """Names of the ten, or names and paths as for `pretrain`."""

@@ -17,11 +17,10 @@ from ..recipes import Recipe, check
 from ..run import Run, provenance
 from ..terminal import plain_console
 from ..types import Crops
-from .compiling import quiet_compiler
 from .journal import Journal
 from .module import Pretraining
 from .monitors import OnlineKNN
-from .pretrain import build, fitted, place_images, quiet_lightning, trainer_for
+from .pretrain import build, fitted, place_images, trainer_for
 from .progress import ProgressDisplay
 from .replay import WARM_UP, Replay
 
@@ -48,7 +47,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         batches = Batches(feed, len(data.train), quiet.batch_size, quiet.seed)
         timer = Timer(batches, knn)
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
-        with quiet_lightning(), quiet_compiler():
+        with quiet():
             try:
                 trainer.fit(module, batches)
             finally:

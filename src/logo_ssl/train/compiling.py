@@ -1,9 +1,6 @@
 """How do networks become fast? `torch.compile`, tried on one batch, with a way back when it fails."""
 
-import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -43,22 +40,6 @@ def _known(options: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
 
     known = config.get_config_copy()
     return {name: value for name, value in options.items() if name in known}
-
-
-@contextmanager
-def quiet_compiler() -> Iterator[None]:
-    """Keeps the compiler's notes to its developers off the screen."""
-    loggers = [logging.getLogger(name) for name in ("torch._dynamo", "torch._inductor", "torch.utils.cpp_extension")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"torch\..*")
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 def first_line(error: BaseException) -> str:

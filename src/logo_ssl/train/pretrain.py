@@ -1,11 +1,7 @@
 """How is an encoder pretrained? From a recipe to a finished run folder."""
 
 import json
-import logging
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,11 +22,11 @@ from ..recipes import Recipe, check, find_recipe
 from ..run import Run, provenance, write
 from ..terminal import plain_console
 from .checkpoints import Checkpoints
-from .compiling import quiet_compiler
 from .journal import Journal
 from .module import Pretraining
 from .monitors import CollapseGauge, OnlineKNN, Steps
 from .progress import ProgressDisplay
+from .quiet import quiet
 from .weights import initialise, save_encoder
 
 
@@ -181,7 +177,7 @@ def learn(
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
     feed: Feed | None = None
-    with quiet_lightning(), quiet_compiler():
+    with quiet():
         try:
             feed = place_images(data, device, recipe, bad, console)
             batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed)
@@ -247,7 +243,7 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
         progress,
         Checkpoints(run, recipe.checkpoint_every),
     ]
-    with quiet_lightning():
+    with quiet():
         try:
             return L.Trainer(
                 accelerator=recipe.device,
@@ -289,17 +285,3 @@ def _vacant(out: Path) -> Run:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run
-
-
-@contextmanager
-def quiet_lightning() -> Iterator[None]:
-    """Keeps Lightning's advice, which concerns loaders and loggers that we do not use, off the screen."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"lightning\..*")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
