@@ -36,15 +36,15 @@ def bench(recipe: Recipe) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run, console = Run(Path(folder)), plain_console(stderr=True)
         knn = OnlineKNN(data, replace(recipe, knn_every=1))
-        quiet = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS)
-        quiet = fitted(quiet, data, console)
-        module = build(quiet, data, console)
+        brief = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS)
+        brief = fitted(brief, data, console)
+        module = build(brief, data, console)
         journal = Journal(run)
-        trainer = trainer_for(run, quiet, data, journal, ProgressDisplay(journal, console))
+        trainer = trainer_for(run, brief, data, journal, ProgressDisplay(journal, console))
         trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
         device = trainer.strategy.root_device
-        feed = place_images(data, device, quiet, BadImages(len(data.train), recipe.loading.max_bad), console)
-        batches = Batches(feed, len(data.train), quiet.batch_size, quiet.seed)
+        feed = place_images(data, device, brief, BadImages(len(data.train), recipe.loading.max_bad), console)
+        batches = Batches(feed, len(data.train), brief.batch_size, brief.seed)
         timer = Timer(batches, knn)
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
         with quiet():
