@@ -22,6 +22,7 @@ from .module import Pretraining
 from .monitors import OnlineKNN
 from .pretrain import build, fitted, place_images, trainer_for
 from .progress import ProgressDisplay
+from .quiet import quiet
 from .replay import WARM_UP, Replay
 
 EPOCHS = 3  # the first one warms up, the others count
