@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import __version__
-from .errors import UserError, nearest
+from .errors import Interrupted, UserError, nearest
 from .terminal import plain_console
 
 if TYPE_CHECKING:
@@ -116,7 +116,11 @@ def pretrain(arguments: Sequence[str]) -> None:
 
     @dataclass(frozen=True)
     class Options:
-        """Pretrain an encoder."""
+        """Pretrain an encoder.
+
+        --framework NAME (moco, simsiam, byol, simclr, supervised) and --strategy NAME (two-view, multi-crop, logo) swap
+        these parts of the recipe.
+        """
 
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         out: Path = Path("runs") / chosen.name
@@ -257,6 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; whatever the user can mend is told in one sentence, with exit code 2."""
     try:
         _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    except Interrupted as stop:
+        _fail(str(stop), code=130)
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -341,6 +347,6 @@ def _out(text: str) -> None:
     sys.stdout.write(text)
 
 
-def _fail(sentence: str) -> NoReturn:
+def _fail(sentence: str, code: int = 2) -> NoReturn:
     sys.stderr.write(f"logo-ssl: {sentence}\n")
-    sys.exit(2)
+    sys.exit(code)

@@ -8,6 +8,10 @@ class UserError(Exception):
     """One sentence that names the value and the cure; the command line prints it and exits with code 2."""
 
 
+class Interrupted(UserError):  # noqa: N818 (nobody erred)
+    """The user said stop; how to go on. The command line exits with code 130, as shells expect."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """A hint such as ' Did you mean tiny?', or nothing when no choice is close."""
     matches = get_close_matches(word, list(choices), n=1, cutoff=0.5)

@@ -354,6 +354,15 @@ def test_too_many_bad_images_stop_the_run_with_a_sentence(photos, tmp_path):
         train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.05))
 
 
+def test_a_refused_run_leaves_its_folder_free_and_resuming_is_refused_too(photos, tmp_path):
+    strict = LoadingConfig(workers=0, max_bad=0.05)
+    for again in (lambda: train(SMALL, photos, tmp_path / "run", loading=strict), lambda: resume(tmp_path / "run")):
+        with pytest.raises(UserError, match="images cannot be read"):
+            again()
+    run, _ = train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.5), epochs=1)
+    assert is_finished(run)
+
+
 def test_five_channels_train_and_it_is_said_what_is_left_out(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 5), np.uint8)
     np.savez(tmp_path / "five.npz", train_images=images)

@@ -29,13 +29,13 @@ class BadImages:
     def note(self, found: list[Bad]) -> None:
         """Take in what was found; UserError when it is too large a share of all images."""
         new = list({bad.name: bad for bad in found if bad.name not in self.names}.values())
-        if not new:
-            return
-        self.names |= {bad.name for bad in new}
-        self._list(new)
-        if len(self) > self.max_share * self.n_images:
+        if new:
+            self.names |= {bad.name for bad in new}
+            self._list(new)
+        if found and len(self) > self.max_share * self.n_images:
+            last = found[-1]
             raise UserError(
-                f"{len(self)} of {self.n_images:,} images cannot be read (the last: {new[-1].name}, {new[-1].reason}), "
+                f"{len(self)} of {self.n_images:,} images cannot be read (the last: {last.name}, {last.reason}), "
                 f"more than loading.max-bad {self.max_share:g} allows; look at the files, or allow more."
             )
 

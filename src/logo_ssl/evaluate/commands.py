@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..errors import UserError
 from ..terminal import plain_console
 from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
@@ -56,7 +57,7 @@ class KNN(Subject):
         frozen, console = _load(self)
         with _told(self, console) as how:
             figures = list(evaluate_knn(frozen, data_for(frozen, self.data), how, out=self.out))
-        _show(console, "Weighted kNN", figures)
+        _show(self, frozen, console, "Weighted kNN", figures)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Linear(KNN):
         with _told(self, console) as how:
             data, settings = data_for(frozen, self.data), {"epochs": self.epochs, "seed": self.seed, "out": self.out}
             figures = list(evaluate_linear(frozen, data, how, protocol=self.protocol, **settings))
-        _show(console, "Linear classifier", figures)
+        _show(self, frozen, console, "Linear classifier", figures)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,10 @@ class Transfer(Subject):
         frozen, console = _load(self)
         with _told(self, console) as how:
             figures = dict(evaluate_transfer(frozen, self.sets, how, seed=self.seed, out=self.out))
+        if not figures:
+            raise UserError(f"None of {', '.join(self.sets)} could be measured; the sentences above say why.")
         _show_transfer(console, figures)
+        _say_where(self, frozen, console)
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,12 @@ class FineTune(KNN):
             "seed": self.seed,
             "out": self.out,
         }
-        figures = list(evaluate_finetune(frozen, data_for(frozen, self.data), how, console=console, **settings))
-        _show(console, "Fine-tuned", figures)
+        figures = list(
+            evaluate_finetune(
+                frozen, data_for(frozen, self.data), how, console=console if console.is_terminal else None, **settings
+            )
+        )
+        _show(self, frozen, console, "Fine-tuned", figures)
 
 
 @dataclass(frozen=True)
@@ -164,20 +172,32 @@ def _told(subject: Subject, console: Console) -> Iterator[Extraction]:
         yield Extraction(**computed, say=console.print, progress=progress)
 
 
-def _show(console: Console, title: str, figures: Iterable[tuple[str, float]]) -> None:
+def _say_where(subject: Subject, encoder: FrozenEncoder, console: Console) -> None:
+    if subject.out is not None:
+        console.print(f"Saved: {subject.out}")
+    elif encoder.run is not None:
+        console.print(f"Saved in {encoder.run.path / 'evaluation'}")
+    else:
+        console.print("Not saved; `--out FILE` keeps the figures with their protocol.")
+
+
+def _show(
+    subject: Subject, encoder: FrozenEncoder, console: Console, title: str, figures: Iterable[tuple[str, float]]
+) -> None:
     table = Table("metric", "%", title=title)
     for metric, value in figures:
         table.add_row(metric, f"{value:.2f}")
     console.print(table)
+    _say_where(subject, encoder, console)
 
 
 def _show_transfer(console: Console, figures: dict[str, float]) -> None:
     """Our row above the paper's, for the sets that could be measured."""
     measured = {metric.rsplit(" top-1")[0].rsplit(" mean")[0]: (metric, value) for metric, value in figures.items()}
-    table = Table("Table 5", *(metric for metric, _ in measured.values()), title="Transfer (%)")
+    table = Table("encoder", *(metric for metric, _ in measured.values()), title="Transfer (%)")
     table.add_row("this encoder", *(f"{value:.2f}" for _, value in measured.values()), style="bold")
     for row, numbers in PAPER.items() if measured.keys() & SETS.keys() else ():
         known = dict(zip(SETS, numbers, strict=True))
-        table.add_row(f"paper: {row}", *(f"{known[name]:.2f}" if name in known else "" for name in measured))
+        table.add_row(f"paper, Table 5: {row}", *(f"{known[name]:.2f}" if name in known else "" for name in measured))
     if measured:
         console.print(table)

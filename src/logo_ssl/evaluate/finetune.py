@@ -62,6 +62,7 @@ def finetune(
         began = time.time()
         rows = balanced_share(labels_of(train), fraction, stream(seed, "share"))
         part = ImageSet(data.name, train[rows], None, data.classes)
+        how.say(f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(shown):,}.")
         module = _classifier(encoder, part, n_classes, epochs, lr, seed, how)
         with TemporaryDirectory() as folder:
             run = Run(folder)
@@ -77,7 +78,7 @@ def finetune(
         results.append({"fraction": fraction, "images": len(rows), "seconds": round(time.time() - began, 1), **figures})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
     record |= {"batch_size": BATCH, "test_images": len(shown), "classes": n_classes}
-    save("finetune", record, encoder, data, how.device, out)
+    save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how.device, out)
 
 
 def _parted(parts: Labelled, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:

@@ -56,7 +56,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
     n = trainer.limit_train_batches * module.batch_size
     epoch_s = min(timer.epochs[1:])
     whole = n / epoch_s
-    start_s = timer.start_s + timer.epochs[0] - epoch_s  # the first epoch waits for the compiler
+    start_s = timer.start_s + max(0.0, timer.epochs[0] - epoch_s)  # the first epoch waits for the compiler
     crops = recipe.crops
     result: dict[str, Any] = {
         "recipe": recipe.name,

@@ -15,7 +15,7 @@ from rich.console import Console
 from ..data import BadImages, Batches, ImageSet, load_data, locate, place, statistics
 from ..data.feed import Feed
 from ..data.placement import refuse_unfit
-from ..errors import UserError
+from ..errors import Interrupted, UserError
 from ..hardware import hardware
 from ..models import build_backbone
 from ..recipes import Recipe, check, find_recipe
@@ -176,6 +176,8 @@ def learn(
 ) -> None:
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
+    if checkpoint is not None:
+        console.print(f"Going on after {_steps_done(checkpoint) // module.steps_per_epoch} epochs.")
     feed: Feed | None = None
     with quiet():
         try:
@@ -187,8 +189,8 @@ def learn(
                 f"{hardware(device)} has too little memory for a batch of {recipe.batch_size}; lower batch-size "
                 "or the sizes of the crops."
             ) from error
-        except SystemExit:  # how Lightning ends after Ctrl-C
-            raise UserError(f"Interrupted; {cure}.") from None
+        except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
+            raise Interrupted(f"Interrupted; {cure}.") from None
         finally:
             if feed is not None:
                 feed.close()
@@ -278,10 +280,11 @@ def _logger(name: str, run: Run) -> Logger:
 def _vacant(out: Path) -> Run:
     """The run folder to be, which must not hold anything yet."""
     run = Run(out)
-    if run.recipe_file.is_file():
+    if run.recipe_file.is_file() and (run.checkpoint.is_file() or any(True for _ in run.metrics())):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    begun = {run.recipe_file.name, run.metrics_file.name, run.bad_images_file.name}  # all that a refused run leaves
+    if out.exists() and (not out.is_dir() or any(child.name not in begun for child in out.iterdir())):
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run
