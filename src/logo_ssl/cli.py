@@ -99,8 +99,7 @@ def recipes() -> None:
 
 def pretrain(arguments: Sequence[str]) -> None:
     """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
-    from .recipes import RECIPES, Recipe, find_recipe
-    from .train import pretrain as run_pretraining
+    from .recipes import RECIPES, Recipe, check, find_recipe
 
     if not arguments or arguments[0] in ("-h", "--help"):
         _out(
@@ -127,6 +126,9 @@ def pretrain(arguments: Sequence[str]) -> None:
         """Run folder, new or empty."""
 
     parsed = _parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
+    check(parsed.recipe)
+    from .train import pretrain as run_pretraining  # slow to import: mistakes should be told before
+
     run = run_pretraining(parsed.recipe, parsed.out)
     plain_console().print(f"Done: {run.backbone_file}")
 
@@ -222,7 +224,6 @@ def evaluate(arguments: Sequence[str]) -> None:
 def bench(arguments: Sequence[str]) -> None:
     """Measure the speed of a recipe; any of its fields can be given as an option."""
     from .recipes import Recipe, find_recipe
-    from .train.bench import bench as measure
 
     if not arguments:
         raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
@@ -243,6 +244,8 @@ def bench(arguments: Sequence[str]) -> None:
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
 
     parsed = _parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
+    from .train.bench import bench as measure  # slow to import: mistakes should be told before
+
     _out(json.dumps(measure(parsed.recipe)) + "\n")
 
 

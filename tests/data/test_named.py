@@ -462,7 +462,7 @@ def test_tiny_imagenet_is_downloaded_where_the_network_allows(root, monkeypatch)
         touch(Path(folder) / "tiny-imagenet-200", "train/n1/images/a.JPEG", "train/n2/images/b.JPEG")
         write(Path(folder) / "tiny-imagenet-200", {"wnids.txt": "n1\nn2\n", "val/val_annotations.txt": "c.JPEG\tn2\n"})
 
-    monkeypatch.setattr("logo_ssl.data.named.download_and_extract_archive", download)
+    monkeypatch.setattr("torchvision.datasets.utils.download_and_extract_archive", download)
     assert load_data("tiny-imagenet", 64).test.labels.tolist() == [1]
 
 

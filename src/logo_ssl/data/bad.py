@@ -60,7 +60,13 @@ class BadImages:
 def plain_reason(error: Exception) -> str:
     """Why an image could not be read, in words that are the same each time."""
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-    return re.sub(r"cannot identify image file .*", "not an image", " ".join(words.split()))
+    plain = " ".join(words.split())
+    for pattern, meaning in (
+        ("cannot identify image file .*", "not an image"),
+        ("image file is truncated.*", "truncated"),
+    ):
+        plain = re.sub(pattern, meaning, plain)
+    return plain
 
 
 def _listed(file: Path | None) -> set[str]:

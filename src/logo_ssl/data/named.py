@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
-from torchvision.datasets.utils import download_and_extract_archive
-
 from ..errors import UserError
 from .folders import find_images, split_of
 from .images import ImageSet, Split
@@ -41,6 +39,8 @@ def imagenet(root: Path, size: int) -> ImageSet:
 
 def tiny_imagenet(root: Path, size: int) -> ImageSet:
     """200 classes at 64 px; what val/ shows stands in a text file."""
+    from torchvision.datasets.utils import download_and_extract_archive  # slow to import: only where it is needed
+
     folder = root / TINY
     try:
         if not (folder / "wnids.txt").is_file():

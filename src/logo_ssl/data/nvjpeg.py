@@ -6,7 +6,6 @@ from functools import cache
 
 import torch
 import torch.nn.functional as F
-import torchvision
 from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
@@ -53,6 +52,8 @@ def shrunk(image: UInt8[Tensor, "C H W"], max_side: int) -> UInt8[Tensor, "C h w
 
 def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
     """RGB pixels of several encoded images, on the device."""
+    import torchvision  # slow to import: only where it is needed
+
     return torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device=device)  # type: ignore[return-value] (a list for a list)
 
 

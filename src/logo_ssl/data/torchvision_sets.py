@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchvision import datasets
-
 from ..errors import UserError
 from .images import ImageSet
 from .unpack import unpack
@@ -85,6 +83,8 @@ def torchvision_set(kind: Kind) -> Callable[[Path, int], ImageSet]:
 
 def _open(name: str, root: Path, splits: Sequence[Arguments]) -> list[Any]:
     download = {} if name in NOT_DOWNLOADED else {"download": True}
+    from torchvision import datasets  # slow to import: only where it is needed
+
     return [getattr(datasets, name)(str(root), **arguments, **download) for arguments in splits]
 
 

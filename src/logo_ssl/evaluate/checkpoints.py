@@ -61,7 +61,5 @@ def _unpickled(path: Path) -> Mapping[str, Any]:
             ) from None
         raise UserError(f"{path} is no checkpoint that torch can read safely; write or download it again.") from error
     except Exception as error:  # torch raises whatever torn bytes lead it to
-        raise UserError(
-            f"{path} is no whole checkpoint ({type(error).__name__}); write or download it again."
-        ) from error
+        raise UserError(f"{path} is no checkpoint, or not a whole one; write or download it again.") from error
     return content if isinstance(content, Mapping) else {}

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import timm
-import torchvision
 from torch import Tensor, nn
 
 from ..errors import UserError, nearest
@@ -61,6 +59,8 @@ def resnet(name: str) -> Callable[[int, Stem], tuple[nn.Module, int]]:
     """A torchvision ResNet; the CIFAR stem is a 3x3 convolution of stride 1 and no max-pool."""
 
     def build(channels: int, stem: Stem) -> tuple[nn.Module, int]:
+        import torchvision  # slow to import: only where it is needed
+
         net: Any = torchvision.models.get_model(name, weights=None)
         width = net.conv1.out_channels
         if stem == "cifar":
@@ -101,6 +101,8 @@ def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: 
 
 
 def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
+    import timm  # slow to import: only where it is needed
+
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": channels}

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float
-from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
@@ -116,6 +115,8 @@ def with_our_batch_norm(module: nn.Module) -> nn.Module:
 
 
 def _converted(norm: nn.modules.batchnorm._BatchNorm) -> BatchNorm:
+    from timm.layers import BatchNormAct2d  # slow to import: only where it is needed
+
     if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, BatchNormAct2d):
         raise UserError(f"This backbone's {type(norm).__name__} cannot be grouped by crop; choose another backbone.")
     ours = BatchNorm(norm.num_features, norm.eps, 0.1 if norm.momentum is None else norm.momentum, norm.affine)

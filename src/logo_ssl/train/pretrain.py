@@ -141,7 +141,10 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
     refuse_unfit(data.train.images, device, recipe.loading)
     write(run.recipe_file, recipe.to_json())
     journal.forget_after(done)
-    labelled = "with labels for evaluation" if data.for_knn() else "without labels, so without online kNN"
+    splits = data.for_knn() if recipe.knn_every else None
+    labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
+    if splits is not None:
+        labelled = f"with online kNN of {len(splits[1]):,} held-out images among {len(splits[0]):,}"
     console.print(
         f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
         f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {hardware(device)}"
