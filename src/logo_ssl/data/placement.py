@@ -100,8 +100,8 @@ def _place_photos(
         home = device if placement == "device" else torch.device("cpu")
         feed = _decode_all(decoder, len(photos), home, say_progress)
         where = f"about {_gb(decoded)} of decoded pixels {_on(home)} ({how} decoded them once)"
-        if home.type == "cpu" and device.type == "cuda":
-            return Prefetch(feed, device), f"{where}, sent ahead"
+        if device.type == "cuda" and (home.type == "cpu" or isinstance(feed, Various)):  # laying out takes time too
+            return Prefetch(feed, device), where
         return (feed if home == device else Sent(feed, device)), where
     where = f"{_gb(encoded)} of encoded images {'in RAM' if placement == 'encoded' else 'on disk'}, decoded by {how}"
     if device.type == "cuda":

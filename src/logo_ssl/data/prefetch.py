@@ -36,6 +36,7 @@ class Prefetch(Feed):
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The batches of the other feed; whatever it raises is raised here."""
         self._end()
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))  # on which the images may have been made
         ready: queue.Queue = queue.Queue(AHEAD)
         self.closed = closed = threading.Event()
 
