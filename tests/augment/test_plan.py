@@ -180,6 +180,7 @@ def test_a_gpu_makes_the_same_crops_without_waiting() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     expected = crops(images, EVERYTHING)
-    # Solarising is not continuous: rounding may carry a pixel over the threshold, so a few may differ.
+    # Within a grey level: products are of half precision there. Solarising is not continuous, so a few may differ more.
+    grey_level = 1 / 255 / 0.25
     for ours, theirs in ((x_g.cpu(), expected.x_g), (x_l.cpu(), expected.x_l)):
-        assert ((ours - theirs).abs() > 1e-3).float().mean() < 1e-3
+        assert ((ours - theirs).abs() > grey_level).float().mean() < 2e-3

@@ -58,7 +58,7 @@ class Pretraining(L.LightningModule):
         return self.steps_per_epoch * self.recipe.epochs
 
     def training_step(self, batch: ImageBatch, batch_idx: int) -> None:
-        """One step of Algorithm 1: draw, crop, learn, and let the framework's own state follow."""
+        """One step: draw, crop, learn by Algorithm 1, and let the framework's own state follow."""
         step = self.global_step
         draws = stream(self.recipe.seed, "step", step, self.global_rank)
         crops = self.crop(batch, draws)  # x~ from tau^g and tau^l
@@ -69,7 +69,7 @@ class Pretraining(L.LightningModule):
         self.z = p.z_g[0]
 
     def algorithm_1(self, crops: Crops, chance: Chance) -> tuple[Projections, dict[str, Tensor]]:
-        """Encode, argmax over theta_d, gradient over theta_e; gives back what was projected and measured, detached."""
+        """Algorithm 1: encode, argmax over theta_d, gradient over theta_e. Gives back what was projected and measured."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             p = self.framework.project(crops, self.strategy.roles)  # z = f_theta_e(x~)
 
