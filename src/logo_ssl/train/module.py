@@ -69,7 +69,7 @@ class Pretraining(L.LightningModule):
         self.z = p.z_g[0]
 
     def algorithm_1(self, crops: Crops, chance: Chance) -> tuple[Projections, dict[str, Tensor]]:
-        """Algorithm 1: encode, argmax over theta_d, gradient over theta_e. Gives back what was projected and measured."""
+        """Algorithm 1: encode, argmax over theta_d, gradient over theta_e; what was projected and measured."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             p = self.framework.project(crops, self.strategy.roles)  # z = f_theta_e(x~)
 
