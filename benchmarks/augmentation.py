@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from logo_ssl.augment import draw, make_crops, operations
-from logo_ssl.augment.apply import blur_kernel
+from logo_ssl.augment.operations import blur_kernel
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.recipes import find_recipe

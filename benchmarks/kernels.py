@@ -41,7 +41,7 @@ def kernels(part, device):
     return {
         "ms": round(sum(ms for ms, _, _ in spent), 3),
         "launches": sum(count for _, count, _ in spent),
-        "slowest": {key[:70]: [round(ms, 3), count] for ms, count, key in spent[:SHOWN]},
+        "slowest": [[round(ms, 3), count, key[:70]] for ms, count, key in spent[:SHOWN]],
     }
 
 
@@ -58,7 +58,7 @@ def main():
     height, width = map(int, options.size.split("x"))
     images = torch.randint(0, 256, (recipe.batch_size, 3, height, width), dtype=torch.uint8)
     module = build(recipe, ImageSet("noise", Split(images))).to(device)
-    module.compiled = device.type == "cuda" and not options.eager
+    module.compiled = module.compiles_crops = device.type == "cuda" and not options.eager
     torch.backends.cudnn.benchmark = True
     if module.compiled:
         compile_networks(module.framework)

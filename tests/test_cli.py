@@ -173,7 +173,7 @@ def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
     code, out, _ = run(capsys, "bench", "tiny", "--batch-size", "8", "--device", "cpu")
     assert code == 0
     result = json.loads(out)
-    assert set(result["images_per_s"]) == {"data", "augmentation", "raw_forward_backward", "whole_step"}
+    assert set(result["images_per_s"]) == {"data", "augmentation", "raw_forward_backward", "learning", "whole_step"}
     assert all(rate > 0 for rate in result["images_per_s"].values())
     assert 0 < result["ratio"] < 2
     assert {"commit", "hardware", "crops", "batch_size", "knn_s", "start_s"} <= result.keys()

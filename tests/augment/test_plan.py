@@ -8,8 +8,10 @@ import torchvision.transforms.v2.functional as F
 from torch import Tensor
 
 from logo_ssl.augment import CropPlan, Draws, apply, make_crops
-from logo_ssl.augment.apply import apply_to_all, apply_to_rows, blur_kernel
+from logo_ssl.augment.apply import apply_to_rows
 from logo_ssl.augment.draw import draw
+from logo_ssl.augment.fused import apply_to_all
+from logo_ssl.augment.operations import blur_kernel
 from logo_ssl.types import Crops
 
 EVERYTHING = CropPlan(global_size=24, local_size=16, blur_p=0.5, solarise_p=0.3)

@@ -1,12 +1,12 @@
 """How do the drawn parameters reach the images they were drawn for?
 
-Two ways to the same crops: `apply_to_rows` touches only the images that an operation concerns, `apply_to_all` computes
-every operation on every image and selects, which a compiler fuses into a few kernels. Nothing comes back from the
-device, so a GPU is never waited for.
+Two ways to the same crops: `apply_to_rows` touches only the images that an operation concerns, `apply_to_all` is written
+for a compiler. Nothing comes back from the device, so a GPU is never waited for.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, UInt8
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..hardware import to_device
 from . import operations
 from .draw import Draws
+from .fused import apply_to_all
 
 JITTER = (operations.brightness, operations.contrast, operations.saturation, operations.hue)
 """The jitter operations, in the numbering of `Draws.order`."""
@@ -32,15 +33,16 @@ def apply(
     compiled: bool = False,
     blurs: bool = True,
     solarises: bool = True,
+    dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "N C {size} {size}"]:
     """Make N = V * B normalised crops, in the order of SimCLR and BYOL; `draws` are on the CPU.
 
     `blurs` and `solarises` say whether the plan ever does; by what was drawn, each case would be compiled anew.
     """
     if not compiled:
-        return apply_to_rows(images, draws, size, mean, std)
+        return apply_to_rows(images, draws, size, mean, std).to(dtype)
     table = to_device(draws.table(), images.device)
-    return _compiled(size, tuple(mean), tuple(std), blurs, solarises)(images, table)
+    return _compiled(size, tuple(mean), tuple(std), blurs, solarises, dtype)(images, table)
 
 
 def apply_to_rows(
@@ -57,60 +59,20 @@ def apply_to_rows(
     return operations.normalise(x, mean, std)
 
 
-def apply_to_all(
-    images: UInt8[Tensor, "B C H W"],
-    table: Float[Tensor, "N 17"],
-    size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
-    blurs: bool,
-    solarises: bool,
-) -> Float[Tensor, "N C {size} {size}"]:
-    """Each operation on all images, selected where it concerns them: no shape depends on what was drawn."""
-    draws = Draws.from_table(table)
-    x = operations.resized_crop(images, draws.boxes, size)
-    x = _where(draws.flip, operations.hflip(x), x)
-    factors = torch.stack((draws.brightness, draws.contrast, draws.saturation, draws.hue), dim=1)
-    usable = len(JITTER) if images.shape[1] == 3 else 2  # saturation and hue need red, green and blue
-    for slot in range(len(JITTER)):
-        chosen = draws.order[:, slot]
-        factor = factors.gather(1, chosen[:, None]).squeeze(1)
-        before = x
-        for i, operation in enumerate(JITTER[:usable]):
-            x = _where(draws.jitter & (chosen == i) & (factor != NEUTRAL[i]), operation(before, factor), x)
-    if images.shape[1] == 3:
-        x = _where(draws.grey, operations.greyscale(x), x)
-    if blurs:
-        sigma = torch.where(draws.sigma > 0, draws.sigma, 1)
-        x = _where(draws.sigma > 0, operations.gaussian_blur(x, sigma, blur_kernel(size)), x)
-    if solarises:
-        x = _where(draws.solarise, operations.solarise(x), x)
-    return operations.normalise(x, mean, std).contiguous(memory_format=torch.channels_last)
-
-
 class _Cut(nn.Module):
-    """`apply_to_all` at one size. A module, since the compiler takes a module's numbers for constants."""
+    """`apply_to_all` with its settings. A module, since the compiler takes a module's numbers for constants."""
 
-    def __init__(
-        self, size: int, mean: tuple[float, ...], std: tuple[float, ...], blurs: bool, solarises: bool
-    ) -> None:
+    def __init__(self, *settings: Any) -> None:
         super().__init__()
-        self.settings = size, mean, std, blurs, solarises
+        self.settings = settings
 
     def forward(self, images: Tensor, table: Tensor) -> Tensor:
         return apply_to_all(images, table, *self.settings)
 
 
 @cache
-def _compiled(
-    size: int, mean: tuple[float, ...], std: tuple[float, ...], blurs: bool, solarises: bool
-) -> Callable[..., Tensor]:
-    return torch.compile(_Cut(size, mean, std, blurs, solarises))
-
-
-def blur_kernel(size: int) -> int:
-    """The odd number of taps nearest to a tenth of the crop (SimCLR, appendix A), and at least 3."""
-    return 2 * max(size // 20, 1) + 1
+def _compiled(*settings: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    return torch.compile(_Cut(*settings))
 
 
 def _jitter(x: Float[Tensor, "N C H W"], draws: Draws) -> None:
@@ -134,13 +96,9 @@ def _jitter(x: Float[Tensor, "N C H W"], draws: Draws) -> None:
             begin += count
 
 
-def _where(chosen: Bool[Tensor, " N"], yes: Tensor, no: Tensor) -> Tensor:
-    return torch.where(chosen[:, None, None, None], yes, no)
-
-
 def _blur(x: Float[Tensor, "N C H W"], draws: Draws) -> None:
     sigma = to_device(draws.sigma[draws.sigma > 0], x.device)
-    kernel = blur_kernel(x.shape[-1])
+    kernel = operations.blur_kernel(x.shape[-1])
     _on(x, draws.sigma > 0, lambda part: operations.gaussian_blur(part, sigma, kernel))
 
 

@@ -6,7 +6,7 @@ Pure functions over floats in [0, 1], one parameter per image; each image gets w
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 Batch = Float[Tensor, "N C H W"]
@@ -23,16 +23,30 @@ def resized_crop(
 
     Values come out in [0, 1].
     """
+    lines = resized_lines(images, boxes, size)
+    return lines.transpose(2, 3).reshape(len(boxes), -1, size, size).float().div_(255)
+
+
+def resized_lines(
+    images: UInt8[Tensor, "B C H W"],
+    boxes: Float[Tensor, "N 4"],
+    size: int,
+    flip: Bool[Tensor, " N"] | None = None,
+) -> Float[Tensor, "V B {size} C {size}"]:
+    """The same as the products leave it: line by line, up to 255, in their precision; flipped where asked."""
     B, C, H, W = images.shape
     V = len(boxes) // B
-    dtype = _product_dtype(images)
+    dtype = product_dtype(images)
     # Image by image, so that its V crops share one product with it and the batch is never repeated.
     top, left, height, width = boxes.view(V, B, 4).transpose(0, 1).reshape(B * V, 4).unbind(dim=1)
     rows = interpolation(top, height, H, size).to(dtype).view(B, V * size, H)
-    columns = interpolation(left, width, W, size).to(dtype)
+    columns = interpolation(left, width, W, size)
+    if flip is not None:
+        turned = flip.view(V, B).T.reshape(B * V, 1, 1)
+        columns = torch.where(turned, columns.flip(1), columns)
     tall = torch.bmm(rows, images.transpose(1, 2).reshape(B, H, C * W).to(dtype))
-    crops = torch.bmm(tall.view(B * V, size * C, W), columns.mT)
-    return crops.view(B, V, size, C, size).permute(1, 0, 3, 2, 4).reshape(V * B, C, size, size).float().div_(255)
+    crops = torch.bmm(tall.view(B * V, size * C, W), columns.to(dtype).mT)
+    return crops.view(B, V, size, C, size).transpose(0, 1)
 
 
 def interpolation(
@@ -98,12 +112,27 @@ def luma(x: Batch) -> Float[Tensor, "N 1 H W"]:
 
 def gaussian_blur(x: Batch, sigma: Factor, kernel: int) -> Batch:
     """Blur with a Gaussian of `kernel` taps and reflected borders."""
-    dtype = _product_dtype(x)
-    down, along = (_blur_matrix(sigma, length, kernel).to(dtype)[:, None] for length in x.shape[2:])
+    dtype = product_dtype(x)
+    down, along = (blur_matrix(sigma, length, kernel).to(dtype)[:, None] for length in x.shape[2:])
     return (down @ x.to(dtype) @ along.mT).to(x.dtype)
 
 
-def solarise(x: Batch, threshold: float = 0.5) -> Batch:
+def blur_matrix(sigma: Factor, length: int, kernel: int) -> Float[Tensor, "N {length} {length}"]:
+    """The matrices that blur a line of pixels: tap t of output i falls on pixel i + t - kernel // 2, reflected."""
+    offset = torch.arange(kernel, device=sigma.device) - kernel // 2
+    taps = (-0.5 * (offset / sigma[:, None]) ** 2).softmax(dim=1)
+    pixel = (torch.arange(length, device=sigma.device) + offset[:, None]).abs()
+    pixel = length - 1 - (length - 1 - pixel).abs()
+    place = (pixel[:, :, None] == torch.arange(length, device=sigma.device)).to(taps)
+    return (taps @ place.view(kernel, -1)).view(-1, length, length)
+
+
+def blur_kernel(size: int) -> int:
+    """The odd number of taps nearest to a tenth of the crop (SimCLR, appendix A), and at least 3."""
+    return 2 * max(size // 20, 1) + 1
+
+
+def solarise(x: Float[Tensor, "*any"], threshold: float = 0.5) -> Float[Tensor, "*any"]:
     """Invert the pixels at or above the threshold."""
     return torch.where(x >= threshold, 1 - x, x)
 
@@ -114,7 +143,7 @@ def normalise(x: Batch, mean: Sequence[float], std: Sequence[float]) -> Batch:
     return (x - centre).div_(spread)
 
 
-def _product_dtype(x: Tensor) -> torch.dtype:
+def product_dtype(x: Tensor) -> torch.dtype:
     """Half precision on tensor cores: pixels are exact in it, weights to a tenth of a grey level (decision 0012)."""
     return torch.float16 if x.is_cuda else torch.float32
 
@@ -125,13 +154,3 @@ def _per_image(factor: Factor) -> Float[Tensor, "N 1 1 1"]:
 
 def _blend(other: Tensor, x: Batch, factor: Factor) -> Batch:
     return torch.lerp(other, x, _per_image(factor)).clamp_(0, 1)
-
-
-def _blur_matrix(sigma: Factor, length: int, kernel: int) -> Float[Tensor, "N {length} {length}"]:
-    """The matrices that blur a line of pixels: tap t of output i falls on pixel i + t - kernel // 2, reflected."""
-    offset = torch.arange(kernel, device=sigma.device) - kernel // 2
-    taps = (-0.5 * (offset / sigma[:, None]) ** 2).softmax(dim=1)
-    pixel = (torch.arange(length, device=sigma.device) + offset[:, None]).abs()
-    pixel = length - 1 - (length - 1 - pixel).abs()
-    place = (pixel[:, :, None] == torch.arange(length, device=sigma.device)).to(taps)
-    return (taps @ place.view(kernel, -1)).view(-1, length, length)

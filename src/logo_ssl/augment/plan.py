@@ -58,6 +58,7 @@ def make_crops(
     sizes: Int[Tensor, "B 2"] | None = None,
     compiled: bool = False,
     described: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Crops:
     """Draw and make the crops of a batch on its device; generator and sizes live on the CPU.
 
@@ -67,7 +68,7 @@ def make_crops(
     B, _, H, W = images.shape
     sizes = torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
     draws_g, draws_l = plan_draws(plan, sizes, generator)
-    crops = cut(images, draws_g, draws_l, plan, mean, std, compiled=compiled)
+    crops = cut(images, draws_g, draws_l, plan, mean, std, compiled=compiled, dtype=dtype)
     if not described:
         return crops
     parameters = describe(draws_g, sizes.repeat(plan.n_global, 1), plan.jitter).unflatten(0, (plan.n_global, B))
@@ -90,12 +91,13 @@ def cut(
     std: Sequence[float],
     *,
     compiled: bool = False,
+    dtype: torch.dtype = torch.float32,
 ) -> Crops:
     """Make the crops that were drawn."""
     B, C, _, _ = images.shape
     if not len(mean) == len(std) == C:
         raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels; give one of each per channel.")
-    how = {"compiled": compiled, "blurs": plan.blur_p > 0, "solarises": plan.solarise_p > 0}
+    how = {"compiled": compiled, "dtype": dtype, "blurs": plan.blur_p > 0, "solarises": plan.solarise_p > 0}
     # The crops are matrix products, which autocast would round to bfloat16.
     with torch.autocast(images.device.type, enabled=False):
         if plan.global_size == plan.local_size:  # both kinds in one pass: half the kernel launches

@@ -114,6 +114,8 @@ class Timer(L.Callback):
         self.parts["augmentation"] = size / _seconds(lambda: module.crop(batch, stream(0, "bench")), device)
         crops, raw = module.crop(batch, stream(0, "bench")), raw_step(module)
         self.parts["raw_forward_backward"] = size / _seconds(lambda: raw(crops), device)
+        chance = module.strategy.draw(size, stream(0, "bench"))
+        self.parts["learning"] = size / _seconds(lambda: module.learn_from(crops, chance), device)
         if self.knn.splits is not None:
             self.knn.prepare()
             self.knn.accuracy(module)

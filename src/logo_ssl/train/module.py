@@ -58,14 +58,17 @@ class Pretraining(L.LightningModule):
         return self.steps_per_epoch * self.recipe.epochs
 
     def training_step(self, batch: ImageBatch, batch_idx: int) -> None:
-        """One step: draw, crop, learn by Algorithm 1, and let the framework's own state follow."""
-        step = self.global_step
-        draws = stream(self.recipe.seed, "step", step, self.global_rank)
+        """One step: draw, crop, learn."""
+        draws = stream(self.recipe.seed, "step", self.global_step, self.global_rank)
         crops = self.crop(batch, draws)  # x~ from tau^g and tau^l
-        chance = self.strategy.draw(len(batch.pixels), draws)
+        self.learn_from(crops, self.strategy.draw(len(batch.pixels), draws))
+
+    def learn_from(self, crops: Crops, chance: Chance) -> None:
+        """Learn by Algorithm 1, and let the framework's own state follow."""
+        progress = self.global_step / self.steps
         p, self.logged = self.learn(crops, tree_map_only(Tensor, lambda x: to_device(x, self.device), chance))
         self.lr = self._step_encoder()
-        self.framework.after_step(p, progress=step / self.steps)
+        self.framework.after_step(p, progress)
         self.z = p.z_g[0]
 
     def algorithm_1(self, crops: Crops, chance: Chance) -> tuple[Projections, dict[str, Tensor]]:
@@ -151,6 +154,7 @@ class Pretraining(L.LightningModule):
             sizes=batch.sizes,
             compiled=compiled,
             described=self.augself is not None,
+            dtype=torch.bfloat16 if self.bf16 else torch.float32,  # what the first layer would round them to
         )
 
     def _with_augself(self, outer: Objective, crops: Crops) -> Objective:
