@@ -1,7 +1,7 @@
 """How do the drawn parameters reach the images they were drawn for?
 
-Two ways to the same crops: `apply_to_rows` touches only the images that an operation concerns, `apply_to_all` is written
-for a compiler. Nothing comes back from the device, so a GPU is never waited for.
+Two ways to the same crops: `apply_to_rows` touches only the images that an operation concerns, `apply_to_all` is
+written for a compiler. Nothing comes back from the device, so a GPU is never waited for.
 """
 
 from collections.abc import Callable, Sequence
