@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from ..hardware import to_device
@@ -25,7 +25,7 @@ NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
 def apply(
-    images: UInt8[Tensor, "B C H W"],
+    images: Shaped[Tensor, "B C H W"],
     draws: Draws,
     size: int,
     mean: Sequence[float],
@@ -46,7 +46,7 @@ def apply(
 
 
 def apply_to_rows(
-    images: UInt8[Tensor, "B C H W"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
+    images: Shaped[Tensor, "B C H W"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "N C {size} {size}"]:
     """Each operation on the images that it concerns, which the host knows."""
     x = operations.resized_crop(images, to_device(draws.boxes.float(), images.device), size)

@@ -7,7 +7,7 @@ are worked on plane by plane: all planes have one shape, and whatever has one sh
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from . import operations
@@ -21,7 +21,7 @@ CONTRAST, HUE = 1, 3
 
 
 def apply_to_all(
-    images: UInt8[Tensor, "B C H W"],
+    images: Shaped[Tensor, "B C H W"],
     table: Float[Tensor, "N 17"],
     size: int,
     mean: Sequence[float],

@@ -6,7 +6,7 @@ Pure functions over floats in [0, 1], one parameter per image; each image gets w
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 Batch = Float[Tensor, "N C H W"]
@@ -16,19 +16,24 @@ LUMA = (0.2989, 0.587, 0.114)
 """ITU-R 601 weights of red, green and blue, with torchvision's digits."""
 
 
+def in_lines(images: Shaped[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
+    """The images in the products' precision, lying in memory line by line, as the products want them."""
+    return images.transpose(1, 2).contiguous().to(product_dtype(images)).transpose(1, 2)
+
+
 def resized_crop(
-    images: UInt8[Tensor, "B C H W"], boxes: Float[Tensor, "N 4"], size: int
+    images: Shaped[Tensor, "B C H W"], boxes: Float[Tensor, "N 4"], size: int
 ) -> Float[Tensor, "N C {size} {size}"]:
     """Cut N = V * B boxes (V crops of image 0..B-1, one after the other) and resize them, bilinear and antialiased.
 
     Values come out in [0, 1].
     """
     lines = resized_lines(images, boxes, size)
-    return lines.transpose(2, 3).reshape(len(boxes), -1, size, size).float().div_(255)
+    return lines.transpose(2, 3).reshape(len(boxes), images.shape[1], size, size).float().div_(255)
 
 
 def resized_lines(
-    images: UInt8[Tensor, "B C H W"],
+    images: Shaped[Tensor, "B C H W"],
     boxes: Float[Tensor, "N 4"],
     size: int,
     flip: Bool[Tensor, " N"] | None = None,
@@ -44,7 +49,7 @@ def resized_lines(
     if flip is not None:
         turned = flip.view(V, B).T.reshape(B * V, 1, 1)
         columns = torch.where(turned, columns.flip(1), columns)
-    tall = torch.bmm(rows, images.transpose(1, 2).reshape(B, H, C * W).to(dtype))
+    tall = torch.bmm(rows, in_lines(images).transpose(1, 2).view(B, H, C * W))
     crops = torch.bmm(tall.view(B * V, size * C, W), columns.to(dtype).mT)
     return crops.view(B, V, size, C, size).transpose(0, 1)
 

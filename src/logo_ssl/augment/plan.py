@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Int, UInt8
 from torch import Generator, Tensor
 
 from ..hardware import to_device
@@ -12,6 +12,7 @@ from ..types import Crops, CropStack
 from .apply import apply
 from .describe import describe
 from .draw import Draws, Range, draw
+from .operations import in_lines
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ def make_crops(
     If `described`, the parameters of the global crops are handed out too.
     """
     B, _, H, W = images.shape
-    sizes = torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
+    various, sizes = sizes is not None, torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
     draws_g, draws_l = plan_draws(plan, sizes, generator)
-    crops = cut(images, draws_g, draws_l, plan, mean, std, compiled=compiled, dtype=dtype)
+    crops = cut(images, draws_g, draws_l, plan, mean, std, various=various, compiled=compiled, dtype=dtype)
     if not described:
         return crops
     parameters = describe(draws_g, sizes.repeat(plan.n_global, 1), plan.jitter).unflatten(0, (plan.n_global, B))
@@ -90,23 +91,46 @@ def cut(
     mean: Sequence[float],
     std: Sequence[float],
     *,
+    various: bool = False,
     compiled: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Crops:
-    """Make the crops that were drawn."""
+    """Make the crops that were drawn; `various` says that other batches come on other canvases."""
     B, C, _, _ = images.shape
     if not len(mean) == len(std) == C:
         raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels; give one of each per channel.")
-    how = {"compiled": compiled, "dtype": dtype, "blurs": plan.blur_p > 0, "solarises": plan.solarise_p > 0}
+    images = in_lines(images)  # once for both kinds
+    if compiled and various:
+        _mark_dynamic(images)
+
+    def crops(draws: Draws, size: int) -> CropStack:
+        n_crops = len(draws.flip) // B
+        made = apply(
+            images,
+            draws,
+            size,
+            mean,
+            std,
+            compiled=compiled and n_crops > 0,
+            blurs=plan.blur_p > 0,
+            solarises=plan.solarise_p > 0,
+            dtype=dtype,
+        )
+        return made.unflatten(0, (n_crops, B))
+
     # The crops are matrix products, which autocast would round to bfloat16.
     with torch.autocast(images.device.type, enabled=False):
         if plan.global_size == plan.local_size:  # both kinds in one pass: half the kernel launches
-            both = Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True)))
-            crops = _unstack(apply(images, both, plan.global_size, mean, std, **how), B)
-            return Crops(crops[: plan.n_global], crops[plan.n_global :])
-        x_g = apply(images, draws_g, plan.global_size, mean, std, **how)
-        x_l = apply(images, draws_l, plan.local_size, mean, std, **how | {"compiled": compiled and plan.n_local > 0})
-    return Crops(_unstack(x_g, B), _unstack(x_l, B))
+            both = crops(Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True))), plan.global_size)
+            return Crops(both[: plan.n_global], both[plan.n_global :])
+        return Crops(crops(draws_g, plan.global_size), crops(draws_l, plan.local_size))
+
+
+def _mark_dynamic(images: Tensor) -> None:
+    """Tell the compiler that the next canvas may be larger or smaller."""
+    from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
+
+    maybe_mark_dynamic(images, [2, 3])
 
 
 def _draw(plan: CropPlan, crops: int, scale: Range, sizes: Int[Tensor, "B 2"], generator: Generator) -> Draws:
@@ -124,7 +148,3 @@ def _draw(plan: CropPlan, crops: int, scale: Range, sizes: Int[Tensor, "B 2"], g
         blur_sigma=plan.blur_sigma,
         solarise_p=plan.solarise_p,
     )
-
-
-def _unstack(x: Float[Tensor, "N C H W"], B: int) -> CropStack:
-    return x.unflatten(0, (len(x) // B, B))

@@ -61,8 +61,8 @@ def lay_out(images: list[UInt8[Tensor, "C _ _"]]) -> ImageBatch:
     (height, width), channels = canvas_size(sizes), len(images[0])
     if images[0].stride(0) == 1:  # channels last, as Pillow gives them: the canvas too, or copying is slow
         canvas = images[0].new_zeros(len(images), height, width, channels).permute(0, 3, 1, 2)
-    else:
-        canvas = images[0].new_zeros(len(images), channels, height, width)
+    else:  # line by line, as the crops are cut
+        canvas = images[0].new_zeros(len(images), height, channels, width).transpose(1, 2)
     corners = [place[:, : image.shape[1], : image.shape[2]] for place, image in zip(canvas, images, strict=True)]
     torch._foreach_copy_(corners, images)
     return ImageBatch(canvas, None if (sizes == sizes[0]).all() else sizes)

@@ -101,13 +101,9 @@ class Pretraining(L.LightningModule):
 
     def _try_compiled(self, batch: ImageBatch) -> str | None:
         """Compile everything on a batch, leaving no trace of it; what went wrong, if anything did."""
-        from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
-
         kept = {name: buffer.clone() for name, buffer in self.framework.named_buffers()}
         self.compiled, self.compiles_crops, failure = True, True, None
         compile_networks(self.framework)
-        if batch.sizes is not None:
-            maybe_mark_dynamic(batch.pixels, [2, 3])  # the next canvas will be larger or smaller
         try:
             crops = self._with_labels(self._make_crops(batch, stream(0, "trial"), compiled=True), batch)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
