@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import tyro
 from rich.console import Console
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from . import __version__
 from .errors import Interrupted, UserError, nearest
-from .terminal import plain_console
+from .terminal import plain_console, signature
 
 if TYPE_CHECKING:
     from .recipes import Recipe
@@ -152,15 +152,24 @@ def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe",
     return recipe, rest
 
 
-def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
+def resume(
+    run: Annotated[Path, tyro.conf.Positional],
+    devices: int | Literal["auto"] | None = None,
+    nodes: int | None = None,
+) -> None:
     """Go on with an interrupted run, from the end of its last saved epoch.
 
     Args:
         run: Run folder.
+        devices: Processes on each machine (default: as before).
+        nodes: Machines (default: as before).
     """
     from .train import resume as resume_pretraining
 
-    plain_console().print(f"Done: {resume_pretraining(run).backbone_file}")
+    given: dict[str, Any] = {
+        name: value for name, value in (("devices", devices), ("nodes", nodes)) if value is not None
+    }
+    plain_console().print(f"Done: {resume_pretraining(run, **given).backbone_file}")
 
 
 def show_crops(arguments: Sequence[str]) -> None:
@@ -351,5 +360,5 @@ def _out(text: str) -> None:
 
 
 def _fail(sentence: str, code: int = 2) -> NoReturn:
-    sys.stderr.write(f"logo-ssl: {sentence}\n")
+    sys.stderr.write(f"{signature()}: {sentence}\n")
     sys.exit(code)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from .ranks import averaged, exchanged, gathered
 from .types import Affinity, Latents, Scalar, Similarity
 
 Pairs = tuple[Float[Tensor, "N D"], Float[Tensor, "N D"]]
@@ -29,7 +30,7 @@ def local_to_global(l_s: Similarity, q_l: Float[Tensor, "L B D"], t_g: Float[Ten
     return torch.stack([l_s(z_l, z_g).mean() for z_l in q_l for z_g in anchors]).sum()  # Eq. 4
 
 
-def local_to_local(l_a: Affinity, z_l: Latents, partner: Int[Tensor, " B"]) -> Scalar:
+def local_to_local(l_a: Affinity, z_l: Latents, partner: Int[Tensor, " images"]) -> Scalar:
     """L_ll: how alike l_a finds two local crops of one image, and so what the encoder must lower."""
     # Pairs of other images only keep l_a's batch norm company; they are constants, or the encoder could
     # lower L_ll by moving the statistics instead of the pair.
@@ -54,9 +55,9 @@ def same_image_pairs(z_l: Latents) -> Pairs:
     return _paired(z_l, z_l)
 
 
-def other_image_pairs(z_l: Latents, partner: Int[Tensor, " B"]) -> Pairs:
-    """The same crops, the second taken from the image's partner: z_1^l(j), z_2^l(k)."""
-    return _paired(z_l, z_l[:, partner])
+def other_image_pairs(z_l: Latents, partner: Int[Tensor, " images"]) -> Pairs:
+    """The same crops, the second taken from the image's partner, whichever process holds it: z_1^l(j), z_2^l(k)."""
+    return _paired(z_l, exchanged(z_l, partner))
 
 
 def draw_partners(n_images: int, generator: torch.Generator) -> Int[Tensor, " B"]:
@@ -65,16 +66,21 @@ def draw_partners(n_images: int, generator: torch.Generator) -> Int[Tensor, " B"
     return torch.arange(n_images).roll(offset)
 
 
-def gradient_ratio(l_similar: Scalar, l_ll: Scalar, at: Sequence[Tensor]) -> Scalar:
-    """The norm of the similarity gradient over that of the L2L gradient, both measured at the same tensors."""
-    pull, push = _gradient_norm(l_similar, at), _gradient_norm(l_ll, at)
+def gradient_ratio(l_similar: Scalar, l_ll: Scalar, at: Sequence[Tensor], each_its_own: bool = True) -> Scalar:
+    """The norm of the similarity gradient over that of the L2L gradient, both measured at the same tensors.
+
+    Of several processes, each has its own latents, whose gradients lie side by side; of weights all have copies, whose
+    gradient is the mean of theirs.
+    """
+    pull, push = (_gradient_norm(loss, at, each_its_own) for loss in (l_similar, l_ll))
     return pull / push.clamp_min(1e-12)
 
 
-def _gradient_norm(loss: Scalar, at: Sequence[Tensor]) -> Scalar:
-    gradients = torch.autograd.grad(loss, at, retain_graph=True, allow_unused=True)
-    norms = torch._foreach_norm([gradient for gradient in gradients if gradient is not None])
-    return torch.linalg.vector_norm(torch.stack(norms))
+def _gradient_norm(loss: Scalar, at: Sequence[Tensor], each_its_own: bool) -> Scalar:
+    found = torch.autograd.grad(loss, at, retain_graph=True, allow_unused=True)
+    gradients = [gradient for gradient in found if gradient is not None]
+    norms = torch.stack(torch._foreach_norm(gradients if each_its_own else averaged(gradients)))
+    return torch.linalg.vector_norm(gathered(norms) if each_its_own else norms)
 
 
 def _paired(first: Latents, second: Latents) -> Pairs:

@@ -2,7 +2,14 @@
 
 from rich.console import Console
 
+from .launch import is_first, name
+
 
 def plain_console(stderr: bool = False) -> Console:
-    """A console that prints sentences as they are, one line each."""
-    return Console(soft_wrap=True, markup=False, highlight=False, stderr=stderr)
+    """A console that prints sentences as they are, one line each; of several processes, the first one speaks."""
+    return Console(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
+
+
+def signature() -> str:
+    """Who speaks on the error stream, where every process may."""
+    return "logo-ssl" if is_first() else f"logo-ssl ({name()})"

@@ -57,6 +57,7 @@ def make_crops(
     std: Sequence[float],
     *,
     sizes: Int[Tensor, "B 2"] | None = None,
+    part: tuple[int, int] = (0, 1),
     compiled: bool = False,
     described: bool = False,
     dtype: torch.dtype = torch.float32,
@@ -64,11 +65,12 @@ def make_crops(
     """Draw and make the crops of a batch on its device; generator and sizes live on the CPU.
 
     Images of various sizes lie in the top left corners of equal canvases; `sizes` gives their heights and widths.
+    Of a batch in several equal parts, `part` is the number of this one and of all: each is cropped as in the whole.
     If `described`, the parameters of the global crops are handed out too.
     """
     B, _, H, W = images.shape
     various, sizes = sizes is not None, torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
-    draws_g, draws_l = plan_draws(plan, sizes, generator)
+    draws_g, draws_l = plan_draws(plan, sizes, generator, part)
     crops = cut(images, draws_g, draws_l, plan, mean, std, various=various, compiled=compiled, dtype=dtype)
     if not described:
         return crops
@@ -76,10 +78,18 @@ def make_crops(
     return crops._replace(parameters=to_device(parameters, images.device))
 
 
-def plan_draws(plan: CropPlan, sizes: Int[Tensor, "B 2"], generator: Generator) -> tuple[Draws, Draws]:
+def plan_draws(
+    plan: CropPlan, sizes: Int[Tensor, "B 2"], generator: Generator, part: tuple[int, int] = (0, 1)
+) -> tuple[Draws, Draws]:
     """Draw the parameters of the global and of the local crops: crop by crop, and image by image in each."""
-    draws_g = _draw(plan, plan.n_global, plan.global_scale, sizes, generator)
-    return draws_g, _draw(plan, plan.n_local, plan.local_scale, sizes, generator)
+    number, parts = part
+    whole = sizes.repeat(parts, 1)  # the sizes of other parts do not matter: chance does not depend on them
+    draws = (
+        _draw(plan, crops, scale, whole, generator)
+        for crops, scale in ((plan.n_global, plan.global_scale), (plan.n_local, plan.local_scale))
+    )
+    draws_g, draws_l = (_part(drawn, number, parts, len(sizes)) for drawn in draws)
+    return draws_g, draws_l
 
 
 @torch.no_grad()
@@ -124,6 +134,13 @@ def cut(
             both = crops(Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True))), plan.global_size)
             return Crops(both[: plan.n_global], both[plan.n_global :])
         return Crops(crops(draws_g, plan.global_size), crops(draws_l, plan.local_size))
+
+
+def _part(draws: Draws, number: int, parts: int, n_images: int) -> Draws:
+    """The rows of one part's images, crop by crop."""
+    if parts == 1:
+        return draws
+    return Draws(*(x.unflatten(0, (-1, parts, n_images))[:, number].flatten(0, 1) for x in draws))
 
 
 def _mark_dynamic(images: Tensor) -> None:

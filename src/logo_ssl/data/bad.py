@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
+from .turns import alone
 
 
 class Bad(NamedTuple):
@@ -16,7 +17,10 @@ class Bad(NamedTuple):
 
 
 class BadImages:
-    """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption."""
+    """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption.
+
+    Several processes may share the list: each adds what it found, and learns what the others did.
+    """
 
     def __init__(self, n_images: int, max_share: float, file: Path | None = None) -> None:
         self.n_images, self.max_share, self.file = n_images, max_share, file
@@ -25,6 +29,10 @@ class BadImages:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def look_again(self) -> None:
+        """Learn what other processes have listed since."""
+        self.names |= _listed(self.file)
 
     def note(self, found: list[Bad]) -> None:
         """Take in what was found; UserError when it is too large a share of all images."""
@@ -44,15 +52,17 @@ class BadImages:
             return
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            begun = self.file.exists() and self.file.stat().st_size > 0
-            if begun and self.file.stat().st_size != self.listed_bytes:  # training and evaluation share the list
-                self.listed = _listed(self.file)
-            new = [bad for bad in new if bad.name not in self.listed]
-            self.listed |= {bad.name for bad in new}
             # Names may be any bytes; they are written as they are.
-            with self.file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            with self.file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file, alone(file):
+                begun = self.file.stat().st_size > 0
+                if begun and self.file.stat().st_size != self.listed_bytes:  # others have written
+                    self.listed = _listed(self.file)
+                    self.names |= self.listed
+                new = [bad for bad in new if bad.name not in self.listed]
+                self.listed |= {bad.name for bad in new}
                 csv.writer(file).writerows(([] if begun else [("image", "reason")]) + new)
-            self.listed_bytes = self.file.stat().st_size
+                file.flush()
+                self.listed_bytes = self.file.stat().st_size
         except OSError:
             pass  # a list that cannot be written must not stop what it only watches
 

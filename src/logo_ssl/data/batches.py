@@ -10,10 +10,14 @@ from .feed import Feed
 
 
 class Batches:
-    """The batches of one epoch; a last, smaller one is left out."""
+    """The batches of one epoch; a last, smaller one is left out.
 
-    def __init__(self, feed: Feed, n_images: int, batch_size: int, seed: int) -> None:
+    Of several processes, each gets its slice of every batch: `part` is its number and that of all.
+    """
+
+    def __init__(self, feed: Feed, n_images: int, batch_size: int, seed: int, part: tuple[int, int] = (0, 1)) -> None:
         self.feed, self.n_images, self.seed, self.epoch = feed, n_images, seed, 0
+        self.number, self.parts = part
         self.batch_size = min(batch_size, n_images)
         self.sampler = self  # where Lightning looks for `set_epoch`
 
@@ -27,6 +31,7 @@ class Batches:
     def __iter__(self) -> Iterator[ImageBatch]:
         # A generator: Lightning asks for an iterator first and says which epoch it is for afterwards.
         order = torch.randperm(self.n_images, generator=stream(self.seed, "order", self.epoch))
-        groups = order[: len(self) * self.batch_size].split(self.batch_size)
+        batches = order[: len(self) * self.batch_size].split(self.batch_size)
+        groups = [batch.chunk(self.parts)[self.number] for batch in batches]
         for rows, batch in zip(groups, self.feed.batches(groups), strict=True):
             yield batch._replace(rows=rows)

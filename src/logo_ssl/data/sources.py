@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import UserError, nearest
+from ..launch import started
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
@@ -12,6 +13,7 @@ from .named import imagenet, imagenet100, mit67, scenes, tiny_imagenet
 from .npz import load_npz
 from .shards import COMPRESSED, load_shards
 from .torchvision_sets import KINDS, torchvision_set
+from .turns import alone
 
 OWN: dict[str, Callable[[Path, int], ImageSet]] = {
     "scenes": scenes,
@@ -39,7 +41,7 @@ def locate(source: str) -> str:
 def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
     if source in NAMES:
-        return NAMES[source](data_root(), size)
+        return _named(source, size)
     path = Path(source).expanduser()
     if path.is_dir():
         return load_folder(path)
@@ -51,6 +53,16 @@ def load_data(source: str, size: int) -> ImageSet:
     hint = nearest(path.name.lower(), NAMES)
     known = f"{', '.join(OWN)}, cifar10, stl10 or another of torchvision's classification sets"
     raise UserError(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
+
+
+def _named(name: str, size: int) -> ImageSet:
+    """A set that may have to be downloaded, which must not be done by several processes at once."""
+    others = started()
+    if name == "scenes" or others is None or others.devices * others.nodes == 1:
+        return NAMES[name](data_root(), size)
+    data_root().mkdir(parents=True, exist_ok=True)
+    with (data_root() / ".lock").open("a") as file, alone(file):
+        return NAMES[name](data_root(), size)
 
 
 def data_root() -> Path:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..models import Encoder, Queue, follow, mlp, momentum_copy, pick
 from ..models.norm import fitting_splits, set_synchronised
+from ..ranks import exchanged, gathered, order_device, world_size
 from ..similarity import info_nce
 from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
 from .framework import Framework
@@ -29,7 +30,7 @@ class MoCoConfig:
     queue: int = 65536
     """Number of negatives; any size works with any batch size."""
     splits: int = 8
-    """Parts of a batch that are normalised apart, as on that many GPUs; fewer when a batch does not divide."""
+    """Parts of a batch that are normalised apart, as on that many GPUs; fewer if it does not divide."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "MoCo":
         """The framework on a backbone."""
@@ -62,13 +63,14 @@ class MoCo(Framework):
     def after_step(self, p: Projections, progress: float) -> None:
         """The momentum encoder follows; keys are enqueued after their use."""
         follow(self.momentum_encoder, self.encoder, self.config.m)
-        self.queue.push(p.t_g.flatten(0, 1))
+        self.queue.push(gathered(p.t_g, dim=1).flatten(0, 1))
 
     @torch.no_grad()
     def _keys(self, x_g: CropStack) -> Latents:
         """Keys, normalised in other company than their queries (MoCo's shuffled batch norm)."""
-        dealt, back = _deal(x_g.shape[1], fitting_splits(x_g.shape[1], self.config.splits), x_g.device)
-        return self.momentum_encoder(x_g[:, dealt])[:, back]
+        n_images, splits = x_g.shape[1], fitting_splits(x_g.shape[1], self.config.splits)
+        dealt, back = _deal(n_images * world_size(), splits * world_size(), order_device(x_g.device))
+        return exchanged(self.momentum_encoder(exchanged(x_g, dealt)), back)
 
 
 def _deal(n_images: int, splits: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..models import Encoder, mlp, pick
+from ..ranks import gathered, own
 from ..similarity import info_nce
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .framework import Framework
@@ -35,10 +36,12 @@ class SimCLR(Framework):
         self.encoder = Encoder(backbone, mlp([n_features, n_features, config.dim]))
 
     def similarity(self, q: Latent, t: Latent) -> PerImage:
-        """InfoNCE (Eq. 1) with the 2 (B - 1) crops of other images as negatives."""
+        """InfoNCE (Eq. 1) with the 2 (B - 1) crops of other images as negatives, whichever process holds them."""
         q, t = F.normalize(q, dim=-1), F.normalize(t, dim=-1)
-        own = torch.eye(len(q), dtype=torch.bool, device=q.device).repeat(1, 2)
-        return info_nce(q, t, torch.cat([q, t]), self.config.tau, excluded=own)
+        everyone = gathered(torch.stack([q, t]), dim=1)  # [2 B D]
+        places = torch.arange(everyone.shape[1], device=q.device)
+        same_image = (own(places)[:, None] == places).repeat(1, 2)
+        return info_nce(q, t, everyone.flatten(0, 1), self.config.tau, excluded=same_image)
 
     def project(self, crops: Crops, roles: Roles) -> Projections:
         """Latents ask and answer; both carry gradients between global crops."""

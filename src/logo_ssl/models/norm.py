@@ -5,13 +5,12 @@ parameter names, so weights load from and into torchvision and timm.
 """
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 
 from ..errors import UserError
+from ..ranks import averaged, summed, world_size
 
 
 class BatchNorm(nn.Module):
@@ -36,11 +35,11 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "N C *pixels"]) -> Float[Tensor, "N C *pixels"]:
         """Normalise with the statistics of each group, or with the running ones in eval mode."""
-        across_ranks = self.synchronised and dist.is_initialized() and dist.get_world_size() > 1
+        ranks = world_size() if self.synchronised else 1
         if not self.training:
             out = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        elif across_ranks or torch.compiler.is_compiling():
-            out = self._all_groups_at_once(x, dist.get_world_size() if across_ranks else 1)
+        elif ranks > 1 or torch.compiler.is_compiling():
+            out = self._all_groups_at_once(x, ranks)
         else:
             out = self._group_by_group(x)
         return self.act(self.drop(out))
@@ -55,15 +54,15 @@ class BatchNorm(nn.Module):
         self._track(means, variances)
         return torch.cat(parts) if self.groups > 1 else parts[0]
 
-    def _all_groups_at_once(self, x: Tensor, world_size: int) -> Tensor:
+    def _all_groups_at_once(self, x: Tensor, ranks: int) -> Tensor:
         """The formula: one pass of sums however many groups, which a compiler fuses and processes can add up."""
         wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # sums want 32 bits
         grouped = wide.unflatten(0, (self.groups, -1))  # [G n C *pixels]
         over = [1, *range(3, grouped.dim())]
-        count = grouped[0, :, 0].numel() * world_size
+        count = grouped[0, :, 0].numel() * ranks
         # E[x^2] - E[x]^2 needs one pass where the exact order needs two: 3 % of a whole step (docs/decisions/0007).
         sums = torch.stack((grouped.sum(over, keepdim=True), grouped.square().sum(over, keepdim=True)))
-        mean, square = (all_reduce(sums) if world_size > 1 else sums) / count
+        mean, square = (summed(sums) if ranks > 1 else sums) / count
         variance = (square - mean.square()).clamp_min(0)
         self._track(mean.flatten(1), variance.flatten(1) * (count / max(count - 1, 1)))
         scale, shift = torch.rsqrt(variance + self.eps), torch.zeros_like(mean)
@@ -98,9 +97,21 @@ def set_synchronised(module: nn.Module, synchronised: bool) -> None:
             child.synchronised = synchronised
 
 
+def average_statistics(module: nn.Module) -> None:
+    """Give all processes the mean of the running statistics that each keeps of its own splits."""
+    apart = [child for child in module.modules() if isinstance(child, BatchNorm) and not child.synchronised]
+    if world_size() > 1 and apart:
+        statistics = [buffer for norm in apart for buffer in (norm.running_mean, norm.running_var)]
+        torch._foreach_copy_(statistics, averaged(statistics))
+
+
 def fitting_splits(n_images: int, splits: int) -> int:
-    """The most splits, up to `splits`, that part a batch evenly and leave two images or more in each."""
-    fitting = (s for s in range(min(splits, n_images // 2), 1, -1) if n_images % s == 0)
+    """The most splits that part this process's images evenly and leave two or more in each.
+
+    `splits` are those of the whole batch: of eight, two processes take four each. None takes less than one.
+    """
+    most = max(1, splits // world_size())
+    fitting = (s for s in range(min(most, n_images // 2), 1, -1) if n_images % s == 0)
     return next(fitting, 1)
 
 

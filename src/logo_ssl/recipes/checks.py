@@ -15,6 +15,11 @@ def check(recipe: Recipe) -> None:
     demands: list[tuple[bool, str]] = [
         (recipe.epochs >= 1, f"epochs is {recipe.epochs}; use 1 or more."),
         (recipe.batch_size >= 2, f"A batch of {recipe.batch_size} has no other image to compare with; use 2 or more."),
+        (
+            recipe.devices == "auto" or recipe.devices >= 1,
+            f"devices is {recipe.devices}; use 1 or more, or auto for every GPU.",
+        ),
+        (recipe.nodes >= 1, f"nodes is {recipe.nodes}; use 1 or more."),
         (0 <= recipe.seed < 2**63, f"seed is {recipe.seed}; use 0 to 2^63 - 1."),
         (recipe.log_every >= 1, f"log-every is {recipe.log_every}; use 1 or more."),
         (recipe.checkpoint_every >= 1, f"checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),

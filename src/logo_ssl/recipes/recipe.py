@@ -63,7 +63,7 @@ class Recipe:
     epochs: int = 200
     """Passes over the data."""
     batch_size: int = 512
-    """Images per step."""
+    """Images per step, of all processes together."""
     seed: int = 0
     """Decides initial weights, order and augmentation."""
     framework: FrameworkConfig = field(default_factory=MoCoConfig)
@@ -80,6 +80,10 @@ class Recipe:
     """bf16 autocast for the encoder, or fp32; auto takes bf16 on CUDA. Losses and regressor always run in fp32."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train."""
+    devices: int | Literal["auto"] = 1
+    """Processes on each machine, one GPU each; auto: as many as it has GPUs. Under torchrun and Slurm, theirs."""
+    nodes: int = 1
+    """Machines."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile for crops and networks, CUDA graphs for the step; auto: on CUDA. Takes a minute at the start."""
     knn_every: int = 10

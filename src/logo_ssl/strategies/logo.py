@@ -92,7 +92,7 @@ class LoGo(Strategy):
             case "latents":
                 ratio = gradient_ratio(l_similar, l_ll, [p.z_l])
             case "parameters":
-                ratio = gradient_ratio(l_similar, l_ll, theta_e)
+                ratio = gradient_ratio(l_similar, l_ll, theta_e, each_its_own=False)
             case "weight":
                 ratio = torch.ones_like(l_ll)
         terms = {"l_gg": l_gg / self.n_gg, "l_lg": l_lg / self.n_lg, "l_ll": l_ll, "ratio": ratio}

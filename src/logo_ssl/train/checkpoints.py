@@ -21,10 +21,13 @@ class Checkpoints(Checkpoint):
             return
         temporary = self.file.with_suffix(".writing")
         try:
-            trainer.save_checkpoint(temporary)
+            trainer.save_checkpoint(temporary)  # every process takes part, the first one writes
+            if not trainer.is_global_zero:
+                return
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, self.file)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            if trainer.is_global_zero:
+                temporary.unlink(missing_ok=True)
             raise

@@ -6,13 +6,14 @@ import lightning as L
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from ..augment import make_crops
 from ..augself import AugSelf
 from ..frameworks import Framework
 from ..hardware import to_device
+from ..models.norm import average_statistics
 from ..randomness import stream
+from ..ranks import averaged, order_device, own, rank, world_size
 from ..recipes import Recipe
 from ..strategies import Strategy
 from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
@@ -42,6 +43,8 @@ class Pretraining(L.LightningModule):
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
         self.labels, self.say = labels, say
+        self._ddp_params_and_buffers_to_ignore = [f"strategy.{name}" for name, _ in strategy.named_parameters()]
+        """Where DDP looks: theta_d gets no gradient from the one backward that it sees."""
         self.augself = None
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
@@ -58,18 +61,25 @@ class Pretraining(L.LightningModule):
         return self.steps_per_epoch * self.recipe.epochs
 
     def training_step(self, batch: ImageBatch, batch_idx: int) -> None:
-        """One step: draw, crop, learn."""
-        draws = stream(self.recipe.seed, "step", self.global_step, self.global_rank)
+        """One step: draw (every process for the whole batch, so that their number changes nothing), crop, learn."""
+        draws = stream(self.recipe.seed, "step", self.global_step, 0)
         crops = self.crop(batch, draws)  # x~ from tau^g and tau^l
-        self.learn_from(crops, self.strategy.draw(len(batch.pixels), draws))
+        self.learn_from(crops, self.strategy.draw(len(batch.pixels) * world_size(), draws))
 
     def learn_from(self, crops: Crops, chance: Chance) -> None:
         """Learn by Algorithm 1, and let the framework's own state follow."""
         progress = self.global_step / self.steps
-        p, self.logged = self.learn(crops, tree_map_only(Tensor, lambda x: to_device(x, self.device), chance))
+        p, self.logged = self.learn(crops, self._brought_here(chance))
         self.lr = self._step_encoder()
         self.framework.after_step(p, progress)
+        average_statistics(self.framework)
         self.z = p.z_g[0]
+
+    def _brought_here(self, chance: Chance) -> Chance:
+        """What was drawn for the whole batch, where this process needs it."""
+        partners = (chance.inner_partner, chance.outer_partner)
+        inner, outer = (None if x is None else to_device(x, order_device(self.device)) for x in partners)
+        return Chance(inner, outer, None if chance.noise is None else to_device(own(chance.noise, 1), self.device))
 
     def algorithm_1(self, crops: Crops, chance: Chance) -> tuple[Projections, dict[str, Tensor]]:
         """Algorithm 1: encode, argmax over theta_d, gradient over theta_e; what was projected and measured."""
@@ -148,6 +158,7 @@ class Pretraining(L.LightningModule):
             self.mean,
             self.std,
             sizes=batch.sizes,
+            part=(rank(), world_size()),
             compiled=compiled,
             described=self.augself is not None,
             dtype=torch.bfloat16 if self.bf16 else torch.float32,  # what the first layer would round them to
@@ -187,7 +198,8 @@ class Pretraining(L.LightningModule):
         if objective is None:
             return
         theta_d = list(self.strategy.parameters())
-        for parameter, gradient in zip(theta_d, torch.autograd.grad(objective.loss, theta_d), strict=True):
+        gradients = averaged(torch.autograd.grad(objective.loss, theta_d))
+        for parameter, gradient in zip(theta_d, gradients, strict=True):
             parameter.grad = gradient
         # Lightning counts the steps of its own wrappers; this one must not count (Lightning issue 17958).
         _, optimiser = self.optimizers(use_pl_optimizer=False)  # type: ignore[misc] (typed as one or many)

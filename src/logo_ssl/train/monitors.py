@@ -17,10 +17,12 @@ from ..data import BadImages, ImageSet, squared
 from ..errors import UserError
 from ..features import extract
 from ..knn import knn_accuracy
+from ..ranks import averaged, gathered, rank, stacked, world_size
 from ..recipes import Recipe
 from ..types import ImageBatch
 from .module import Pretraining
 
+CPU = torch.device("cpu")
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
 STEPS_AHEAD = 4  # steps that Python may hand to a GPU before their turn
@@ -46,7 +48,9 @@ def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
 
 
 def log(trainer: L.Trainer, values: dict[str, Any], step: int | None = None) -> None:
-    """Hand values to every logger, at a step or the current one."""
+    """Hand values to every logger, at a step or the current one; one process of several does."""
+    if not trainer.is_global_zero:
+        return
     for logger in trainer.loggers:
         logger.log_metrics(values, step=trainer.global_step if step is None else step)
 
@@ -71,7 +75,7 @@ class Steps(L.Callback):
     ) -> None:
         """Take a reading every so often and at the end of an epoch; log those that have arrived."""
         assert isinstance(pl_module, Pretraining)
-        self.seen += len(batch.pixels)
+        self.seen += len(batch.pixels) * trainer.world_size
         self._keep_close(pl_module.device)
         last = trainer.is_last_batch
         if trainer.global_step % pl_module.recipe.log_every == 0 or last:
@@ -89,7 +93,7 @@ class Steps(L.Callback):
                 self.behind.popleft().synchronize()
 
     def _read(self, trainer: L.Trainer, module: Pretraining) -> "Reading":
-        values = torch.stack([value.float() for value in module.logged.values()])
+        (values,) = averaged([torch.stack([value.float() for value in module.logged.values()])])
         event = None
         if values.is_cuda:
             values = values.to("cpu", non_blocking=True)
@@ -151,16 +155,17 @@ class CollapseGauge(L.Callback):
         """Remember how widely the first latents were spread."""
         assert isinstance(pl_module, Pretraining)
         if trainer.global_step == 1 and pl_module.z is not None:
-            self.widest = feature_std(pl_module.z).item()
+            self.widest = feature_std(gathered(pl_module.z)).item()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log std and rank of the last batch's latents."""
         assert isinstance(pl_module, Pretraining)
         if pl_module.z is None:
             return
-        std, rank = feature_std(pl_module.z).item(), effective_rank(pl_module.z).item()
-        log(trainer, {"z_std": std, "z_rank": rank, "epoch": trainer.current_epoch})
-        if sentence := self.alarm(std, rank, len(pl_module.z)):
+        z = gathered(pl_module.z)
+        std, directions = feature_std(z).item(), effective_rank(z).item()
+        log(trainer, {"z_std": std, "z_rank": directions, "epoch": trainer.current_epoch})
+        if sentence := self.alarm(std, directions, len(z)):
             self.say(f"Epoch {trainer.current_epoch + 1}: {sentence}")
 
     def alarm(self, std: float, rank: float, n_latents: int) -> str | None:
@@ -176,7 +181,10 @@ class CollapseGauge(L.Callback):
 
 
 class OnlineKNN(L.Callback):
-    """Classifies held-out images by their neighbours in feature space, before training and every n epochs."""
+    """Classifies held-out images by their neighbours in feature space, before training and every n epochs.
+
+    Of several processes, each decodes and encodes its share; features are then gathered, and all see the same accuracy.
+    """
 
     def __init__(
         self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Callable[[str], None] = lambda s: None
@@ -189,7 +197,7 @@ class OnlineKNN(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores."""
-        self.prepare()
+        self.prepare(pl_module.device)
         if trainer.global_step == 0:
             self._evaluate(trainer, pl_module, epoch=0)
 
@@ -199,18 +207,20 @@ class OnlineKNN(L.Callback):
         if self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs):
             self._evaluate(trainer, pl_module, epoch)
 
-    def prepare(self) -> None:
+    def prepare(self, device: torch.device = CPU) -> None:
         """Decode photographs once; without any that can be read there is no kNN."""
         if self.splits is None:
             return
         asked = sum(map(len, self.splits))
+        if world_size() > 1:
+            self.splits = [split[torch.arange(len(split)).tensor_split(world_size())[rank()]] for split in self.splits]
         self.splits = [
             squared(s, self.size, BadImages(asked, math.inf, self.bad_file), self.workers) for s in self.splits
         ]
-        left_out = asked - sum(map(len, self.splits))
-        if left_out:
-            self.say(f"{left_out} images of the online kNN cannot be read and are left out of it.")
-        if min(map(len, self.splits)) == 0:
+        readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
+        if sum(readable) < asked:
+            self.say(f"{asked - sum(readable)} images of the online kNN cannot be read and are left out of it.")
+        if min(readable) == 0:
             self.splits = None
 
     def accuracy(self, module: Pretraining) -> float | None:
@@ -222,13 +232,12 @@ class OnlineKNN(L.Callback):
         assert queries.labels is not None
         with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16):
             bank_features, query_features = (
-                extract(module.framework.encoder.backbone, part.array, module.mean, module.std, self.size)
+                stacked(extract(module.framework.encoder.backbone, part.array, module.mean, module.std, self.size))
                 for part in (bank, queries)
             )
         device = bank_features.device
-        return knn_accuracy(
-            query_features, queries.labels.to(device), bank_features, bank.labels.to(device), KNN_K, KNN_TAU
-        )
+        bank_labels, query_labels = (stacked(labels.to(device)) for labels in (bank.labels, queries.labels))
+        return knn_accuracy(query_features, query_labels, bank_features, bank_labels, KNN_K, KNN_TAU)
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
         assert isinstance(pl_module, Pretraining)

@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -17,17 +18,30 @@ from ..data.feed import Feed
 from ..data.placement import refuse_unfit
 from ..errors import Interrupted, UserError
 from ..hardware import hardware
+from ..launch import is_first, is_restarted
 from ..models import build_backbone
 from ..recipes import Recipe, check, find_recipe
 from ..run import Run, provenance, write
 from ..terminal import plain_console
 from .checkpoints import Checkpoints
+from .compiling import first_line
 from .journal import Journal
 from .module import Pretraining
 from .monitors import CollapseGauge, OnlineKNN, Steps
+from .processes import (
+    DDP,
+    Processes,
+    lost_another,
+    processes_for,
+    refuse_another_number,
+    refuse_uneven,
+    whose_end,
+)
 from .progress import ProgressDisplay
 from .quiet import quiet
 from .weights import initialise, save_encoder
+
+ONE = Processes()
 
 
 def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None = None, **changes: object) -> Run:
@@ -37,18 +51,22 @@ def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None =
     """
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
     check(recipe)
-    run = _vacant(Path(out))
+    refuse_another_number(recipe)
+    if is_restarted() and Run(out).recipe_file.is_file():
+        return resume(out, console=console)
+    run = _vacant(Path(out)) if is_first() else Run(out)
     console = console or plain_console()
     recipe = replace(recipe, data=locate(recipe.data))
     data = load_data(recipe.data, recipe.crops.global_size)
-    _fit(run, fitted(recipe, data, console), data, console, checkpoint=None)
+    _fit(run, fitted(recipe, data, console, processes_for(recipe)), data, console, checkpoint=None)
     return run
 
 
-def resume(path: str | Path, *, console: Console | None = None) -> Run:
-    """Go on with an interrupted run from the end of its last saved epoch."""
+def resume(path: str | Path, *, console: Console | None = None, **processes: Any) -> Run:
+    """Go on with an interrupted run from the end of its last saved epoch, on other `devices` or `nodes` if given."""
     run = Run.existing(path)
-    recipe = read_recipe(run)
+    recipe = read_recipe(run).changed(**processes)
+    check(recipe)
     console = console or plain_console()
     if is_finished(run):
         console.print(f"{path} is finished: {recipe.epochs} epochs are done.")
@@ -66,7 +84,7 @@ def is_finished(run: Run) -> bool:
     return (run.path / "provenance.json").is_file()
 
 
-def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
+def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
     """The recipe, cut to what the data allow; every cut is said."""
     n = len(data.train)
     if n < 2:
@@ -74,8 +92,9 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
     if getattr(recipe.framework, "labelled", False):
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
-        console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {n}.")
-        recipe = replace(recipe, batch_size=n)
+        most = max(n - n % processes.total, 1)
+        console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most}.")
+        recipe = replace(recipe, batch_size=most)
     queue = getattr(recipe.framework, "queue", 0)
     if queue > n:
         console.print(f"The queue of {queue} is larger than the {n} training images; cut to {n}.")
@@ -130,6 +149,8 @@ def read_recipe(run: Run) -> Recipe:
 def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     began = time.time()
+    processes = processes_for(recipe)
+    refuse_uneven(recipe.batch_size, processes)
     module = build(recipe if checkpoint is None else replace(recipe, init=None), data, console)
     _try_out(module, data.channels)
     done = 0 if checkpoint is None else _steps_done(checkpoint)
@@ -139,23 +160,29 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
     trainer = trainer_for(run, recipe, data, journal, progress)
     device = trainer.strategy.root_device
     refuse_unfit(data.train.images, device, recipe.loading)
-    write(run.recipe_file, recipe.to_json())
-    journal.forget_after(done)
+    if is_first():
+        write(run.recipe_file, recipe.to_json())
+        journal.forget_after(done)
     splits = data.for_knn() if recipe.knn_every else None
     labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
     if splits is not None:
         labelled = f"with online kNN of {len(splits[1]):,} held-out images among {len(splits[0]):,}"
+    several = f"{processes.total} processes, each with " if processes.total > 1 else ""
     console.print(
         f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
-        f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {hardware(device)}"
+        f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {several}{hardware(device)}"
     )
     learn(trainer, module, data, bad, console, checkpoint, cure=f"go on with `logo-ssl resume {run.path}`")
+    if not is_first():
+        return
     save_encoder(run, module)
+    bad.look_again()
     if len(bad):
         console.print(f"{len(bad)} images could not be read and were replaced by others; {bad.file} lists them.")
     record = provenance(hardware(device)) | {
         "recipe": recipe.name,
         "seed": recipe.seed,
+        "processes": processes.total,
         "epochs": recipe.epochs,
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": round(time.time() - began, 1),
@@ -185,13 +212,18 @@ def learn(
     with quiet():
         try:
             feed = place_images(data, device, recipe, bad, console)
-            batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed)
+            part = (trainer.global_rank, trainer.world_size)
+            batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed, part)
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"{hardware(device)} has too little memory for a batch of {recipe.batch_size}; lower batch-size "
                 "or the sizes of the crops."
             ) from error
+        except RuntimeError as error:
+            if trainer.world_size == 1 or not lost_another(error):
+                raise
+            raise UserError(f"{whose_end(trainer.strategy)}; {cure}.") from error
         except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
             raise Interrupted(f"Interrupted; {cure}.") from None
         finally:
@@ -241,6 +273,7 @@ def _try_out(module: Pretraining, channels: int) -> None:
 
 def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
     """The Lightning trainer of a run, with everything that watches it."""
+    processes = processes_for(recipe)
     callbacks = [
         Steps(),
         CollapseGauge(progress.say),
@@ -252,7 +285,10 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
         try:
             return L.Trainer(
                 accelerator=recipe.device,
-                devices=1,
+                devices=processes.devices,
+                num_nodes=processes.nodes,
+                strategy=DDP(f"go on with `logo-ssl resume {run.path}`") if processes.total > 1 else "auto",
+                use_distributed_sampler=False,
                 max_epochs=recipe.epochs,
                 callbacks=callbacks,
                 logger=[journal, *(_logger(name, run) for name in recipe.loggers)],
@@ -262,6 +298,8 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
                 benchmark=True,
             )
         except MisconfigurationException as error:
+            if processes.total > 1:
+                raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
             raise UserError(
                 f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
             ) from error

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 LOGGERS = {
     "lightning.pytorch": logging.ERROR,  # it concerns loaders and loggers that we do not use
+    "lightning.fabric": logging.ERROR,
     "torch._dynamo": logging.CRITICAL,
     "torch._inductor": logging.CRITICAL,
     "torch.utils.cpp_extension": logging.CRITICAL,

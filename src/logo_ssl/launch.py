@@ -1,0 +1,52 @@
+"""Who started this process, and as which of how many? What torchrun, Slurm and Lightning say in the environment."""
+
+import os
+from typing import NamedTuple
+
+INTERACTIVE = ("bash", "interactive")  # names of Slurm jobs that a person types into: nothing was started yet
+
+
+class Started(NamedTuple):
+    """The processes that somebody started together."""
+
+    by: str
+    devices: int
+    """Processes on each machine."""
+    nodes: int
+    """Machines."""
+
+
+def started() -> Started | None:
+    """What torchrun or Slurm started; None where it is left to us."""
+    env = os.environ
+    if "TORCHELASTIC_RUN_ID" in env:
+        devices = int(env["LOCAL_WORLD_SIZE"])
+        return Started("torchrun", devices, int(env["WORLD_SIZE"]) // devices)
+    if "SLURM_NTASKS" in env and env.get("SLURM_JOB_NAME") not in INTERACTIVE:
+        nodes = int(env.get("SLURM_NNODES") or 1)
+        return Started("Slurm", int(env["SLURM_NTASKS"]) // nodes, nodes)
+    return None
+
+
+def is_first() -> bool:
+    """Whether this process writes files and speaks."""
+    return all(number == 0 for number in _numbers().values())
+
+
+def name() -> str:
+    """What to call this process: process 3, or process 1 of machine 2."""
+    return " of ".join(f"{kind} {number}" for kind, number in _numbers().items())
+
+
+def _numbers() -> dict[str, int]:
+    env = os.environ
+    for variable in ("RANK", "SLURM_PROCID"):
+        if variable in env and started() is not None:
+            return {"process": int(env[variable])}
+    machine = {"machine": int(env["NODE_RANK"])} if int(env.get("NODE_RANK") or 0) else {}
+    return {"process": int(env.get("LOCAL_RANK") or 0)} | machine
+
+
+def is_restarted() -> bool:
+    """Whether torchrun or Slurm has started the same command before, and it did not end well."""
+    return any(int(os.environ.get(name) or 0) > 0 for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))

@@ -1,0 +1,119 @@
+"""How do processes share one step? Each holds an equal slice of the batch; what the whole batch decides, they exchange.
+
+With one process every function here is the identity or plain indexing, and nothing is communicated. With more, each
+computes the mean loss of its own slice; gradients flow back through what was exchanged, as of the sum of all losses, so
+that their mean over processes (DDP's, and `averaged`) is the gradient of the mean over the whole batch.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from .hardware import to_device
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is, from 0."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def own(x: Tensor, dim: int = 0) -> Tensor:
+    """This process's slice of what belongs to the whole batch."""
+    return x if world_size() == 1 else x.chunk(world_size(), dim)[rank()]
+
+
+def summed(x: Tensor) -> Tensor:
+    """The sum over processes; gradients flow back to each."""
+    return x if world_size() == 1 else _Summed.apply(x)  # type: ignore[return-value] (apply is not typed)
+
+
+def gathered(x: Tensor, dim: int = 0) -> Tensor:
+    """The slices of all processes as one, in order; gradients flow back to each."""
+    return x if world_size() == 1 else _Gathered.apply(x, dim)  # type: ignore[return-value] (apply is not typed)
+
+
+def exchanged(x: Shaped[Tensor, "V B *rest"], order: Int[Tensor, " images"]) -> Shaped[Tensor, "V B *rest"]:
+    """This process's slice of the whole batch in another order, which all know; no gradient comes from others.
+
+    An image goes to the one process that wants it, so that what travels does not grow with their number.
+    """
+    if world_size() == 1:
+        return x[:, order]
+    x, n, me = x.detach(), x.shape[1], rank()
+    wanted = order.view(world_size(), n)  # [by, images]
+    holder, place = wanted // n, wanted % n
+    asked = [place[by][holder[by] == me] for by in range(world_size())]
+    came_from = holder[me]
+    sent = x.transpose(0, 1)[to_device(torch.cat(asked), x.device)].contiguous()
+    received = torch.empty_like(sent)
+    counts = came_from.bincount(minlength=world_size())
+    dist.all_to_all_single(received, sent, counts.tolist(), [len(rows) for rows in asked])
+    into_order = came_from.argsort(stable=True).argsort()
+    return received[to_device(into_order, x.device)].transpose(0, 1)
+
+
+def order_device(device: torch.device) -> torch.device:
+    """Where the order of `exchanged` must lie for tensors on a device: each process plans its messages on the CPU."""
+    return device if world_size() == 1 else torch.device("cpu")
+
+
+@torch.no_grad()
+def averaged(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The mean over processes of each tensor, in one message."""
+    if world_size() == 1:
+        return list(tensors)
+    together = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(together)
+    parts = (together / world_size()).split([tensor.numel() for tensor in tensors])
+    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+@torch.no_grad()
+def stacked(rows: Shaped[Tensor, "n *rest"]) -> Shaped[Tensor, "N *rest"]:
+    """The rows of all processes, which may hold different numbers of them, in order."""
+    if world_size() == 1:
+        return rows
+    counts = gathered(torch.tensor([len(rows)], device=rows.device)).tolist()
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    parts = gathered(padded).split(max(counts)) if max(counts) else [rows] * len(counts)
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class _Summed(torch.autograd.Function):
+    """all_reduce; each process's losses depend on the summands of all, so gradients are summed too."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, *grad_outputs: Tensor) -> Tensor:
+        return _Summed.forward(ctx, grad_outputs[0])
+
+
+class _Gathered(torch.autograd.Function):
+    """all_gather; the gradient of a slice is what all processes have to say about it."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, dim: int) -> Tensor:
+        ctx.dim = dim
+        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts, dim)
+
+    @staticmethod
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        gradient = grad_outputs[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(gradient)
+        return own(gradient, ctx.dim), None

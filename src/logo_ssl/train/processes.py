@@ -1,0 +1,153 @@
+"""Which processes train together, and what happens when one of them ends?"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+
+from ..errors import UserError
+from ..launch import started
+from ..recipes import Recipe
+from ..terminal import signature
+
+GRACE_S = 10.0  # in which a process usually hears by itself that another is gone: the connection breaks
+LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out waiting", "NCCL error")
+"""What gloo and NCCL say then."""
+
+
+class Processes(NamedTuple):
+    """How many processes train: on each machine, and machines."""
+
+    devices: int = 1
+    nodes: int = 1
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.devices * self.nodes
+
+
+def processes_for(recipe: Recipe) -> Processes:
+    """As many as torchrun or Slurm started or, where neither did, as the recipe asks for."""
+    if (others := started()) is not None:
+        return Processes(others.devices, others.nodes)
+    if recipe.devices == "auto":
+        usable = torch.cuda.device_count() if recipe.device in ("auto", "cuda") else 1
+        return Processes(max(1, usable), recipe.nodes)
+    return Processes(recipe.devices, recipe.nodes)
+
+
+def refuse_another_number(recipe: Recipe) -> None:
+    """Raise a UserError where the recipe asks for other processes than were started."""
+    others, asked = started(), (recipe.devices, recipe.nodes)
+    if others is None or recipe.devices == "auto" or asked in ((1, 1), (others.devices, others.nodes)):
+        return
+    raise UserError(
+        f"{others.by} started {others.nodes} x {others.devices} processes, but nodes x devices is {recipe.nodes} x "
+        f"{recipe.devices}; leave both out, or ask {others.by} for as many."
+    )
+
+
+def refuse_uneven(batch_size: int, processes: Processes) -> None:
+    """Raise a UserError where a batch cannot be dealt to the processes."""
+    total = processes.total
+    if batch_size % total or batch_size < 2 * total:
+        less, more = batch_size // total * total, -(-batch_size // total) * total
+        better = f"{less} or {more}" if less >= 2 * total else f"{max(more, 2 * total)}"
+        raise UserError(
+            f"A batch of {batch_size} images cannot be dealt evenly to {total} processes, two or more to each; use "
+            f"batch-size {better}."
+        )
+
+
+def lost_another(error: Exception) -> bool:
+    """Whether an error means that another process is gone."""
+    return isinstance(error, dist.DistError) or any(words in str(error) for words in LOST)
+
+
+class DDP(DDPStrategy):
+    """Lightning's DDP for our step: batch norm takes care of its own buffers, and the end of a process is said."""
+
+    def __init__(self, cure: str) -> None:
+        super().__init__(broadcast_buffers=False)
+        self.cure = cure
+
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        self._launcher = Launcher(self.cluster_environment, self.num_processes, self.num_nodes, self.cure)
+
+
+class Launcher(_SubprocessScriptLauncher):
+    """Starts this command once more for each further device, as Lightning does, and ends all when one has ended.
+
+    Lightning would kill all without a word. Processes that torchrun or Slurm started only watch who started them.
+    """
+
+    def __init__(self, cluster_environment: Any, num_processes: int, num_nodes: int, cure: str) -> None:
+        super().__init__(cluster_environment, num_processes, num_nodes)
+        self.cure, self.over = cure, threading.Event()
+
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
+        """Start the others, then train."""
+        self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        if not self.cluster_environment.creates_processes_externally:
+            self._call_children_scripts()
+        watch = self._watch_children if self.procs else self._watch_parent
+        threading.Thread(target=watch, name="watch", daemon=True).start()
+        _set_num_threads_if_needed(num_processes=self.num_processes)
+        try:
+            return function(*args, **kwargs)
+        except BaseException:
+            self._end_children()
+            raise
+        finally:
+            self.over.set()
+
+    def what_ended(self) -> str:
+        """Which process ended before its time, and how, as far as is known."""
+        for place, process in enumerate(self.procs, start=1):
+            if code := process.poll():
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                return f"Process {place} of {self.num_processes} {how}"
+        return "Another process of this run has ended"
+
+    def _watch_children(self) -> None:
+        while not self.over.wait(1.0):
+            if any(process.poll() for process in self.procs):
+                self._end_with(self.what_ended())
+
+    def _watch_parent(self) -> None:
+        parent = os.getppid()
+        while not self.over.wait(1.0):
+            if os.getppid() != parent:
+                self._end_with("The process that started this one has ended")
+
+    def _end_with(self, what: str) -> None:
+        """End this process and its children, if it does not end by itself: it may hang in a message to the lost one."""
+        if not self.over.wait(GRACE_S):
+            sys.stderr.write(f"{signature()}: {what}; {self.cure}.\n")
+            sys.stderr.flush()
+            self.kill(signal.SIGKILL)
+            os._exit(2)
+
+    def _end_children(self) -> None:
+        """Let the others tell what happened to them, then end them."""
+        patience = time.monotonic() + GRACE_S
+        while any(process.poll() is None for process in self.procs) and time.monotonic() < patience:
+            time.sleep(0.1)
+        self.kill(signal.SIGKILL)
+
+
+def whose_end(strategy: Any) -> str:
+    """Words for an end that another process brought about."""
+    launcher = getattr(strategy, "launcher", None)
+    return launcher.what_ended() if isinstance(launcher, Launcher) else "Another process of this run has ended"

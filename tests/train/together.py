@@ -1,0 +1,151 @@
+"""What the processes of test_ddp.py do. `python together.py die ARGUMENTS` is `logo-ssl ARGUMENTS`, in which process 1
+is killed in its second epoch unless it was started again."""
+
+import io
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from logo_ssl.augment import CropPlan
+from logo_ssl.augself import AugSelfConfig
+from logo_ssl.data import BadImages, ImageSet, Split
+from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.recipes import OptimiserConfig, Recipe
+from logo_ssl.run import Run
+from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.train.journal import Journal
+from logo_ssl.train.monitors import CollapseGauge
+from logo_ssl.train.pretrain import build, fitted, learn, pretrain, processes_for, resume, trainer_for
+from logo_ssl.train.progress import ProgressDisplay
+
+FRAMEWORKS = {
+    "moco": MoCoConfig(dim=8, queue=24, splits=4),
+    "simsiam": SimSiamConfig(dim=8, hidden=4, layers=2),
+    "byol": BYOLConfig(dim=8, hidden=16, m=0.9),
+    "simclr": SimCLRConfig(dim=8),
+    "supervised": SupervisedConfig(dim=8),
+}
+LOGO = LoGoConfig(depth=2, width=16, lam=0.5)
+STRATEGIES = {"two-view": TwoViewConfig(), "multi-crop": MultiCropConfig(), "logo": LOGO}
+BASE = Recipe(
+    "together",
+    backbone="tiny",
+    stem="cifar",
+    epochs=2,
+    batch_size=8,
+    crops=CropPlan(global_size=16, local_size=8),
+    optimiser=OptimiserConfig(lr=0.05),
+    knn_every=0,
+    log_every=1,
+    loggers=(),
+    device="cpu",
+)
+CASES = {
+    f"{name} {kind}": replace(
+        BASE, framework=framework, strategy=strategy, crops=replace(BASE.crops, n_local=0 if kind == "two-view" else 2)
+    )
+    for name, framework in FRAMEWORKS.items()
+    for kind, strategy in STRATEGIES.items()
+}
+CASES |= {
+    "lambda at the parameters": CASES["simclr logo"].changed(strategy=replace(LOGO, balance="parameters")),
+    "noise, cosine, more crops": CASES["moco logo"].changed(
+        strategy=replace(LOGO, affinity="cosine", noise=0.3), crops=replace(BASE.crops, n_global=3, n_local=3)
+    ),
+    "noise": CASES["simsiam logo"].changed(strategy=replace(LOGO, noise=0.3, bound="mean-difference", lr=0.003)),
+    "LARS and clipping": CASES["byol logo"].changed(optimiser=OptimiserConfig(kind="lars", lr=0.5, clip=0.1)),
+    "AugSelf": CASES["simsiam logo"].changed(augself=AugSelfConfig(crop=0.5, colour=0.5)),
+}
+
+
+def states(case: str, folder: Path) -> list[dict[str, torch.Tensor]]:
+    """Everything that a module holds after its first and after its fourth step in float64, with the last gradients."""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (20, 3, 20, 20), dtype=torch.uint8, generator=draw)
+    data, console = ImageSet("noise", Split(images, torch.arange(20) % 5)), Console(file=io.StringIO())
+    recipe = fitted(CASES[case], data, console, processes_for(CASES[case]))
+    module, run = build(recipe, data).double(), Run(folder / case)
+    make, step, seen = module._make_crops, module.training_step, []
+
+    def double(*arguments, **options):
+        crops = make(*arguments, **options)
+        return crops._replace(x_g=crops.x_g.double(), x_l=crops.x_l.double())
+
+    def watched(batch, batch_idx):
+        step(batch, batch_idx)
+        if module.global_step in (1, 4):
+            gradients = {f"gradient of {n}": p.grad for n, p in module.named_parameters() if p.grad is not None}
+            seen.append({n: x.clone() for n, x in (module.state_dict() | gradients | ratio(module)).items()})
+
+    module._make_crops, module.training_step = double, watched
+    journal = Journal(run)
+    run.path.mkdir(parents=True, exist_ok=True)
+    trainer = trainer_for(run, recipe, data, journal, ProgressDisplay(journal, console))
+    learn(trainer, module, data, BadImages(20, 1.0), console)
+    return seen
+
+
+def ratio(module):
+    return {name: value for name, value in module.logged.items() if name == "ratio"}
+
+
+def small(data: str) -> Recipe:
+    """A recipe of six steps that logs, checkpoints and evaluates."""
+    return CASES["moco logo"].changed(data=data, batch_size=16, knn_every=1)
+
+
+def cut_short(recipe: Recipe, out: Path) -> None:
+    """A run that ends in its second epoch, after the first was saved."""
+    original = CollapseGauge.on_train_epoch_end
+
+    def power_cut(self, trainer, module):
+        if trainer.current_epoch == 1:
+            raise ZeroDivisionError("power cut")
+
+    CollapseGauge.on_train_epoch_end = power_cut
+    try:
+        pretrain(recipe, out, console=Console(file=io.StringIO()))
+    except ZeroDivisionError:
+        pass
+    finally:
+        CollapseGauge.on_train_epoch_end = original
+
+
+def die(arguments: list[str]) -> None:
+    from logo_ssl.cli import main
+
+    original = CollapseGauge.on_train_epoch_end
+
+    def last_breath(self, trainer, module):
+        if trainer.current_epoch == 1 and trainer.global_rank == 1 and not int(os.environ.get("AGAIN", "0")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(self, trainer, module)
+
+    os.environ["AGAIN"] = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    CollapseGauge.on_train_epoch_end = last_breath
+    main(arguments)
+
+
+def together(folder: Path, data: str) -> None:
+    """All cases, then runs: a whole one, one cut short and resumed, one left for others, one that others left."""
+    rank = os.environ["RANK"]
+    torch.save({case: states(case, folder) for case in CASES}, folder / f"states-{rank}.pt")
+    quiet = Console(file=io.StringIO())
+    pretrain(small(data), folder / "whole", console=quiet)
+    cut_short(small(data), folder / "cut")
+    resume(folder / "cut", console=quiet)
+    cut_short(small(data), folder / "cut-by-two")
+    resume(folder / "cut-by-one", console=quiet)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "die":
+        die(sys.argv[2:])
+    else:
+        together(Path(sys.argv[1]), sys.argv[2])
