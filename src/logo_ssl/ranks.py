@@ -50,12 +50,11 @@ def exchanged(x: Shaped[Tensor, "V B *rest"], order: Int[Tensor, " images"]) -> 
     x, n, me = x.detach(), x.shape[1], rank()
     wanted = order.view(world_size(), n)  # [by, images]
     holder, place = wanted // n, wanted % n
-    asked = [place[by][holder[by] == me] for by in range(world_size())]
-    came_from = holder[me]
-    sent = x.transpose(0, 1)[to_device(torch.cat(asked), x.device)].contiguous()
+    asked, came_from = holder == me, holder[me]
+    sent = x.transpose(0, 1)[to_device(place[asked], x.device)].contiguous()
     received = torch.empty_like(sent)
     counts = came_from.bincount(minlength=world_size())
-    dist.all_to_all_single(received, sent, counts.tolist(), [len(rows) for rows in asked])
+    dist.all_to_all_single(received, sent, counts.tolist(), asked.sum(dim=1).tolist())
     into_order = came_from.argsort(stable=True).argsort()
     return received[to_device(into_order, x.device)].transpose(0, 1)
 

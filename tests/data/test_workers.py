@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -236,3 +237,37 @@ def test_a_last_smaller_batch_is_left_out_unless_it_is_the_only_one() -> None:
     feed = Uniform(torch.zeros(10, 1, 2, 2, dtype=torch.uint8))
     assert [len(batch.pixels) for batch in Batches(feed, 10, 4, 0)] == [4, 4]
     assert [len(batch.pixels) for batch in Batches(feed, 10, 64, 0)] == [10]
+
+
+def test_processes_share_every_batch_without_duplicates():
+    feed = Uniform(torch.zeros(20, 3, 4, 4, dtype=torch.uint8))
+    whole = [batch.rows for batch in Batches(feed, 20, 6, seed=3)]
+    parts = [[batch.rows for batch in Batches(feed, 20, 6, seed=3, part=(number, 3))] for number in range(3)]
+    assert [torch.cat(slices).tolist() for slices in zip(*parts, strict=True)] == [rows.tolist() for rows in whole]
+
+
+def test_processes_share_one_list_of_bad_images(tmp_path):
+    file = tmp_path / "bad-images.csv"
+    ours, theirs = BadImages(100, 0.03, file), BadImages(100, 0.03, file)
+    ours.note([Bad("a.jpg", "truncated")])
+    theirs.note([Bad("b.jpg", "truncated"), Bad("a.jpg", "truncated")])
+    assert file.read_text().splitlines() == ["image,reason", "a.jpg,truncated", "b.jpg,truncated"]
+    with pytest.raises(UserError, match="4 of 100"):
+        ours.note([Bad("c.jpg", "not an image"), Bad("d.jpg", "not an image")])
+    theirs.look_again()
+    assert len(theirs) == 4
+
+
+def test_a_list_of_bad_images_is_not_torn_by_many_hands(tmp_path):
+    file = tmp_path / "bad-images.csv"
+
+    def write(hand):
+        bad = BadImages(1000, 1.0, file)
+        for i in range(20):
+            bad.note([Bad(f"{hand}-{i}.jpg" + "x" * 500, "truncated"), Bad(f"common-{i}.jpg", "truncated")])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    lines = file.read_text().splitlines()
+    assert lines[0] == "image,reason"
+    assert len(lines) == len(set(lines)) == 1 + 4 * 20 + 20

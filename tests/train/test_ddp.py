@@ -2,7 +2,6 @@
 
 import io
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,30 +19,26 @@ from logo_ssl.train.processes import Processes, refuse_uneven
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from together import CASES, cut_short, small, states
+from together import CASES, OPTIONS, cut_short, small, states
 
 SCRIPT = str(Path(__file__).parent / "together.py")
 MINUTES = 5  # more than anything here takes; hanging is what it catches
 QUIET = Console(file=io.StringIO())
-OPTIONS = (
-    "--device cpu --epochs 2 --batch-size 16 --crops.global-size 16 --crops.local-size 8 --knn-every 1 "
-    "--framework.queue 32 --strategy.depth 2 --strategy.width 16 --checkpoint-every 1 --loggers"
-).split()
 
 
-def start(*command, **environment):
-    """A process that does not know of the pytest around it."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PYTEST_"))}
-    variables = known | {"OMP_NUM_THREADS": "1"} | environment
-    return subprocess.Popen(
-        [sys.executable, *command], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+def python(*command):
+    """What Python said, and its exit code."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60 * MINUTES,
+        check=False,
     )
-
-
-def finish(process):
-    """What a process said, and its exit code."""
-    said = process.communicate(timeout=60 * MINUTES)[0]
-    return said, process.returncode
+    return done.stdout, done.returncode
 
 
 def weights(run):
@@ -51,8 +46,10 @@ def weights(run):
 
 
 def assert_close(got, expected):
-    for name, value in expected.items():
-        torch.testing.assert_close(got[name], value, rtol=2e-3, atol=2e-4, msg=lambda m, name=name: f"{name}: {m}")
+    """Weights after six steps in float32, in which rounding grows; those of another seed are about 1.4 apart."""
+    assert got.keys() == expected.keys()
+    ours, theirs = (torch.cat([weights[name].double().flatten() for name in expected]) for weights in (got, expected))
+    assert (ours - theirs).norm() / theirs.norm() < 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -79,29 +76,23 @@ def data(folder):
 @pytest.fixture(scope="module")
 def one(folder, data):
     """The run of one process."""
-    return pretrain(small(data), folder / "one", console=QUIET)
+    return pretrain(small(data, devices=1), folder / "one", console=QUIET)
 
 
 @pytest.fixture(scope="module")
 def pair(folder, data):
-    """What two processes leave, started as torchrun would: the states of each, and run folders beside them."""
-    cut_short(small(data), folder / "cut-by-one")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    known = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    processes = [
-        start(SCRIPT, str(folder), data, RANK=rank, LOCAL_RANK=rank, TORCHELASTIC_RUN_ID="test", **known)
-        for rank in "01"
-    ]
-    for said, code in map(finish, processes):
-        assert code == 0, said
+    """What two processes leave: the states of each, and run folders beside them."""
+    cut_short(small(data, devices=1), folder / "cut-by-one")
+    said, code = python(SCRIPT, "learn", str(folder), data)
+    assert code == 0, said
+    assert said.count("Done:") == 1
     return [torch.load(folder / f"states-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_halves_of_a_batch_learn_what_one_process_learns_from_the_whole(pair, case, tmp_path):
-    for step, (expected, first, second) in enumerate(zip(states(case, tmp_path), pair[0][case], pair[1][case])):
+    readings = zip(states(case, tmp_path), pair[0][case], pair[1][case], strict=True)
+    for step, (expected, first, second) in enumerate(readings):
         assert expected.keys() == first.keys()
         assert any(name.startswith("gradient") for name in expected)
         for name, value in expected.items():
@@ -132,30 +123,28 @@ def test_a_run_is_resumed_by_another_number_of_processes(pair, folder, one):
     assert_close(weights(folder / "cut-by-two"), weights(one.path))
 
 
-def test_the_command_line_starts_processes_that_end_all_when_one_is_killed(data, tmp_path):
+def test_a_killed_process_ends_the_run_with_a_sentence(one, data, tmp_path):
     out = tmp_path / "run"
-    arguments = ["pretrain", "tiny", "--data", data, "--devices", "2", "--out", str(out), *OPTIONS]
-    said, code = finish(start(SCRIPT, "die", *arguments))
+    said, code = python(
+        SCRIPT, "die", "pretrain", "tiny", "--data", data, "--devices", "2", "--out", str(out), *OPTIONS
+    )
     assert code == 2, said
-    assert "Process 1 of 2 was killed by SIGKILL" in said or "Another process of this run has ended" in said
-    assert f"go on with `logo-ssl resume {out}`" in said
+    assert f"logo-ssl: Process 1 of 2 was killed by SIGKILL; go on with `logo-ssl resume {out}`." in said
     assert "Traceback" not in said
-    said, code = finish(start("-m", "logo_ssl", "resume", str(out)))
-    assert code == 0, said
-    assert "Going on after 1 epochs." in said
-    assert said.count("Done:") == 1
-    assert len([line for line in Run(out).metrics() if "knn" in line]) == 3
+    resume(out, console=QUIET, devices=1)
+    assert_close(weights(out), weights(one.path))
 
 
-def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(data, tmp_path):
+def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tmp_path):
     out = tmp_path / "run"
-    torchrun = "-m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 1".split()
-    arguments = ["pretrain", "tiny", "--data", data, "--out", str(out), *OPTIONS]
-    said, code = finish(start(*torchrun, SCRIPT, "die", *arguments))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    said, code = python(*torchrun, SCRIPT, "die", "pretrain", "tiny", "--data", data, "--out", str(out), *OPTIONS)
     assert code == 0, said
+    assert "logo-ssl: Another process of this run has ended" in said
     assert "Going on after 1 epochs." in said
     assert said.count("Done:") == 1
     assert [line["epochs_done"] for line in Run(out).metrics() if "knn" in line] == [0, 1, 2]
+    assert_close(weights(out), weights(one.path))
 
 
 @pytest.mark.parametrize(("batch", "processes", "cure"), [(10, 4, "8 or 12"), (4, 4, "8"), (7, 4, "8")])

@@ -1,10 +1,14 @@
-"""What the processes of test_ddp.py do. `python together.py die ARGUMENTS` is `logo-ssl ARGUMENTS`, in which process 1
-is killed in its second epoch unless it was started again."""
+"""What the processes of test_ddp.py do.
+
+`python together.py die ARGUMENTS` is `logo-ssl ARGUMENTS`, in which process 1 is killed in its second epoch unless
+it was started again. `python together.py learn FOLDER DATA` does everything that two processes can do alive.
+"""
 
 import io
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +17,15 @@ from rich.console import Console
 
 from logo_ssl.augment import CropPlan
 from logo_ssl.augself import AugSelfConfig
+from logo_ssl.cli import main
 from logo_ssl.data import BadImages, ImageSet, Split
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
-from logo_ssl.recipes import OptimiserConfig, Recipe
+from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import CollapseGauge
-from logo_ssl.train.pretrain import build, fitted, learn, pretrain, processes_for, resume, trainer_for
+from logo_ssl.train.pretrain import build, fitted, learn, pretrain, resume, trainer_for
 from logo_ssl.train.progress import ProgressDisplay
 
 FRAMEWORKS = {
@@ -63,12 +68,12 @@ CASES |= {
 }
 
 
-def states(case: str, folder: Path) -> list[dict[str, torch.Tensor]]:
+def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Tensor]]:
     """Everything that a module holds after its first and after its fourth step in float64, with the last gradients."""
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (20, 3, 20, 20), dtype=torch.uint8, generator=draw)
     data, console = ImageSet("noise", Split(images, torch.arange(20) % 5)), Console(file=io.StringIO())
-    recipe = fitted(CASES[case], data, console, processes_for(CASES[case]))
+    recipe = fitted(replace(CASES[case], devices=devices), data, console)
     module, run = build(recipe, data).double(), Run(folder / case)
     make, step, seen = module._make_crops, module.training_step, []
 
@@ -94,9 +99,18 @@ def ratio(module):
     return {name: value for name, value in module.logged.items() if name == "ratio"}
 
 
-def small(data: str) -> Recipe:
-    """A recipe of six steps that logs, checkpoints and evaluates."""
-    return CASES["moco logo"].changed(data=data, batch_size=16, knn_every=1)
+def small(data: str, devices: int) -> Recipe:
+    """Six steps of the recipe tiny; it logs, checkpoints and evaluates."""
+    sizes = {"crops__global_size": 16, "crops__local_size": 8, "framework__queue": 32, "strategy__depth": 2}
+    often = {"knn_every": 1, "log_every": 1, "epochs": 2, "batch_size": 16}
+    return find_recipe("tiny").changed(data=data, device="cpu", devices=devices, loggers=(), **sizes, **often)
+
+
+OPTIONS = [
+    *("--crops.global-size", "16", "--crops.local-size", "8", "--framework.queue", "32", "--strategy.depth", "2"),
+    *("--knn-every", "1", "--log-every", "1", "--epochs", "2", "--batch-size", "16", "--device", "cpu", "--loggers"),
+]
+"""The same on the command line."""
 
 
 def cut_short(recipe: Recipe, out: Path) -> None:
@@ -117,8 +131,7 @@ def cut_short(recipe: Recipe, out: Path) -> None:
 
 
 def die(arguments: list[str]) -> None:
-    from logo_ssl.cli import main
-
+    """The command line, and an end before the second checkpoint."""
     original = CollapseGauge.on_train_epoch_end
 
     def last_breath(self, trainer, module):
@@ -131,16 +144,17 @@ def die(arguments: list[str]) -> None:
     main(arguments)
 
 
-def together(folder: Path, data: str) -> None:
-    """All cases, then runs: a whole one, one cut short and resumed, one left for others, one that others left."""
-    rank = os.environ["RANK"]
-    torch.save({case: states(case, folder) for case in CASES}, folder / f"states-{rank}.pt")
+def learn_together(folder: Path, data: str) -> None:
+    """A run, which starts the other process; one cut short and resumed; one left to others, one that others left."""
+    with suppress(SystemExit):
+        main(["pretrain", "tiny", "--data", data, "--devices", "2", "--out", str(folder / "whole"), *OPTIONS])
     quiet = Console(file=io.StringIO())
-    pretrain(small(data), folder / "whole", console=quiet)
-    cut_short(small(data), folder / "cut")
+    cut_short(small(data, devices=2), folder / "cut")
     resume(folder / "cut", console=quiet)
-    cut_short(small(data), folder / "cut-by-two")
-    resume(folder / "cut-by-one", console=quiet)
+    cut_short(small(data, devices=2), folder / "cut-by-two")
+    resume(folder / "cut-by-one", console=quiet, devices=2)
+    learned = {case: states(case, folder / "cases", devices=2) for case in CASES}
+    torch.save(learned, folder / f"states-{os.environ['LOCAL_RANK']}.pt")
 
 
 if __name__ == "__main__":
@@ -148,4 +162,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "die":
         die(sys.argv[2:])
     else:
-        together(Path(sys.argv[1]), sys.argv[2])
+        learn_together(Path(sys.argv[2]), sys.argv[3])

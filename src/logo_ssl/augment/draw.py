@@ -4,6 +4,7 @@ Everything is drawn on the CPU, so the host may branch on it without waiting for
 """
 
 import math
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -17,6 +18,17 @@ ImageSize: TypeAlias = tuple[int, int] | Int[Tensor, "N 2"]
 
 TRIES = 10
 """How often torchvision's RandomResizedCrop looks for a box inside the image before it takes the central one."""
+
+
+class Part(NamedTuple):
+    """Which rows are wanted of those that are drawn: crop by crop, those of one of several equal parts of a batch."""
+
+    number: int = 0
+    parts: int = 1
+    crops: int = 1
+
+
+WHOLE = Part()
 
 
 class Draws(NamedTuple):
@@ -58,6 +70,7 @@ def draw(
     image_size: ImageSize,
     generator: Generator,
     *,
+    part: Part = WHOLE,
     scale: Range,
     ratio: Range,
     flip: float,
@@ -68,35 +81,39 @@ def draw(
     blur_sigma: Range,
     solarise_p: float,
 ) -> Draws:
-    """Draw the parameters of n crops, independently of each other."""
-    brightness, contrast, saturation = (_uniform((n,), (max(0.0, 1 - s), 1 + s), generator) for s in jitter[:3])
-    sigma = _uniform((n,), blur_sigma, generator)
+    """Draw the parameters of n crops, independently of each other; those of a part are as in the whole."""
+    rand = partial(_rand, generator, part)
+    brightness, contrast, saturation = (_uniform(rand(n), (max(0.0, 1 - s), 1 + s)) for s in jitter[:3])
+    sigma = _uniform(rand(n), blur_sigma)
     return Draws(
-        boxes=draw_boxes(n, image_size, scale, ratio, generator),
-        flip=_chance(n, flip, generator),
-        jitter=_chance(n, jitter_p, generator),
+        boxes=draw_boxes(n, image_size, scale, ratio, generator, part),
+        flip=rand(n) < flip,
+        jitter=rand(n) < jitter_p,
         brightness=brightness,
         contrast=contrast,
         saturation=saturation,
-        hue=_uniform((n,), (-jitter[3], jitter[3]), generator),
-        order=torch.rand(n, 4, generator=generator).argsort(dim=1),
-        grey=_chance(n, grey_p, generator),
-        sigma=sigma * _chance(n, blur_p, generator),
-        solarise=_chance(n, solarise_p, generator),
+        hue=_uniform(rand(n), (-jitter[3], jitter[3])),
+        order=rand(n, 4).argsort(dim=1),
+        grey=rand(n) < grey_p,
+        sigma=sigma * (rand(n) < blur_p),
+        solarise=rand(n) < solarise_p,
     )
 
 
-def draw_boxes(n: int, image_size: ImageSize, scale: Range, ratio: Range, generator: Generator) -> Int[Tensor, "N 4"]:
+def draw_boxes(
+    n: int, image_size: ImageSize, scale: Range, ratio: Range, generator: Generator, part: Part = WHOLE
+) -> Int[Tensor, "N 4"]:
     """Draw n boxes with the distribution of torchvision's RandomResizedCrop."""
+    rand = partial(_rand, generator, part)
     H, W = torch.as_tensor(image_size).view(-1, 2).double().unbind(dim=1)
-    area = (H * W)[:, None] * _uniform((n, TRIES), scale, generator).double()
-    aspect = _uniform((n, TRIES), (math.log(ratio[0]), math.log(ratio[1])), generator).double().exp()
+    area = (H * W)[:, None] * _uniform(rand(n, TRIES), scale).double()
+    aspect = _uniform(rand(n, TRIES), (math.log(ratio[0]), math.log(ratio[1]))).double().exp()
     heights, widths = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
     valid = (heights > 0) & (heights <= H[:, None]) & (widths > 0) & (widths <= W[:, None])
     first = valid.int().argmax(dim=1, keepdim=True)
     height, width = heights.gather(1, first).squeeze(1), widths.gather(1, first).squeeze(1)
     # float64, so that a number just below 1 times the count still rounds down to the last position.
-    top, left = torch.rand(2, n, generator=generator, dtype=torch.float64)
+    top, left = rand(2, n, dim=1, dtype=torch.float64)
     found = torch.stack(((top * (H - height + 1)).floor(), (left * (W - width + 1)).floor(), height, width), dim=1)
     return torch.where(valid.any(dim=1, keepdim=True), found, _central_boxes(H, W, ratio)).long()
 
@@ -108,10 +125,16 @@ def _central_boxes(H: Tensor, W: Tensor, ratio: Range) -> Float[Tensor, "N 4"]:
     return torch.stack((((H - height) / 2).floor(), ((W - width) / 2).floor(), height, width), dim=1)
 
 
-def _uniform(shape: tuple[int, ...], bounds: Range, generator: Generator) -> Tensor:
+def _rand(generator: Generator, part: Part, *shape: int, dim: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers in 0 to 1 for the crops of a part, along `dim`; drawn for the whole batch, so that all parts agree."""
+    if part.parts == 1:
+        return torch.rand(shape, generator=generator, dtype=dtype)
+    n = shape[dim]
+    drawn = torch.rand(*shape[:dim], part.parts * n, *shape[dim + 1 :], generator=generator, dtype=dtype)
+    crop_by_crop = drawn.unflatten(dim, (part.crops, part.parts, n // max(part.crops, 1)))
+    return crop_by_crop.select(dim + 1, part.number).flatten(dim, dim + 1)
+
+
+def _uniform(numbers: Tensor, bounds: Range) -> Tensor:
     low, high = bounds
-    return low + (high - low) * torch.rand(shape, generator=generator)
-
-
-def _chance(n: int, p: float, generator: Generator) -> Bool[Tensor, " N"]:
-    return torch.rand(n, generator=generator) < p
+    return low + (high - low) * numbers

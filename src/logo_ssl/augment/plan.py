@@ -11,7 +11,7 @@ from ..hardware import to_device
 from ..types import Crops, CropStack
 from .apply import apply
 from .describe import describe
-from .draw import Draws, Range, draw
+from .draw import Draws, Part, Range, draw
 from .operations import in_lines
 
 
@@ -82,14 +82,8 @@ def plan_draws(
     plan: CropPlan, sizes: Int[Tensor, "B 2"], generator: Generator, part: tuple[int, int] = (0, 1)
 ) -> tuple[Draws, Draws]:
     """Draw the parameters of the global and of the local crops: crop by crop, and image by image in each."""
-    number, parts = part
-    whole = sizes.repeat(parts, 1)  # the sizes of other parts do not matter: chance does not depend on them
-    draws = (
-        _draw(plan, crops, scale, whole, generator)
-        for crops, scale in ((plan.n_global, plan.global_scale), (plan.n_local, plan.local_scale))
-    )
-    draws_g, draws_l = (_part(drawn, number, parts, len(sizes)) for drawn in draws)
-    return draws_g, draws_l
+    draws_g = _draw(plan, plan.n_global, plan.global_scale, sizes, generator, part)
+    return draws_g, _draw(plan, plan.n_local, plan.local_scale, sizes, generator, part)
 
 
 @torch.no_grad()
@@ -136,13 +130,6 @@ def cut(
         return Crops(crops(draws_g, plan.global_size), crops(draws_l, plan.local_size))
 
 
-def _part(draws: Draws, number: int, parts: int, n_images: int) -> Draws:
-    """The rows of one part's images, crop by crop."""
-    if parts == 1:
-        return draws
-    return Draws(*(x.unflatten(0, (-1, parts, n_images))[:, number].flatten(0, 1) for x in draws))
-
-
 def _mark_dynamic(images: Tensor) -> None:
     """Tell the compiler that the next canvas may be larger or smaller."""
     from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
@@ -150,11 +137,19 @@ def _mark_dynamic(images: Tensor) -> None:
     maybe_mark_dynamic(images, [2, 3])
 
 
-def _draw(plan: CropPlan, crops: int, scale: Range, sizes: Int[Tensor, "B 2"], generator: Generator) -> Draws:
+def _draw(
+    plan: CropPlan,
+    crops: int,
+    scale: Range,
+    sizes: Int[Tensor, "B 2"],
+    generator: Generator,
+    part: tuple[int, int],
+) -> Draws:
     return draw(
         crops * len(sizes),
         sizes.repeat(crops, 1),
         generator,
+        part=Part(*part, crops),
         scale=scale,
         ratio=plan.ratio,
         flip=plan.flip,

@@ -49,11 +49,15 @@ def place(
     config: LoadingConfig,
     bad: BadImages,
     say_progress: Callable[[int], None] = lambda done: None,
+    sharers: int = 1,
 ) -> tuple[Feed, str]:
-    """A feed of the images to the device, and a sentence about where they wait."""
+    """A feed of the images to the device, and a sentence about where they wait.
+
+    So many processes share this machine's memory and cores: each holds its own images and has its own workers.
+    """
     refuse_unfit(images, device, config)
     if isinstance(images, Photos):
-        return _place_photos(images, device, config, bad, say_progress)
+        return _place_photos(images, device, config, bad, say_progress, sharers)
     return _place_tensor(images, device, config)
 
 
@@ -81,12 +85,17 @@ def _place_tensor(images: Tensor, device: torch.device, config: LoadingConfig) -
 
 
 def _place_photos(
-    photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages, say_progress: Callable[[int], None]
+    photos: Photos,
+    device: torch.device,
+    config: LoadingConfig,
+    bad: BadImages,
+    say_progress: Callable[[int], None],
+    sharers: int,
 ) -> tuple[Feed, str]:
     decoded, encoded = _sizes(photos, config.max_side)
     placement = config.placement
     if placement == "auto":
-        free, ram = available_memory(device), available_memory(torch.device("cpu"))
+        free, ram = available_memory(device), available_memory(torch.device("cpu")) // sharers
         if device.type != "cpu" and decoded <= DEVICE_SHARE * free:
             placement = "device"
         elif decoded <= RAM_SHARE * ram:
@@ -95,7 +104,7 @@ def _place_photos(
             placement = "encoded" if encoded <= RAM_SHARE * ram else "disk"
     if placement == "encoded":
         photos = _in_memory(photos, say_progress)
-    decoder, how = _decoder(photos, device, config, bad, max(decoded, encoded) // max(len(photos), 1))
+    decoder, how = _decoder(photos, device, config, bad, max(decoded, encoded) // max(len(photos), 1), sharers)
     if placement in ("device", "ram"):
         home = device if placement == "device" else torch.device("cpu")
         feed = _decode_all(decoder, len(photos), home, say_progress)
@@ -126,10 +135,10 @@ class Sent(Feed):
 
 
 def _decoder(
-    photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages, bytes_per_image: int
+    photos: Photos, device: torch.device, config: LoadingConfig, bad: BadImages, bytes_per_image: int, sharers: int
 ) -> tuple[Feed, str]:
     decoding = Decoding(photos, config.max_side)
-    workers = fitting_workers(config.workers, bytes_per_image)
+    workers = fitting_workers(config.workers, bytes_per_image, sharers)
     if device.type == "cuda" and config.decoder != "workers" and nvjpeg.works(device):
         return nvjpeg.Nvjpeg(decoding, bad, workers, device), "nvJPEG"
     return Workers(decoding, bad, workers), f"{workers} worker processes" if workers else "the training process"

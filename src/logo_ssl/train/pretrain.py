@@ -238,7 +238,8 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
         def say_progress(done: int) -> None:
             status.update(f"Decoding images: {done:,} of {len(data.train):,}")
 
-        feed, where = place(data.train.images, device, recipe.loading, bad, say_progress)
+        sharers = processes_for(recipe).devices
+        feed, where = place(data.train.images, device, recipe.loading, bad, say_progress, sharers)
     console.print(f"Data: {where}.")
     if data.channels != 3:
         console.print(f"{data.channels} channels are no colours: saturation, hue and greyscale are left out.")

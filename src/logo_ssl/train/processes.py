@@ -15,7 +15,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from ..errors import UserError
-from ..launch import started
+from ..launch import is_restarted, started
 from ..recipes import Recipe
 from ..terminal import signature
 
@@ -80,6 +80,23 @@ class DDP(DDPStrategy):
     def __init__(self, cure: str) -> None:
         super().__init__(broadcast_buffers=False)
         self.cure = cure
+
+    def setup_distributed(self) -> None:
+        """Meet the other processes, after a restart by torchrun in a place of its own.
+
+        It keeps the addresses of the processes that ended, and new ones would call these (pytorch issue 135712).
+        """
+        env = os.environ
+        if is_restarted() and env.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and self.num_nodes == 1:
+            store = dist.TCPStore(env["MASTER_ADDR"], int(env["MASTER_PORT"]), is_master=False)
+            dist.init_process_group(
+                self._get_process_group_backend(),
+                store=dist.PrefixStore(f"restart {env['TORCHELASTIC_RESTART_COUNT']}", store),
+                rank=int(env["RANK"]),
+                world_size=int(env["WORLD_SIZE"]),
+                timeout=self._timeout,
+            )
+        super().setup_distributed()
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None

@@ -1,0 +1,63 @@
+"""Does a process know who it is, before it knows the others?"""
+
+import pytest
+
+from logo_ssl import launch
+from logo_ssl.errors import UserError
+from logo_ssl.recipes import find_recipe
+from logo_ssl.terminal import plain_console, signature
+from logo_ssl.train.processes import Processes, processes_for, refuse_another_number
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "RANK": "5", "LOCAL_RANK": "1"}
+SLURM = {"SLURM_NTASKS": "16", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "train"}
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch):
+    for name in ("LOCAL_RANK", "NODE_RANK", "RANK", "WORLD_SIZE", *TORCHRUN, *SLURM):
+        monkeypatch.delenv(name, raising=False)
+
+
+def surround(monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "started", "first", "signed"),
+    [
+        ({}, None, True, "logo-ssl"),
+        (TORCHRUN, ("torchrun", 4, 2), False, "logo-ssl (process 5)"),
+        (TORCHRUN | {"RANK": "0", "LOCAL_RANK": "0"}, ("torchrun", 4, 2), True, "logo-ssl"),
+        (SLURM, ("Slurm", 8, 2), True, "logo-ssl"),
+        (SLURM | {"SLURM_PROCID": "9"}, ("Slurm", 8, 2), False, "logo-ssl (process 9)"),
+        (SLURM | {"SLURM_JOB_NAME": "interactive"}, None, True, "logo-ssl"),
+        ({"LOCAL_RANK": "2"}, None, False, "logo-ssl (process 2)"),
+        ({"NODE_RANK": "1"}, None, False, "logo-ssl (process 0 of machine 1)"),
+    ],
+)
+def test_who_started_it_and_who_speaks(monkeypatch, variables, started, first, signed):
+    surround(monkeypatch, variables)
+    assert launch.started() == started
+    assert launch.is_first() == first
+    assert plain_console().quiet != first
+    assert signature() == signed
+
+
+def test_a_launcher_decides_how_many_train(monkeypatch):
+    tiny = find_recipe("tiny")
+    assert processes_for(tiny.changed(devices=2, nodes=3)) == Processes(2, 3)
+    assert processes_for(tiny.changed(devices="auto", device="cpu")) == Processes(1, 1)
+    surround(monkeypatch, TORCHRUN)
+    assert processes_for(tiny) == Processes(4, 2)
+    refuse_another_number(tiny)
+    refuse_another_number(tiny.changed(devices=4, nodes=2))
+    with pytest.raises(UserError, match=r"torchrun started 2 x 4 processes, but nodes x devices is 1 x 2"):
+        refuse_another_number(tiny.changed(devices=2))
+
+
+@pytest.mark.parametrize("variable", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])
+def test_a_restart_is_known(monkeypatch, variable):
+    assert not launch.is_restarted()
+    monkeypatch.setenv(variable, "1")
+    assert launch.is_restarted()
