@@ -15,7 +15,8 @@ from rich.console import Console
 from logo_ssl import pretrain, resume
 from logo_ssl.errors import UserError
 from logo_ssl.run import Run
-from logo_ssl.train.processes import Processes, refuse_uneven
+from logo_ssl.train import processes
+from logo_ssl.train.processes import Launcher, Processes, refuse_uneven
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -147,7 +148,23 @@ def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tm
     assert_close(weights(out), weights(one.path))
 
 
-@pytest.mark.parametrize(("batch", "processes", "cure"), [(10, 4, "8 or 12"), (4, 4, "8"), (7, 4, "8")])
-def test_a_batch_that_cannot_be_dealt_evenly_is_refused(batch, processes, cure):
+def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys):
+    launcher, codes = Launcher(None, 2, 1, cure="go on"), []
+
+    def leave(code):
+        codes.append(code)
+        launcher.over.set()
+
+    monkeypatch.setattr(processes, "GRACE_S", 0.0)
+    monkeypatch.setattr(os, "_exit", leave)
+    launcher.procs = [subprocess.Popen(["sleep", "100"])]
+    launcher.procs[0].kill()
+    launcher._watch_children()
+    assert codes == [2]
+    assert capsys.readouterr().err == "logo-ssl: Process 1 of 2 was killed by SIGKILL; go on.\n"
+
+
+@pytest.mark.parametrize(("batch", "ranks", "cure"), [(10, 4, "8 or 12"), (4, 4, "8"), (7, 4, "8")])
+def test_a_batch_that_cannot_be_dealt_evenly_is_refused(batch, ranks, cure):
     with pytest.raises(UserError, match=rf"use batch-size {cure}\."):
-        refuse_uneven(batch, Processes(processes, 1))
+        refuse_uneven(batch, Processes(ranks, 1))

@@ -37,7 +37,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run, console = Run(Path(folder)), plain_console(stderr=True)
         knn = OnlineKNN(data, replace(recipe, knn_every=1))
-        brief = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS)
+        brief = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS, devices=1)
         brief = fitted(brief, data, console)
         module = build(brief, data, console)
         journal = Journal(run)

@@ -298,9 +298,11 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
                 num_sanity_val_steps=0,
                 benchmark=True,
             )
-        except MisconfigurationException as error:
+        except (MisconfigurationException, RuntimeError) as error:
             if processes.total > 1:
                 raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
+            if not isinstance(error, MisconfigurationException):
+                raise
             raise UserError(
                 f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
             ) from error
