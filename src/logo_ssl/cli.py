@@ -152,15 +152,34 @@ def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe",
     return recipe, rest
 
 
-def resume(run: Annotated[Path, tyro.conf.Positional]) -> None:
-    """Go on with an interrupted run, from the end of its last saved epoch.
+def resume(arguments: Sequence[str]) -> None:
+    """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs."""
+    from .recipes import Recipe, check, read_recipe
+    from .run import Run
 
-    Args:
-        run: Run folder.
-    """
-    from .train import resume as resume_pretraining
+    if not arguments or arguments[0].startswith("-"):
+        if "-h" in arguments or "--help" in arguments:
+            _out(
+                "usage: logo-ssl resume RUN [options]\n\nGo on with an interrupted run from its last checkpoint, or "
+                "with a finished one: logo-ssl resume RUN --epochs 400\n\n"
+                "`logo-ssl resume RUN --help` shows every option; those that change what is learned are refused.\n"
+            )
+            return
+        raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
+    path = Path(arguments[0])
+    saved = read_recipe(Run.existing(path))
 
-    plain_console().print(f"Done: {resume_pretraining(run).backbone_file}")
+    @dataclass(frozen=True)
+    class Options:
+        """Go on with a run. Options that would change what is learned are refused."""
+
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+
+    parsed = _parse(Options, arguments[1:], prog=f"logo-ssl resume {path}", default=Options(saved))
+    check(parsed.recipe)
+    from .train import resume as resume_pretraining  # slow to import: mistakes should be told before
+
+    plain_console().print(f"Done: {resume_pretraining(path, parsed.recipe).backbone_file}")
 
 
 def show_crops(arguments: Sequence[str]) -> None:
@@ -256,7 +275,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "eval": evaluate,
     "show-crops": show_crops,
     "bench": bench,
-    "resume": lambda arguments: _parse(resume, arguments, prog="logo-ssl resume"),
+    "resume": resume,
 }
 
 
@@ -265,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except Interrupted as stop:
-        _fail(str(stop), code=130)
+        _fail(str(stop), code=stop.code)
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:

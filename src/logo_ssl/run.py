@@ -36,9 +36,9 @@ class Run:
         return self.path / "metrics.jsonl"
 
     @property
-    def checkpoint(self) -> Path:
-        """Everything that is needed to go on training."""
-        return self.path / "checkpoints" / "last.ckpt"
+    def checkpoints(self) -> Path:
+        """The folder with everything that is needed to go on training."""
+        return self.path / "checkpoints"
 
     @property
     def backbone_file(self) -> Path:

@@ -63,7 +63,8 @@ def train(recipe, data, out, **changes):
 def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
     run, said = train(SMALL, data, tmp_path / "run", loggers=("tensorboard",))
     names = {file.relative_to(run.path).as_posix() for file in run.path.rglob("*") if file.is_file()}
-    assert {"recipe.json", "metrics.jsonl", "provenance.json", "checkpoints/last.ckpt"} <= names
+    assert {"recipe.json", "metrics.jsonl", "provenance.json"} <= names
+    assert len([name for name in names if name.startswith("checkpoints/step-")]) == 2
     assert {"backbone.safetensors", "heads.safetensors"} <= names
     assert any(name.startswith("tensorboard/events") for name in names)
     assert "epoch 2/2" in said
@@ -156,7 +157,7 @@ def test_bf16_trains_on_a_cpu(data, tmp_path):
 def test_the_predictors_learning_rate_stays_constant(data):
     module = build(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), data=data), load_data(data, 16))
     optimiser = module.configure_optimizers()[0]
-    set_learning_rate(optimiser, 0.001)
+    set_learning_rate(optimiser, 0.001, SMALL.optimiser.lr)
     rate = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
     assert all(rate[id(p)] == SMALL.optimiser.lr for p in module.framework.h.parameters())
     assert all(rate[id(p)] == 0.001 for p in module.framework.encoder.parameters())
@@ -199,32 +200,11 @@ def test_a_run_is_resumed_from_any_folder(data, tmp_path, monkeypatch):
     assert is_finished(resume(run.path, console=Console(file=io.StringIO())))
 
 
-def test_torn_files_are_told_when_resuming(data, tmp_path):
+def test_a_torn_recipe_is_told_when_resuming(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    (run.path / "provenance.json").unlink()
-    run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:1000])
-    with pytest.raises(UserError, match=r"last.ckpt cannot be read"):
-        resume(run.path)
     run.recipe_file.write_text(run.recipe_file.read_text()[:50])
     with pytest.raises(UserError, match="not a whole recipe"):
         resume(run.path)
-
-
-def test_a_disk_that_fills_while_saving_leaves_the_former_checkpoint(data, tmp_path, monkeypatch):
-    real = os.replace
-
-    def full(source, target):
-        if str(target).endswith("last.ckpt") and os.path.exists(target):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        with pytest.raises(OSError, match="No space left"):
-            train(SMALL, data, tmp_path / "run")
-    run = Run(tmp_path / "run")
-    assert [file.name for file in run.checkpoint.parent.iterdir()] == ["last.ckpt"]
-    assert is_finished(resume(run.path, console=Console(file=io.StringIO())))
 
 
 def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):
@@ -269,11 +249,6 @@ def test_bad_data_leaves_no_folder_behind(tmp_path):
     with pytest.raises(UserError, match=r"No data at"):
         train(SMALL, "nowhere", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_diverging_run_stops_with_a_sentence(data, tmp_path):
-    with pytest.raises(UserError, match=r"Training diverged: .*Lower optimiser.lr"):
-        train(SMALL, data, tmp_path / "run", optimiser=OptimiserConfig(lr=1e30), epochs=3)
 
 
 def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):

@@ -3,5 +3,16 @@
 from .checks import check
 from .paper import RECIPES, find_recipe
 from .recipe import OptimiserConfig, PaperRow, Recipe
+from .saved import differences, read_recipe, refuse_harmful
 
-__all__ = ["RECIPES", "OptimiserConfig", "PaperRow", "Recipe", "check", "find_recipe"]
+__all__ = [
+    "RECIPES",
+    "OptimiserConfig",
+    "PaperRow",
+    "Recipe",
+    "check",
+    "differences",
+    "find_recipe",
+    "read_recipe",
+    "refuse_harmful",
+]

@@ -90,6 +90,14 @@ class Recipe:
     """Steps between two lines in metrics.jsonl."""
     checkpoint_every: int = 1
     """Epochs between two checkpoints."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between two checkpoints, inside an epoch if need be; 0 for epochs only."""
+    checkpoint_keep: int = 2
+    """How many checkpoints stay on disk."""
+    on_collapse: Literal["warn", "stop"] = "warn"
+    """What to do when the latents collapse to a point."""
+    deterministic: bool = False
+    """Make CUDA repeat itself bit by bit, which is slower; a CPU always does."""
     loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
     """Loggers beside metrics.jsonl."""
     paper: NoFlag[tuple[PaperRow, ...]] = ()
