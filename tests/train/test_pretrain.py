@@ -1,10 +1,8 @@
 """End to end on a CPU: a run folder comes out, resumes, and says what is wrong."""
 
-import errno
 import io
 import json
 import math
-import os
 import sys
 from dataclasses import replace
 
@@ -12,52 +10,20 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from PIL import Image
 from rich.console import Console
+from small_runs import SMALL, train
 
-from logo_ssl import load_backbone, pretrain, resume
+from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import evaluate_knn
-from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
-from logo_ssl.recipes import OptimiserConfig, find_recipe
-from logo_ssl.run import Run
-from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.recipes import OptimiserConfig
+from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.pretrain import is_finished
-
-SMALL = replace(
-    find_recipe("tiny"),
-    epochs=2,
-    batch_size=16,
-    framework=MoCoConfig(dim=8, queue=32, splits=2),
-    strategy=LoGoConfig(depth=2, width=16),
-    crops=CropPlan(global_size=16, local_size=8),
-    optimiser=OptimiserConfig(lr=0.03),
-    knn_every=1,
-    log_every=2,
-    loggers=(),
-    device="cpu",
-)
-
-
-@pytest.fixture
-def data(tmp_path):
-    """48 + 16 blurred noise images in three classes of brightness."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(64) % 3
-    images = (rng.integers(0, 90, (64, 16, 16, 3)) + 80 * labels[:, None, None, None]).astype(np.uint8)
-    file = tmp_path / "data.npz"
-    np.savez(file, train_images=images[:48], train_labels=labels[:48], test_images=images[48:], test_labels=labels[48:])
-    return str(file)
-
-
-def train(recipe, data, out, **changes):
-    said = io.StringIO()
-    run = pretrain(recipe, out, data=data, console=Console(file=said, width=400), **changes)
-    return run, said.getvalue()
 
 
 def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
@@ -78,35 +44,6 @@ def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
     assert {"commit", "versions", "hardware", "seed", "seconds", "crops"} <= record.keys()
     heads = safetensors.torch.load_file(run.heads_file)
     assert {name.split(".")[0] for name in heads} == {"projector", "regressor"}
-
-
-@pytest.mark.parametrize("strategy", [TwoViewConfig(), MultiCropConfig(), LoGoConfig(depth=2, width=16)])
-@pytest.mark.parametrize(
-    "framework",
-    [SMALL.framework, SimSiamConfig(dim=8, hidden=4), BYOLConfig(dim=8, hidden=16), SimCLRConfig(dim=8)],
-    ids=lambda config: type(config).__name__,
-)
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(data, tmp_path, framework, strategy, monkeypatch):
-    crops = replace(SMALL.crops, n_local=0 if isinstance(strategy, TwoViewConfig) else 2)
-    recipe = replace(SMALL, framework=framework, strategy=strategy, crops=crops, epochs=2)
-    whole, _ = train(recipe, data, tmp_path / "whole")
-
-    from logo_ssl.train.monitors import CollapseGauge
-
-    def power_cut(self, trainer, pl_module):
-        if trainer.current_epoch == 1:
-            raise RuntimeError("power cut")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CollapseGauge, "on_train_epoch_end", power_cut)
-        with pytest.raises(RuntimeError, match=r"power cut"):
-            train(recipe, data, tmp_path / "cut")
-    assert not is_finished(Run(tmp_path / "cut"))
-    run = resume(tmp_path / "cut", console=Console(file=io.StringIO()))
-    expected, got = (safetensors.torch.load_file(r.backbone_file) for r in (whole, run))
-    assert all(torch.equal(got[name], value) for name, value in expected.items())
-    steps = [line["step"] for line in run.metrics() if "lr" in line]
-    assert steps == [line["step"] for line in whole.metrics() if "lr" in line]
 
 
 def test_the_same_seed_gives_the_same_encoder_and_another_seed_another(data, tmp_path):
@@ -283,23 +220,6 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     assert not any("knn" in line for line in run.metrics())
     with pytest.raises(UserError, match=r"has no labels"):
         list(evaluate_knn(run))
-
-
-@pytest.fixture
-def photos(tmp_path):
-    """48 photographs of various sizes in two class folders, four of them bad."""
-    rng = np.random.default_rng(0)
-    for i in range(48):
-        file = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        height, width = rng.integers(12, 40, 2)
-        Image.fromarray(rng.integers(0, 120, (height, width, 3), np.uint8) + np.uint8(100 * (i % 2))).save(file)
-    for i in (3, 8):
-        (tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg").write_bytes(b"")
-    for i in (5, 20):
-        file = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
-        file.write_bytes(file.read_bytes()[:200])
-    return str(tmp_path / "photos")
 
 
 @pytest.mark.parametrize("placement", ["auto", "encoded", "disk"])

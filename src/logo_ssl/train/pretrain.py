@@ -176,7 +176,7 @@ def _train(
     )
     cure = f"go on with `logo-ssl resume {run.path}`"
     for tried in range(TRIES + 1):
-        journal.forget_after(0 if checkpoint is None else load(checkpoint)["global_step"])
+        journal.forget_after(-1 if checkpoint is None else load(checkpoint)["global_step"])
         try:
             learn(trainer, module, data, bad, console, checkpoint, cure)
             break
