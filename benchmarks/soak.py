@@ -1,6 +1,6 @@
 """Does a run survive being killed fifty times? `make soak` (tests run two kills of the same kind).
 
-python tests/soak.py [KILLS]
+python benchmarks/soak.py [KILLS]
 """
 
 import json
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "train"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "train"))
 
 import numpy as np
 from small_runs import SMALL, assert_equal_runs, train
