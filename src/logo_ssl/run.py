@@ -55,6 +55,11 @@ class Run:
         """Projector, predictor and regressor."""
         return self.path / "heads.safetensors"
 
+    @property
+    def provenance_file(self) -> Path:
+        """Who made the run and how long it took: the last file to be written, so a run that has it is finished."""
+        return self.path / "provenance.json"
+
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line torn by a crash is left out."""
         if self.metrics_file.exists():
