@@ -6,13 +6,16 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.data import load_data
+from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.reproduce.launch import Workers
 from logo_ssl.run import Run
 from logo_ssl.train import pretrain
 from logo_ssl.train.monitors import CollapseGauge
 
+no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 LOGO = "--rows cifar10-moco cifar10-moco-logo --set strategy.width=16 --epochs 1"
 
 
@@ -106,6 +109,22 @@ def diverge(recipe, out, **kwargs):
     raise UserError("Training diverged.")
 
 
+def test_table_5_transfers_to_the_sets_that_are_there_and_names_the_others(reproduce, performed, data, monkeypatch):
+    def only_textures(source, size):
+        if source != "dtd":
+            raise DataMissing(f"No {source} here.")
+        return load_data(str(data), size)
+
+    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", only_textures)
+    monkeypatch.setattr("logo_ssl.reproduce.rows.TRANSFER_SIZE", 16)
+    code, out, _ = reproduce("table5 --rows imagenet100-resnet50-supervised --epochs 1")
+    assert code == 1
+    assert re.search(r"Super\(IN-100\) \\\* \| DTD, top-1 \| 62.07 \| [\d.]+ \| n=1 \|", out)
+    assert "| Pets, mean per class | 73.50 | - | n=0 of 1 |" in out
+    assert "Pets is missing: No oxfordiiitpet here." in out
+    assert "framework.dim" not in out  # as many as there are classes
+
+
 def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce, performed, tmp_path):
     code, out, _ = reproduce("table1 table3 table2 fig1b --dry-run --jobs 2", small=False)
     assert (code, performed) == (0, [])
@@ -150,6 +169,8 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
         ("table1 --set seed=3", "--set does not take seed; use --seeds"),
         ("table1 --set framework=byol", "--set does not take framework; choose rows"),
         ("table1 --rows cifar10-moco --set strategy.lam=1", "No chosen row has the field 'strategy.lam'"),
+        ("table1 --set backbone='tiny", "backbone='tiny cannot be read .*close the quotes"),
+        pytest.param("table1 --device cuda", "'cuda', which this machine does not have", marks=no_cuda),
         ("table1 --sedes 2", "--sedes.*Did you mean --seeds"),
     ],
 )

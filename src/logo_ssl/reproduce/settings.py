@@ -12,6 +12,7 @@ import tyro
 from ..arguments import parse
 from ..data import locate
 from ..errors import UserError, nearest
+from ..hardware import is_there
 from ..recipes import Recipe, check
 
 OTHERWISE = {  # fields that have an option of their own, or that make a row what it is
@@ -40,7 +41,11 @@ def with_settings(recipes: Sequence[Recipe], settings: Sequence[str]) -> list[Re
         if not any(_has(recipe, field) for recipe in recipes):
             known = {name for recipe in recipes for name in _flat(recipe) if _has(recipe, name)}
             raise UserError(f"No chosen row has the field {field!r}.{nearest(field, known)}")
-    return [_set(recipe, given) for recipe in recipes]
+    changed = [_set(recipe, given) for recipe in recipes]
+    for device in {recipe.device for recipe in changed}:
+        if not is_there(device):
+            raise UserError(f"device is {device!r}, which this machine does not have; try auto or cpu.")
+    return changed
 
 
 def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]:
@@ -93,11 +98,18 @@ def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
     arguments = []
     for field, value in given:
         if _has(recipe, field):
-            arguments += [f"--{field.replace('_', '-')}", *shlex.split(value)]
+            arguments += [f"--{field.replace('_', '-')}", *_words(field, value)]
     prog = f"logo-ssl pretrain {recipe.name}"
     changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
     check(changed)
     return changed
+
+
+def _words(field: str, value: str) -> list[str]:
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise UserError(f"--set {field}={value} cannot be read ({error}); close the quotes.") from error
 
 
 def _has(recipe: Recipe, field: str) -> bool:
