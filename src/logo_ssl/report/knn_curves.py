@@ -29,11 +29,8 @@ class Curve(NamedTuple):
     def points(self) -> dict[int, list[float]]:
         """kNN of each run, at the epochs that all runs have."""
         found = [{line["epochs_done"]: line["knn"] for line in run.metrics() if "knn" in line} for run in self.runs]
-        return (
-            {epoch: [run[epoch] for run in found] for epoch in found[0] if all(epoch in f for f in found)}
-            if found
-            else {}
-        )
+        shared = set.intersection(*map(set, found)) if found else set()
+        return {epoch: [run[epoch] for run in found] for epoch in sorted(shared)}
 
     def protocol(self) -> str:
         """k and tau, as they were logged."""
