@@ -1,16 +1,12 @@
 """What can be done from a shell? Sub-commands: typed functions, nothing else."""
 
-import contextlib
 import errno
-import io
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -19,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import __version__
+from .arguments import parse
 from .errors import Interrupted, UserError, nearest
 from .terminal import plain_console
 
@@ -38,6 +35,7 @@ commands:
   resume RUN           go on with an interrupted run
   eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi
   show-crops [RECIPE]  draw the crops of some images as the network sees them
+  reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
   bench RECIPE         measure the speed of training and of its parts, as JSON
 
 options:
@@ -125,7 +123,7 @@ def pretrain(arguments: Sequence[str]) -> None:
         out: Path = Path("runs") / chosen.name
         """Run folder, new or empty."""
 
-    parsed = _parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
+    parsed = parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
     check(parsed.recipe)
     from .train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
@@ -175,7 +173,7 @@ def resume(arguments: Sequence[str]) -> None:
 
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
 
-    parsed = _parse(Options, arguments[1:], prog=f"logo-ssl resume {path}", default=Options(saved))
+    parsed = parse(Options, arguments[1:], prog=f"logo-ssl resume {path}", default=Options(saved))
     check(parsed.recipe)
     from .train import resume as resume_pretraining  # slow to import: mistakes should be told before
 
@@ -205,7 +203,7 @@ def show_crops(arguments: Sequence[str]) -> None:
         images: int = 6
         """How many images to show, evenly spread over the data."""
 
-    parsed = _parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
+    parsed = parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
     recipe = parsed.recipe
     check(recipe)
     if not 1 <= parsed.images <= MOST_SHOWN:
@@ -237,7 +235,17 @@ def evaluate(arguments: Sequence[str]) -> None:
     if arguments[0] not in PROTOCOLS:
         hint = nearest(arguments[0], PROTOCOLS)
         raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
-    _parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
+    parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
+
+
+def reproduce(arguments: Sequence[str]) -> None:
+    """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
+    from .reproduce.command import Reproduce
+
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError("Say what to reproduce first, for example: logo-ssl reproduce table1 --seeds 3")
+    if not parse(Reproduce, arguments, prog="logo-ssl reproduce").run():
+        sys.exit(1)
 
 
 def bench(arguments: Sequence[str]) -> None:
@@ -262,18 +270,19 @@ def bench(arguments: Sequence[str]) -> None:
 
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
 
-    parsed = _parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
+    parsed = parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
     from .train.bench import bench as measure  # slow to import: mistakes should be told before
 
     _out(json.dumps(measure(parsed.recipe)) + "\n")
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
-    "demo": lambda arguments: _parse(demo, arguments, prog="logo-ssl demo"),
-    "recipes": lambda arguments: _parse(recipes, arguments, prog="logo-ssl recipes"),
+    "demo": lambda arguments: parse(demo, arguments, prog="logo-ssl demo"),
+    "recipes": lambda arguments: parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
     "eval": evaluate,
     "show-crops": show_crops,
+    "reproduce": reproduce,
     "bench": bench,
     "resume": resume,
 }
@@ -333,32 +342,6 @@ def _dispatch(arguments: list[str]) -> None:
             raise UserError(
                 f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
             )
-
-
-def _parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
-    """Parse with tyro; its box of errors becomes one sentence."""
-    box = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(box):
-            return tyro.cli(target, args=list(arguments), config=(tyro.conf.AvoidSubcommands,), **options)
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
-
-
-def _sentence(box: str) -> str:
-    """What stands in tyro's box above its first rule, and the option it suggests."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│╭╮╰╯|+ ") for line in plain.splitlines()[1:]]
-    body = list(dropwhile(_is_rule, lines))  # a plain terminal gets one more rule, below the title
-    message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
-    options = [line.split()[0] for line in lines if re.match(r"--\w", line)]
-    return message + "." + (f" Did you mean {options[0]}?" if options and "nrecognized" in message else "")
-
-
-def _is_rule(line: str) -> bool:
-    return not line.strip("─-")
 
 
 def _number(value: float | None) -> str:

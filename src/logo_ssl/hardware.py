@@ -26,6 +26,12 @@ def best_device(wish: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def is_there(wish: str) -> bool:
+    """Whether this machine has the device that was wished for."""
+    found = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    return wish not in found or found[wish]()
+
+
 def to_device(host: Tensor, device: torch.device) -> Tensor:
     """Send a host tensor without waiting: CUDA copies asynchronously only from pinned memory."""
     if device.type == "cuda":

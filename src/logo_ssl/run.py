@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ from typing import Any
 
 from . import __version__
 from .errors import UserError
+
+CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
+"""Its step, and a digest of its bytes."""
+OLD_CHECKPOINT = "last.ckpt"  # of version 0.1.0, without a digest
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
@@ -40,6 +45,15 @@ class Run:
         """The folder with everything that is needed to go on training."""
         return self.path / "checkpoints"
 
+    def saved(self) -> list[Path]:
+        """The checkpoints, whole or torn, newest first."""
+        return found_checkpoints(self.checkpoints)
+
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint by its name; 0 without one."""
+        steps = [int(match[1]) for file in self.saved() if (match := CHECKPOINT.fullmatch(file.name))]
+        return max(steps, default=0)
+
     @property
     def backbone_file(self) -> Path:
         """The pretrained network: what everybody loads."""
@@ -54,6 +68,11 @@ class Run:
     def heads_file(self) -> Path:
         """Projector, predictor and regressor."""
         return self.path / "heads.safetensors"
+
+    @property
+    def provenance_file(self) -> Path:
+        """Who made the run and how long it took: the last file to be written, so a run that has it is finished."""
+        return self.path / "provenance.json"
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line torn by a crash is left out."""
@@ -80,6 +99,17 @@ class Run:
         if not run.recipe_file.is_file():
             raise UserError(f"{path} holds no run (no {run.recipe_file.name}); give the --out folder of a pretraining.")
         return run
+
+
+def found_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, whole or torn, newest first."""
+    if not folder.is_dir():
+        return []
+    named = [(int(match[1]), file) for file in folder.iterdir() if (match := CHECKPOINT.fullmatch(file.name))]
+    old = folder / OLD_CHECKPOINT
+    # of two at one step (a run that went back and diverged again) the later one
+    ordered = sorted(named, key=lambda pair: (pair[0], pair[1].stat().st_mtime_ns), reverse=True)
+    return [file for _, file in ordered] + ([old] if old.is_file() else [])
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -12,7 +12,7 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig
-from logo_ssl.train.checkpoints import found, load
+from logo_ssl.train.checkpoints import load
 
 SMALL = replace(
     find_recipe("tiny"),
@@ -47,7 +47,7 @@ def assert_equal_runs(one, other):
         expected, got = (safetensors.torch.load_file(getattr(run, name)) for run in (one, other))
         assert expected.keys() == got.keys()
         assert all(torch.equal(got[key], value) for key, value in expected.items())
-    expected, got = (load(found(run.checkpoints)[0]) for run in (one, other))
+    expected, got = (load(run.saved()[0]) for run in (one, other))
     for part in ("state_dict", "optimizer_states", "callbacks", "global_step", "epoch"):
         _assert_equal(expected[part], got[part])
     for stream in ("torch", "numpy"):  # Python's own is drawn from by the shape checks of these tests

@@ -26,7 +26,7 @@ from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining
-from logo_ssl.train.checkpoints import found, load
+from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
 from logo_ssl.train.lock import locked
 from logo_ssl.train.pretrain import is_finished
@@ -112,7 +112,7 @@ def test_a_signal_saves_and_ends_with_its_code(data, tmp_path, monkeypatch, caps
     assert f"Stopped by {'Ctrl-C' if name == 'SIGINT' else name}, saved at step 2" in told
     assert "Traceback" not in told
     assert {number: signal.getsignal(number) for number in handlers} == handlers
-    assert load(found(Run(tmp_path / "run").checkpoints)[0])["global_step"] == 2
+    assert load(Run(tmp_path / "run").saved()[0])["global_step"] == 2
 
 
 CHILD = """
@@ -159,7 +159,7 @@ def test_minutes_bring_checkpoints_inside_an_epoch_and_only_the_newest_stay(data
     saved = []
 
     def names():
-        return [file.name[:14] for file in found(Run(tmp_path / "run").checkpoints)]
+        return [file.name[:14] for file in Run(tmp_path / "run").saved()]
 
     with pytest.MonkeyPatch.context() as patch:
         at_step(patch, lambda module: (module.trainer.strategy.checkpoint_io.wait(), saved.append(names())), *range(6))
@@ -178,7 +178,7 @@ def test_a_torn_checkpoint_is_passed_over(data, tmp_path, monkeypatch):
         train(SMALL, data, tmp_path / "cut")
     monkeypatch.undo()
     run, said = Run(tmp_path / "cut"), console()
-    newest = found(run.checkpoints)[0]
+    newest = run.saved()[0]
     torn = newest.read_bytes()
     newest.write_bytes(torn[:-1] + bytes([torn[-1] ^ 1]))  # one bit
     (run.checkpoints / ".writing-999").write_bytes(torn[:100])  # what kill -9 leaves
@@ -187,7 +187,7 @@ def test_a_torn_checkpoint_is_passed_over(data, tmp_path, monkeypatch):
     assert "Going on after 1 epochs." in said.file.getvalue()
     assert not list(run.checkpoints.glob(".writing*"))
     (run.path / "provenance.json").unlink()
-    for file in found(run.checkpoints):
+    for file in run.saved():
         file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"None of the 2 checkpoints in .* is whole; remove them"):
         resume(run.path, console=console())
@@ -211,7 +211,7 @@ def test_a_run_of_the_first_version_resumes(data, tmp_path, monkeypatch):
         train(SMALL, data, tmp_path / "old")
     monkeypatch.undo()
     run = Run(tmp_path / "old")
-    (file,) = found(run.checkpoints)
+    (file,) = run.saved()
     state = load(file)
     for key in ("recipe", "data", "lr_scale", "streams"):
         del state[key]
@@ -227,10 +227,7 @@ def test_a_run_of_the_first_version_resumes(data, tmp_path, monkeypatch):
 
 
 def _weights(run):
-    return [
-        load(found(run.checkpoints)[0])["state_dict"][key]
-        for key in sorted(load(found(run.checkpoints)[0])["state_dict"])
-    ]
+    return [load(run.saved()[0])["state_dict"][key] for key in sorted(load(run.saved()[0])["state_dict"])]
 
 
 def test_a_full_disk_costs_a_checkpoint_and_nothing_else(data, tmp_path, monkeypatch):
@@ -245,7 +242,7 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(data, tmp_path, monkeyp
     run, said = train(SMALL, data, tmp_path / "run")
     assert "The checkpoint could not be saved (No space left on device); training goes on" in said
     assert is_finished(run)
-    assert [file.name[:14] for file in found(run.checkpoints)] == ["step-000000006"]
+    assert [file.name[:14] for file in run.saved()] == ["step-000000006"]
     assert not list(run.checkpoints.glob(".writing*"))
 
 
@@ -382,7 +379,7 @@ def test_what_decides_the_result_cannot_change_on_the_way(data, tmp_path, capsys
     assert "epochs: 1 -> 3\n" in said.file.getvalue()
     assert "Going on after 1 epochs." in said.file.getvalue()
     assert max(line["step"] for line in again.metrics()) == 9
-    assert len(found(run.checkpoints)) == 1
+    assert len(run.saved()) == 1
     with pytest.raises(SystemExit):
         main(["resume", str(run.path), "--epochs", "4"])
     assert "epochs: 3 -> 4" in capsys.readouterr().out

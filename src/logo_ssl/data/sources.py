@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import UserError, nearest
+from ..errors import DataMissing, UserError, nearest
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
@@ -50,7 +50,7 @@ def load_data(source: str, size: int) -> ImageSet:
         raise UserError(f"{source} is none of what can be read: {ACCEPTED}; give one of these or a name.")
     hint = nearest(path.name.lower(), NAMES)
     known = f"{', '.join(OWN)}, cifar10, stl10 or another of torchvision's classification sets"
-    raise UserError(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
+    raise DataMissing(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
 
 
 def data_root() -> Path:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import UserError
+from ..errors import DataMissing
 from .images import ImageSet
 from .unpack import unpack
 
@@ -75,7 +75,7 @@ def torchvision_set(kind: Kind) -> Callable[[Path, int], ImageSet]:
             train, classes = unpack(partial(_open, kind.name, root, kind.train))
             test = unpack(partial(_open, kind.name, root, kind.test))[0] if kind.test else None
         except Exception as error:  # of the network, an archive, a checksum, a missing package
-            raise UserError(_cure(kind, root, error)) from error
+            raise DataMissing(_cure(kind, root, error)) from error
         return ImageSet(kind.name.lower(), train, test, classes)
 
     return load

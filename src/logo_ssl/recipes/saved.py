@@ -8,6 +8,8 @@ from ..run import Run
 from .checks import check
 from .recipe import Recipe
 
+Differences = dict[str, tuple[Any, Any]]
+
 HARMLESS = (
     "data",  # the images may have moved; that they are the same is checked elsewhere
     "epochs",
@@ -39,18 +41,17 @@ def read_recipe(run: Run) -> Recipe:
     return recipe
 
 
-def differences(before: Recipe, after: Recipe) -> dict[str, tuple[Any, Any]]:
-    """The fields in which two recipes differ, inner ones with a dot, and both values."""
-    one, other = (_flat(json.loads(recipe.to_json())) for recipe in (before, after))
-    ignored = ("name", "paper", "init")  # names and where weights once came from
+def differences(before: Recipe, after: Recipe) -> Differences:
+    """The fields in which two recipes differ, inner ones with a dot, and both values; names do not count."""
+    one, other = flat(before), flat(after)
     return {
         field: (one.get(field), other.get(field))
-        for field in [*one, *(field for field in other if field not in one)]
-        if one.get(field) != other.get(field) and field.split(".")[0] not in ignored
+        for field in dict.fromkeys([*one, *other])
+        if one.get(field) != other.get(field) and field not in ("name", "paper")
     }
 
 
-def refuse_harmful(changes: dict[str, tuple[Any, Any]]) -> None:
+def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
     harmful = [
         f"{field.replace('_', '-')} ({before} -> {after})"
@@ -64,8 +65,13 @@ def refuse_harmful(changes: dict[str, tuple[Any, Any]]) -> None:
         )
 
 
-def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in record.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+def flat(recipe: Recipe) -> dict[str, Any]:
+    """Every field by its full name, values as JSON has them."""
+
+    def walk(part: dict[str, Any], prefix: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in part.items():
+            found |= walk(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return found
+
+    return walk(json.loads(recipe.to_json()), "")

@@ -5,7 +5,6 @@ A checkpoint's name ends with a digest of its bytes, so one rename publishes bot
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,11 +20,10 @@ from torch.utils._pytree import tree_map_only
 
 from ..errors import UserError
 from ..recipes import Recipe
+from ..run import CHECKPOINT, found_checkpoints
 from .faults import Diverged, is_finite
 from .signals import StopSignals
 
-NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
-OLD_NAME = "last.ckpt"  # of version 0.1.0, without a digest
 UNFINISHED = ".writing"
 CHUNK = 1 << 22  # bytes
 
@@ -150,25 +148,14 @@ def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
         if isinstance(error, RuntimeError):  # how torch tells of a full disk
             raise OSError(str(error).splitlines()[0]) from error
         raise
-    for old in found(folder)[keep:]:
+    for old in found_checkpoints(folder)[keep:]:
         old.unlink(missing_ok=True)
     return final
 
 
-def found(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, whole or torn, newest first."""
-    if not folder.is_dir():
-        return []
-    named = [(int(match[1]), file) for file in folder.iterdir() if (match := NAME.fullmatch(file.name))]
-    old = folder / OLD_NAME
-    # of two at one step (a run that went back and diverged again) the later one
-    ordered = sorted(named, key=lambda pair: (pair[0], pair[1].stat().st_mtime_ns), reverse=True)
-    return [file for _, file in ordered] + ([old] if old.is_file() else [])
-
-
 def newest_whole(folder: Path, say: Callable[[str], None]) -> Path | None:
     """The newest checkpoint whose bytes are those that were written; None if there is none at all."""
-    files = found(folder)
+    files = found_checkpoints(folder)
     for file in files:
         if _is_whole(file):
             return file
@@ -207,7 +194,7 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def _is_whole(file: Path) -> bool:
-    match = NAME.fullmatch(file.name)
+    match = CHECKPOINT.fullmatch(file.name)
     try:
         if match is None:
             return "global_step" in load(file)

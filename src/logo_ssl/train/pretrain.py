@@ -21,7 +21,7 @@ from ..models import build_backbone
 from ..recipes import Recipe, check, differences, find_recipe, read_recipe, refuse_harmful
 from ..run import Run, provenance, write
 from ..terminal import plain_console
-from .checkpoints import Checkpoints, Writer, clear_unfinished, found, load, newest_whole
+from .checkpoints import Checkpoints, Writer, clear_unfinished, load, newest_whole
 from .faults import TRIES, Diverged, dead_worker, diagnosis, too_large
 from .journal import Journal
 from .lock import FILE as LOCK
@@ -351,7 +351,7 @@ def _logger(name: str, run: Run) -> Logger:
 def _vacant(out: Path) -> Run:
     """The run folder to be, which must not hold anything yet."""
     run = Run(out)
-    if run.recipe_file.is_file() and (found(run.checkpoints) or any(True for _ in run.metrics())):
+    if run.recipe_file.is_file() and (run.saved() or any(True for _ in run.metrics())):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
