@@ -429,3 +429,16 @@ def test_a_thread_may_train(data, tmp_path):
     thread.start()
     thread.join()
     assert is_finished(runs[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("compile", ["off", "on"])
+def test_a_deterministic_run_on_cuda_resumes_exactly(data, tmp_path, monkeypatch, compile):
+    recipe = replace(SMALL, device="cuda", compile=compile, deterministic=True, epochs=4)
+    whole, _ = train(recipe, data, tmp_path / "whole")
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGUSR1), 7)
+    with pytest.raises(Interrupted):
+        train(recipe, data, tmp_path / "cut")
+    monkeypatch.undo()
+    assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
