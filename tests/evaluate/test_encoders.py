@@ -1,7 +1,9 @@
 """Do encoders of every source give their own features, and is every key that did not fit said?"""
 
 import argparse
+import io
 import os
+from collections import deque
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 
 from logo_ssl.data import ImageSet
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import load_encoder
+from logo_ssl.evaluate import inert, load_encoder
 from logo_ssl.evaluate.foreign import guess
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
@@ -146,20 +148,66 @@ class Malicious:
 
 
 @pytest.mark.parametrize("new_format", [True, False])
-def test_a_malicious_checkpoint_is_refused_and_does_not_run(tmp_path, new_format):
-    bomb = {"state_dict": {"w": torch.zeros(1)}, "extra": Malicious(tmp_path / "ran")}
-    torch.save(bomb, tmp_path / "bomb.pth", _use_new_zipfile_serialization=new_format)
-    with pytest.raises(UserError, match=r"holds posix.mkdir beside its weights.*could run code.*torch.save"):
-        load_encoder(str(tmp_path / "bomb.pth"))
+@pytest.mark.parametrize("place", ["beside", "among"])
+def test_a_malicious_checkpoint_runs_nothing(resnet, tmp_path, new_format, place):
+    weights, bomb = resnet.state_dict(), {"bomb": Malicious(tmp_path / "ran")}
+    content = {"state_dict": weights} | bomb if place == "beside" else {"state_dict": weights | bomb}
+    torch.save(content, tmp_path / "bomb.pth", _use_new_zipfile_serialization=new_format)
+    encoder = load_encoder(str(tmp_path / "bomb.pth"), size=16)
+    assert encoder.backbone.conv1.weight.equal(resnet.conv1.weight)
     assert not (tmp_path / "ran").exists()
 
 
-def test_harmless_settings_may_lie_beside_the_weights_and_others_not(resnet, tmp_path):
-    torch.save({"args": argparse.Namespace(lr=1), "model": resnet.state_dict()}, tmp_path / "args.pth")
-    assert load_encoder(str(tmp_path / "args.pth"), size=16).says
-    torch.save({"best": np.float64(1), "model": resnet.state_dict()}, tmp_path / "numpy.pth")
-    with pytest.raises(UserError, match=r"holds numpy.*scalar"):
-        load_encoder(str(tmp_path / "numpy.pth"))
+@pytest.mark.parametrize(
+    "name", ["os system", "builtins eval", "builtins getattr", "torch.hub load", "subprocess Popen"]
+)
+def test_an_unknown_name_is_never_imported(name):
+    module, function = name.split()
+    found = inert.load(io.BytesIO(f"c{module}\n{function}\n(S'touch ran'\ntR.".encode()))
+    assert isinstance(found, inert.Inert)
+
+
+def test_a_pickle_cannot_change_what_it_finds(monkeypatch):
+    monkeypatch.setattr(inert.REBUILT["torch._utils", "_rebuild_tensor"], "__doc__", "as it was")
+    inert.load(io.BytesIO(b"\x80\x02ctorch._utils\n_rebuild_tensor\n(N}X\x07\x00\x00\x00__doc__N\x73tb."))
+    assert inert.REBUILT["torch._utils", "_rebuild_tensor"].__doc__ == "as it was"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_script_is_refused(tmp_path):
+    torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), tmp_path / "script.pt")
+    with pytest.raises(UserError, match="is no checkpoint"):
+        load_encoder(str(tmp_path / "script.pt"))
+
+
+class Settings(dict):
+    """Of a kind that is not on this machine, as omegaconf's: built by its class, a state and items."""
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr=lr)
+        self.flags, self.kinds, self.queue = {"readonly": True}, (dict, Settings), deque([lr])
+
+
+@pytest.mark.parametrize("new_format", [True, False])
+def test_settings_of_any_kind_may_lie_beside_the_weights(resnet, tmp_path, new_format):
+    extras = {"args": argparse.Namespace(lr=1), "best": np.float64(1), "cfg": Settings(0.1), "seen": {1, 2}}
+    content = extras | {"model": resnet.state_dict()}
+    torch.save(content, tmp_path / "x.pth", _use_new_zipfile_serialization=new_format)
+    encoder = load_encoder(str(tmp_path / "x.pth"), size=16)
+    weights = encoder.backbone.state_dict()
+    assert all(weights[key].equal(value) for key, value in resnet.state_dict().items())
+
+
+def test_a_tensor_beside_the_weights_does_not_hide_them(resnet, tmp_path):
+    content = {
+        "epoch": 3,
+        "state_dict": resnet.state_dict(),
+        "best_acc1": torch.tensor(71.1),
+    }  # as main_lincls.py saves
+    torch.save(content, tmp_path / "lincls.pth.tar")
+    assert (
+        load_encoder(str(tmp_path / "lincls.pth.tar"), size=16).says[0].startswith("lincls.pth.tar is read as resnet18")
+    )
 
 
 def test_files_that_are_no_checkpoints_are_refused(tmp_path):
