@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from .files import Files
+from .files import Files, Stamp
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Photos(Files):
         """The encoded image i."""
         return self.files.read(int(self.rows[i]))
 
-    def size(self, i: int) -> int:
-        """How many bytes image i has."""
-        return self.files.size(int(self.rows[i]))
+    def stamp(self, i: int) -> Stamp:
+        """What tells, without reading it, that image i was written anew."""
+        return self.files.stamp(int(self.rows[i]))
 
 
 @dataclass(frozen=True)
