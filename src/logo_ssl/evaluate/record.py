@@ -34,7 +34,9 @@ def save(
         "size": encoder.size,
         "mean": list(encoder.mean),
         "std": list(encoder.std),
-        "matching": list(encoder.says),
+        "about": list(encoder.says),
+        "keys_not_in_checkpoint": list(encoder.missing),
+        "keys_without_place": list(encoder.unused),
     }
     if encoder.run is not None:
         recipe = read_recipe(encoder.run)
