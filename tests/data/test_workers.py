@@ -101,7 +101,7 @@ def test_the_same_image_takes_the_place_of_a_bad_one_every_time(tmp_path: Path) 
 def test_too_large_a_share_of_bad_images_stops_with_a_sentence(tmp_path: Path) -> None:
     photos = folder(tmp_path, [jpeg(flat(1))] * 4 + [b""] * 6)
     feed = Workers(Decoding(photos, 640), BadImages(10, 0.3), 0)
-    with pytest.raises(UserError, match=r"^[4-6] of 10 images cannot be read .*loading.max-bad 0.3"):
+    with pytest.raises(UserError, match=r"^[4-6] of 10 images cannot be read .*max-bad 0.3"):
         everything(feed, 10)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import inert, load_encoder
+from logo_ssl.evaluate import Extraction, inert, load_encoder
 from logo_ssl.evaluate.foreign import guess
 from logo_ssl.evaluate.record import save
 from logo_ssl.recipes import find_recipe
@@ -131,7 +131,7 @@ def test_every_unmatched_key_is_said(resnet, tmp_path):
     used = {f"module.encoder_q.{key}" for key in resnet.state_dict()}
     assert set(encoder.unused) == checkpoint["state_dict"].keys() - used
     data = ImageSet("two", Split(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)))
-    record = json.loads(save("knn", {}, encoder, data, "cpu", tmp_path / "knn.json").read_text())
+    record = json.loads(save("knn", {}, encoder, data, Extraction(device="cpu"), tmp_path / "knn.json").read_text())
     assert record["keys_not_in_checkpoint"] == list(encoder.missing)
     assert record["keys_without_place"] == list(encoder.unused)
 

@@ -47,7 +47,8 @@ def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_pat
     features, labels = features_of(encoder, images.train).double().numpy(), images.train.labels.numpy()
     predicted = cross_val_predict(reference(7, 0.07), features, labels, cv=LeaveOneOut())
     assert results["knn top-1, k=7, tau=0.07"] == pytest.approx(100 * np.mean(predicted == labels))
-    assert said == ["blobs has no labelled test images; each training image is classified by all the others."]
+    told = "blobs has no labelled test images; each training image is classified by all the others."
+    assert said == [told, f"Saved: {out}"]
     assert "leave-one-out" in json.loads(out.read_text())["protocol"]
 
 
@@ -74,13 +75,15 @@ def test_results_are_recorded_in_the_run_and_are_the_same_again(images: ImageSet
     encoder = load_encoder(str(run.path))
     data = data_for(encoder, None)
     first = list(knn(encoder, data))
-    saved = run.evaluation("knn-set")
+    (file,) = run.evaluation_file("knn-set").parent.iterdir()
+    saved = json.loads(file.read_text())
     assert {"protocol", "commit", "hardware", "versions", "seconds", "recipe", "seed", "crops"} <= saved.keys()
     assert (saved["encoder"], saved["fingerprint"]) == (encoder.name, encoder.fingerprint)
     assert (saved["train_images"], saved["test_images"], saved["classes"]) == (60, 24, 6)
     assert saved["results"][1]["voters"] == 60
     assert list(knn(load_encoder(str(run.path)), data, Extraction(batch_size=7, cache=False))) == first
-    assert run.evaluation("knn-set")["results"] == saved["results"]
+    assert list(file.parent.iterdir()) == [file]
+    assert json.loads(file.read_text())["results"] == saved["results"]
 
 
 def test_progress_is_shown(encoder, images: ImageSet):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from .files import Files, Stamp
@@ -82,6 +82,10 @@ class ImageSet:
     train: Split
     test: Split | None = None
     classes: tuple[str, ...] = ()
+    val: Bool[Tensor, " N"] | None = None
+    """Which images of train the set's authors chose by, where they say so."""
+    source: str | None = None
+    """The name or path that it was loaded from."""
 
     @property
     def channels(self) -> int:

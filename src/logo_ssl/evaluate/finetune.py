@@ -78,7 +78,8 @@ def finetune(
         results.append({"fraction": fraction, "images": len(rows), "seconds": round(time.time() - began, 1), **figures})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
     record |= {"batch_size": BATCH, "test_images": len(shown), "classes": n_classes}
-    save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how.device, out)
+    settings = {"fractions": list(fractions), "epochs": epochs, "lr": lr, "seed": seed}
+    save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
 
 
 def _parted(parts: Labelled, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:

@@ -79,7 +79,7 @@ def knn(
         "features": bank.shape[1],
         "seconds": round(time.time() - began, 1),
     }
-    save("knn", record, encoder, data, how.device, out)
+    save("knn", record, encoder, data, how, out, {"protocols": list(protocols)})
 
 
 def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:

@@ -99,7 +99,8 @@ def linear(
         "seed_of_probe": seed,
         "seconds": round(time.time() - began, 1),
     }
-    save(f"linear-{protocol}", record, encoder, data, how.device, out)
+    settings = {"seed": seed} if protocol == "lbfgs" else {"seed": seed, "epochs": epochs, "rates": list(rates)}
+    save(f"linear-{protocol}", record, encoder, data, how, out, settings)
 
 
 def _choose_rate(
