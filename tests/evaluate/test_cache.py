@@ -4,6 +4,7 @@ import os
 import shutil
 import tarfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 
 from logo_ssl.data import ImageSet, Photos, Split, load_data
 from logo_ssl.data.unpack import Encoded
+from logo_ssl.data.workers import Workers
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, FrozenEncoder, features_of, labelled_features, load_encoder
 from logo_ssl.evaluate import cache as cache_module
@@ -55,6 +57,20 @@ def test_features_of_shuffled_files_are_shuffled_features(encoder, photos, gener
 def test_worker_processes_change_nothing(encoder, photos):
     split = load_data(str(photos), 16).train
     assert features_of(encoder, split, Extraction(cache=False, workers=1)).equal(features_of(encoder, split, UNCACHED))
+
+
+def test_workers_are_no_more_than_shared_memory_can_serve(encoder, photos, monkeypatch):
+    given: list[int] = []
+
+    def watched(decoding, bad, workers):
+        given.append(workers)
+        return Workers(decoding, bad, workers)
+
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.Workers", watched)
+    monkeypatch.setattr("logo_ssl.data.workers.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("os.path.isdir", lambda _: True)
+    features_of(encoder, load_data(str(photos), 16).train, Extraction(cache=False, workers=2))
+    assert given == [0]
 
 
 def test_features_are_computed_once(encoder, images: ImageSet, photos):

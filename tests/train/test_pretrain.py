@@ -19,7 +19,7 @@ from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import evaluate_knn
+from logo_ssl.evaluate import compare_knn
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.run import Run
@@ -291,7 +291,7 @@ def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_pat
     assert not backbone.training
     torch.testing.assert_close(load_backbone(run.path)[0].state_dict(), backbone.state_dict())
     assert backbone(torch.randn(2, 3, 16, 16)).shape == (2, 256)
-    results = dict(evaluate_knn(run))
+    results = dict(compare_knn(run))
     assert len(results) == 6
     online = [line["knn"] for line in run.metrics() if "knn" in line]
     assert results["trained encoder, k=20, tau=0.07"] == pytest.approx(online[-1])
@@ -307,7 +307,7 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     assert "without online kNN (no labels)" in said
     assert not any("knn" in line for line in run.metrics())
     with pytest.raises(UserError, match=r"has no labels"):
-        list(evaluate_knn(run))
+        list(compare_knn(run))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..data import BadImages, Photos, Split
 from ..data.samples import CHUNK
-from ..data.workers import Decoding, Workers, default_workers
+from ..data.workers import Decoding, Workers, fitting_workers
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
@@ -100,7 +100,7 @@ def _chunks(
     if not isinstance(split.images, Photos):
         yield from (split.array[rows].expand(-1, encoder.channels, -1, -1) for rows in order)
         return
-    workers = min(default_workers() if how.workers < 0 else how.workers, len(order))
+    workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
     feed = Workers(Decoding(split.images, max_side=0, square=encoder.size), bad, workers)
     try:
         yield from (batch.pixels for batch in feed.batches(order))

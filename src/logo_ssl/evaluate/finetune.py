@@ -26,7 +26,7 @@ from ..train.progress import ProgressDisplay
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .held_out import TEST_SHARE
-from .labelled import Labelled, labelled, labels_of
+from .labelled import LabelledSplits, labelled, labels_of
 from .linear import STANDARD
 from .record import save
 
@@ -82,7 +82,7 @@ def finetune(
     save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
 
 
-def _parted(parts: Labelled, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:
+def _parted(parts: LabelledSplits, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:
     if parts.test is not None:
         return parts.train, parts.test
     how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")

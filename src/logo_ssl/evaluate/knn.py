@@ -20,7 +20,7 @@ from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .labelled import labelled
-from .record import save
+from .record import about_run, save
 
 LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
@@ -82,7 +82,7 @@ def knn(
     save("knn", record, encoder, data, how, out, {"protocols": list(protocols)})
 
 
-def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
+def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
     began = time.time()
     recipe = read_recipe(run)
@@ -104,13 +104,9 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
         "train_images": len(splits[0]),
         "test_images": len(splits[1]),
         "results": results,
-        "recipe": recipe.name,
-        "seed": recipe.seed,
-        "epochs": recipe.epochs,
-        "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": round(time.time() - began, 1),
     }
-    run.write_evaluation("knn", record | provenance(hardware(best_device(recipe.device))))
+    run.write_evaluation("knn", record | about_run(run) | provenance(hardware(best_device(recipe.device))))
 
 
 def _features(

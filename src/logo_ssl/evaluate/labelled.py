@@ -10,7 +10,7 @@ from ..data import ImageSet, Photos, Split
 from ..errors import UserError
 
 
-class Labelled(NamedTuple):
+class LabelledSplits(NamedTuple):
     """Images that all have labels from 0 to n_classes - 1; `test` is none where nothing is held out."""
 
     train: Split
@@ -22,7 +22,7 @@ class Labelled(NamedTuple):
         return int(labels_of(self.train).max()) + 1
 
 
-def labelled(data: ImageSet) -> Labelled:
+def labelled(data: ImageSet) -> LabelledSplits:
     """The labelled images of a data set, classes numbered from 0 in their order."""
     train = _with_labels(data.train)
     if train is None:
@@ -37,7 +37,7 @@ def labelled(data: ImageSet) -> Labelled:
             "leaves nothing to tell apart; give two classes or more."
         )
     test = None if data.test is None or data.test.labels is None else _test(data, data.test, values)
-    return Labelled(_numbered(train, values), None if test is None else _numbered(test, values))
+    return LabelledSplits(_numbered(train, values), None if test is None else _numbered(test, values))
 
 
 def labels_of(split: Split) -> Int[Tensor, " N"]:

@@ -1,7 +1,8 @@
 """Which linear classifier has the least cross-entropy under an L2 penalty? Multinomial logistic regression.
 
-The objective is AugSelf's: cross-entropy summed over images + w |weight|^2, without the bias unless it is asked for
-(AugSelf's code, and so the paper's transfer table, penalises it). scikit-learn's C is 1 / (2 w), for two classes 1 / w.
+The objective is AugSelf's: cross-entropy summed over images + w |weight|^2, without the bias unless it is asked for, as
+transfer does (AugSelf's code, and so the paper's table, penalises it). scikit-learn's C is 1 / (2 w), for two classes
+1 / w.
 """
 
 import math
