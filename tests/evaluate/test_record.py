@@ -57,6 +57,11 @@ def test_a_record_tells_where_its_data_were_and_what_they_are(encoder, images: I
     assert {"commit", "hardware", "versions", "crops"} <= record.keys()
 
 
+def test_an_empty_split_is_recorded_too(encoder, images: ImageSet):
+    file = save("transfer", {}, encoder, replace(images, test=images.test.thinned(0)), HOW)
+    assert json.loads(file.read_text())["data_fingerprint"]["test"]
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").touch()
     refuse_unwritable(tmp_path / "new" / "folder" / "x.json")

@@ -31,7 +31,7 @@ def data_fingerprint(images: Tensor | Photos) -> str:
     """
     if isinstance(images, Tensor):
         digest = hashlib.sha256(f"{images.dtype} {tuple(images.shape)} ".encode())
-        for part in images.split(max(1, 2**26 // max(1, images[0].nbytes))):  # a view may need a copy: bounded
+        for part in images.split(max(1, 2**26 // max(1, images[:1].nbytes))):  # a view may need a copy: bounded
             digest.update(_bytes(part.cpu().contiguous()))
         return digest.hexdigest()
     read = set(np.linspace(0, len(images) - 1, FILES_READ).astype(int).tolist())
