@@ -28,5 +28,4 @@ class Batches:
         # A generator: Lightning asks for an iterator first and says which epoch it is for afterwards.
         order = torch.randperm(self.n_images, generator=stream(self.seed, "order", self.epoch))
         groups = order[: len(self) * self.batch_size].split(self.batch_size)
-        for rows, batch in zip(groups, self.feed.batches(groups), strict=True):
-            yield batch._replace(rows=rows)
+        yield from self.feed.batches(groups)
