@@ -17,6 +17,7 @@ from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
 from .finetune import finetune as evaluate_finetune
+from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
 from .knn import knn as evaluate_knn
 from .linear import Protocol
 from .linear import linear as evaluate_linear
@@ -46,22 +47,31 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class KNN(Subject):
-    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5."""
+class OnData(Subject):
+    """What every protocol on one data set asks."""
 
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+
+
+@dataclass(frozen=True)
+class KNN(OnData):
+    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5."""
+
+    protocols: tuple[tuple[int, float], ...] = PROTOCOLS_OF_KNN
+    """k and tau, one pair after the other; small data sets need a smaller k."""
 
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            figures = list(evaluate_knn(frozen, data_for(frozen, self.data), how, out=self.out))
+            data = data_for(frozen, self.data)
+            figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
         _show(self, frozen, console, "Weighted kNN", figures)
 
 
 @dataclass(frozen=True)
-class Linear(KNN):
+class Linear(OnData):
     """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS."""
 
     protocol: Protocol = "sgd"
@@ -101,7 +111,7 @@ class Transfer(Subject):
 
 
 @dataclass(frozen=True)
-class FineTune(KNN):
+class FineTune(OnData):
     """All weights trained end to end with all labels."""
 
     epochs: int = EPOCHS

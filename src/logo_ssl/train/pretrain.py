@@ -89,12 +89,11 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
 
 def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     labels = data.train.labels
+    if len(data.classes) == 1:
+        raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
     if labels is None or (labels < 0).any():
         raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
-    n = max(len(data.classes), int(labels.max()) + 1)
-    if n < 2:
-        raise UserError(f"{recipe.data} has one class only; supervised learning needs two or more.")
-    return n
+    return max(len(data.classes), int(labels.max()) + 1)
 
 
 def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pretraining:
