@@ -256,3 +256,13 @@ def test_a_last_smaller_batch_is_left_out_unless_it_is_the_only_one() -> None:
     feed = Uniform(torch.zeros(10, 1, 2, 2, dtype=torch.uint8))
     assert [len(batch.pixels) for batch in Batches(feed, 10, 4, 0)] == [4, 4]
     assert [len(batch.pixels) for batch in Batches(feed, 10, 64, 0)] == [10]
+
+
+def test_a_last_smaller_batch_may_be_kept() -> None:
+    feed = Uniform(torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1))
+    for size, lengths in ((4, [4, 4, 2]), (5, [5, 5]), (64, [10])):
+        batches = Batches(feed, 10, size, 0, keeps_last=True)
+        seen = [batch.pixels.flatten().tolist() for batch in batches]
+        assert [len(rows) for rows in seen] == lengths
+        assert len(batches) == len(lengths)
+        assert sorted(row for rows in seen for row in rows) == list(range(10))

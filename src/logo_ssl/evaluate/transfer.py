@@ -10,7 +10,7 @@ import torch
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device
-from ..probes import Labelled, Metric, mean_per_class, select, top1
+from ..probes import WEIGHTS, Labelled, Metric, mean_per_class, select, top1
 from ..randomness import stream
 from .cache import labelled_features
 from .encoders import FrozenEncoder
@@ -82,11 +82,15 @@ def _one(
     train, test = labelled(data if name != "caltech101" else _thirty_per_class(data))
     known = Labelled(*labelled_features(encoder, train, how, f"{found.title}, train"))
     held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, f"{found.title}, test"))
-    parts = part(known, held_out, seed).to(best_device(how.device))
+    parts = part(known, held_out, seed, data.name).to(best_device(how.device))
     if not parts.official_test:
         how.say(f"{found.title} has no test split; a fifth of it is held out.")
     figure: Metric = mean_per_class if found.per_class else top1
-    chosen = select(parts.train, parts.val, int(known.labels.max()) + 1, metric=figure)
+
+    def progress(done: int) -> None:
+        how.progress(f"{found.title}, L2 weights", done, len(WEIGHTS))
+
+    chosen = select(parts.train, parts.val, int(known.labels.max()) + 1, metric=figure, progress=progress)
     value = figure(chosen.probe.scores(parts.test.features), parts.test.labels)
     metric = f"{name} {'mean per class' if found.per_class else 'top-1'}"
     record = {

@@ -238,8 +238,10 @@ def _try_out(module: Pretraining, channels: int) -> None:
     backbone.train()
 
 
-def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
-    """The Lightning trainer of a run, with everything that watches it."""
+def trainer_for(
+    run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay, benchmark: bool = True
+) -> L.Trainer:
+    """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
     callbacks = [
         Steps(),
         CollapseGauge(progress.say),
@@ -258,7 +260,7 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
-                benchmark=True,
+                benchmark=benchmark,
             )
         except MisconfigurationException as error:
             raise UserError(
