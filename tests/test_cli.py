@@ -76,7 +76,11 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("eval knn nowhere", "nowhere"),
         ("eval knn random/tiny", "name them with --data"),
         ("eval knn random/tiny --data nowhere", "No data at"),
+        ("eval knn random/tiny --data scenes --size 32", "k=200 asks more neighbours than the 40 training images"),
         ("eval linear random/tiny --data scenes --epochs 0", "epochs is 0"),
+        pytest.param("eval linear random/tiny --data scenes --device cuda", "use auto or .*cpu", marks=no_cuda),
+        pytest.param("eval finetune random/tiny --data scenes --device cuda", "use auto or .*cpu", marks=no_cuda),
+        ("eval semi random/tiny --data scenes --fractions", "fractions is empty"),
         ("eval semi random/tiny --data scenes --fractions 3", "fraction=3"),
         ("eval knn random/tiny --data scenes --out other", "--out is other, which is a folder"),
         ("eval knn random/tiny --data scenes --out file/x.json", "nothing can be written in .*file"),
@@ -195,7 +199,7 @@ def test_every_protocol_shows_its_figures(capsys, tmp_path, monkeypatch, protoco
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
     monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
     options = {
-        "knn": "--data scenes",
+        "knn": "--data scenes --protocols 5 0.07 20 0.1",
         "linear": "--data scenes --epochs 3",
         "transfer": "--sets scenes mit67",
         "finetune": "--data scenes --epochs 1",

@@ -12,9 +12,7 @@ from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate.encoders import FrozenEncoder
-from logo_ssl.evaluate.held_out import part
 from logo_ssl.evaluate.linear import linear
-from logo_ssl.probes import Labelled
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 
@@ -63,15 +61,6 @@ def test_without_a_test_split_a_fifth_is_held_out_and_said(encoder: FrozenEncode
     figures = dict(linear(encoder, ImageSet("colours", colours(60, 0)), how, epochs=10))
     assert len(figures) == 2
     assert any("a fifth of the training images is held out" in sentence for sentence in said)
-
-
-def test_parts_never_share_an_image() -> None:
-    train = Labelled(torch.arange(50.0)[:, None], torch.arange(50) % 5)
-    parts = part(train, None, seed=3)
-    rows = [set(p.features.flatten().tolist()) for p in parts[:3]]
-    assert not rows[0] & rows[1]
-    assert not (rows[0] | rows[1]) & rows[2]
-    assert len(rows[0] | rows[1] | rows[2]) == 50
 
 
 def test_zero_epochs_are_refused(encoder: FrozenEncoder) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from rich.console import Console
 
@@ -27,6 +28,7 @@ from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.pretrain import is_finished
+from logo_ssl.types import ImageBatch
 
 SMALL = replace(
     find_recipe("tiny"),
@@ -382,6 +384,21 @@ def test_labels_teach_a_supervised_baseline(data, tmp_path):
         np.savez(tmp_path / "plain.npz", train_images=arrays["train_images"])
     with pytest.raises(UserError, match="has images without labels"):
         train(recipe, str(tmp_path / "plain.npz"), tmp_path / "other")
+
+
+def test_a_replaced_image_teaches_its_own_label(data):
+    """Row 4 stands twice, once in the place of an image that cannot be read; -1 is no image, and teaches nothing."""
+    crops = CropPlan(n_global=1, n_local=0, global_size=16)
+    recipe = replace(SMALL, framework=SupervisedConfig(3), strategy=TwoViewConfig(), crops=crops)
+    images = load_data(data, 16)
+    module, rows = build(recipe, images), torch.tensor([4, 5, -1, 4])
+    seen = module.crop(ImageBatch(images.train.array[rows], rows=rows), torch.Generator().manual_seed(0))
+    own = images.train.labels[4].item()
+    assert seen.labels.tolist() == [own, images.train.labels[5].item(), -1, own]
+    p = module.framework.project(seen, module.strategy.roles)
+    losses = module.framework.similarity(p.q_g[0], p.t_g[0])
+    assert losses[2] == 0
+    torch.testing.assert_close(losses[:2], F.cross_entropy(p.q_g[0, :2], seen.labels[:2], reduction="none"))
 
 
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):

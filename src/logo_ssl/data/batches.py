@@ -10,10 +10,10 @@ from .feed import Feed
 
 
 class Batches:
-    """The batches of one epoch; a last, smaller one is left out."""
+    """The batches of one epoch; a last, smaller one is left out unless it is to be kept."""
 
-    def __init__(self, feed: Feed, n_images: int, batch_size: int, seed: int) -> None:
-        self.feed, self.n_images, self.seed, self.epoch = feed, n_images, seed, 0
+    def __init__(self, feed: Feed, n_images: int, batch_size: int, seed: int, keeps_last: bool = False) -> None:
+        self.feed, self.n_images, self.seed, self.epoch, self.keeps_last = feed, n_images, seed, 0, keeps_last
         self.batch_size = min(batch_size, n_images)
         self.sampler = self  # where Lightning looks for `set_epoch`
 
@@ -22,11 +22,10 @@ class Batches:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self.n_images // self.batch_size
+        return (self.n_images + (self.batch_size - 1) * self.keeps_last) // self.batch_size
 
     def __iter__(self) -> Iterator[ImageBatch]:
         # A generator: Lightning asks for an iterator first and says which epoch it is for afterwards.
         order = torch.randperm(self.n_images, generator=stream(self.seed, "order", self.epoch))
         groups = order[: len(self) * self.batch_size].split(self.batch_size)
-        for rows, batch in zip(groups, self.feed.batches(groups), strict=True):
-            yield batch._replace(rows=rows)
+        yield from self.feed.batches(groups)

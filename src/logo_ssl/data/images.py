@@ -63,6 +63,11 @@ class Split:
             raise TypeError("photographs of various sizes are no array; use `squared` first")
         return self.images
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether any image has a label; -1 marks those that have none, or one of a class that train lacks."""
+        return self.labels is not None and bool((self.labels >= 0).any())
+
     def thinned(self, most: int) -> "Split":
         """At most so many images, evenly spread: sets are often sorted by class."""
         if len(self) <= most:
@@ -99,7 +104,7 @@ class ImageSet:
         bank = self.train[self.train.labels >= 0]  # STL-10 marks what has no label by -1
         if len(bank) < 2:
             return None
-        if self.test is not None and self.test.labels is not None:
+        if self.test is not None and self.test.labels is not None and self.test.has_labels:
             return bank, self.test[self.test.labels >= 0]
         held_out = torch.arange(len(bank)) % 10 == 0
         return bank[~held_out], bank[held_out]

@@ -17,6 +17,7 @@ from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
 from .finetune import finetune as evaluate_finetune
+from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
 from .knn import knn as evaluate_knn
 from .libraries import EncoderStem
 from .linear import Protocol
@@ -75,11 +76,15 @@ class OnFeatures(Subject):
 class KNN(OnData, OnFeatures):
     """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5."""
 
+    protocols: tuple[tuple[int, float], ...] = PROTOCOLS_OF_KNN
+    """k and tau, one pair after the other; small data sets need a smaller k."""
+
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            figures = list(evaluate_knn(frozen, data_for(frozen, self.data), how, out=self.out))
+            data = data_for(frozen, self.data)
+            figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
         _show(self, frozen, console, "Weighted kNN", figures)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..data import ImageSet, Split, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device
-from ..probes import Labelled, Metric, mean_per_class, select, top1
+from ..probes import WEIGHTS, Labelled, Metric, mean_per_class, select, top1
 from ..randomness import stream
 from .cache import labelled_features
 from .encoders import FrozenEncoder
@@ -89,7 +89,7 @@ def _one(
     features, readable = labelled_features(encoder, _with_rows(train), how, f"{found.title}, train")
     known = Labelled(features, labels_of(train)[readable])
     held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, f"{found.title}, test"))
-    parts = part(known, held_out, seed)
+    parts = part(known, held_out, seed, data.name)
     if not parts.official_test:
         how.say(f"{found.title} has no test split; a fifth of it is held out.")
     elif data.val is not None:
@@ -99,7 +99,12 @@ def _one(
     parts = parts.to(best_device(how.device))
     figure: Metric = mean_per_class if found.per_class else top1
     n_classes = int(known.labels.max()) + 1
-    chosen = select(parts.train, parts.val, n_classes, metric=figure, penalise_bias=penalise_bias)
+
+    def progress(done: int) -> None:
+        how.progress(f"{found.title}, L2 weights", done, len(WEIGHTS))
+
+    options = {"metric": figure, "penalise_bias": penalise_bias, "progress": progress}
+    chosen = select(parts.train, parts.val, n_classes, **options)
     value = figure(chosen.probe.scores(parts.test.features), parts.test.labels)
     metric = SetFigure(name, "mean per class" if found.per_class else "top-1")
     penalised = "weight and bias" if penalise_bias else "weight"

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import UserError
 from .coordinates import principal
 from .lbfgs import minimise
-from .linear import Labelled, Linear, check
+from .linear import Labelled, Linear, Progress, check, unwatched
 from .objective import Problem, cross_entropy
 
 WEIGHTS = tuple(10 ** (5 - 11 * i / 44) for i in range(45))
@@ -59,6 +59,7 @@ def fit_path(
     penalise_bias: bool = False,
     tolerance: float = TOLERANCE,
     max_iterations: int = MAX_ITERATIONS,
+    progress: Progress = unwatched,
 ) -> list[Solution]:
     """Solve each weight once, from the strongest to the weakest, in the precision of the features.
 
@@ -77,6 +78,7 @@ def fit_path(
         found = minimise(Problem(coordinates, labels, w), _ahead(last_two, math.log(w)), tolerance, max_iterations)
         last_two.append((math.log(w), found.theta))
         solutions.append(Solution(w, coordinates.linear(found.theta), found.value, found.error, found.iterations))
+        progress(len(solutions))
     return solutions
 
 

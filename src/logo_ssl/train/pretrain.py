@@ -89,12 +89,11 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
 
 def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     labels = data.train.labels
+    if len(data.classes) == 1:
+        raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
     if labels is None or (labels < 0).any():
         raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
-    n = max(len(data.classes), int(labels.max()) + 1)
-    if n < 2:
-        raise UserError(f"{recipe.data} has one class only; supervised learning needs two or more.")
-    return n
+    return max(len(data.classes), int(labels.max()) + 1)
 
 
 def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pretraining:
@@ -239,8 +238,10 @@ def _try_out(module: Pretraining, channels: int) -> None:
     backbone.train()
 
 
-def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
-    """The Lightning trainer of a run, with everything that watches it."""
+def trainer_for(
+    run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay, benchmark: bool = True
+) -> L.Trainer:
+    """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
     callbacks = [
         Steps(),
         CollapseGauge(progress.say),
@@ -259,7 +260,7 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
-                benchmark=True,
+                benchmark=benchmark,
             )
         except MisconfigurationException as error:
             raise UserError(
