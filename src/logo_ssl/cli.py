@@ -58,7 +58,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
         seed: Decides initial weights, order and augmentation.
         fresh: Replace the run that `out` holds.
     """
-    from .evaluate import evaluate_knn
+    from .evaluate import compare_knn
     from .recipes import find_recipe
     from .report import draw_curves
     from .run import Run
@@ -70,7 +70,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
     run = pretrain(find_recipe("tiny"), out, console=console, **changes)
     table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
-    for metric, value in evaluate_knn(run):
+    for metric, value in compare_knn(run):
         features, k, tau = metric.split(", ")
         bold = "bold" if features == "trained encoder" else ""
         table.add_row(features, k.removeprefix("k="), tau.removeprefix("tau="), f"{value:.1f}", style=bold)

@@ -83,13 +83,17 @@ class Run:
                 except json.JSONDecodeError:
                     return
 
+    def evaluation_file(self, name: str) -> Path:
+        """An evaluation: `evaluation/NAME.json`."""
+        return self.path / "evaluation" / f"{name}.json"
+
     def write_evaluation(self, name: str, result: dict[str, Any]) -> Path:
-        """Save an evaluation as `evaluation/NAME.json`."""
-        return write(self.path / "evaluation" / f"{name}.json", json.dumps(result, indent=2) + "\n")
+        """Save an evaluation."""
+        return write(self.evaluation_file(name), json.dumps(result, indent=2) + "\n")
 
     def evaluation(self, name: str) -> dict[str, Any] | None:
         """A saved evaluation, if there is one."""
-        file = self.path / "evaluation" / f"{name}.json"
+        file = self.evaluation_file(name)
         return json.loads(file.read_text()) if file.exists() else None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The real command on 64 images of noise, its rows in this process: a new one would import torch again for each."""
+"""The real command on images of noise, its rows in this process: a new one would import torch again for each."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from logo_ssl import cli
 from logo_ssl.reproduce.launch import Workers
 from logo_ssl.reproduce.worker import attempt
 
-SMALL = "--device cpu --set backbone=tiny --set crops.global-size=16 --set crops.local-size=16 --set batch-size=16"
+SMALL = "--device cpu --set backbone=tiny --set crops.global-size=16 --set crops.local-size=16 --set batch-size=64"
 SMALL += " --set knn-every=1 --set loggers= --set checkpoint-every=1"
 
 
@@ -19,12 +19,13 @@ def _nothing_of_this_machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    """48 + 16 images of noise in three classes, which are hard to tell apart."""
+    """208 + 16 images of noise in three classes, which are hard to tell apart: enough for k = 200."""
     rng = np.random.default_rng(0)
-    labels = np.arange(64) % 3
-    images = (rng.integers(0, 200, (64, 16, 16, 3)) + labels[:, None, None, None]).astype(np.uint8)
+    labels = np.arange(224) % 3
+    images = (rng.integers(0, 200, (224, 16, 16, 3)) + labels[:, None, None, None]).astype(np.uint8)
     file = tmp_path / "cifar10.npz"
-    np.savez(file, train_images=images[:48], train_labels=labels[:48], test_images=images[48:], test_labels=labels[48:])
+    parts = {"train_images": images[:208], "train_labels": labels[:208]}
+    np.savez(file, **parts, test_images=images[208:], test_labels=labels[208:])
     return file
 
 

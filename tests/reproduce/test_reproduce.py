@@ -63,7 +63,7 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path):
     code, out, _ = reproduce(f"table1 {LOGO} --seeds 3 --dry-run")
     assert (code, performed) == (0, [])
     assert "cifar10-moco, seed 1: finished" in out
-    assert re.search(r"moco, seed 2: 1 epoch of 48 images, about .* images/s measured in .*cifar10-moco.seed0", out)
+    assert re.search(r"moco, seed 2: 1 epoch of 208 images, about .* images/s measured in .*cifar10-moco.seed0", out)
 
     code, _, err = reproduce(f"table1 {LOGO} --seeds 2 --set optimiser.lr=0.12")
     assert code == 2

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import torch.nn.functional as F
 from rich.console import Console
 from small_runs import SMALL, train
 
@@ -17,13 +18,14 @@ from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import evaluate_knn
+from logo_ssl.evaluate import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.pretrain import is_finished
+from logo_ssl.types import ImageBatch
 
 
 def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
@@ -203,7 +205,7 @@ def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_pat
     assert not backbone.training
     torch.testing.assert_close(load_backbone(run.path)[0].state_dict(), backbone.state_dict())
     assert backbone(torch.randn(2, 3, 16, 16)).shape == (2, 256)
-    results = dict(evaluate_knn(run))
+    results = dict(compare_knn(run))
     assert len(results) == 6
     online = [line["knn"] for line in run.metrics() if "knn" in line]
     assert results["trained encoder, k=20, tau=0.07"] == pytest.approx(online[-1])
@@ -219,7 +221,7 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     assert "without online kNN (no labels)" in said
     assert not any("knn" in line for line in run.metrics())
     with pytest.raises(UserError, match=r"has no labels"):
-        list(evaluate_knn(run))
+        list(compare_knn(run))
 
 
 @pytest.mark.parametrize("placement", ["auto", "encoded", "disk"])
@@ -245,7 +247,7 @@ def test_where_images_wait_does_not_change_what_is_learned(photos, tmp_path):
 
 
 def test_too_many_bad_images_stop_the_run_with_a_sentence(photos, tmp_path):
-    with pytest.raises(UserError, match=r"images cannot be read .* more than loading.max-bad 0.05 allows"):
+    with pytest.raises(UserError, match=r"images cannot be read .* more than max-bad 0.05 allows"):
         train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.05))
 
 
@@ -277,6 +279,21 @@ def test_labels_teach_a_supervised_baseline(data, tmp_path):
         np.savez(tmp_path / "plain.npz", train_images=arrays["train_images"])
     with pytest.raises(UserError, match="has images without labels"):
         train(recipe, str(tmp_path / "plain.npz"), tmp_path / "other")
+
+
+def test_a_replaced_image_teaches_its_own_label(data):
+    """Row 4 stands twice, once in the place of an image that cannot be read; -1 is no image, and teaches nothing."""
+    crops = CropPlan(n_global=1, n_local=0, global_size=16)
+    recipe = replace(SMALL, framework=SupervisedConfig(3), strategy=TwoViewConfig(), crops=crops)
+    images = load_data(data, 16)
+    module, rows = build(recipe, images), torch.tensor([4, 5, -1, 4])
+    seen = module.crop(ImageBatch(images.train.array[rows], rows=rows), torch.Generator().manual_seed(0))
+    own = images.train.labels[4].item()
+    assert seen.labels.tolist() == [own, images.train.labels[5].item(), -1, own]
+    p = module.framework.project(seen, module.strategy.roles)
+    losses = module.framework.similarity(p.q_g[0], p.t_g[0])
+    assert losses[2] == 0
+    torch.testing.assert_close(losses[:2], F.cross_entropy(p.q_g[0, :2], seen.labels[:2], reduction="none"))
 
 
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):

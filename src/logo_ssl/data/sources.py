@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import DataMissing, UserError, nearest
@@ -38,6 +39,10 @@ def locate(source: str) -> str:
 
 def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
+    return replace(_found(source, size), source=source)
+
+
+def _found(source: str, size: int) -> ImageSet:
     if source in NAMES:
         return NAMES[source](data_root(), size)
     path = Path(source).expanduser()

@@ -56,6 +56,7 @@ def _measure(measurement: str, encoder: FrozenEncoder, data: ImageSet | None, ho
         case ["linear", "sgd" | "sgd-augmented" | "lbfgs" as protocol] if data is not None:
             return dict(linear(encoder, data, how, protocol=protocol))
         case ["transfer", name]:
-            return dict(transfer(load_encoder(encoder.name, size=TRANSFER_SIZE), [name], how))
+            found = transfer(load_encoder(encoder.name, size=TRANSFER_SIZE), [name], how)
+            return {str(metric): value for metric, value in found}
         case _:
             raise ValueError(f"nothing measures {measurement!r}")

@@ -109,7 +109,7 @@ def _figures(row: PaperRow) -> Iterable[Figure]:
 
 
 def _transfer_rows() -> tuple[Row, ...]:
-    from ..evaluate.transfer import PAPER, SETS  # slow to import: only where it is needed
+    from ..evaluate.table5 import PAPER, SETS  # slow to import: only where it is needed
 
     rows = []
     for label, recipe in TRANSFER_ROWS.items():

@@ -178,7 +178,8 @@ class Pretraining(L.LightningModule):
     def _with_labels(self, crops: Crops, batch: ImageBatch) -> Crops:
         if self.labels is None or batch.rows is None:
             return crops
-        return crops._replace(labels=to_device(self.labels[batch.rows], self.device))
+        labels = torch.where(batch.rows >= 0, self.labels[batch.rows], -1)  # of those that are shown
+        return crops._replace(labels=to_device(labels, self.device))
 
     def _make_crops(self, batch: ImageBatch, draws: torch.Generator, compiled: bool) -> Crops:
         return make_crops(

@@ -109,12 +109,11 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console) -> Recipe:
 
 def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     labels = data.train.labels
+    if len(data.classes) == 1:
+        raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
     if labels is None or (labels < 0).any():
         raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
-    n = max(len(data.classes), int(labels.max()) + 1)
-    if n < 2:
-        raise UserError(f"{recipe.data} has one class only; supervised learning needs two or more.")
-    return n
+    return max(len(data.classes), int(labels.max()) + 1)
 
 
 def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fresh: bool = True) -> Pretraining:
@@ -304,8 +303,10 @@ def _try_out(module: Pretraining, channels: int) -> None:
     backbone.train()
 
 
-def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
-    """The Lightning trainer of a run, with everything that watches it."""
+def trainer_for(
+    run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay, benchmark: bool = True
+) -> L.Trainer:
+    """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
     stop = StopSignals(f"go on with `logo-ssl resume {run.path}`")
     callbacks = [
         Steps(progress.say),
@@ -325,7 +326,7 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
-                benchmark=not recipe.deterministic,
+                benchmark=benchmark and not recipe.deterministic,
                 deterministic=recipe.deterministic,
                 plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say)],
             )
