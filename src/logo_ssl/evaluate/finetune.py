@@ -87,8 +87,8 @@ def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) 
     train = readable(in_channels(encoder, parts.train), how, "training images")
     if parts.test is not None:
         return train, readable(in_channels(encoder, parts.test), how, "test images")
-    how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
     known, held_out = rows_to_test(labels_of(train), seed, data.name)
+    how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
     return train[known], train[held_out]
 
 
