@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check format bench clean help
+.PHONY: demo test check format bench soak clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -26,7 +26,10 @@ format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)  ## run the benchmarks; each prints one JSON line
-	@for file in $(filter-out benchmarks/enlarge.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out benchmarks/enlarge.py benchmarks/soak.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$file || exit 1; done
+
+soak: $(READY)  ## kill a small run fifty times and see that nothing is lost
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py 50
 
 clean:  ## remove the environment, caches and runs
 	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

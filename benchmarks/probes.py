@@ -118,11 +118,13 @@ def main():
     device = best_device("auto")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", type=int, help="images, features, classes")
-    parser.add_argument("--npz", help="a file with features and labels, instead of made-up ones")
+    parser.add_argument(
+        "--features", help=".npz file of features and labels (benchmarks/features.py), not made-up ones"
+    )
     parser.add_argument("--epochs", type=int, default=5, help="of SGD")
     arguments = parser.parse_args()
-    if arguments.npz:
-        arrays = np.load(arguments.npz)
+    if arguments.features:
+        arrays = np.load(arguments.features)
         features, labels = torch.tensor(arrays["features"]), torch.tensor(arrays["labels"]).long()
     else:
         features, labels = made_up(*(arguments.sizes or SIZES[device.type]))
@@ -130,7 +132,7 @@ def main():
     n_classes = int(labels.max()) + 1
     result = {
         "benchmark": "probes",
-        "features": arguments.npz or "made up",
+        "features": arguments.features or "made up",
         "images": len(labels),
         "width": features.shape[1],
         "classes": n_classes,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from rich.console import Console
 
@@ -100,6 +101,23 @@ def test_it_composes_with_every_framework_and_strategy(data, tmp_path, framework
     lines = [line for line in run.metrics() if "augself_crop" in line]
     assert len(lines) == 2
     assert all(math.isfinite(line["augself_colour"]) for line in lines)
+
+
+def test_its_loss_counts_by_its_weights_and_reaches_the_backbone(data, tmp_path):
+    recipe = replace(
+        find_recipe("tiny"), data=data, epochs=1, batch_size=16, loggers=(), device="cpu", log_every=1,
+        framework=SimSiamConfig(dim=8, hidden=4), strategy=TwoViewConfig(), crops=CropPlan(global_size=16, n_local=0),
+    )  # fmt: skip
+    weights = AugSelfConfig(crop=0.7, colour=0.2, hidden=8)
+    runs = [
+        pretrain(replace(recipe, augself=config), tmp_path / name, console=Console(file=io.StringIO()))
+        for name, config in (("without", AugSelfConfig()), ("with", weights))
+    ]
+    for line in [line for line in runs[1].metrics() if "loss" in line]:
+        expected = line["l_gg"] + 0.7 * line["augself_crop"] + 0.2 * line["augself_colour"]
+        assert line["loss"] == pytest.approx(expected, rel=1e-5)
+    one, other = (safetensors.torch.load_file(run.backbone_file) for run in runs)
+    assert not any(value.equal(other[name]) for name, value in one.items() if value.ndim == 4)
 
 
 def test_it_needs_both_crops_encoded(data, tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,8 +76,20 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("eval knn nowhere", "nowhere"),
         ("eval knn random/tiny", "name them with --data"),
         ("eval knn random/tiny --data nowhere", "No data at"),
+        ("eval knn random/tiny --data scenes --size 32", "k=200 asks more neighbours than the 40 training images"),
         ("eval linear random/tiny --data scenes --epochs 0", "epochs is 0"),
+        pytest.param("eval linear random/tiny --data scenes --device cuda", "use auto or .*cpu", marks=no_cuda),
+        pytest.param("eval finetune random/tiny --data scenes --device cuda", "use auto or .*cpu", marks=no_cuda),
+        ("eval semi random/tiny --data scenes --fractions", "fractions is empty"),
         ("eval semi random/tiny --data scenes --fractions 3", "fraction=3"),
+        ("eval knn random/tiny --data scenes --out other", "--out is other, which is a folder"),
+        ("eval knn random/tiny --data scenes --out file/x.json", "nothing can be written in .*file"),
+        ("eval knn random/tiny --data scenes --max-bad 2", "max-bad is 2"),
+        ("eval knn random/tiny --data scenes --batch-size 0", "batch-size is 0"),
+        ("eval knn random/tiny --data scenes --mean 0.5 --std 0.5 0.5 0.5", "mean has 1 values and std 3"),
+        ("eval knn random/tiny --data scenes --stem resnet", "resnet"),
+        ("eval finetune random/tiny --data scenes --no-cache", "cache"),
+        ("eval transfer random/tiny --sets nowhere neither", "None of nowhere, neither could be measured"),
         ("bench tiny --epochs 0", "epochs is 0"),
         ("pretrain tiny --crops.local-scale 0.9 0.1", "local-scale is 0.9 0.1"),
         ("pretrain tiny --data nowhere", "No data at '.*nowhere'"),
@@ -186,16 +199,20 @@ def test_every_protocol_shows_its_figures(capsys, tmp_path, monkeypatch, protoco
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
     monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
     options = {
-        "knn": "--data scenes",
+        "knn": "--data scenes --protocols 5 0.07 20 0.1",
         "linear": "--data scenes --epochs 3",
         "transfer": "--sets scenes mit67",
         "finetune": "--data scenes --epochs 1",
         "semi": "--data scenes --epochs 1 --fractions 0.5",
     }
     out = tmp_path / "result.json"
-    line = ["eval", protocol, "random/tiny", "--size", "32", "--device", "cpu", "--out", str(out)]
+    line = ["eval", protocol, "random/tiny", "--device", "cpu", "--out", str(out), "--stem", "cifar"]
+    line += ["--mean", "0.1", "0.2", "0.3", "--std", "1", "1", "1"]
     code, said, err = run(capsys, *line, *options[protocol].split())
     assert code == 0, err
     assert "top-1" in said
-    assert list(tmp_path.glob("result*.json"))
+    assert "It is shown images of 32 px, with mean 0.100 0.200 0.300 and std 1.000 1.000 1.000." in said
+    (saved,) = re.findall(r"^Saved: (.*)$", said, re.MULTILINE)
+    assert json.loads(Path(saved).read_text())["about"][0] == "tiny with the cifar stem is untrained (seed 0)."
+    assert Path(saved).parent == tmp_path
     assert run(capsys, "eval", protocol, "--help")[0] == 0

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from logo_ssl.recipes import RECIPES
+from logo_ssl.reproduce.tables import NOT_YET, TITLES
 
 DOCS = Path(__file__).parents[1] / "docs"
 EQUATIONS = range(1, 10)
@@ -86,6 +87,15 @@ def test_a_table_commands_exactly_the_recipes_tagged_with_it(row):
 
 def test_every_recipe_with_a_row_of_the_paper_is_in_the_map():
     assert {name for name, recipe in RECIPES.items() if recipe.paper} == {name for row in ROWS for name in recipes(row)}
+
+
+def test_the_map_names_the_command_of_every_table_and_figure_that_can_be_reproduced():
+    names = {"Table": "table", "Figure": "fig"}
+    told = {
+        f"{names[kind]}{number}": row for row in ROWS for kind, _, number in [row.paper.partition(" ")] if kind in names
+    }
+    assert {name for name, row in told.items() if f"`logo-ssl reproduce {name}`" in row.command} == TITLES.keys()
+    assert {name for name, row in told.items() if row.command == "not yet"} == NOT_YET.keys()
 
 
 def test_the_index_of_decisions_lists_every_note_and_no_other():

@@ -1,24 +1,21 @@
 """What can be done from a shell? Sub-commands: typed functions, nothing else."""
 
-import contextlib
 import errno
-import io
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from . import __version__
+from .arguments import parse
 from .errors import Interrupted, UserError, nearest
 from .terminal import plain_console, signature
 
@@ -38,6 +35,7 @@ commands:
   resume RUN           go on with an interrupted run
   eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi
   show-crops [RECIPE]  draw the crops of some images as the network sees them
+  reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
   bench RECIPE         measure the speed of training and of its parts, as JSON
 
 options:
@@ -60,7 +58,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
         seed: Decides initial weights, order and augmentation.
         fresh: Replace the run that `out` holds.
     """
-    from .evaluate import evaluate_knn
+    from .evaluate import compare_knn
     from .recipes import find_recipe
     from .report import draw_curves
     from .run import Run
@@ -72,7 +70,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
     changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
     run = pretrain(find_recipe("tiny"), out, console=console, **changes)
     table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
-    for metric, value in evaluate_knn(run):
+    for metric, value in compare_knn(run):
         features, k, tau = metric.split(", ")
         bold = "bold" if features == "trained encoder" else ""
         table.add_row(features, k.removeprefix("k="), tau.removeprefix("tau="), f"{value:.1f}", style=bold)
@@ -125,7 +123,7 @@ def pretrain(arguments: Sequence[str]) -> None:
         out: Path = Path("runs") / chosen.name
         """Run folder, new or empty."""
 
-    parsed = _parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
+    parsed = parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
     check(parsed.recipe)
     from .train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
@@ -152,24 +150,34 @@ def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe",
     return recipe, rest
 
 
-def resume(
-    run: Annotated[Path, tyro.conf.Positional],
-    devices: int | Literal["auto"] | None = None,
-    nodes: int | None = None,
-) -> None:
-    """Go on with an interrupted run, from the end of its last saved epoch.
+def resume(arguments: Sequence[str]) -> None:
+    """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs."""
+    from .recipes import Recipe, check, read_recipe
+    from .run import Run
 
-    Args:
-        run: Run folder.
-        devices: Processes on each machine (default: as before).
-        nodes: Machines (default: as before).
-    """
-    from .train import resume as resume_pretraining
+    if not arguments or arguments[0].startswith("-"):
+        if "-h" in arguments or "--help" in arguments:
+            _out(
+                "usage: logo-ssl resume RUN [options]\n\nGo on with an interrupted run from its last checkpoint, or "
+                "with a finished one: logo-ssl resume RUN --epochs 400\n\n"
+                "`logo-ssl resume RUN --help` shows every option; those that change what is learned are refused.\n"
+            )
+            return
+        raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
+    path = Path(arguments[0])
+    saved = read_recipe(Run.existing(path))
 
-    given: dict[str, Any] = {
-        name: value for name, value in (("devices", devices), ("nodes", nodes)) if value is not None
-    }
-    plain_console().print(f"Done: {resume_pretraining(run, **given).backbone_file}")
+    @dataclass(frozen=True)
+    class Options:
+        """Go on with a run. Options that would change what is learned are refused."""
+
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+
+    parsed = parse(Options, arguments[1:], prog=f"logo-ssl resume {path}", default=Options(saved))
+    check(parsed.recipe)
+    from .train import resume as resume_pretraining  # slow to import: mistakes should be told before
+
+    plain_console().print(f"Done: {resume_pretraining(path, parsed.recipe).backbone_file}")
 
 
 def show_crops(arguments: Sequence[str]) -> None:
@@ -195,7 +203,7 @@ def show_crops(arguments: Sequence[str]) -> None:
         images: int = 6
         """How many images to show, evenly spread over the data."""
 
-    parsed = _parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
+    parsed = parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
     recipe = parsed.recipe
     check(recipe)
     if not 1 <= parsed.images <= MOST_SHOWN:
@@ -227,7 +235,17 @@ def evaluate(arguments: Sequence[str]) -> None:
     if arguments[0] not in PROTOCOLS:
         hint = nearest(arguments[0], PROTOCOLS)
         raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
-    _parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
+    parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
+
+
+def reproduce(arguments: Sequence[str]) -> None:
+    """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
+    from .reproduce.command import Reproduce
+
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError("Say what to reproduce first, for example: logo-ssl reproduce table1 --seeds 3")
+    if not parse(Reproduce, arguments, prog="logo-ssl reproduce").run():
+        sys.exit(1)
 
 
 def bench(arguments: Sequence[str]) -> None:
@@ -252,20 +270,21 @@ def bench(arguments: Sequence[str]) -> None:
 
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
 
-    parsed = _parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
+    parsed = parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
     from .train.bench import bench as measure  # slow to import: mistakes should be told before
 
     _out(json.dumps(measure(parsed.recipe)) + "\n")
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
-    "demo": lambda arguments: _parse(demo, arguments, prog="logo-ssl demo"),
-    "recipes": lambda arguments: _parse(recipes, arguments, prog="logo-ssl recipes"),
+    "demo": lambda arguments: parse(demo, arguments, prog="logo-ssl demo"),
+    "recipes": lambda arguments: parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
     "eval": evaluate,
     "show-crops": show_crops,
+    "reproduce": reproduce,
     "bench": bench,
-    "resume": lambda arguments: _parse(resume, arguments, prog="logo-ssl resume"),
+    "resume": resume,
 }
 
 
@@ -274,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except Interrupted as stop:
-        _fail(str(stop), code=130)
+        _fail(str(stop), code=stop.code)
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -323,32 +342,6 @@ def _dispatch(arguments: list[str]) -> None:
             raise UserError(
                 f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
             )
-
-
-def _parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
-    """Parse with tyro; its box of errors becomes one sentence."""
-    box = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(box):
-            return tyro.cli(target, args=list(arguments), config=(tyro.conf.AvoidSubcommands,), **options)
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
-
-
-def _sentence(box: str) -> str:
-    """What stands in tyro's box above its first rule, and the option it suggests."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│╭╮╰╯|+ ") for line in plain.splitlines()[1:]]
-    body = list(dropwhile(_is_rule, lines))  # a plain terminal gets one more rule, below the title
-    message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
-    options = [line.split()[0] for line in lines if re.match(r"--\w", line)]
-    return message + "." + (f" Did you mean {options[0]}?" if options and "nrecognized" in message else "")
-
-
-def _is_rule(line: str) -> bool:
-    return not line.strip("─-")
 
 
 def _number(value: float | None) -> str:

@@ -8,8 +8,16 @@ class UserError(Exception):
     """One sentence that names the value and the cure; the command line prints it and exits with code 2."""
 
 
+class DataMissing(UserError):  # noqa: N818 (a state, not an error)
+    """Images that were asked for are not on this machine; what to place where."""
+
+
 class Interrupted(UserError):  # noqa: N818 (nobody erred)
-    """The user said stop; how to go on. The command line exits with code 130, as shells expect."""
+    """Somebody said stop; how to go on. The command line exits with 128 + the signal's number, as shells expect."""
+
+    def __init__(self, sentence: str, code: int = 130) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ def extract(
     size: int,
     batch_size: int = 512,
 ) -> Float[Tensor, "N F"]:
-    """Features of whole images, on the backbone's device; batch norm uses its running statistics."""
+    """Features of central squares, on the backbone's device; batch norm uses its running statistics."""
     device = next(backbone.parameters()).device
     shift, scale = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (mean, std))
     was_training = backbone.training
@@ -25,7 +25,7 @@ def extract(
     try:
         rows = []
         for batch in images.split(batch_size):
-            x = batch.to(device, non_blocking=True).float() / 255
+            x = _central_square(batch).to(device, non_blocking=True).float() / 255
             if x.shape[-2:] != (size, size):
                 x = F.interpolate(x, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
             x = (x - shift) / scale
@@ -35,3 +35,10 @@ def extract(
         return torch.cat(rows)
     finally:
         backbone.train(was_training)
+
+
+def _central_square(images: UInt8[Tensor, "N C H W"]) -> UInt8[Tensor, "N C S S"]:
+    height, width = images.shape[-2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return images[..., top : top + side, left : left + side]

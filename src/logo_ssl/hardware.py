@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .errors import UserError
+
 
 def hardware(device: torch.device) -> str:
     """Words for the provenance of a number."""
@@ -19,11 +21,25 @@ def hardware(device: torch.device) -> str:
 
 def best_device(wish: str) -> torch.device:
     """The device that was wished for; `auto` takes CUDA, then Apple's MPS, then the CPU."""
-    if wish != "auto":
-        return torch.device(wish)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    there = ["cuda"] if torch.cuda.is_available() else []
+    there += ["mps"] if torch.backends.mps.is_available() else []
+    there.append("cpu")
+    if wish == "auto":
+        return torch.device(there[0])
+    if torch.device(wish).type not in there:
+        raise UserError(f"device is {wish!r}, which this machine does not have; use auto or {' or '.join(there)}.")
+    return torch.device(wish)
+
+
+def exact_device(device: torch.device) -> torch.device:
+    """The device, or the CPU in place of one that knows no float64, as Apple's MPS."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def is_there(wish: str) -> bool:
+    """Whether this machine has the device that was wished for."""
+    found = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
+    return wish not in found or found[wish]()
 
 
 def to_device(host: Tensor, device: torch.device) -> Tensor:

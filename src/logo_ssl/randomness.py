@@ -1,6 +1,8 @@
 """Where does chance come from? From (seed, purpose, place) alone, so that a run has no random state to lose."""
 
+import random
 import zlib
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,3 +17,31 @@ def stream(seed: int, purpose: str, *place: int) -> torch.Generator:
         1, np.uint64
     )[0]
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+
+
+def seed_global_streams(seed: int) -> None:
+    """Seed the streams that libraries draw from (a timm network's dropout, say); we have no other use for them."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def global_streams() -> dict[str, Any]:
+    """Where the global streams stand: Python's, numpy's, torch's on the CPU and on each CUDA device."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+    }
+
+
+def set_global_streams(state: dict[str, Any]) -> None:
+    """Put the global streams back to where they stood."""
+    random.setstate(state["python"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -25,6 +25,12 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
+def meet() -> None:
+    """Wait until all processes are here."""
+    if world_size() > 1:
+        dist.barrier()
+
+
 def own(x: Tensor, dim: int = 0) -> Tensor:
     """This process's slice of what belongs to the whole batch."""
     return x if world_size() == 1 else x.chunk(world_size(), dim)[rank()]

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ from typing import Any
 
 from . import __version__
 from .errors import UserError
+
+CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
+"""Its step, and a digest of its bytes."""
+OLD_CHECKPOINT = "last.ckpt"  # of version 0.1.0, without a digest
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
@@ -36,9 +41,18 @@ class Run:
         return self.path / "metrics.jsonl"
 
     @property
-    def checkpoint(self) -> Path:
-        """Everything that is needed to go on training."""
-        return self.path / "checkpoints" / "last.ckpt"
+    def checkpoints(self) -> Path:
+        """The folder with everything that is needed to go on training."""
+        return self.path / "checkpoints"
+
+    def saved(self) -> list[Path]:
+        """The checkpoints, whole or torn, newest first."""
+        return found_checkpoints(self.checkpoints)
+
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint by its name; 0 without one."""
+        steps = [int(match[1]) for file in self.saved() if (match := CHECKPOINT.fullmatch(file.name))]
+        return max(steps, default=0)
 
     @property
     def backbone_file(self) -> Path:
@@ -55,6 +69,11 @@ class Run:
         """Projector, predictor and regressor."""
         return self.path / "heads.safetensors"
 
+    @property
+    def provenance_file(self) -> Path:
+        """Who made the run and how long it took: the last file to be written, so a run that has it is finished."""
+        return self.path / "provenance.json"
+
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line torn by a crash is left out."""
         if self.metrics_file.exists():
@@ -64,13 +83,17 @@ class Run:
                 except json.JSONDecodeError:
                     return
 
+    def evaluation_file(self, name: str) -> Path:
+        """An evaluation: `evaluation/NAME.json`."""
+        return self.path / "evaluation" / f"{name}.json"
+
     def write_evaluation(self, name: str, result: dict[str, Any]) -> Path:
-        """Save an evaluation as `evaluation/NAME.json`."""
-        return write(self.path / "evaluation" / f"{name}.json", json.dumps(result, indent=2) + "\n")
+        """Save an evaluation."""
+        return write(self.evaluation_file(name), json.dumps(result, indent=2) + "\n")
 
     def evaluation(self, name: str) -> dict[str, Any] | None:
         """A saved evaluation, if there is one."""
-        file = self.path / "evaluation" / f"{name}.json"
+        file = self.evaluation_file(name)
         return json.loads(file.read_text()) if file.exists() else None
 
     @classmethod
@@ -80,6 +103,17 @@ class Run:
         if not run.recipe_file.is_file():
             raise UserError(f"{path} holds no run (no {run.recipe_file.name}); give the --out folder of a pretraining.")
         return run
+
+
+def found_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, whole or torn, newest first."""
+    if not folder.is_dir():
+        return []
+    named = [(int(match[1]), file) for file in folder.iterdir() if (match := CHECKPOINT.fullmatch(file.name))]
+    old = folder / OLD_CHECKPOINT
+    # of two at one step (a run that went back and diverged again) the later one
+    ordered = sorted(named, key=lambda pair: (pair[0], pair[1].stat().st_mtime_ns), reverse=True)
+    return [file for _, file in ordered] + ([old] if old.is_file() else [])
 
 
 def write(path: Path, content: str | bytes) -> Path:

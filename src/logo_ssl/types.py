@@ -41,7 +41,7 @@ class ImageBatch(NamedTuple):
     sizes: Int[Tensor, "B 2"] | None = None
     """Height and width of each, on the CPU; None where all fill their canvas."""
     rows: Int[Tensor, " B"] | None = None
-    """Which images of the data set these are, on the CPU."""
+    """Which images of the data set are really shown, on the CPU: others where some cannot be read, -1 for none."""
 
 
 class Roles(NamedTuple):

@@ -71,7 +71,7 @@ def test_classes_that_are_numbers_stand_in_their_order(tmp_path):
 def test_strays_or_a_single_class_folder_mean_no_labels(tmp_path, files):
     data = load(place(tmp_path, *files))
     assert data.train.labels is None
-    assert data.classes == ()
+    assert data.classes == (("cat",) if files[-1].startswith("cat") else ())
 
 
 @pytest.mark.parametrize("held_out", ["test", "val", "valid", "validation"])
@@ -96,6 +96,18 @@ def test_a_class_may_be_called_train(tmp_path):
 def test_a_test_class_that_train_lacks_has_no_label(tmp_path):
     data = load(place(tmp_path, "train/a/1.png", "train/b/1.png", "val/b/1.png", "val/c/1.png", "val/stray.png"))
     assert data.test.labels.tolist() == [1, -1, -1]
+
+
+def test_test_classes_that_are_all_strange_are_not_taken_for_no_labels(tmp_path):
+    data = load(place(tmp_path, *(f"{name}/{i}.png" for name in ("train/a", "train/b", "val/c") for i in range(9))))
+    assert data.test.labels.tolist() == [-1] * 9
+    bank, queries = data.for_knn()  # the monitor does with what train has
+    assert (len(bank), len(queries)) == (16, 2)
+
+
+def test_a_test_folder_of_strange_classes_gives_way_too(tmp_path):
+    place(tmp_path, "train/a/1.png", "train/b/1.png", "test/unknown/1.png", "val/b/1.png")
+    assert load(tmp_path).test.labels.tolist() == [1]
 
 
 def test_a_test_folder_without_labels_gives_way_to_one_that_has_them(tmp_path):

@@ -80,7 +80,8 @@ def dtd(root):
 def fgvcaircraft(root):
     touch(root / "fgvc-aircraft-2013b/data/images", "1.jpg", "2.jpg", "3.jpg")
     texts = {"variants.txt": "707-320\nA300\n", "images_variant_trainval.txt": "1 A300\n2 707-320\n"}
-    write(root / "fgvc-aircraft-2013b/data", texts | {"images_variant_test.txt": "3 A300\n"})
+    texts |= {"images_variant_val.txt": "1 A300\n", "images_variant_test.txt": "3 A300\n"}
+    write(root / "fgvc-aircraft-2013b/data", texts)
     return ["1.jpg", "2.jpg"], [1, 0], ["3.jpg"], [1], ("707-320", "A300")
 
 
@@ -175,6 +176,23 @@ def test_a_set_in_its_public_layout_becomes_paths_and_labels(root, layout):
     check(load_data(layout.__name__, 224), *expected)
 
 
+@pytest.mark.parametrize(
+    ("layout", "val"),
+    [
+        (dtd, [False, True, False, True]),
+        (fgvcaircraft, [True, False]),
+        (country211, [False, False, True, True]),
+        (renderedsst2, [False, False, True, True]),
+        (oxfordiiitpet, None),
+    ],
+)
+def test_an_official_validation_split_is_marked_in_train(root, layout, val):
+    layout(root)
+    found = load_data(layout.__name__, 224)
+    assert (None if found.val is None else found.val.tolist()) == val
+    assert found.source == layout.__name__
+
+
 def test_flowers102_joins_train_and_val(root, monkeypatch):
     scipy_io = pytest.importorskip("scipy.io")
     monkeypatch.setattr(datasets.Flowers102, "_check_integrity", lambda self: True)
@@ -183,6 +201,7 @@ def test_flowers102_joins_train_and_val(root, monkeypatch):
     scipy_io.savemat(root / "flowers-102/imagelabels.mat", {"labels": [1, 2, 3]})
     data = load_data("flowers102", 224)
     assert data.train.labels.tolist() == [0, 0, 2, 2]
+    assert data.val.tolist() == [False, False, True, True]
     assert data.test.labels.tolist() == [1, 1]
     assert data.classes[2] == "canterbury bells"
 
@@ -348,7 +367,8 @@ def test_images_that_only_their_set_can_read_are_encoded_when_read(root, monkeyp
     assert isinstance(photos, Photos)
     assert np.array_equal(decode(photos.read(3)), images[1])
     assert photos.name(3) == "PCAM[3]"
-    assert photos.files.size(3) == len(photos.read(3))
+    assert data.val.tolist() == [False, False, True, True]
+    assert photos.stamp(3) == (0, 0, 0)
     (root / "pcam" / "camelyonpatch_level_2_split_train_x.h5").write_bytes(b"broken")
     with pytest.raises(OSError, match=r"."):
         photos.read(0)

@@ -43,7 +43,7 @@ def test_test_images_are_held_out_and_val_images_are_not_read(tmp_path):
 
 
 def test_val_images_are_held_out_where_there_are_no_others(tmp_path):
-    source = save(tmp_path, train_images=GREY, train_labels=[3, 4], val_images=GREY[:1], val_labels=[4])
+    source = save(tmp_path, train_images=GREY, train_labels=[0, 4], val_images=GREY[:1], val_labels=[4])
     data = load_data(source, 99)
     assert data.test.labels.tolist() == [1]
 
@@ -57,10 +57,16 @@ def test_several_labels_for_each_image_are_no_label(tmp_path):
     assert data.classes == ()
 
 
-@pytest.mark.parametrize("labels", [np.array(["b", "a"]), np.array([7e9, -3.0]), np.array([[5], [2]])])
-def test_labels_of_any_kind_count_from_zero(tmp_path, labels):
+@pytest.mark.parametrize("labels", [np.array(["b", "a"]), np.array([0, -3.0]), np.array([[5], [0]])])
+def test_labels_of_any_kind_become_numbers_without_gaps(tmp_path, labels):
     got = load_data(save(tmp_path, train_images=GREY, train_labels=labels), 32).train.labels.tolist()
     assert got == ([0, -1] if labels.dtype.kind == "f" else [1, 0])
+
+
+@pytest.mark.parametrize("labels", [np.array([5, 2]), np.array([[2], [3]], np.uint8), np.array([2.0, -1.0])])
+def test_labels_that_do_not_start_at_0_are_refused(tmp_path, labels):
+    with pytest.raises(UserError, match=r"The smallest label in .*x.npz is 2.*, and labels start at 0; subtract 2"):
+        load_data(save(tmp_path, train_images=GREY, train_labels=labels), 32)
 
 
 @pytest.mark.parametrize(

@@ -85,20 +85,21 @@ def mixed(tmp_path: Path) -> tuple[Photos, list[int]]:
     return Photos.all(Paths(sorted(tmp_path.glob("*.jpg")))), [6, 7, 8]
 
 
-def check(images: list[torch.Tensor], photos: Photos, bad_rows: list[int], bad: BadImages) -> None:
+def check(images: list[tuple[torch.Tensor, int]], photos: Photos, bad_rows: list[int], bad: BadImages) -> None:
     assert {Path(name).name for name in bad.names} == {f"{row:02}.jpg" for row in bad_rows}
-    for row, image in enumerate(images):
-        if row not in bad_rows:
-            seen = torch.from_numpy(decode(photos.read(row), 60)).permute(2, 0, 1)
-            assert image.shape == seen.shape
-            assert (image.cpu().float() - seen.float()).abs().mean() < 2
+    assert [row for row, (_, used) in enumerate(images) if row != used] == bad_rows
+    for image, used in images:
+        seen = torch.from_numpy(decode(photos.read(used), 60)).permute(2, 0, 1)
+        assert image.shape == seen.shape
+        assert (image.cpu().float() - seen.float()).abs().mean() < 2
 
 
-def cut(feed: Feed, n: int) -> list[torch.Tensor]:
+def cut(feed: Feed, n: int) -> list[tuple[torch.Tensor, int]]:
+    """Each image with the row that it really comes from."""
     images = [
-        image[:, :h, :w]
-        for pixels, sizes, _ in feed.batches(torch.arange(n).split(5))
-        for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)
+        (image[:, :h, :w], used)
+        for pixels, sizes, rows in feed.batches(torch.arange(n).split(5))
+        for image, (h, w), used in zip(pixels, sizes.tolist(), rows.tolist(), strict=True)
     ]
     feed.close()
     return images

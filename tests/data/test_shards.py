@@ -39,7 +39,7 @@ def test_a_folder_of_shards_is_read_in_place(tmp_path):
     assert data.train.labels.tolist() == [1, 0, 0]
     assert data.classes == ("7", "10")
     assert data.train.images.name(2) == f"{tmp_path}/b.tar:0002.jpg"
-    assert data.train.images.files.size(2) == 7
+    assert data.train.images.files.stamp(2).size == 7
 
 
 def test_one_shard_is_a_data_set_too(tmp_path):

@@ -99,10 +99,30 @@ def test_the_same_image_takes_the_place_of_a_bad_one_every_time(tmp_path: Path) 
     assert np.array_equal(first, again)
 
 
+@pytest.mark.parametrize("placement", ["ram", "encoded", "disk"])
+@pytest.mark.parametrize("side", [8, 0])
+def test_a_batch_says_which_images_it_really_shows(tmp_path: Path, placement: str, side: int) -> None:
+    """Else a bad image's label would teach what another image shows."""
+    contents = [jpeg(flat(20 * i, side or 8 + i)) for i in range(10)]
+    photos = folder(tmp_path, [*contents[:4], b"", *contents[5:]])
+    feed, _ = place(photos, CPU, LoadingConfig(placement=placement, workers=0), BadImages(10, 0.3))
+    (batch,) = Batches(feed, 10, 10, seed=0)
+    feed.close()
+    shown = [round(image[0, 0, 0].item() / 20) for image in batch.pixels]
+    assert batch.rows.tolist() == shown
+    assert sorted({*range(10)} - {*shown}) == [4]
+
+
+def test_what_shows_no_image_at_all_says_so(tmp_path: Path) -> None:
+    feed = Workers(Decoding(folder(tmp_path, [b"", b""]), 640), BadImages(2, 1.0), 0)
+    (batch,) = feed.batches([torch.arange(2)])
+    assert batch.rows.tolist() == [-1, -1]
+
+
 def test_too_large_a_share_of_bad_images_stops_with_a_sentence(tmp_path: Path) -> None:
     photos = folder(tmp_path, [jpeg(flat(1))] * 4 + [b""] * 6)
     feed = Workers(Decoding(photos, 640), BadImages(10, 0.3), 0)
-    with pytest.raises(UserError, match=r"^[4-6] of 10 images cannot be read .*loading.max-bad 0.3"):
+    with pytest.raises(UserError, match=r"^[4-6] of 10 images cannot be read .*max-bad 0.3"):
         everything(feed, 10)
 
 
@@ -271,3 +291,13 @@ def test_a_list_of_bad_images_is_not_torn_by_many_hands(tmp_path):
     lines = file.read_text().splitlines()
     assert lines[0] == "image,reason"
     assert len(lines) == len(set(lines)) == 1 + 4 * 20 + 20
+
+
+def test_a_last_smaller_batch_may_be_kept() -> None:
+    feed = Uniform(torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1))
+    for size, lengths in ((4, [4, 4, 2]), (5, [5, 5]), (64, [10])):
+        batches = Batches(feed, 10, size, 0, keeps_last=True)
+        seen = [batch.pixels.flatten().tolist() for batch in batches]
+        assert [len(rows) for rows in seen] == lengths
+        assert len(batches) == len(lengths)
+        assert sorted(row for rows in seen for row in rows) == list(range(10))

@@ -1,17 +1,23 @@
 """Are features the same however they are computed, and is a cache of them never wrong?"""
 
 import os
+import shutil
+import tarfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.data import ImageSet, Photos, Split, load_data
+from logo_ssl.data.unpack import Encoded
+from logo_ssl.data.workers import Workers
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, FrozenEncoder, features_of, labelled_features, load_encoder
 from logo_ssl.evaluate import cache as cache_module
+from logo_ssl.evaluate.fingerprints import FILES_READ, data_fingerprint, data_stamp
 from logo_ssl.evaluate.store import Store
 from logo_ssl.features import extract
 
@@ -53,6 +59,20 @@ def test_worker_processes_change_nothing(encoder, photos):
     assert features_of(encoder, split, Extraction(cache=False, workers=1)).equal(features_of(encoder, split, UNCACHED))
 
 
+def test_workers_are_no_more_than_shared_memory_can_serve(encoder, photos, monkeypatch):
+    given: list[int] = []
+
+    def watched(decoding, bad, workers):
+        given.append(workers)
+        return Workers(decoding, bad, workers)
+
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.Workers", watched)
+    monkeypatch.setattr("logo_ssl.data.workers.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("os.path.isdir", lambda _: True)
+    features_of(encoder, load_data(str(photos), 16).train, Extraction(cache=False, workers=2))
+    assert given == [0]
+
+
 def test_features_are_computed_once(encoder, images: ImageSet, photos):
     for split in (images.train, load_data(str(photos), 16).train):
         first = features_of(encoder, split)
@@ -70,6 +90,7 @@ def test_whatever_features_depend_on_makes_them_new(encoder, images: ImageSet):
     others = [
         (encoder, Split(changed)),
         (replace(encoder, mean=(0.1, 0.2, 0.3)), images.train),
+        (replace(encoder, std=(0.1, 0.2, 0.3)), images.train),
         (replace(encoder, size=24), images.train),
         (replace(encoder, fingerprint="other"), images.train),
     ]
@@ -79,14 +100,70 @@ def test_whatever_features_depend_on_makes_them_new(encoder, images: ImageSet):
 
 
 def test_a_changed_file_of_equal_size_makes_features_new(encoder, tmp_path):
-    for i in range(4):
-        Image.fromarray(np.full((16, 16, 3), 40 * i, np.uint8)).save(tmp_path / f"{i}.bmp")
+    for i in range(2 * FILES_READ):
+        Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(tmp_path / f"{i:03}.bmp")
     split = load_data(str(tmp_path), 16).train
     before = features_of(encoder, split)
-    Image.fromarray(np.full((16, 16, 3), 200, np.uint8)).save(tmp_path / "3.bmp")
+    for i in (1, 70, 126):  # one after the other, so that none hides another
+        Image.fromarray(np.full((16, 16, 3), 200, np.uint8)).save(tmp_path / f"{i:03}.bmp")
+        after = features_of(encoder, split)
+        changed = [row for row in range(len(split)) if not after[row].equal(before[row])]
+        assert changed == [i]
+        before = after
+
+
+def test_a_file_put_in_the_place_of_another_makes_features_new(encoder, tmp_path):
+    for i in range(2 * FILES_READ):
+        Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(tmp_path / f"{i:03}.bmp")
+        os.utime(tmp_path / f"{i:03}.bmp", (0, 0))  # as archives are unpacked
+    split = load_data(str(tmp_path), 16).train
+    before = features_of(encoder, split)
+    for old, new in (("001", "x"), ("002", "001"), ("x", "002")):
+        (tmp_path / f"{old}.bmp").rename(tmp_path / f"{new}.bmp")
     after = features_of(encoder, split)
-    assert after[:3].equal(before[:3])
-    assert not after[3].equal(before[3])
+    assert after[1].equal(before[2])
+    assert after[2].equal(before[1])
+
+
+def test_a_shard_written_anew_makes_features_new(encoder, tmp_path):
+    def pack(changed: int) -> None:
+        with tarfile.open(tmp_path / "set.tar", "w") as tar:
+            for i in range(2 * FILES_READ):
+                Image.fromarray(np.full((16, 16, 3), i + changed * (i == 70), np.uint8)).save(tmp_path / "image.bmp")
+                tar.add(tmp_path / "image.bmp", f"{i:03}.bmp")
+
+    pack(0)
+    split = load_data(str(tmp_path / "set.tar"), 16).train
+    before = features_of(encoder, split)
+    pack(99)
+    assert not features_of(encoder, split)[70].equal(before[70])
+
+
+class Counted(Encoded):
+    """A set that only its own reader can read, and that counts how often it did."""
+
+    n_reads = 0
+
+    def read(self, i: int) -> bytes:
+        Counted.n_reads += 1
+        return super().read(i)
+
+
+def test_fingerprints_read_a_few_images_of_a_set(encoder):
+    def make():
+        return [[(Image.new("RGB", (16, 16), (i % 256, 0, 0)), 0) for i in range(300)]]
+
+    photos = Photos.all(Counted(make))
+    first = data_fingerprint(photos)
+    assert (data_stamp(photos), data_fingerprint(photos)) == (data_stamp(photos), first)
+    assert Counted.n_reads == 2 * FILES_READ
+
+
+def test_a_fingerprint_of_photographs_is_the_same_wherever_they_lie(photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "copy")
+    here, there = (load_data(str(folder), 16).train.images for folder in (photos, tmp_path / "copy"))
+    assert data_fingerprint(here) == data_fingerprint(there)
+    assert data_stamp(here) != data_stamp(there)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:-9], lambda b: b"x" * 99, lambda b: b[:-4] + b"oops"])

@@ -1,7 +1,10 @@
 """Do encoders of every source give their own features, and is every key that did not fit said?"""
 
 import argparse
+import io
+import json
 import os
+from collections import deque
 
 import numpy as np
 import pytest
@@ -10,10 +13,11 @@ import torch
 import torchvision
 from torch import nn
 
-from logo_ssl.data import ImageSet
+from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import load_encoder
+from logo_ssl.evaluate import Extraction, inert, load_encoder
 from logo_ssl.evaluate.foreign import guess
+from logo_ssl.evaluate.record import save
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
@@ -78,35 +82,97 @@ def test_a_foreign_checkpoint_gives_the_features_of_its_network(resnet, tmp_path
     assert not encoder.backbone.training
     assert (encoder.size, encoder.mean) == (16, (0.485, 0.456, 0.406))
     assert encoder.says[0] == "checkpoint.pth.tar is read as resnet18 with the cifar stem."
-    assert not any("untrained" in sentence for sentence in encoder.says)
+    assert encoder.missing == ()
 
 
-def test_solo_learn_pads_its_cifar_stem_by_two(resnet, tmp_path):
+@pytest.fixture
+def solo(resnet):
     own = {f"backbone.{k}": v for k, v in resnet.state_dict().items()}
-    torch.save({"state_dict": own | {"classifier.weight": torch.zeros(10, 512)}}, tmp_path / "solo.ckpt")
-    encoder = load_encoder(str(tmp_path / "solo.ckpt"), size=16)
+    return {"state_dict": own | {"classifier.weight": torch.zeros(10, 512)}}
+
+
+def test_solo_learn_pads_its_cifar_stem_by_two(solo, tmp_path):
+    torch.save(solo, tmp_path / "byol-cifar10-ab12-ep=999.ckpt")
+    encoder = load_encoder(str(tmp_path / "byol-cifar10-ab12-ep=999.ckpt"))
     assert encoder.backbone.conv1.padding == (2, 2)
-    assert any("solo-learn" in sentence for sentence in encoder.says)
-    torch.save({"state_dict": own}, tmp_path / "other.ckpt")
-    other = load_encoder(str(tmp_path / "other.ckpt"), size=16)
+    assert "It comes from solo-learn, whose CIFAR stem pads by 2 pixels." in encoder.says
+    torch.save(solo, tmp_path / "x.ckpt")
+    other = load_encoder(str(tmp_path / "x.ckpt"), stem="cifar")
     assert other.fingerprint != encoder.fingerprint  # though the weights are equal
+    assert load_encoder(str(tmp_path / "x.ckpt"), stem="solo-learn").fingerprint == encoder.fingerprint
+    (tmp_path / "args.json").write_text('{"method": "byol", "backbone": {"name": "resnet18"}}')
+    assert load_encoder(str(tmp_path / "x.ckpt")).backbone.conv1.padding == (2, 2)
+
+
+def test_a_classifier_beside_a_backbone_is_not_yet_solo_learn(solo, tmp_path):
+    torch.save(solo, tmp_path / "mine.ckpt")
+    encoder = load_encoder(str(tmp_path / "mine.ckpt"))
+    assert encoder.backbone.conv1.padding == (1, 1)
+    assert any("give --stem solo-learn" in sentence for sentence in encoder.says)
+    with pytest.raises(UserError, match="solo-learn's stem belongs to ResNets, and tiny is none"):
+        load_encoder("random/tiny", stem="solo-learn")
 
 
 def test_every_unmatched_key_is_said(resnet, tmp_path):
     checkpoint = moco(resnet)
     weights = checkpoint["state_dict"]
-    del weights["module.encoder_q.bn1.running_mean"]
-    weights["module.encoder_q.layer1.0.bn1.weight"] = torch.zeros(32)
-    weights |= {f"module.odd{i}": torch.zeros(1) for i in range(7)}
+    odd = {f"module.odd{i}": torch.zeros(1) for i in range(7)}
+    gone = [key for key in weights if key.startswith("module.encoder_q.") and key.endswith("num_batches_tracked")]
+    checkpoint["state_dict"] = {key: value for key, value in weights.items() if key not in gone} | odd
     torch.save(checkpoint, tmp_path / "m.pth")
-    said = " ".join(load_encoder(str(tmp_path / "m.pth"), size=16).says)
-    assert "118 tensors of the checkpoint under 'module.encoder_q.' fit" in said
-    assert "left untrained: bn1.running_mean, layer1.0.bn1.weight." in said
+    encoder = load_encoder(str(tmp_path / "m.pth"), size=16)
+    said = " ".join(encoder.says)
+    assert "100 tensors of the checkpoint under 'module.encoder_q.' fit" in said
     assert "Left out: 120 keys of momentum copies." in said
     assert "Left out: 4 keys of heads (projector, predictor, classifier)." in said
     assert "Left out: 2 keys of queues." in said
-    assert "no place in the backbone: module.encoder_q.layer1.0.bn1.weight, module.odd0" in said
-    assert "module.odd3 and 3 more." in said
+    assert "no place in the backbone: module.odd0, module.odd1" in said
+    assert set(encoder.missing) == {key.removeprefix("module.encoder_q.") for key in gone}
+    used = {f"module.encoder_q.{key}" for key in resnet.state_dict()}
+    assert set(encoder.unused) == checkpoint["state_dict"].keys() - used
+    data = ImageSet("two", Split(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)))
+    record = json.loads(save("knn", {}, encoder, data, Extraction(device="cpu"), tmp_path / "knn.json").read_text())
+    assert record["keys_not_in_checkpoint"] == list(encoder.missing)
+    assert record["keys_without_place"] == list(encoder.unused)
+
+
+@pytest.mark.parametrize("change", ["gone", "other shape"])
+def test_a_backbone_that_would_stay_partly_untrained_is_refused(resnet, tmp_path, change):
+    weights = resnet.state_dict()
+    weights.pop("bn1.running_mean") if change == "gone" else weights.update({"bn1.running_mean": torch.zeros(3)})
+    torch.save(weights, tmp_path / "x.pt")
+    with pytest.raises(UserError, match=r"1 of 100 weights of resnet18 .* not in the checkpoint .*\(bn1.running_mean;"):
+        load_encoder(str(tmp_path / "x.pt"))
+
+
+@pytest.mark.parametrize(("held", "named"), [("resnet18", "resnet34"), ("resnet34", "resnet18")])
+def test_weights_of_one_resnet_are_not_those_of_another(tmp_path, held, named):
+    torch.save(torchvision.models.get_model(held).state_dict(), tmp_path / "x.pt")
+    with pytest.raises(UserError, match=f"holds a {held} by its shapes, not a {named}; leave --backbone out"):
+        load_encoder(str(tmp_path / "x.pt"), backbone=named)
+
+
+def test_size_and_normalisation_follow_the_stem_and_are_said(resnet, tmp_path):
+    torch.save(resnet.state_dict(), tmp_path / "cifar.pt")
+    encoder = load_encoder(str(tmp_path / "cifar.pt"))
+    assert encoder.size == 32
+    assert encoder.says[-1] == (
+        "It is shown images of 32 px, with mean 0.485 0.456 0.406 and std 0.229 0.224 0.225, the custom on ImageNet; "
+        "--mean and --std set others."
+    )
+    own = load_encoder(str(tmp_path / "cifar.pt"), mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.1), size=40)
+    assert own.says[-1] == "It is shown images of 40 px, with mean 0.500 0.400 0.300 and std 0.200 0.200 0.100."
+    untrained = load_encoder("random/resnet18", stem="cifar")
+    assert (untrained.size, untrained.backbone.conv1.kernel_size) == (32, (3, 3))
+    assert load_encoder("random/resnet18").size == 224
+
+
+def test_a_stem_is_refused_where_the_encoder_tells_it(run):
+    for source in (str(run.path), str(run.backbone_file), "torchvision/resnet18", "timm/resnet18"):
+        with pytest.raises(UserError, match="says itself what it is"):
+            load_encoder(source, stem="cifar")
+    with pytest.raises(UserError, match="--backbone is for checkpoint files"):
+        load_encoder("random/resnet18", backbone="resnet18")
 
 
 def test_missing_counters_are_said_apart(resnet, tmp_path):
@@ -133,7 +199,7 @@ def test_a_resnet_that_is_not_known_is_asked_for(tmp_path):
 
 def test_a_named_backbone_that_does_not_fit_is_refused(resnet, tmp_path):
     torch.save(resnet.state_dict(), tmp_path / "x.pt")
-    with pytest.raises(UserError, match="Only 0 of 20 weights of tiny with the cifar stem are in the checkpoint"):
+    with pytest.raises(UserError, match="20 of 20 weights of tiny with the cifar stem are not in the checkpoint"):
         load_encoder(str(tmp_path / "x.pt"), backbone="tiny")
 
 
@@ -146,20 +212,66 @@ class Malicious:
 
 
 @pytest.mark.parametrize("new_format", [True, False])
-def test_a_malicious_checkpoint_is_refused_and_does_not_run(tmp_path, new_format):
-    bomb = {"state_dict": {"w": torch.zeros(1)}, "extra": Malicious(tmp_path / "ran")}
-    torch.save(bomb, tmp_path / "bomb.pth", _use_new_zipfile_serialization=new_format)
-    with pytest.raises(UserError, match=r"holds posix.mkdir beside its weights.*could run code.*torch.save"):
-        load_encoder(str(tmp_path / "bomb.pth"))
+@pytest.mark.parametrize("place", ["beside", "among"])
+def test_a_malicious_checkpoint_runs_nothing(resnet, tmp_path, new_format, place):
+    weights, bomb = resnet.state_dict(), {"bomb": Malicious(tmp_path / "ran")}
+    content = {"state_dict": weights} | bomb if place == "beside" else {"state_dict": weights | bomb}
+    torch.save(content, tmp_path / "bomb.pth", _use_new_zipfile_serialization=new_format)
+    encoder = load_encoder(str(tmp_path / "bomb.pth"), size=16)
+    assert encoder.backbone.conv1.weight.equal(resnet.conv1.weight)
     assert not (tmp_path / "ran").exists()
 
 
-def test_harmless_settings_may_lie_beside_the_weights_and_others_not(resnet, tmp_path):
-    torch.save({"args": argparse.Namespace(lr=1), "model": resnet.state_dict()}, tmp_path / "args.pth")
-    assert load_encoder(str(tmp_path / "args.pth"), size=16).says
-    torch.save({"best": np.float64(1), "model": resnet.state_dict()}, tmp_path / "numpy.pth")
-    with pytest.raises(UserError, match=r"holds numpy.*scalar"):
-        load_encoder(str(tmp_path / "numpy.pth"))
+@pytest.mark.parametrize(
+    "name", ["os system", "builtins eval", "builtins getattr", "torch.hub load", "subprocess Popen"]
+)
+def test_an_unknown_name_is_never_imported(name):
+    module, function = name.split()
+    found = inert.load(io.BytesIO(f"c{module}\n{function}\n(S'touch ran'\ntR.".encode()))
+    assert isinstance(found, inert.Inert)
+
+
+def test_a_pickle_cannot_change_what_it_finds(monkeypatch):
+    monkeypatch.setattr(inert.REBUILT["torch._utils", "_rebuild_tensor"], "__doc__", "as it was")
+    inert.load(io.BytesIO(b"\x80\x02ctorch._utils\n_rebuild_tensor\n(N}X\x07\x00\x00\x00__doc__N\x73tb."))
+    assert inert.REBUILT["torch._utils", "_rebuild_tensor"].__doc__ == "as it was"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_script_is_refused(tmp_path):
+    torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), tmp_path / "script.pt")
+    with pytest.raises(UserError, match="is no checkpoint"):
+        load_encoder(str(tmp_path / "script.pt"))
+
+
+class Settings(dict):
+    """Of a kind that is not on this machine, as omegaconf's: built by its class, a state and items."""
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr=lr)
+        self.flags, self.kinds, self.queue = {"readonly": True}, (dict, Settings), deque([lr])
+
+
+@pytest.mark.parametrize("new_format", [True, False])
+def test_settings_of_any_kind_may_lie_beside_the_weights(resnet, tmp_path, new_format):
+    extras = {"args": argparse.Namespace(lr=1), "best": np.float64(1), "cfg": Settings(0.1), "seen": {1, 2}}
+    content = extras | {"model": resnet.state_dict()}
+    torch.save(content, tmp_path / "x.pth", _use_new_zipfile_serialization=new_format)
+    encoder = load_encoder(str(tmp_path / "x.pth"), size=16)
+    weights = encoder.backbone.state_dict()
+    assert all(weights[key].equal(value) for key, value in resnet.state_dict().items())
+
+
+def test_a_tensor_beside_the_weights_does_not_hide_them(resnet, tmp_path):
+    content = {
+        "epoch": 3,
+        "state_dict": resnet.state_dict(),
+        "best_acc1": torch.tensor(71.1),
+    }  # as main_lincls.py saves
+    torch.save(content, tmp_path / "lincls.pth.tar")
+    assert (
+        load_encoder(str(tmp_path / "lincls.pth.tar"), size=16).says[0].startswith("lincls.pth.tar is read as resnet18")
+    )
 
 
 def test_files_that_are_no_checkpoints_are_refused(tmp_path):
@@ -209,7 +321,7 @@ def test_untrained_encoders_are_always_the_same_and_tell_strides_apart():
     torch.rand(3)
     assert load_encoder("random/tiny", size=16).fingerprint == first.fingerprint
     assert load_encoder("random/tiny", size=16, stem="cifar").fingerprint != first.fingerprint
-    assert load_encoder("random/tiny", size=16, channels=1).mean == (0.5,)
+    assert load_encoder("random/tiny", size=16, mean=[0.5], std=[0.2]).channels == 1
 
 
 def test_a_fingerprint_is_the_same_on_every_machine():
@@ -254,6 +366,6 @@ def test_what_a_user_says_of_normalisation_counts_and_is_checked():
     encoder = load_encoder("random/tiny", size=16, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
     assert (encoder.mean, encoder.std) == ((0.1, 0.2, 0.3), (1, 1, 1))
     with pytest.raises(UserError, match="mean has 1 values and std 3"):
-        load_encoder("random/tiny", size=16, mean=(0.1,))
+        load_encoder("random/tiny", size=16, mean=(0.1,), std=(1, 1, 1))
     with pytest.raises(UserError, match="size is 4"):
         load_encoder("random/tiny", size=4)

@@ -8,7 +8,7 @@ import pytest
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
-from logo_ssl.data import ImageSet
+from logo_ssl.data import ImageSet, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, data_for, features_of, load_encoder
 from logo_ssl.evaluate.knn import knn
@@ -47,17 +47,27 @@ def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_pat
     features, labels = features_of(encoder, images.train).double().numpy(), images.train.labels.numpy()
     predicted = cross_val_predict(reference(7, 0.07), features, labels, cv=LeaveOneOut())
     assert results["knn top-1, k=7, tau=0.07"] == pytest.approx(100 * np.mean(predicted == labels))
-    assert said == ["blobs has no labelled test images; each training image is classified by all the others."]
+    told = "blobs has no labelled test images; each training image is classified by all the others."
+    assert said == [told, f"Saved: {out}"]
     assert "leave-one-out" in json.loads(out.read_text())["protocol"]
 
 
-def test_more_neighbours_than_images_are_cut_and_said(encoder, images: ImageSet):
-    said: list[str] = []
-    results = dict(knn(encoder, images, Extraction(say=said.append)))
-    assert list(results) == [f"knn top-{n}, k={k}, tau={tau}" for k, tau in ((20, 0.07), (200, 0.1)) for n in (1, 5)]
-    assert said == ["k=200 is more than the 60 images to compare with; all of them vote."]
-    every = dict(knn(encoder, images, protocols=((60, 0.1),)))
-    assert results["knn top-1, k=200, tau=0.1"] == every["knn top-1, k=60, tau=0.1"]
+def test_more_neighbours_than_images_are_refused(encoder, images: ImageSet):
+    with pytest.raises(UserError, match="k=200 asks more neighbours than the 60 training images of blobs that there"):
+        next(knn(encoder, images))
+    every = ((20, 0.07), (60, 0.1))
+    results = dict(knn(encoder, images, protocols=every))
+    assert list(results) == [f"knn top-{n}, k={k}, tau={tau}" for k, tau in every for n in (1, 5)]
+    with pytest.raises(UserError, match="k=60 asks more neighbours than the 59"):  # one is left out
+        next(knn(encoder, replace(images, test=None), protocols=every))
+
+
+def test_images_that_cannot_be_read_are_no_neighbours(encoder, photos):
+    (photos / "b" / "4.png").write_bytes(b"")
+    data, how = load_data(str(photos), 16), Extraction(workers=0)
+    assert len(list(knn(encoder, data, how, protocols=((28, 0.07),)))) == 2
+    with pytest.raises(UserError, match="k=29 asks more neighbours than the 28"):
+        next(knn(encoder, data, how, protocols=((29, 0.07),)))
 
 
 def test_results_are_recorded_in_the_run_and_are_the_same_again(images: ImageSet, tmp_path):
@@ -66,26 +76,31 @@ def test_results_are_recorded_in_the_run_and_are_the_same_again(images: ImageSet
     np.savez(
         tmp_path / "set.npz",
         **{f"{part}_images": split.array.permute(0, 2, 3, 1).numpy() for part, split in arrays.items()},
-        **{f"{part}_labels": split.labels.numpy() + 3 for part, split in arrays.items()},
+        **{f"{part}_labels": split.labels.numpy() for part, split in arrays.items()},
     )
     run = Run(tmp_path / "run")
     save_encoder(run, build(recipe, images))
     run.recipe_file.write_text(recipe.to_json())
     encoder = load_encoder(str(run.path))
     data = data_for(encoder, None)
-    first = list(knn(encoder, data))
-    saved = run.evaluation("knn-set")
+    few = ((5, 0.07), (20, 0.1))
+    first = list(knn(encoder, data, protocols=few))
+    (file,) = run.evaluation_file("knn-set").parent.iterdir()
+    saved = json.loads(file.read_text())
     assert {"protocol", "commit", "hardware", "versions", "seconds", "recipe", "seed", "crops"} <= saved.keys()
     assert (saved["encoder"], saved["fingerprint"]) == (encoder.name, encoder.fingerprint)
     assert (saved["train_images"], saved["test_images"], saved["classes"]) == (60, 24, 6)
-    assert saved["results"][1]["voters"] == 60
-    assert list(knn(load_encoder(str(run.path)), data, Extraction(batch_size=7, cache=False))) == first
-    assert run.evaluation("knn-set")["results"] == saved["results"]
+    assert [(row["k"], row["tau"]) for row in saved["results"]] == [*few]
+    how = Extraction(batch_size=7, cache=False)
+    assert list(knn(load_encoder(str(run.path)), data, how, protocols=few)) == first
+    assert list(file.parent.iterdir()) == [file]
+    assert json.loads(file.read_text())["results"] == saved["results"]
 
 
 def test_progress_is_shown(encoder, images: ImageSet):
     seen: dict[str, tuple[int, int]] = {}
-    list(knn(encoder, images, Extraction(progress=lambda what, done, total: seen.update({what: (done, total)}))))
+    how = Extraction(progress=lambda what, done, total: seen.update({what: (done, total)}))
+    list(knn(encoder, images, how, protocols=((5, 0.07),)))
     assert seen == {
         "features of training images": (60, 60),
         "features of test images": (24, 24),
@@ -98,5 +113,7 @@ def test_what_cannot_work_is_said(encoder, images: ImageSet):
         data_for(encoder, None)
     with pytest.raises(UserError, match=r"k is 0 and tau 0.1"):
         next(knn(encoder, images, protocols=((0, 0.1),)))
+    with pytest.raises(UserError, match="protocols is empty"):
+        next(knn(encoder, images, protocols=()))
     with pytest.raises(UserError, match="has no labels"):
         next(knn(encoder, replace(images, train=replace(images.train, labels=None))))

@@ -1,16 +1,26 @@
 """Does fine-tuning learn from labels, from any share of them, and leave the encoder alone?"""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import timm
 import torch
+import torchvision
+from PIL import Image
 from test_linear import colours
+from torch import nn
 
-from logo_ssl.data import ImageSet
+from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction
-from logo_ssl.evaluate.encoders import load_encoder
+from logo_ssl.evaluate import finetune as module
+from logo_ssl.evaluate.cache import labelled_features
+from logo_ssl.evaluate.encoders import FrozenEncoder, load_encoder
 from logo_ssl.evaluate.finetune import finetune
+from logo_ssl.evaluate.libraries import without_classifier
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 
@@ -33,5 +43,125 @@ def test_settings_that_make_no_sense_are_refused():
     encoder, data = load_encoder("random/tiny", size=16), ImageSet("colours", colours(30, 0))
     with pytest.raises(UserError, match="epochs is 0"):
         list(finetune(encoder, data, QUIET, epochs=0))
+    with pytest.raises(UserError, match="fractions is empty; give one or more shares"):
+        list(finetune(encoder, data, QUIET, fractions=()))
+    said: list[str] = []
     with pytest.raises(UserError, match="fraction=2"):
-        list(finetune(encoder, data, QUIET, fractions=(2.0,)))
+        list(finetune(encoder, data, replace(QUIET, say=said.append), fractions=(0.1, 2.0)))
+    assert not any("Fine-tuning" in sentence for sentence in said)  # nothing was trained in vain
+
+
+def of_torchvision() -> nn.Module:
+    net = torchvision.models.resnet18(weights=None)
+    without_classifier(net)
+    return net
+
+
+def of_timm() -> nn.Module:
+    """A network whose `num_features` are not what it gives."""
+    net = timm.create_model("mobilenetv3_small_050", pretrained=False, num_classes=0)
+    assert net.num_features != net.head_hidden_size
+    return net
+
+
+@pytest.mark.parametrize("build", [of_torchvision, of_timm])
+def test_encoders_of_every_library_can_be_tuned(build) -> None:
+    encoder = FrozenEncoder("library", build().eval(), (0.5,) * 3, (0.25,) * 3, 32, "library")
+    figures = dict(finetune(encoder, ImageSet("colours", colours(12, 0), colours(6, 1)), QUIET, epochs=1))
+    assert len(figures) == 2
+
+
+@pytest.fixture
+def tested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[FrozenEncoder, Split]]:
+    """What was tested, and on which images."""
+    seen: list[tuple[FrozenEncoder, Split]] = []
+
+    def spied(encoder, split, how, what):
+        seen.append((encoder, split))
+        return labelled_features(encoder, split, how, what)
+
+    monkeypatch.setattr(module, "labelled_features", spied)
+    return seen
+
+
+def test_every_layer_of_the_backbone_learns(tested) -> None:
+    encoder = load_encoder("random/tiny", size=16)
+    list(finetune(encoder, ImageSet("colours", colours(60, 0), colours(30, 1)), QUIET, epochs=2))
+    ((tuned, _),) = tested
+    before, after = encoder.backbone.state_dict(), tuned.backbone.get_submodule("backbone").state_dict()
+    assert before.keys() == after.keys()
+    assert [name for name, value in after.items() if value.equal(before[name])] == []
+
+
+def test_test_images_are_shown_in_small_batches_and_training_repeats() -> None:
+    """On a device of its own choosing, the clock would choose among kernels whose sums differ."""
+    encoder, batches, clocked = load_encoder("random/tiny", size=16), list[int](), list[bool]()
+
+    def note(network, inputs) -> None:
+        if network.training:
+            clocked.append(torch.backends.cudnn.benchmark or not torch.backends.cudnn.deterministic)
+        else:
+            batches.append(len(inputs[0]))
+
+    encoder.backbone.register_forward_pre_hook(note)
+    data = ImageSet("colours", colours(60, 0), colours(30, 1))
+    first = list(finetune(encoder, data, replace(QUIET, batch_size=7), epochs=2))
+    assert batches == [1, 7, 7, 7, 7, 2]  # the first asks how wide features are
+    assert clocked
+    assert not any(clocked)
+    assert list(finetune(encoder, data, QUIET, epochs=2)) == first
+
+
+def test_grey_arrays_fill_the_channels() -> None:
+    grey = [Split(split.array[:, :1], split.labels) for split in (colours(30, 0), colours(12, 1))]
+    encoder = load_encoder("random/tiny", size=16)
+    assert len(list(finetune(encoder, ImageSet("grey", *grey), QUIET, epochs=1))) == 2
+
+
+def test_sets_with_nothing_to_test_on_are_refused() -> None:
+    encoder = load_encoder("random/tiny", size=16)
+    with pytest.raises(UserError, match="No class of few has 2 images, so none is left to test on"):
+        list(finetune(encoder, ImageSet("few", colours(3, 0)), QUIET, epochs=1))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    encoder, data = load_encoder("random/tiny", size=16), ImageSet("colours", colours(30, 0))
+    with pytest.raises(UserError, match="device is 'cuda', which this machine does not have"):
+        list(finetune(encoder, data, replace(QUIET, device="cuda")))
+
+
+def save(folder: Path, split: Split, broken: tuple[int, ...]) -> None:
+    for i, (image, label) in enumerate(zip(split.array, split.labels.tolist(), strict=True)):
+        file = folder / "rgb"[label] / f"{i:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.ascontiguousarray(image.permute(1, 2, 0).numpy())).save(file)
+        if i in broken:
+            file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("with_test", [True, False])
+def test_unreadable_images_neither_train_nor_test(tmp_path: Path, tested, with_test: bool) -> None:
+    save(tmp_path / "set" / "train", colours(30, 0), broken=(4, 9))
+    if with_test:
+        save(tmp_path / "set" / "test", colours(12, 1), broken=(2,))
+    said: list[str] = []
+    out, how = tmp_path / "x.json", replace(QUIET, say=said.append)
+    data = load_data(str(tmp_path / "set"), 16)
+    list(finetune(load_encoder("random/tiny", size=16), data, how, epochs=1, out=out))
+    record, n_test = json.loads(out.read_text()), 11 if with_test else 6
+    assert record["results"][0]["images"] == (28 if with_test else 22)
+    assert record["test_images"] == len(tested[0][1]) == n_test
+    assert "2 of 30 training images cannot be read and are left out." in said
+    assert ("1 of 12 test images cannot be read and are left out." in said) == with_test
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_tuning_repeats_and_tests_where_it_trained(tested) -> None:
+    encoder = load_encoder("random/resnet18", size=32, stem="cifar")
+    data, how = ImageSet("colours", colours(600, 0), colours(90, 1)), replace(QUIET, device="cuda")
+    for _ in range(2):
+        list(finetune(encoder, data, how, epochs=2))
+    one, other = (tuned.backbone.state_dict() for tuned, _ in tested)
+    assert all(value.is_cuda and value.equal(other[name]) for name, value in one.items())

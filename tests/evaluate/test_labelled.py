@@ -42,6 +42,13 @@ def test_one_class_is_refused_by_name():
         labelled(replace(data([1, 1, -1, 1]), classes=("dog", "cat")))
 
 
+def test_one_class_folder_is_refused_by_name(photos):
+    for name in "bc":
+        (photos / name).rename(photos.parent / name)
+    with pytest.raises(UserError, match=r"All 10 labelled images of photos are of one class \('a'\)"):
+        labelled(load_data(str(photos), 16))
+
+
 def test_a_class_that_train_lacks_is_refused():
     with pytest.raises(UserError, match="2 test images of set are of classes that train does not have, such as 4"):
         labelled(data([0, 1], [1, 4, 4]))
@@ -61,12 +68,14 @@ def test_a_folder_without_class_folders_is_refused(photos):
         labelled(load_data(str(photos), 16))
 
 
-def test_a_test_folder_of_a_strange_class_is_refused_with_an_image(photos):
+@pytest.mark.parametrize("known_too", [True, False])
+def test_a_test_folder_of_a_strange_class_is_refused_with_an_image(photos, known_too):
     (photos / "train").mkdir()
     (photos / "val").mkdir()
     for name in "abc":
         (photos / name).rename(photos / ("val" if name == "c" else "train") / name)
-    (photos / "val" / "a").mkdir()
-    next((photos / "train" / "a").iterdir()).rename(photos / "val" / "a" / "0.png")
+    if known_too:
+        (photos / "val" / "a").mkdir()
+        next((photos / "train" / "a").iterdir()).rename(photos / "val" / "a" / "0.png")
     with pytest.raises(UserError, match=r"10 test images of photos \(the first: .*val/c/.*png\) are of no class"):
         labelled(load_data(str(photos), 16))

@@ -6,17 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate.encoders import FrozenEncoder
-from logo_ssl.evaluate.held_out import part
 from logo_ssl.evaluate.linear import linear
-from logo_ssl.evaluate.transfer import PAPER, SETS, transfer
-from logo_ssl.probes import Labelled
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 
@@ -67,37 +63,6 @@ def test_without_a_test_split_a_fifth_is_held_out_and_said(encoder: FrozenEncode
     assert any("a fifth of the training images is held out" in sentence for sentence in said)
 
 
-def test_parts_never_share_an_image() -> None:
-    train = Labelled(torch.arange(50.0)[:, None], torch.arange(50) % 5)
-    parts = part(train, None, seed=3)
-    rows = [set(p.features.flatten().tolist()) for p in parts[:3]]
-    assert not rows[0] & rows[1]
-    assert not (rows[0] | rows[1]) & rows[2]
-    assert len(rows[0] | rows[1] | rows[2]) == 50
-
-
 def test_zero_epochs_are_refused(encoder: FrozenEncoder) -> None:
     with pytest.raises(UserError, match="epochs is 0"):
         list(linear(encoder, ImageSet("colours", colours(30, 0)), QUIET, epochs=0))
-
-
-def test_transfer_goes_on_where_a_set_is_missing(
-    encoder: FrozenEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOGO_DATA", str(tmp_path / "data"))
-    split = colours(60, 0)
-    for i, (image, label) in enumerate(zip(split.array, split.labels.tolist(), strict=True)):
-        file = tmp_path / "mine" / ("train" if i < 45 else "test") / "rgb"[label] / f"{i}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image.permute(1, 2, 0).numpy()).save(file)
-    said: list[str] = []
-    how = Extraction(device="cpu", workers=0, cache=False, say=said.append)
-    figures = dict(transfer(encoder, ["mit67", str(tmp_path / "mine")], how, out=tmp_path / "t.json"))
-    assert list(figures) == [f"{tmp_path / 'mine'} top-1"]
-    assert figures[f"{tmp_path / 'mine'} top-1"] > 90
-    assert any(sentence.startswith("MIT67 is missing") and "indoorCVPR_09" in sentence for sentence in said)
-    assert json.loads((tmp_path / "t-mine.json").read_text())["test_images"] == 15
-
-
-def test_the_papers_rows_have_a_number_for_each_set() -> None:
-    assert all(len(row) == len(SETS) == 10 for row in PAPER.values())

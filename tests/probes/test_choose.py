@@ -26,3 +26,9 @@ def test_of_equals_the_strongest_penalty_is_chosen(generator):
     train, val = halves(generator)
     chosen = select(train, val, 4, [1e-3, 0.1, 10.0], metric=lambda scores, labels: 50.0)
     assert chosen.w == 10.0
+
+
+def test_progress_is_told_after_every_weight(generator):
+    told: list[int] = []
+    select(*halves(generator), 4, [1e-3, 0.1, 10.0], progress=told.append)
+    assert told == [1, 2, 3]

@@ -45,6 +45,21 @@ def test_a_rate_trains_as_torchs_own_sgd(data):
     torch.testing.assert_close(probe.bias, bias.detach())
 
 
+@pytest.mark.parametrize(
+    ("epochs", "full", "tenth"), [(1, 1, 0), (2, 2, 0), (3, 2, 1), (5, 3, 1), (10, 6, 2), (100, 60, 20)]
+)
+def test_a_shorter_schedule_decays_at_the_same_shares(epochs, full, tenth):
+    config = SGDConfig.of(epochs)
+    decays = [config.decay(epoch) for epoch in range(config.epochs)]
+    assert decays == pytest.approx([1.0] * full + [0.1] * tenth + [0.01] * (epochs - full - tenth))
+
+
+def test_progress_is_told_after_every_epoch(data):
+    told: list[int] = []
+    train_probes(data, 5, seeded(), [0.1], SHORT, told.append)
+    assert told == [1, 2, 3, 4, 5, 6]
+
+
 def test_the_default_is_mocos_schedule():
     config = SGDConfig()
     assert (config.epochs, config.batch_size, config.momentum) == (100, 256, 0.9)

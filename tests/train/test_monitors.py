@@ -3,9 +3,11 @@ import math
 import pytest
 import torch
 
-from logo_ssl.recipes import OptimiserConfig
+from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.train.monitors import CollapseGauge, effective_rank, feature_std
 from logo_ssl.train.optimisers import learning_rate
+
+RECIPE = find_recipe("tiny")
 
 
 def test_std_is_one_for_spread_latents_and_zero_for_collapsed_ones():
@@ -46,15 +48,15 @@ def test_warm_up_never_passes_the_peak(warmup_steps):
     ids=["spread", "one point", "one line", "too few to tell"],
 )
 def test_a_collapse_is_said_in_a_sentence(z, alarms):
-    sentence = CollapseGauge(print).alarm(feature_std(z).item(), effective_rank(z).item(), len(z))
+    sentence = CollapseGauge(print, RECIPE).alarm(feature_std(z).item(), effective_rank(z).item(), len(z))
     assert bool(sentence) == alarms
     assert sentence is None or "collapsing" in sentence
 
 
 def test_a_fall_from_a_wider_spread_is_a_collapse():
-    gauge = CollapseGauge(print)
+    gauge = CollapseGauge(print, RECIPE)
     assert gauge.alarm(std=0.9, rank=20.0, n_latents=64) is None
-    later = CollapseGauge(print)
+    later = CollapseGauge(print, RECIPE)
     later.load_state_dict(gauge.state_dict())
     assert "spread 0.100 of 1" in later.alarm(std=0.1, rank=20.0, n_latents=64)
 

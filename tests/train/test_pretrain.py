@@ -1,10 +1,8 @@
 """End to end on a CPU: a run folder comes out, resumes, and says what is wrong."""
 
-import errno
 import io
 import json
 import math
-import os
 import sys
 from dataclasses import replace
 
@@ -12,58 +10,29 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from PIL import Image
+import torch.nn.functional as F
 from rich.console import Console
+from small_runs import SMALL, train
 
-from logo_ssl import load_backbone, pretrain, resume
+from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import evaluate_knn
-from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
-from logo_ssl.recipes import OptimiserConfig, find_recipe
-from logo_ssl.run import Run
-from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.evaluate import compare_knn
+from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.recipes import OptimiserConfig
+from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.pretrain import is_finished
-
-SMALL = replace(
-    find_recipe("tiny"),
-    epochs=2,
-    batch_size=16,
-    framework=MoCoConfig(dim=8, queue=32, splits=2),
-    strategy=LoGoConfig(depth=2, width=16),
-    crops=CropPlan(global_size=16, local_size=8),
-    optimiser=OptimiserConfig(lr=0.03),
-    knn_every=1,
-    log_every=2,
-    loggers=(),
-    device="cpu",
-)
-
-
-@pytest.fixture
-def data(tmp_path):
-    """48 + 16 blurred noise images in three classes of brightness."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(64) % 3
-    images = (rng.integers(0, 90, (64, 16, 16, 3)) + 80 * labels[:, None, None, None]).astype(np.uint8)
-    file = tmp_path / "data.npz"
-    np.savez(file, train_images=images[:48], train_labels=labels[:48], test_images=images[48:], test_labels=labels[48:])
-    return str(file)
-
-
-def train(recipe, data, out, **changes):
-    said = io.StringIO()
-    run = pretrain(recipe, out, data=data, console=Console(file=said, width=400), **changes)
-    return run, said.getvalue()
+from logo_ssl.types import ImageBatch
 
 
 def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
     run, said = train(SMALL, data, tmp_path / "run", loggers=("tensorboard",))
     names = {file.relative_to(run.path).as_posix() for file in run.path.rglob("*") if file.is_file()}
-    assert {"recipe.json", "metrics.jsonl", "provenance.json", "checkpoints/last.ckpt"} <= names
+    assert {"recipe.json", "metrics.jsonl", "provenance.json"} <= names
+    assert len([name for name in names if name.startswith("checkpoints/step-")]) == 2
     assert {"backbone.safetensors", "heads.safetensors"} <= names
     assert any(name.startswith("tensorboard/events") for name in names)
     assert "epoch 2/2" in said
@@ -77,35 +46,6 @@ def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
     assert {"commit", "versions", "hardware", "seed", "seconds", "crops"} <= record.keys()
     heads = safetensors.torch.load_file(run.heads_file)
     assert {name.split(".")[0] for name in heads} == {"projector", "regressor"}
-
-
-@pytest.mark.parametrize("strategy", [TwoViewConfig(), MultiCropConfig(), LoGoConfig(depth=2, width=16)])
-@pytest.mark.parametrize(
-    "framework",
-    [SMALL.framework, SimSiamConfig(dim=8, hidden=4), BYOLConfig(dim=8, hidden=16), SimCLRConfig(dim=8)],
-    ids=lambda config: type(config).__name__,
-)
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(data, tmp_path, framework, strategy, monkeypatch):
-    crops = replace(SMALL.crops, n_local=0 if isinstance(strategy, TwoViewConfig) else 2)
-    recipe = replace(SMALL, framework=framework, strategy=strategy, crops=crops, epochs=2)
-    whole, _ = train(recipe, data, tmp_path / "whole")
-
-    from logo_ssl.train.monitors import CollapseGauge
-
-    def power_cut(self, trainer, pl_module):
-        if trainer.current_epoch == 1:
-            raise RuntimeError("power cut")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CollapseGauge, "on_train_epoch_end", power_cut)
-        with pytest.raises(RuntimeError, match=r"power cut"):
-            train(recipe, data, tmp_path / "cut")
-    assert not is_finished(Run(tmp_path / "cut"))
-    run = resume(tmp_path / "cut", console=Console(file=io.StringIO()))
-    expected, got = (safetensors.torch.load_file(r.backbone_file) for r in (whole, run))
-    assert all(torch.equal(got[name], value) for name, value in expected.items())
-    steps = [line["step"] for line in run.metrics() if "lr" in line]
-    assert steps == [line["step"] for line in whole.metrics() if "lr" in line]
 
 
 def test_the_same_seed_gives_the_same_encoder_and_another_seed_another(data, tmp_path):
@@ -156,7 +96,7 @@ def test_bf16_trains_on_a_cpu(data, tmp_path):
 def test_the_predictors_learning_rate_stays_constant(data):
     module = build(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), data=data), load_data(data, 16))
     optimiser = module.configure_optimizers()[0]
-    set_learning_rate(optimiser, 0.001)
+    set_learning_rate(optimiser, 0.001, SMALL.optimiser.lr)
     rate = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
     assert all(rate[id(p)] == SMALL.optimiser.lr for p in module.framework.h.parameters())
     assert all(rate[id(p)] == 0.001 for p in module.framework.encoder.parameters())
@@ -199,32 +139,11 @@ def test_a_run_is_resumed_from_any_folder(data, tmp_path, monkeypatch):
     assert is_finished(resume(run.path, console=Console(file=io.StringIO())))
 
 
-def test_torn_files_are_told_when_resuming(data, tmp_path):
+def test_a_torn_recipe_is_told_when_resuming(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    (run.path / "provenance.json").unlink()
-    run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:1000])
-    with pytest.raises(UserError, match=r"last.ckpt cannot be read"):
-        resume(run.path)
     run.recipe_file.write_text(run.recipe_file.read_text()[:50])
     with pytest.raises(UserError, match="not a whole recipe"):
         resume(run.path)
-
-
-def test_a_disk_that_fills_while_saving_leaves_the_former_checkpoint(data, tmp_path, monkeypatch):
-    real = os.replace
-
-    def full(source, target):
-        if str(target).endswith("last.ckpt") and os.path.exists(target):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        with pytest.raises(OSError, match="No space left"):
-            train(SMALL, data, tmp_path / "run")
-    run = Run(tmp_path / "run")
-    assert [file.name for file in run.checkpoint.parent.iterdir()] == ["last.ckpt"]
-    assert is_finished(resume(run.path, console=Console(file=io.StringIO())))
 
 
 def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):
@@ -271,11 +190,6 @@ def test_bad_data_leaves_no_folder_behind(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_diverging_run_stops_with_a_sentence(data, tmp_path):
-    with pytest.raises(UserError, match=r"Training diverged: .*Lower optimiser.lr"):
-        train(SMALL, data, tmp_path / "run", optimiser=OptimiserConfig(lr=1e30), epochs=3)
-
-
 def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):
     first, _ = train(SMALL, data, tmp_path / "first", epochs=1)
     _, said = train(SMALL, data, tmp_path / "second", epochs=1, init=str(first.path))
@@ -291,7 +205,7 @@ def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_pat
     assert not backbone.training
     torch.testing.assert_close(load_backbone(run.path)[0].state_dict(), backbone.state_dict())
     assert backbone(torch.randn(2, 3, 16, 16)).shape == (2, 256)
-    results = dict(evaluate_knn(run))
+    results = dict(compare_knn(run))
     assert len(results) == 6
     online = [line["knn"] for line in run.metrics() if "knn" in line]
     assert results["trained encoder, k=20, tau=0.07"] == pytest.approx(online[-1])
@@ -307,24 +221,7 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     assert "without online kNN (no labels)" in said
     assert not any("knn" in line for line in run.metrics())
     with pytest.raises(UserError, match=r"has no labels"):
-        list(evaluate_knn(run))
-
-
-@pytest.fixture
-def photos(tmp_path):
-    """48 photographs of various sizes in two class folders, four of them bad."""
-    rng = np.random.default_rng(0)
-    for i in range(48):
-        file = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        height, width = rng.integers(12, 40, 2)
-        Image.fromarray(rng.integers(0, 120, (height, width, 3), np.uint8) + np.uint8(100 * (i % 2))).save(file)
-    for i in (3, 8):
-        (tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg").write_bytes(b"")
-    for i in (5, 20):
-        file = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i}.jpg"
-        file.write_bytes(file.read_bytes()[:200])
-    return str(tmp_path / "photos")
+        list(compare_knn(run))
 
 
 @pytest.mark.parametrize("placement", ["auto", "encoded", "disk"])
@@ -350,7 +247,7 @@ def test_where_images_wait_does_not_change_what_is_learned(photos, tmp_path):
 
 
 def test_too_many_bad_images_stop_the_run_with_a_sentence(photos, tmp_path):
-    with pytest.raises(UserError, match=r"images cannot be read .* more than loading.max-bad 0.05 allows"):
+    with pytest.raises(UserError, match=r"images cannot be read .* more than max-bad 0.05 allows"):
         train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.05))
 
 
@@ -382,6 +279,21 @@ def test_labels_teach_a_supervised_baseline(data, tmp_path):
         np.savez(tmp_path / "plain.npz", train_images=arrays["train_images"])
     with pytest.raises(UserError, match="has images without labels"):
         train(recipe, str(tmp_path / "plain.npz"), tmp_path / "other")
+
+
+def test_a_replaced_image_teaches_its_own_label(data):
+    """Row 4 stands twice, once in the place of an image that cannot be read; -1 is no image, and teaches nothing."""
+    crops = CropPlan(n_global=1, n_local=0, global_size=16)
+    recipe = replace(SMALL, framework=SupervisedConfig(3), strategy=TwoViewConfig(), crops=crops)
+    images = load_data(data, 16)
+    module, rows = build(recipe, images), torch.tensor([4, 5, -1, 4])
+    seen = module.crop(ImageBatch(images.train.array[rows], rows=rows), torch.Generator().manual_seed(0))
+    own = images.train.labels[4].item()
+    assert seen.labels.tolist() == [own, images.train.labels[5].item(), -1, own]
+    p = module.framework.project(seen, module.strategy.roles)
+    losses = module.framework.similarity(p.q_g[0], p.t_g[0])
+    assert losses[2] == 0
+    torch.testing.assert_close(losses[:2], F.cross_entropy(p.q_g[0, :2], seen.labels[:2], reduction="none"))
 
 
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):

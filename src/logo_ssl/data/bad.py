@@ -44,7 +44,7 @@ class BadImages:
             last = found[-1]
             raise UserError(
                 f"{len(self)} of {self.n_images:,} images cannot be read (the last: {last.name}, {last.reason}), "
-                f"more than loading.max-bad {self.max_share:g} allows; look at the files, or allow more."
+                f"more than max-bad {self.max_share:g} allows; look at the files, or allow more."
             )
 
     def _list(self, new: list[Bad]) -> None:

@@ -10,13 +10,24 @@ from .feed import Feed
 
 
 class Batches:
-    """The batches of one epoch; a last, smaller one is left out.
+    """The batches of one epoch; a last, smaller one is left out unless it is to be kept.
 
-    Of several processes, each gets its slice of every batch: `part` is its number and that of all.
+    The first epoch may begin after `done` of them. Of several processes, each gets its slice of every batch: `part` is
+    its number and that of all.
     """
 
-    def __init__(self, feed: Feed, n_images: int, batch_size: int, seed: int, part: tuple[int, int] = (0, 1)) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        n_images: int,
+        batch_size: int,
+        seed: int,
+        done: int = 0,
+        keeps_last: bool = False,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
         self.feed, self.n_images, self.seed, self.epoch = feed, n_images, seed, 0
+        self.done, self.keeps_last = done, keeps_last
         self.number, self.parts = part
         self.batch_size = min(batch_size, n_images)
         self.sampler = self  # where Lightning looks for `set_epoch`
@@ -26,12 +37,11 @@ class Batches:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self.n_images // self.batch_size
+        return (self.n_images + (self.batch_size - 1) * self.keeps_last) // self.batch_size
 
     def __iter__(self) -> Iterator[ImageBatch]:
         # A generator: Lightning asks for an iterator first and says which epoch it is for afterwards.
         order = torch.randperm(self.n_images, generator=stream(self.seed, "order", self.epoch))
-        batches = order[: len(self) * self.batch_size].split(self.batch_size)
-        groups = [batch.chunk(self.parts)[self.number] for batch in batches]
-        for rows, batch in zip(groups, self.feed.batches(groups), strict=True):
-            yield batch._replace(rows=rows)
+        done, self.done = self.done, 0
+        batches = order[: len(self) * self.batch_size].split(self.batch_size)[done:]
+        yield from self.feed.batches([batch.chunk(self.parts)[self.number] for batch in batches])

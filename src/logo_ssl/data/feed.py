@@ -25,27 +25,28 @@ class Feed(ABC):
 
 
 class Uniform(Feed):
-    """Images of one size in one tensor."""
+    """Images of one size in one tensor; `used` says which image each really is, where not all are themselves."""
 
-    def __init__(self, images: UInt8[Tensor, "N C H W"]) -> None:
-        self.images = images
+    def __init__(self, images: UInt8[Tensor, "N C H W"], used: Int[Tensor, " N"] | None = None) -> None:
+        self.images, self.used = images, used
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """Gathered rows."""
         for rows in order:
-            yield ImageBatch(self.images[to_device(rows, self.images.device)])
+            pixels = self.images[to_device(rows, self.images.device)]
+            yield ImageBatch(pixels, rows=rows if self.used is None else self.used[rows])
 
 
 class Various(Feed):
-    """Decoded images of various sizes, one tensor each."""
+    """Decoded images of various sizes, one tensor each; `used` as in `Uniform`."""
 
-    def __init__(self, images: list[UInt8[Tensor, "C _ _"]]) -> None:
-        self.images = images
+    def __init__(self, images: list[UInt8[Tensor, "C _ _"]], used: Int[Tensor, " N"]) -> None:
+        self.images, self.used = images, used
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """Rows, laid on canvases."""
         for rows in order:
-            yield lay_out([self.images[row] for row in rows.tolist()])
+            yield lay_out([self.images[row] for row in rows.tolist()])._replace(rows=self.used[rows])
 
 
 def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:

@@ -15,6 +15,23 @@ from jaxtyping import Int64, UInt8
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"}
 
 
+class Stamp(NamedTuple):
+    """What a disk knows of a file."""
+
+    size: int
+    """Bytes."""
+    written: int
+    """When, in nanoseconds."""
+    number: int
+    """The disk's own, which a file keeps for as long as it lives."""
+
+    @classmethod
+    def of(cls, path: str | Path) -> "Stamp":
+        """The stamp of the file at a path."""
+        status = os.stat(path)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
 class Files(ABC):
     """Encoded images by number; small enough to be sent to worker processes."""
 
@@ -31,8 +48,8 @@ class Files(ABC):
         """The bytes of number i; OSError when they cannot be read."""
 
     @abstractmethod
-    def size(self, i: int) -> int:
-        """How many bytes number i has; OSError when it is gone."""
+    def stamp(self, i: int) -> Stamp:
+        """What tells, without reading it, that number i was written anew; OSError when it is gone."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +77,9 @@ class Paths(Files):
                 raise OSError(errno.EINVAL, "not a regular file")
             return file.read()
 
-    def size(self, i: int) -> int:
+    def stamp(self, i: int) -> Stamp:
         """The file's."""
-        return Path(self.paths[i]).stat().st_size
+        return Stamp.of(self.paths[i])
 
 
 class Member(NamedTuple):
@@ -97,9 +114,9 @@ class Members(Files):
             raise OSError(f"the shard ends after {len(data)} of {member.size} bytes")
         return data
 
-    def size(self, i: int) -> int:
-        """As the shard's index says."""
-        return self.members[i].size
+    def stamp(self, i: int) -> Stamp:
+        """The shard's, with the size of the span."""
+        return Stamp.of(self.members[i].shard)._replace(size=self.members[i].size)
 
 
 @dataclass(frozen=True)
@@ -122,6 +139,6 @@ class InMemory(Files):
         """From memory; from its file again where reading failed, for its reason."""
         return self.contents[self.ends[i] : self.ends[i + 1]].tobytes() or self.files.read(i)
 
-    def size(self, i: int) -> int:
-        """Of the bytes."""
-        return int(self.ends[i + 1] - self.ends[i])
+    def stamp(self, i: int) -> Stamp:
+        """As before."""
+        return self.files.stamp(i)

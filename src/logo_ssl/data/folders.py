@@ -27,8 +27,7 @@ def load_folder(folder: Path) -> ImageSet:
     names = _class_names(train, paths)
     classes = classes_of(names) if None not in names else ()
     held_out = [split_of(found, _class_names(test, found), classes) for test in tests if (found := find_images(test))]
-    labelled = [split for split in held_out if split.labels is not None]  # ImageNet's test/ has none, its val/ has
-    test = next(iter(labelled + held_out), None)
+    test = next(iter(sorted(held_out, key=lambda split: not split.has_labels)), None)  # ImageNet's val/ has, test/ not
     return ImageSet(folder.absolute().name, split_of(paths, names, classes), test, classes)
 
 

@@ -1,13 +1,14 @@
 """What is a data set here? Images, in memory or as files, with labels that only evaluation reads."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
-from .files import Files
+from .files import Files, Stamp
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class Photos(Files):
         """The encoded image i."""
         return self.files.read(int(self.rows[i]))
 
-    def size(self, i: int) -> int:
-        """How many bytes image i has."""
-        return self.files.size(int(self.rows[i]))
+    def stamp(self, i: int) -> Stamp:
+        """What tells, without reading it, that image i was written anew."""
+        return self.files.stamp(int(self.rows[i]))
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,21 @@ class Split:
             raise TypeError("photographs of various sizes are no array; use `squared` first")
         return self.images
 
+    def identity(self) -> str:
+        """The same for the same images in the same order, wherever they lie: a run goes on with no others."""
+        sum_ = hashlib.blake2b(digest_size=8)
+        if isinstance(self.images, Photos):
+            for i in range(len(self)):
+                sum_.update(self.images.name(i).rsplit("/", 1)[-1].encode() + b"\0")
+        else:
+            sum_.update(str(tuple(self.images.shape)).encode() + self.thinned(64).array.cpu().numpy().tobytes())
+        return f"{len(self)} images, {sum_.hexdigest()}"
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any image has a label; -1 marks those that have none, or one of a class that train lacks."""
+        return self.labels is not None and bool((self.labels >= 0).any())
+
     def thinned(self, most: int) -> "Split":
         """At most so many images, evenly spread: sets are often sorted by class."""
         if len(self) <= most:
@@ -82,6 +98,10 @@ class ImageSet:
     train: Split
     test: Split | None = None
     classes: tuple[str, ...] = ()
+    val: Bool[Tensor, " N"] | None = None
+    """Which images of train the set's authors chose by, where they say so."""
+    source: str | None = None
+    """The name or path that it was loaded from."""
 
     @property
     def channels(self) -> int:
@@ -95,7 +115,7 @@ class ImageSet:
         bank = self.train[self.train.labels >= 0]  # STL-10 marks what has no label by -1
         if len(bank) < 2:
             return None
-        if self.test is not None and self.test.labels is not None:
+        if self.test is not None and self.test.labels is not None and self.test.has_labels:
             return bank, self.test[self.test.labels >= 0]
         held_out = torch.arange(len(bank)) % 10 == 0
         return bank[~held_out], bank[held_out]

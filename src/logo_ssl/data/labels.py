@@ -11,15 +11,19 @@ HELD_OUT = ("test", "val", "valid", "validation")
 
 
 def classes_of(names: Iterable[str | None]) -> tuple[str, ...]:
-    """The classes among these names, in order (numbers by value); none when there is only one, which tells nothing."""
+    """The classes among these names, in order (numbers by value)."""
     classes = sorted({name for name in names if name is not None})
     if all(name.isdecimal() for name in classes):
         classes.sort(key=int)
-    return tuple(classes) if len(classes) > 1 else ()
+    return tuple(classes)
 
 
 def numbered(names: Iterable[str | None], classes: tuple[str, ...]) -> Int64[Tensor, " N"] | None:
-    """Each name's place among the classes, -1 where it is not one of them; nothing when none is."""
-    place = {name: i for i, name in enumerate(classes)}
-    labels = torch.tensor([-1 if name is None else place.get(name, -1) for name in names], dtype=torch.int64)
-    return labels if (labels >= 0).any() else None
+    """Each name's place among the classes, -1 where it is none of them; nothing where no image has a name.
+
+    Nor where there is one class only, which tells nothing.
+    """
+    given, place = list(names), {name: i for i, name in enumerate(classes)}
+    if len(classes) < 2 or all(name is None for name in given):
+        return None
+    return torch.tensor([-1 if name is None else place.get(name, -1) for name in given], dtype=torch.int64)

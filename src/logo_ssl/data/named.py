@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
-from ..errors import UserError
+from ..errors import DataMissing, UserError
 from .folders import find_images, split_of
 from .images import ImageSet, Split
 from .scenes import CLASSES, make_scenes
@@ -48,7 +48,7 @@ def tiny_imagenet(root: Path, size: int) -> ImageSet:
         wnids = (folder / "wnids.txt").read_text("utf-8").split()
         lines = (folder / "val" / "val_annotations.txt").read_text("utf-8").splitlines()
     except Exception as error:  # of the network, the archive or the disk
-        raise UserError(
+        raise DataMissing(
             f"tiny-imagenet is not in {root} and could not be downloaded ({error}); unpack {TINY_URL} there, so that "
             f"{folder / 'wnids.txt'}, train/ and val/ exist, or point LOGO_DATA at the folder that holds {TINY}/."
         ) from error
@@ -68,7 +68,7 @@ def mit67(root: Path, size: int) -> ImageSet:
         try:
             parts.append([line.strip() for line in file.read_text("utf-8").splitlines() if line.strip()])
         except OSError as error:
-            raise UserError(
+            raise DataMissing(
                 f"mit67 is not in {root}; unpack indoorCVPR_09 there, so that {folder}/Images/CLASS/*.jpg and {file} "
                 "exist (web.mit.edu/torralba/www/indoor.html), or point LOGO_DATA at the folder that holds mit67/."
             ) from error
@@ -84,7 +84,7 @@ def _imagenet(root: Path, name: str, places: Iterable[str], wnids: Iterable[str]
     folder = next((root / place for place in places if (root / place / "train").is_dir()), None)
     if folder is None:
         place = root / next(iter(places))
-        raise UserError(
+        raise DataMissing(
             f"{name} cannot be downloaded freely; place ImageNet as {place}/train/CLASS/*.JPEG and "
             f"{place}/val/CLASS/*.JPEG (CLASS is n01558993 and so on), point LOGO_DATA at another folder than {root}, "
             "or give a folder of that layout with --data."
@@ -106,7 +106,7 @@ def _classes_in(folder: Path, classes: tuple[str, ...]) -> Split:
     found = {name: find_images(str(folder / name)) if name in present else [] for name in classes}
     missing = [name for name in classes if not found[name]]
     if missing:
-        raise UserError(
+        raise DataMissing(
             f"{len(missing)} of {len(classes)} classes have no images in {folder}, the first is {missing[0]}; place "
             f"them as {folder}/CLASS/*.JPEG."
         )

@@ -35,6 +35,10 @@ def load_npz(path: Path) -> ImageSet:
     classes = np.unique(np.concatenate(known)) if known else np.empty(0, int)
     if classes.dtype.kind in "if":
         classes = classes[classes >= 0]  # a negative label is none
+    if classes.dtype.kind in "uif" and len(classes) and classes[0] != 0:
+        raise UserError(
+            f"The smallest label in {path} is {classes[0]}, and labels start at 0; subtract {classes[0]} from all."
+        )
     train, *test = (Split(i, _numbered(given, classes)) for i, given in zip(images, labels, strict=True))
     return ImageSet(path.stem, train, next(iter(test), None), tuple(map(str, classes)))
 
@@ -79,7 +83,7 @@ def _labels(path: Path, part: str, labels: np.ndarray | None, n: int) -> Shaped[
 
 
 def _numbered(labels: np.ndarray | None, classes: np.ndarray) -> Tensor | None:
-    """Whatever labels were, they count from 0."""
+    """Each label's place among the classes: words and gaps between numbers are gone."""
     if labels is None:
         return None
     index = np.where(np.isin(labels, classes), np.searchsorted(classes, labels), -1)

@@ -68,25 +68,29 @@ class Nvjpeg(Feed):
         """The images of each group of rows."""
         for messages in self.reader.read(order):
             self.bad.note([bad for message in messages for bad in message.bad])
-            yield lay_out(self._decoded(messages))
+            images, used = self._decoded(messages)
+            yield lay_out(images)._replace(rows=torch.tensor(used))
 
     def close(self) -> None:
         """End the workers."""
         self.reader.close()
 
-    def _decoded(self, messages: list[Message]) -> list[Tensor]:
-        """The images of some messages, in order, on the device."""
+    def _decoded(self, messages: list[Message]) -> tuple[list[Tensor], list[int]]:
+        """The images of some messages, in order, on the device, and the rows that are really shown."""
         jpegs = self._on_device(
             [file for message in messages for file in message.files()],
             [header for message in messages for header in message.headers if header is not None],
         )
-        images = []
+        images, shown = [], []
         for message in messages:
             others = message.images()
-            for row, header in zip(message.rows, message.headers, strict=True):
+            for row, used, header in zip(message.rows, message.used, message.headers, strict=True):
                 image = next(others) if header is None else next(jpegs)
-                images.append(self._by_pillow(row) if image is None else image.to(self.device, non_blocking=True))
-        return images
+                if image is None:
+                    image, used = self._by_pillow(row)
+                images.append(image.to(self.device, non_blocking=True))
+                shown.append(used)
+        return images, shown
 
     def _on_device(self, files: list[Tensor], headers: list[Header]) -> Iterator[Tensor | None]:
         """Upright and shrunk images, decoded in groups of bounded size; None where nvJPEG fails."""
@@ -109,7 +113,7 @@ class Nvjpeg(Feed):
         except RuntimeError:
             return [None] if len(files) == 1 else [image for file in files for image in self._group([file])]
 
-    def _by_pillow(self, row: int) -> Tensor:
-        array, bad = self.decoding[row]
-        self.bad.note(bad)
-        return torch.from_numpy(array).permute(2, 0, 1).to(self.device)
+    def _by_pillow(self, row: int) -> tuple[Tensor, int]:
+        decoded = self.decoding[row]
+        self.bad.note(decoded.bad)
+        return torch.from_numpy(decoded.pixels).permute(2, 0, 1), decoded.row

@@ -126,8 +126,8 @@ class Sent(Feed):
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The batches of the other feed."""
-        for pixels, sizes, _ in self.feed.batches(order):
-            yield ImageBatch(pixels.to(self.device), sizes)
+        for batch in self.feed.batches(order):
+            yield batch._replace(pixels=batch.pixels.to(self.device))
 
     def close(self) -> None:
         """Close the other feed."""
@@ -149,8 +149,11 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
         None  # one tensor while all images have one size: joining them later would take twice the room
     )
     images: list[Tensor] = []
+    used: list[Tensor] = []
     done = 0
-    for pixels, sizes, _ in decoder.batches(torch.arange(n).split(CHUNK)):
+    for pixels, sizes, rows in decoder.batches(torch.arange(n).split(CHUNK)):
+        assert rows is not None
+        used.append(rows)
         pixels = pixels.to(home)
         if done == 0 and sizes is None:
             same = pixels.new_empty(n, *pixels.shape[1:])
@@ -165,7 +168,7 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
         done += len(pixels)
         say_progress(done)
     decoder.close()
-    return Various(images) if same is None else Uniform(same)
+    return Various(images, torch.cat(used)) if same is None else Uniform(same, torch.cat(used))
 
 
 def _in_memory(photos: Photos, say_progress: Callable[[int], None]) -> Photos:

@@ -60,7 +60,7 @@ class Prefetch(Feed):
                             )
                         event = torch.cuda.Event()
                         event.record(self.stream)
-                        if not hand_over((ImageBatch(pixels, batch.sizes), event)):
+                        if not hand_over((batch._replace(pixels=pixels), event)):
                             return
                 hand_over(None)
             except BaseException as error:  # the consumer must hear of it

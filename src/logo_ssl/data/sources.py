@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ..errors import UserError, nearest
+from ..errors import DataMissing, UserError, nearest
 from ..launch import started
 from .folders import load_folder
 from .images import ImageSet
@@ -40,6 +41,10 @@ def locate(source: str) -> str:
 
 def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
+    return replace(_found(source, size), source=source)
+
+
+def _found(source: str, size: int) -> ImageSet:
     if source in NAMES:
         return _named(source, size)
     path = Path(source).expanduser()
@@ -52,7 +57,7 @@ def load_data(source: str, size: int) -> ImageSet:
         raise UserError(f"{source} is none of what can be read: {ACCEPTED}; give one of these or a name.")
     hint = nearest(path.name.lower(), NAMES)
     known = f"{', '.join(OWN)}, cifar10, stl10 or another of torchvision's classification sets"
-    raise UserError(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
+    raise DataMissing(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
 
 
 def _named(name: str, size: int) -> ImageSet:

@@ -5,8 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import UserError
-from .images import ImageSet
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from ..errors import DataMissing
+from .files import Paths
+from .images import ImageSet, Photos, Split
 from .unpack import unpack
 
 Arguments = dict[str, Any]
@@ -21,11 +26,14 @@ class Kind(NamedTuple):
     train: Sequence[Arguments] = ({},)
     """Arguments for each split to train on."""
     test: Sequence[Arguments] = ()
+    val: Sequence[Arguments] = ()
+    """Of the split that its authors chose by, the last of those to train on."""
 
 
-def by_split(*train: str, test: str = "test", **always: Any) -> tuple[Sequence[Arguments], Sequence[Arguments]]:
-    """Arguments of sets whose splits have names."""
-    return [{"split": split, **always} for split in train], [{"split": test, **always}]
+def by_split(*train: str, test: str = "test", val: str | None = None, **always: Any) -> Sequence[Sequence[Arguments]]:
+    """Arguments of sets whose splits have names: to train on, to test on, and to choose by."""
+    chosen_by = () if val is None else (val,)
+    return [[{"split": split, **always} for split in splits] for splits in (train, (test,), chosen_by)]
 
 
 BY_FLAG = [{"train": True}], [{"train": False}]
@@ -37,14 +45,14 @@ KINDS = (
     Kind("Caltech256", "caltech256/256_ObjectCategories"),
     Kind("CelebA", "celeba", *by_split("train")),
     Kind("CLEVRClassification", "clevr", *by_split("train", test="val")),  # its test split has no labels
-    Kind("Country211", "country211", *by_split("train", "valid")),
-    Kind("DTD", "dtd/dtd", *by_split("train", "val")),
+    Kind("Country211", "country211", *by_split("train", "valid", val="valid")),
+    Kind("DTD", "dtd/dtd", *by_split("train", "val", val="val")),
     Kind("EMNIST", "EMNIST/raw", *([{"split": "balanced", "train": train}] for train in (True, False))),
     Kind("EuroSAT", "eurosat/2750"),
     Kind("FashionMNIST", "FashionMNIST/raw", *BY_FLAG),
     Kind("FER2013", "fer2013", *by_split("train")),
-    Kind("FGVCAircraft", "fgvc-aircraft-2013b", *by_split("trainval")),
-    Kind("Flowers102", "flowers-102", *by_split("train", "val")),
+    Kind("FGVCAircraft", "fgvc-aircraft-2013b", *by_split("trainval", val="val")),
+    Kind("Flowers102", "flowers-102", *by_split("train", "val", val="val")),
     Kind("Food101", "food-101", *by_split("train")),
     Kind("GTSRB", "gtsrb/GTSRB", *by_split("train")),
     Kind("Imagenette", "imagenette2", *by_split("train", test="val")),
@@ -54,10 +62,10 @@ KINDS = (
     Kind("MNIST", "MNIST/raw", *BY_FLAG),
     Kind("Omniglot", "omniglot-py"),  # nor are its background and evaluation characters
     Kind("OxfordIIITPet", "oxford-iiit-pet", *by_split("trainval")),
-    Kind("PCAM", "pcam", *by_split("train", "val")),
+    Kind("PCAM", "pcam", *by_split("train", "val", val="val")),
     Kind("Places365", "data_256_standard and val_256", *by_split("train-standard", test="val", small=True)),
     Kind("QMNIST", "QMNIST/raw", *BY_FLAG),
-    Kind("RenderedSST2", "rendered-sst2", *by_split("train", "val")),
+    Kind("RenderedSST2", "rendered-sst2", *by_split("train", "val", val="val")),
     Kind("SEMEION", "semeion.data"),
     Kind("StanfordCars", "stanford_cars", *by_split("train")),
     Kind("SUN397", "SUN397"),
@@ -74,11 +82,20 @@ def torchvision_set(kind: Kind) -> Callable[[Path, int], ImageSet]:
         try:
             train, classes = unpack(partial(_open, kind.name, root, kind.train))
             test = unpack(partial(_open, kind.name, root, kind.test))[0] if kind.test else None
+            val = unpack(partial(_open, kind.name, root, kind.val))[0] if kind.val else None
         except Exception as error:  # of the network, an archive, a checksum, a missing package
-            raise UserError(_cure(kind, root, error)) from error
-        return ImageSet(kind.name.lower(), train, test, classes)
+            raise DataMissing(_cure(kind, root, error)) from error
+        return ImageSet(kind.name.lower(), train, test, classes, None if val is None else _within(train, val))
 
     return load
+
+
+def _within(train: Split, val: Split) -> Bool[Tensor, " N"]:
+    """Which images of train are those of val: files by their names, the last of others."""
+    if isinstance(train.images, Photos) and isinstance(val.images, Photos) and isinstance(val.images.files, Paths):
+        names = {val.images.name(row) for row in range(len(val))}
+        return torch.tensor([train.images.name(row) in names for row in range(len(train))])
+    return torch.arange(len(train)) >= len(train) - len(val)
 
 
 def _open(name: str, root: Path, splits: Sequence[Arguments]) -> list[Any]:

@@ -28,6 +28,15 @@ AHEAD = 2  # messages that each worker prepares
 GREY = np.full((32, 32, 3), 128, np.uint8)
 
 
+class Decoded(NamedTuple):
+    """A photograph's pixels, or those of the one that takes its place."""
+
+    pixels: UInt8[np.ndarray, "H W 3"]
+    row: int
+    """Whose pixels these are; -1: nobody's, all grey."""
+    bad: list[Bad]
+
+
 class Decoding:
     """Photographs by number: shrunk to `max_side`, or cut to a central square of side `square`."""
 
@@ -37,15 +46,15 @@ class Decoding:
     def __len__(self) -> int:
         return len(self.photos)
 
-    def __getitem__(self, row: int) -> tuple[UInt8[np.ndarray, "H W 3"], list[Bad]]:
+    def __getitem__(self, row: int) -> Decoded:
         bad: list[Bad] = []
         others = random.Random(row)  # which others take its place depends on the image alone
         for candidate in (row, *(others.randrange(len(self.photos)) for _ in range(TRIES))):
             try:
-                return self._decode(self.photos.read(candidate)), bad
+                return Decoded(self._decode(self.photos.read(candidate)), candidate, bad)
             except (OSError, BadImage) as error:
                 bad.append(Bad(self.photos.name(candidate), plain_reason(error)))
-        return (square(GREY, self.square) if self.square else GREY), bad
+        return Decoded(square(GREY, self.square) if self.square else GREY, -1, bad)
 
     def _decode(self, data: bytes) -> UInt8[np.ndarray, "H W 3"]:
         return square(decode(data, 4 * self.square), self.square) if self.square else decode(data, self.max_side)
@@ -61,9 +70,14 @@ class Message(NamedTuple):
     lengths: list[int]
     decoded: UInt8[Tensor, " values"]
     shapes: list[tuple[int, int]]
-    failed: list[bool]
-    """Whose place another image takes."""
+    used: list[int]
+    """Rows of the images that are really shown; -1: none."""
     bad: list[Bad]
+
+    @property
+    def failed(self) -> list[bool]:
+        """Whose place another image takes."""
+        return [row != used for row, used in zip(self.rows, self.used, strict=True)]
 
     def files(self) -> Iterator[Tensor]:
         """The encoded images, one after the other."""
@@ -86,22 +100,22 @@ class Reading(Dataset):
         return len(self.decoding)
 
     def __getitems__(self, rows: list[int]) -> Message:
-        headers, files, arrays, failed, found = [], [], [], [], []
+        headers, files, arrays, used, found = [], [], [], [], []
         for row in rows:
             data, header = self._jpeg(row)
             headers.append(header)
             if header is not None:
                 files.append(data)
-                failed.append(False)
+                used.append(row)
             else:
-                array, bad = self.decoding[row]
-                arrays.append(array)
-                failed.append(bool(bad))
-                found += bad
+                decoded = self.decoding[row]
+                arrays.append(decoded.pixels)
+                used.append(decoded.row)
+                found += decoded.bad
         encoded = torch.frombuffer(bytearray(b"".join(files) or b"\0"), dtype=torch.uint8)
-        decoded = torch.from_numpy(np.concatenate([array.ravel() for array in arrays] or [np.zeros(1, np.uint8)]))
+        pixels = torch.from_numpy(np.concatenate([array.ravel() for array in arrays] or [np.zeros(1, np.uint8)]))
         shapes = [(array.shape[0], array.shape[1]) for array in arrays]
-        return Message(rows, headers, encoded, [len(file) for file in files], decoded, shapes, failed, found)
+        return Message(rows, headers, encoded, [len(file) for file in files], pixels, shapes, used, found)
 
     def _jpeg(self, row: int) -> tuple[bytes, Header | None]:
         if not self.keeps_jpegs:
@@ -185,7 +199,8 @@ class Workers(Feed):
         """The images of each group of rows, on the CPU."""
         for messages in self.reader.read(order):
             self.bad.note([bad for message in messages for bad in message.bad])
-            yield lay_out([image for message in messages for image in message.images()])
+            used = torch.tensor([row for message in messages for row in message.used])
+            yield lay_out([image for message in messages for image in message.images()])._replace(rows=used)
 
     def close(self) -> None:
         """End the workers."""

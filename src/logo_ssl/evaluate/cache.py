@@ -10,7 +10,7 @@ from ..data import Split
 from ..data.samples import CHUNK
 from .encoders import FrozenEncoder
 from .extraction import PREPROCESSING, Extraction, compute
-from .fingerprints import data_fingerprint
+from .fingerprints import data_fingerprint, data_stamp
 from .labelled import labels_of
 from .store import Store, cache_folder
 
@@ -55,8 +55,9 @@ def labelled_features(
 
 def _key(encoder: FrozenEncoder, split: Split) -> str:
     """What features depend on: all that goes in, not where or how fast they are computed."""
-    parts = (encoder.fingerprint, data_fingerprint(split.images), encoder.size, encoder.mean, encoder.std)
-    return hashlib.sha256(repr((*parts, PREPROCESSING)).encode()).hexdigest()
+    data = (data_fingerprint(split.images), data_stamp(split.images))
+    parts = (encoder.fingerprint, *data, encoder.size, encoder.mean, encoder.std, PREPROCESSING)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _placed(whole: Tensor | None, part: Tensor, rows: Tensor, n: int) -> Tensor:

@@ -1,6 +1,6 @@
 """How is an evaluation asked for in a shell? One class for each protocol, with what the user may choose."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,14 @@ from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
 from .finetune import finetune as evaluate_finetune
+from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
 from .knn import knn as evaluate_knn
+from .libraries import EncoderStem
 from .linear import Protocol
 from .linear import linear as evaluate_linear
-from .record import data_for
-from .transfer import PAPER, SETS
+from .record import data_for, refuse_unwritable
+from .table5 import PAPER, SETS
+from .transfer import SetFigure
 from .transfer import transfer as evaluate_transfer
 
 
@@ -33,35 +36,60 @@ class Subject:
     """A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file."""
     backbone: str | None = None
     """What a checkpoint holds, where its shapes do not tell."""
+    stem: EncoderStem | None = None
+    """First layers of random/NAME or of a checkpoint, where its shapes do not tell."""
     size: int | None = None
-    """Side of the images in pixels (default: as in training; the paper's transfer: 224)."""
+    """Side of the images in pixels (default: as in training, 32 for a CIFAR stem, else 224 as the paper's transfer)."""
+    mean: tuple[float, ...] | None = None
+    """Of each channel, on a scale from 0 to 1 (default: as in training, or ImageNet's)."""
+    std: tuple[float, ...] | None = None
+    """Of each channel, on the same scale."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute."""
     workers: int = -1
     """Processes that decode photographs; -1: one per core."""
-    cache: bool = True
-    """Keep features for the next evaluation."""
+    max_bad: float = Extraction.max_bad
+    """Share of unreadable images that stops an evaluation; up to it they are left out."""
     out: Path | None = None
     """JSON file (default: into the run folder); `transfer` names one for each set after it."""
 
 
 @dataclass(frozen=True)
-class KNN(Subject):
-    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5."""
+class OnData:
+    """What every protocol on one data set asks."""
 
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+
+
+@dataclass(frozen=True)
+class OnFeatures(Subject):
+    """What every protocol on frozen features asks."""
+
+    batch_size: int = Extraction.batch_size
+    """Images that the encoder sees at a time; it changes memory and speed, not the figures."""
+    cache: bool = True
+    """Keep features for the next evaluation."""
+
+
+@dataclass(frozen=True)
+class KNN(OnData, OnFeatures):
+    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5."""
+
+    protocols: tuple[tuple[int, float], ...] = PROTOCOLS_OF_KNN
+    """k and tau, one pair after the other; small data sets need a smaller k."""
 
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            figures = list(evaluate_knn(frozen, data_for(frozen, self.data), how, out=self.out))
+            data = data_for(frozen, self.data)
+            figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
         _show(self, frozen, console, "Weighted kNN", figures)
 
 
 @dataclass(frozen=True)
-class Linear(KNN):
+class Linear(OnData, OnFeatures):
     """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS."""
 
     protocol: Protocol = "sgd"
@@ -81,27 +109,30 @@ class Linear(KNN):
 
 
 @dataclass(frozen=True)
-class Transfer(Subject):
+class Transfer(OnFeatures):
     """Logistic regression on frozen features of other data sets: the ten of Table 5, or any class folder."""
 
     sets: tuple[str, ...] = tuple(SETS)
     """Names of the ten, or names and paths as for `pretrain`."""
     seed: int = 0
-    """Decides the validation split."""
+    """Decides the validation split where there is no official one."""
+    penalise_bias: bool = True
+    """The L2 weight holds for the bias, too, as in the code behind the paper's table."""
 
     def run(self) -> None:
         """Evaluate, and show the figures beside the paper's."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            figures = dict(evaluate_transfer(frozen, self.sets, how, seed=self.seed, out=self.out))
+            settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "out": self.out}
+            figures = list(evaluate_transfer(frozen, self.sets, how, **settings))
         if not figures:
             raise UserError(f"None of {', '.join(self.sets)} could be measured; the sentences above say why.")
         _show_transfer(console, figures)
-        _say_where(self, frozen, console)
+        _say_unless_saved(self, frozen, console)
 
 
 @dataclass(frozen=True)
-class FineTune(KNN):
+class FineTune(OnData, Subject):
     """All weights trained end to end with all labels."""
 
     epochs: int = EPOCHS
@@ -116,7 +147,7 @@ class FineTune(KNN):
     def run(self) -> None:
         """Train, evaluate, and show the figures."""
         frozen, console = _load(self)
-        how = Extraction(device=self.device, workers=self.workers, say=console.print)
+        how = Extraction(device=self.device, workers=self.workers, max_bad=self.max_bad, say=console.print)
         settings = {
             "fractions": self.fractions,
             "epochs": self.epochs,
@@ -144,15 +175,26 @@ PROTOCOLS = {"knn": KNN, "linear": Linear, "transfer": Transfer, "finetune": Fin
 
 
 def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
+    """The encoder, once all is refused that would fail only after the work."""
     console = plain_console()
-    encoder = load_encoder(subject.encoder, backbone=subject.backbone, size=subject.size)
+    if subject.out is not None:
+        refuse_unwritable(subject.out)
+    if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
+        raise UserError(
+            f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "
+            "(one per core), 0 or more."
+        )
+    if isinstance(subject, OnFeatures) and subject.batch_size < 1:
+        raise UserError(f"batch-size is {subject.batch_size}; use 1 or more.")
+    looks = {"size": subject.size, "mean": subject.mean, "std": subject.std}
+    encoder = load_encoder(subject.encoder, backbone=subject.backbone, stem=subject.stem, **looks)
     for sentence in encoder.says:
         console.print(sentence)
     return encoder, console
 
 
 @contextmanager
-def _told(subject: Subject, console: Console) -> Iterator[Extraction]:
+def _told(subject: OnFeatures, console: Console) -> Iterator[Extraction]:
     """How features are computed, with a bar while they are."""
     columns = (
         TextColumn("{task.description}"),
@@ -168,16 +210,13 @@ def _told(subject: Subject, console: Console) -> Iterator[Extraction]:
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done)
 
-        computed = {"device": subject.device, "workers": subject.workers, "cache": subject.cache}
-        yield Extraction(**computed, say=console.print, progress=progress)
+        yield Extraction(
+            subject.device, subject.batch_size, subject.workers, subject.max_bad, subject.cache, console.print, progress
+        )
 
 
-def _say_where(subject: Subject, encoder: FrozenEncoder, console: Console) -> None:
-    if subject.out is not None:
-        console.print(f"Saved: {subject.out}")
-    elif encoder.run is not None:
-        console.print(f"Saved in {encoder.run.path / 'evaluation'}")
-    else:
+def _say_unless_saved(subject: Subject, encoder: FrozenEncoder, console: Console) -> None:
+    if subject.out is None and encoder.run is None:
         console.print("Not saved; `--out FILE` keeps the figures with their protocol.")
 
 
@@ -188,16 +227,15 @@ def _show(
     for metric, value in figures:
         table.add_row(metric, f"{value:.2f}")
     console.print(table)
-    _say_where(subject, encoder, console)
+    _say_unless_saved(subject, encoder, console)
 
 
-def _show_transfer(console: Console, figures: dict[str, float]) -> None:
+def _show_transfer(console: Console, figures: Sequence[tuple[SetFigure, float]]) -> None:
     """Our row above the paper's, for the sets that could be measured."""
-    measured = {metric.rsplit(" top-1")[0].rsplit(" mean")[0]: (metric, value) for metric, value in figures.items()}
-    table = Table("encoder", *(metric for metric, _ in measured.values()), title="Transfer (%)")
-    table.add_row("this encoder", *(f"{value:.2f}" for _, value in measured.values()), style="bold")
-    for row, numbers in PAPER.items() if measured.keys() & SETS.keys() else ():
+    sets = [metric.set for metric, _ in figures]
+    table = Table("encoder", *(str(metric) for metric, _ in figures), title="Transfer (%)")
+    table.add_row("this encoder", *(f"{value:.2f}" for _, value in figures), style="bold")
+    for row, numbers in PAPER.items() if SETS.keys() & set(sets) else ():
         known = dict(zip(SETS, numbers, strict=True))
-        table.add_row(f"paper, Table 5: {row}", *(f"{known[name]:.2f}" if name in known else "" for name in measured))
-    if measured:
-        console.print(table)
+        table.add_row(f"paper, Table 5: {row}", *(f"{known[name]:.2f}" if name in known else "" for name in sets))
+    console.print(table)

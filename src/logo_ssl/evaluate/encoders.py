@@ -8,13 +8,12 @@ import safetensors
 from torch import nn
 
 from ..errors import UserError
-from ..models.backbones import Stem
 from ..run import Run
 from ..train import load_backbone
 from .checkpoints import SUFFIXES
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
-from .libraries import IMAGENET_SIZE, Found, timm_encoder, torchvision_encoder, untrained_encoder
+from .libraries import EncoderStem, Found, timm_encoder, torchvision_encoder, untrained_encoder
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -35,9 +34,13 @@ class FrozenEncoder:
     fingerprint: str
     """sha256 of architecture and weights, the same on every machine."""
     says: tuple[str, ...] = ()
-    """Sentences about what was matched and what was not."""
+    """Sentences about what was matched and what was not, and what its images are."""
     run: Run | None = None
     """The run it comes from, if it does."""
+    missing: tuple[str, ...] = ()
+    """Keys of the backbone that its checkpoint does not have: at most counters of batches."""
+    unused: tuple[str, ...] = ()
+    """Keys of its checkpoint that found no place."""
 
     @property
     def channels(self) -> int:
@@ -49,20 +52,22 @@ def load_encoder(
     source: str,
     *,
     backbone: str | None = None,
-    stem: Stem | None = None,
+    stem: EncoderStem | None = None,
     size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    channels: int = 3,
 ) -> FrozenEncoder:
     """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
 
-    `backbone` and `stem` name what a checkpoint holds where its shapes do not tell; `channels` are for random/NAME.
+    `backbone` and `stem` name what a checkpoint holds where its shapes do not tell; random/NAME takes a stem, too, and
+    has a channel for each value of `mean`.
     """
     if size is not None and size < SMALLEST:
         raise UserError(f"size is {size}; use {SMALLEST} px or more.")
-    found = _find(source, backbone, stem, size, channels)
+    found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
     colours = found.channels == len(IMAGENET_MEAN)
+    custom = f", {'the custom on ImageNet' if colours else 'a guess'}; --mean and --std set others"
+    told = "" if mean or found.mean else custom
     mean = mean or found.mean or (IMAGENET_MEAN if colours else [UNKNOWN_MEAN] * found.channels)
     std = std or found.std or (IMAGENET_STD if colours else [UNKNOWN_STD] * found.channels)
     if not len(mean) == len(std) == found.channels or min(std) <= 0:
@@ -70,22 +75,31 @@ def load_encoder(
             f"mean has {len(mean)} values and std {len(std)}, and {source} sees {found.channels} channels; give one of "
             "each for every channel, std above 0."
         )
-    network = found.backbone.eval().requires_grad_(False)
+    network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
+    shown = f"It is shown images of {size} px, with mean {_listed(mean)} and std {_listed(std)}{told}."
     return FrozenEncoder(
         source,
         network,
         tuple(mean),
         tuple(std),
-        found.size if size is None else size,
+        size,
         weights_fingerprint(network.state_dict(), *found.architecture),
-        found.says,
+        (*found.says, shown),
         found.run,
+        found.missing,
+        found.unused,
     )
 
 
-def _find(source: str, backbone: str | None, stem: Stem | None, size: int | None, channels: int) -> Found:
+def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> Found:
     path = Path(source).expanduser()
-    match source.split("/", 1):
+    kind = source.split("/", 1)
+    foreign = path.name.lower().endswith(SUFFIXES) and not path.is_dir() and not _is_ours(path)
+    if (backbone and not foreign) or (stem and not foreign and kind[0] != "random"):
+        raise UserError(
+            f"{source} says itself what it is; --backbone is for checkpoint files, --stem for these and random/NAME."
+        )
+    match kind:
         case ["torchvision", name]:
             return torchvision_encoder(name)
         case ["timm", name]:
@@ -96,12 +110,16 @@ def _find(source: str, backbone: str | None, stem: Stem | None, size: int | None
         return _of_run(Run.existing(path))
     if _is_ours(path):
         return _of_run(Run(path.parent))
-    if path.name.lower().endswith(SUFFIXES):
-        return checkpoint_encoder(path, backbone, stem, IMAGENET_SIZE if size is None else size)
+    if foreign:
+        return checkpoint_encoder(path, backbone, stem, size)
     raise UserError(
         f"{source!r} is no encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint "
         f"({', '.join(SUFFIXES)})."
     )
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.3f}" for value in values)
 
 
 def _of_run(run: Run) -> Found:

@@ -1,7 +1,7 @@
 """How do images become features? Chunk by chunk, so that memory is bounded, and exactly, so that numbers repeat."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from ..data import BadImages, Photos, Split
 from ..data.samples import CHUNK
-from ..data.workers import Decoding, Workers, default_workers
+from ..data.workers import Decoding, Workers, fitting_workers
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
 from .encoders import FrozenEncoder
 
-PREPROCESSING = 1  # to be raised when decoding, squares or `extract` change what an encoder sees
+PREPROCESSING = 2  # to be raised when decoding, squares or `extract` change what an encoder sees
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,23 @@ class Extraction:
     """Takes sentences for the user."""
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
     """Takes what is being done, how much of it is done, and how much there is."""
+
+
+def exactly() -> AbstractContextManager[None]:
+    """Convolutions that repeat on CUDA: without TF32, which keeps 10 bits, and kernels that are chosen by the clock."""
+    return torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=False)
+
+
+def in_channels(encoder: FrozenEncoder, split: Split) -> Split:
+    """The images in the channels that an encoder sees: grey fills all of them, and others are refused."""
+    if split.channels not in (1, encoder.channels):
+        raise UserError(
+            f"{encoder.name} sees images of {encoder.channels} channels, and these have {split.channels}; give others, "
+            "or another encoder."
+        )
+    if split.channels == encoder.channels:
+        return split
+    return Split(split.array.expand(-1, encoder.channels, -1, -1), split.labels)  # a view, which takes no memory
 
 
 def compute(
@@ -66,8 +83,7 @@ def _seen(
     backbone: nn.Module, pixels: UInt8[Tensor, "n C H W"], encoder: FrozenEncoder, how: Extraction
 ) -> Float[Tensor, "n F"]:
     try:
-        # TF32 keeps 10 bits, so that features would depend on the kernel; benchmarking chooses kernels by the clock.
-        with torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=False):
+        with exactly():
             return extract(backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size).cpu()
     except torch.OutOfMemoryError as error:
         device = hardware(best_device(how.device))
@@ -90,18 +106,14 @@ def _chunks(
     encoder: FrozenEncoder, split: Split, order: list[Int[Tensor, " _"]], how: Extraction, bad: BadImages
 ) -> Generator[UInt8[Tensor, "n C H W"], None, None]:
     """The pixels of each group of rows: photographs as central squares, arrays as they are."""
-    if split.channels not in (1, encoder.channels):
-        raise UserError(
-            f"{encoder.name} sees images of {encoder.channels} channels, and these have {split.channels}; give others, "
-            "or another encoder."
-        )
-    if split.channels < encoder.channels:
+    shown = in_channels(encoder, split)
+    if shown is not split:
         how.say(f"Grey images are shown to {encoder.name} in each of its {encoder.channels} channels.")
-    if not isinstance(split.images, Photos):
-        yield from (split.array[rows].expand(-1, encoder.channels, -1, -1) for rows in order)
+    if not isinstance(shown.images, Photos):
+        yield from (shown.array[rows] for rows in order)
         return
-    workers = min(default_workers() if how.workers < 0 else how.workers, len(order))
-    feed = Workers(Decoding(split.images, max_side=0, square=encoder.size), bad, workers)
+    workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
+    feed = Workers(Decoding(shown.images, max_side=0, square=encoder.size), bad, workers)
     try:
         yield from (batch.pixels for batch in feed.batches(order))
     finally:

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 import torch
 from rich.console import Console
 
-from ..data import BadImages, ImageSet, LoadingConfig, Split, squared
+from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import UserError
-from ..features import extract
 from ..frameworks import SupervisedConfig
-from ..probes import balanced_share, stratified_split, top1, top_k
+from ..hardware import best_device
+from ..probes import balanced_share, top1, top_k
 from ..randomness import stream
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
@@ -23,11 +23,13 @@ from ..train import Pretraining
 from ..train.journal import Journal
 from ..train.pretrain import learn, trainer_for
 from ..train.progress import ProgressDisplay
+from .cache import labelled_features
 from .encoders import FrozenEncoder
-from .extraction import Extraction
-from .held_out import TEST_SHARE
-from .labelled import Labelled, labelled, labels_of
-from .linear import STANDARD
+from .extraction import Extraction, exactly, in_channels
+from .held_out import rows_to_test
+from .labelled import labelled, labels_of
+from .mocos_sgd import STANDARD
+from .readable import readable
 from .record import save
 
 EPOCHS, RATE, BATCH = 50, 0.03, 256
@@ -53,40 +55,51 @@ def finetune(
     how, console = how or Extraction(), console or Console(quiet=True)
     if epochs < 1 or lr <= 0:
         raise UserError(f"epochs is {epochs} and lr {lr}; use 1 or more epochs and a positive rate.")
-    train, test = _parted(labelled(data), data, seed, how)
-    bad = BadImages(len(train) + len(test), how.max_bad)
-    shown = squared(test, encoder.size, bad, how.workers)
+    if not fractions:
+        raise UserError("fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+    best_device(how.device)  # refused, if it is, before anything is read
+    train, test = _parted(encoder, data, seed, how)
+    shares = [balanced_share(labels_of(train), fraction, stream(seed, "share")) for fraction in fractions]
     n_classes = int(labels_of(train).max()) + 1
     results = []
-    for fraction in fractions:
+    for fraction, rows in zip(fractions, shares, strict=True):
         began = time.time()
-        rows = balanced_share(labels_of(train), fraction, stream(seed, "share"))
         part = ImageSet(data.name, train[rows], None, data.classes)
-        how.say(f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(shown):,}.")
+        how.say(f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}.")
         module = _classifier(encoder, part, n_classes, epochs, lr, seed, how)
-        with TemporaryDirectory() as folder:
-            run = Run(folder)
-            journal = Journal(run)
-            trainer = trainer_for(run, module.recipe, part, journal, ProgressDisplay(journal, console))
-            learn(trainer, module, part, bad, console)
-        scores = extract(module.framework.encoder.net, shown.array, encoder.mean, encoder.std, encoder.size)
-        labels = labels_of(shown).to(scores.device)
+        _tune(module, part, how, console)
+        tuned = replace(encoder, backbone=module.framework.encoder.net)
+        scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
         figures = {"top1": top1(scores, labels), "top5": top_k(scores, labels)}
         share = f"{100 * fraction:g} % of labels"
         yield f"finetune top-1, {share}", figures["top1"]
         yield f"finetune top-5, {share}", figures["top5"]
         results.append({"fraction": fraction, "images": len(rows), "seconds": round(time.time() - began, 1), **figures})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
-    record |= {"batch_size": BATCH, "test_images": len(shown), "classes": n_classes}
-    save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how.device, out)
+    record |= {"batch_size": BATCH, "test_images": len(test), "classes": n_classes}
+    settings = {"fractions": list(fractions), "epochs": epochs, "lr": lr, "seed": seed}
+    save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
 
 
-def _parted(parts: Labelled, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:
+def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:
+    """What trains and what tests, of images that can be read, in the channels that the encoder sees."""
+    parts = labelled(data)
+    train = readable(in_channels(encoder, parts.train), how, "training images")
     if parts.test is not None:
-        return parts.train, parts.test
+        return train, readable(in_channels(encoder, parts.test), how, "test images")
+    known, held_out = rows_to_test(labels_of(train), seed, data.name)
     how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
-    rows = stratified_split(labels_of(parts.train), TEST_SHARE, stream(seed, "test split"))
-    return parts.train[rows.train], parts.train[rows.val]
+    return train[known], train[held_out]
+
+
+def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console) -> None:
+    """Train, and leave nothing on the disk."""
+    with TemporaryDirectory() as folder, exactly():
+        run = Run(folder)
+        journal = Journal(run)
+        display = ProgressDisplay(journal, console)
+        trainer = trainer_for(run, module.recipe, data, journal, display, benchmark=False)
+        learn(trainer, module, data, BadImages(len(data.train), how.max_bad), console)
 
 
 def _classifier(
@@ -104,6 +117,7 @@ def _classifier(
         crops=replace(STANDARD, global_size=encoder.size),
         optimiser=OptimiserConfig(lr=lr),
         device=how.device,  # type: ignore[arg-type] (one of the names)
+        compile="off",  # compilers choose kernels by the clock, and then numbers do not repeat
         knn_every=0,
         checkpoint_every=10**9,
         loading=LoadingConfig(workers=how.workers, max_bad=how.max_bad),
@@ -112,7 +126,14 @@ def _classifier(
     backbone = deepcopy(encoder.backbone).cpu().requires_grad_(True).train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        framework = SupervisedConfig(n_classes).build(backbone, getattr(backbone, "num_features"))  # noqa: B009
+        framework = SupervisedConfig(n_classes).build(backbone, _n_features(encoder))
     strategy = recipe.strategy.build(1, 0, n_classes)
     labels = labels_of(data.train)
     return Pretraining(recipe, framework, strategy, encoder.mean, encoder.std, len(data.train), labels, how.say)
+
+
+@torch.no_grad()
+def _n_features(encoder: FrozenEncoder) -> int:
+    """The width of the features, by a look at them: libraries name it differently, or not at all."""
+    device = next(encoder.backbone.parameters()).device
+    return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]

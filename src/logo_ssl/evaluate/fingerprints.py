@@ -1,7 +1,8 @@
-"""Which weights are these, and which images? Hashes that agree on every machine."""
+"""Which weights are these, and which images? Hashes of what is in them, and stamps that change when files do."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from ..data import Photos
 
-FILES_READ = 64  # evenly spread: files of equal size, as of uncompressed images, differ in what they hold
+FILES_READ = 64  # evenly spread: files of equal names and sizes may differ in what they hold
+SEEN_OF_NAME = 2  # parts of a path, the class and the file: where they lie differs between machines
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) -> str:
@@ -23,21 +25,40 @@ def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) ->
 
 
 def data_fingerprint(images: Tensor | Photos) -> str:
-    """sha256 over the bytes of an array; over names and sizes of all files and the bytes of some, none decoded."""
+    """sha256 over the bytes of an array; over names and sizes of all photographs, and the bytes of some.
+
+    It is the same on every machine; whether any file was written anew, `data_stamp` tells.
+    """
     if isinstance(images, Tensor):
         digest = hashlib.sha256(f"{images.dtype} {tuple(images.shape)} ".encode())
-        for part in images.split(max(1, 2**26 // max(1, images[0].nbytes))):  # a view may need a copy: bounded
+        for part in images.split(max(1, 2**26 // max(1, images[:1].nbytes))):  # a view may need a copy: bounded
             digest.update(_bytes(part.cpu().contiguous()))
         return digest.hexdigest()
-    if not isinstance(images, Photos):
-        raise TypeError(f"images are {type(images).__name__}")
-    digest = hashlib.sha256(f"{len(images)} files\n".encode())
     read = set(np.linspace(0, len(images) - 1, FILES_READ).astype(int).tolist())
-    for row in range(len(images)):
+
+    def told(row: int) -> bytes:
+        name = "/".join(PurePath(images.name(row)).parts[-SEEN_OF_NAME:]).encode(errors="surrogateescape")
+        return b"%b\n%d\n%b" % (name, images.stamp(row).size, images.read(row) if row in read else b"")
+
+    return _over_files(images, told)
+
+
+def data_stamp(images: Tensor | Photos) -> str:
+    """sha256 over path and stamp of every file, none of them read; empty for an array, whose bytes are known."""
+    if isinstance(images, Tensor):
+        return ""
+
+    def told(row: int) -> bytes:
+        return f"{images.name(row)}\n{tuple(images.stamp(row))}\n".encode(errors="surrogateescape")
+
+    return _over_files(images, told)
+
+
+def _over_files(photos: Photos, told: Callable[[int], bytes]) -> str:
+    digest = hashlib.sha256(f"{len(photos)} files\n".encode())
+    for row in range(len(photos)):
         try:
-            digest.update(f"{images.name(row)}\n{images.size(row)}\n".encode(errors="surrogateescape"))
-            if row in read:
-                digest.update(images.read(row))
+            digest.update(told(row))
         except OSError:  # gone or unreadable; extraction will say so
             digest.update(b"unreadable\n")
     return digest.hexdigest()

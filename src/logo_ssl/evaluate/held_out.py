@@ -3,12 +3,28 @@
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
+from ..errors import UserError
+from ..hardware import exact_device
 from ..probes import Labelled, stratified_split
 from ..randomness import stream
 
 TEST_SHARE, VAL_SHARE = 0.2, 0.2
+
+
+class Rows(NamedTuple):
+    """Rows of the training images: to learn from, to choose by, and to test on where there is no other test."""
+
+    train: Int[Tensor, " train"]
+    val: Int[Tensor, " val"]
+    test: Int[Tensor, " test"]
+
+    @property
+    def known(self) -> Int[Tensor, " known"]:
+        """What the last classifier learns from: all but the test."""
+        return torch.cat([self.train, self.val]).sort().values
 
 
 class Parts(NamedTuple):
@@ -18,22 +34,47 @@ class Parts(NamedTuple):
     val: Labelled
     test: Labelled
     official_test: bool
+    rows: Rows
 
     def to(self, device: torch.device) -> "Parts":
-        """All of it on a device."""
+        """All of it on a device, where it has the float64 that probes and figures need, else on the CPU."""
+        device = exact_device(device)
         train, val, test = (Labelled(part.features.to(device), part.labels.to(device)) for part in self[:3])
-        return Parts(train, val, test, self.official_test)
+        return Parts(train, val, test, self.official_test, self.rows)
 
 
-def part(train: Labelled, test: Labelled | None, seed: int) -> Parts:
+def part(train: Labelled, test: Labelled | None, seed: int, name: str = "this data set") -> Parts:
     """Part a data set; what is random follows from the seed."""
-    official = test is not None
-    if test is None:
-        kept = stratified_split(train.labels, TEST_SHARE, stream(seed, "test split"))
-        train, test = _rows(train, kept.train), _rows(train, kept.val)
-    rows = stratified_split(train.labels, VAL_SHARE, stream(seed, "validation split"))
-    return Parts(_rows(train, rows.train), _rows(train, rows.val), test, official)
+    rows = part_rows(train.labels, test is not None, seed, name)
+    if test is not None and len(test.labels) == 0:
+        raise UserError(f"None of the test images of {name} can be read; look at the files.")
+    tested = _rows(train, rows.test) if test is None else test
+    return Parts(_rows(train, rows.train), _rows(train, rows.val), tested, test is not None, rows)
 
 
-def _rows(data: Labelled, rows: Tensor) -> Labelled:
+def part_rows(labels: Int[Tensor, " N"], official_test: bool, seed: int, name: str) -> Rows:
+    """Rows of each part; a data set too small to have an image in each is refused."""
+    test, known = torch.arange(0), torch.arange(len(labels))
+    if not official_test:
+        known, test = rows_to_test(labels, seed, name)
+    rows = stratified_split(labels[known], VAL_SHARE, stream(seed, "validation split"))
+    if len(rows.val) == 0 and official_test:
+        raise UserError(f"No class of {name} has 2 images to train on, so none is left to choose by; give more images.")
+    if len(rows.val) == 0:
+        raise UserError(
+            f"No class of {name} has 3 images, one each to train on, to choose by and to test on; give more images, or "
+            "a test split."
+        )
+    return Rows(known[rows.train], known[rows.val], test)
+
+
+def rows_to_test(labels: Int[Tensor, " N"], seed: int, name: str) -> tuple[Int[Tensor, " known"], Int[Tensor, " test"]]:
+    """Rows to know and rows to test on, of a data set without a test split."""
+    rows = stratified_split(labels, TEST_SHARE, stream(seed, "test split"))
+    if len(rows.val) == 0:
+        raise UserError(f"No class of {name} has 2 images, so none is left to test on; give more, or a test split.")
+    return rows.train, rows.val
+
+
+def _rows(data: Labelled, rows: Int[Tensor, " n"]) -> Labelled:
     return Labelled(data.features[rows], data.labels[rows])

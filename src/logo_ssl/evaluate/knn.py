@@ -20,7 +20,7 @@ from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .labelled import labelled
-from .record import save
+from .record import about_run, save
 
 LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
@@ -41,18 +41,21 @@ def knn(
     """
     began = time.time()
     how = how or Extraction()
+    if not protocols:
+        raise UserError("protocols is empty; give one or more pairs of k and tau, such as 20 0.07.")
     for k, tau in protocols:
         if k < 1 or tau <= 0:
             raise UserError(f"k is {k} and tau {tau}; use k of 1 or more, and tau above 0.")
     train, test = labelled(data)
-    bank, bank_labels = labelled_features(encoder, train, how, "training images")
     leave_one_out = test is None
+    _refuse_too_few(len(train) - leave_one_out, protocols, data)
+    bank, bank_labels = labelled_features(encoder, train, how, "training images")
     queries, labels = (bank, bank_labels) if test is None else labelled_features(encoder, test, how, "test images")
     if leave_one_out:
         how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
-    most = len(bank) - leave_one_out
-    if most < 1:
-        raise UserError(f"{data.name} has {len(bank)} readable image to compare with; kNN needs 2 or more.")
+    _refuse_too_few(len(bank) - leave_one_out, protocols, data)  # now that some may have turned out unreadable
+    if len(queries) == 0:
+        raise UserError(f"None of the test images of {data.name} can be read; look at the files.")
     near = nearest_neighbours(
         queries,
         bank,
@@ -63,10 +66,8 @@ def knn(
     )
     results = []
     for k, tau in protocols:
-        if k > most:
-            how.say(f"k={k} is more than the {most} images to compare with; all of them vote.")
         top1, top5 = top_accuracies(near, labels, bank_labels, k, tau)
-        results.append({"k": k, "tau": tau, "voters": min(k, most), "top1": round(top1, 2), "top5": round(top5, 2)})
+        results.append({"k": k, "tau": tau, "top1": round(top1, 2), "top5": round(top5, 2)})
         yield f"knn top-1, k={k}, tau={tau}", top1
         yield f"knn top-5, k={k}, tau={tau}", top5
     record = {
@@ -79,10 +80,19 @@ def knn(
         "features": bank.shape[1],
         "seconds": round(time.time() - began, 1),
     }
-    save("knn", record, encoder, data, how.device, out)
+    save("knn", record, encoder, data, how, out, {"protocols": list(protocols)})
 
 
-def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
+def _refuse_too_few(n_images: int, protocols: Sequence[tuple[int, float]], data: ImageSet) -> None:
+    k = max(k for k, _ in protocols)
+    if k > n_images:
+        raise UserError(
+            f"k={k} asks more neighbours than the {n_images} training images of {data.name} that there are to compare "
+            "with; give more images, or a smaller k (--protocols 5 0.07)."
+        )
+
+
+def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
     began = time.time()
     recipe = read_recipe(run)
@@ -104,13 +114,9 @@ def evaluate_knn(run: Run) -> Iterator[tuple[str, float]]:
         "train_images": len(splits[0]),
         "test_images": len(splits[1]),
         "results": results,
-        "recipe": recipe.name,
-        "seed": recipe.seed,
-        "epochs": recipe.epochs,
-        "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": round(time.time() - began, 1),
     }
-    run.write_evaluation("knn", record | provenance(hardware(best_device(recipe.device))))
+    run.write_evaluation("knn", record | about_run(run) | provenance(hardware(best_device(recipe.device))))
 
 
 def _features(

@@ -10,7 +10,7 @@ from ..data import ImageSet, Photos, Split
 from ..errors import UserError
 
 
-class Labelled(NamedTuple):
+class LabelledSplits(NamedTuple):
     """Images that all have labels from 0 to n_classes - 1; `test` is none where nothing is held out."""
 
     train: Split
@@ -22,8 +22,10 @@ class Labelled(NamedTuple):
         return int(labels_of(self.train).max()) + 1
 
 
-def labelled(data: ImageSet) -> Labelled:
+def labelled(data: ImageSet) -> LabelledSplits:
     """The labelled images of a data set, classes numbered from 0 in their order."""
+    if len(data.classes) == 1:
+        raise UserError(_one_class(data, len(data.train), 0))
     train = _with_labels(data.train)
     if train is None:
         raise UserError(
@@ -32,12 +34,9 @@ def labelled(data: ImageSet) -> Labelled:
         )
     values = labels_of(train).unique()
     if len(values) == 1:
-        raise UserError(
-            f"All {len(train)} labelled images of {data.name} are of one class ({_name(data, int(values[0]))}), which "
-            "leaves nothing to tell apart; give two classes or more."
-        )
+        raise UserError(_one_class(data, len(train), int(values[0])))
     test = None if data.test is None or data.test.labels is None else _test(data, data.test, values)
-    return Labelled(_numbered(train, values), None if test is None else _numbered(test, values))
+    return LabelledSplits(_numbered(train, values), None if test is None else _numbered(test, values))
 
 
 def labels_of(split: Split) -> Int[Tensor, " N"]:
@@ -45,6 +44,13 @@ def labels_of(split: Split) -> Int[Tensor, " N"]:
     if split.labels is None:
         raise TypeError("this split has no labels; use `labelled` first")
     return split.labels
+
+
+def _one_class(data: ImageSet, n_images: int, label: int) -> str:
+    return (
+        f"All {n_images} labelled images of {data.name} are of one class ({_name(data, label)}), which leaves nothing "
+        "to tell apart; give two classes or more."
+    )
 
 
 def _test(data: ImageSet, test: Split, values: Int[Tensor, " classes"]) -> Split | None:

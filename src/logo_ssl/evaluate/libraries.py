@@ -1,7 +1,7 @@
 """Which encoders have names? torchvision's and timm's with their published weights, and untrained ones of ours."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import timm
 import timm.data
@@ -11,10 +11,12 @@ from torch import nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
-from ..models.backbones import Stem
 from ..run import Run
 
-IMAGENET_SIZE = 224
+EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn"]
+"""Ours, and solo-learn's for CIFAR: a 3x3 convolution of stride 1 that pads by 2 pixels, and no max-pool."""
+IMAGENET_SIZE, CIFAR_SIZE = 224, 32
+SOLO_PADDING = (2, 2)
 SEED = 0  # of untrained weights
 MOST_SAID = 120  # letters of somebody else's error
 
@@ -31,6 +33,10 @@ class Found(NamedTuple):
     size: int = IMAGENET_SIZE
     says: tuple[str, ...] = ()
     run: Run | None = None
+    missing: tuple[str, ...] = ()
+    """Weights that a checkpoint does not have, and"""
+    unused: tuple[str, ...] = ()
+    """keys of it that found no place."""
 
 
 def torchvision_encoder(name: str) -> Found:
@@ -75,19 +81,30 @@ def timm_encoder(name: str, size: int | None) -> Found:
     )
 
 
-def untrained_encoder(name: str, stem: Stem, channels: int, size: int | None) -> Found:
+def untrained_encoder(name: str, stem: EncoderStem, channels: int, size: int | None) -> Found:
     """A backbone of ours as it is before training, always the same."""
-    size = IMAGENET_SIZE if size is None else size
+    size = usual_size(stem) if size is None else size
     backbone = seeded_backbone(name, stem, channels, size)
     says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
     return Found(backbone, (name, stem), channels, size=size, says=says)
 
 
-def seeded_backbone(name: str, stem: Stem, channels: int, size: int) -> nn.Module:
+def usual_size(stem: EncoderStem) -> int:
+    """The side of the images that a network with that stem is made for."""
+    return IMAGENET_SIZE if stem == "imagenet" else CIFAR_SIZE
+
+
+def seeded_backbone(name: str, stem: EncoderStem, channels: int, size: int) -> nn.Module:
     """A backbone whose first weights are always the same, whatever was drawn before."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        return build_backbone(name, stem, channels, size)
+        backbone = build_backbone(name, "cifar" if stem == "solo-learn" else stem, channels, size)
+    if stem == "solo-learn":
+        conv1 = getattr(backbone, "conv1", None)
+        if not isinstance(conv1, nn.Conv2d):
+            raise UserError(f"solo-learn's stem belongs to ResNets, and {name} is none; use --stem imagenet or cifar.")
+        conv1.padding = SOLO_PADDING
+    return backbone
 
 
 def without_classifier(network: nn.Module) -> str:

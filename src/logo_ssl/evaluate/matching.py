@@ -8,7 +8,6 @@ from torch import Tensor
 from ..errors import UserError
 
 MOST_NAMED = 5
-LEAST_SHARE = 0.5  # of a backbone's tensors: what fits less was another network
 PREFIX_DEPTH = 4  # parts of a key, as in module.model.encoder_q.
 COUNTER = "num_batches_tracked"
 LEFT_OUT = {
@@ -52,44 +51,46 @@ class Match(NamedTuple):
     weights: dict[str, Tensor]
     prefix: str
     missing: list[str]
+    """Counters of batches that the checkpoint does not have."""
     unused: list[str]
+    """Keys of the checkpoint that found no place."""
 
 
 def matched(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: str) -> Match:
-    """The weights that fit a backbone under one prefix, the one where most do; UserError when few fit anywhere."""
+    """The weights that fit a backbone under one prefix, the one where most do; UserError when any is missing there.
+
+    Only counters of batches may be, which evaluation does not read and old checkpoints do not have.
+    """
     prefixes = _prefixes(weights)
     trained = [prefix for prefix in prefixes if not _is_copy(prefix)]
     needed = [key for key in own if not key.endswith(COUNTER)]
-    n_fitting = 0
+    lacking: list[str] = needed
     for among in (trained, prefixes):  # a momentum copy serves only where nothing else does
         places, prefix = _best(own, weights, among)
-        n_fitting = sum(key in places for key in needed)
-        if n_fitting >= LEAST_SHARE * len(needed):
+        missing = [key for key in needed if key not in places]
+        if not missing:
             found = {key: weights[place] for key, place in places.items()}
             unused = weights.keys() - places.values()
             return Match(found, prefix, sorted(own.keys() - found.keys()), sorted(unused))
+        lacking = min(lacking, missing, key=len)
     raise UserError(
-        f"Only {n_fitting} of {len(needed)} weights of {what} are in the checkpoint, by name and shape (it has "
-        f"{', '.join(list(weights)[:3])}, ...); name its network with --backbone and --stem."
+        f"{len(lacking)} of {len(needed)} weights of {what} are not in the checkpoint by name and shape "
+        f"({named(lacking)}; it has {', '.join(list(weights)[:3])}, ...); name its network with --backbone and --stem."
     )
 
 
 def sentences(found: Match) -> list[str]:
-    """What was matched and what was not, every key counted and the strange ones named."""
+    """What was matched and what was not, every key counted and a few of the strange ones named."""
     where = f" under {found.prefix!r}" if found.prefix else ""
     said = [f"{len(found.weights)} tensors of the checkpoint{where} fit the backbone by name and shape."]
-    counters = [key for key in found.missing if key.endswith(COUNTER)]
-    missing = [key for key in found.missing if not key.endswith(COUNTER)]
-    if counters:
-        said.append(f"Not in the checkpoint: {len(counters)} counters of batches, which evaluation does not read.")
-    if missing:
-        said.append(f"Not in the checkpoint, so left untrained: {named(missing)}.")
+    if found.missing:
+        said.append(f"Not in the checkpoint: {len(found.missing)} counters of batches, which evaluation does not read.")
     groups: dict[str, list[str]] = {}
     for key in found.unused:
         groups.setdefault(_group(key, found.prefix), []).append(key)
     said += [f"Left out: {len(groups[group])} keys of {group}." for group in LEFT_OUT if group in groups]
     if "" in groups:
-        said.append(f"Found no place in the backbone: {named(groups[''])}.")
+        said.append(f"Found no place in the backbone: {named(groups[''])}; what is saved lists all.")
     return said
 
 

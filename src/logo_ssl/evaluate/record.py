@@ -1,16 +1,21 @@
 """What does an evaluation leave behind? JSON with the numbers, their protocol, and who made them."""
 
+import hashlib
 import json
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device, hardware
-from ..run import provenance, write
+from ..run import Run, provenance, write
 from ..train.pretrain import read_recipe
 from .encoders import FrozenEncoder
+from .extraction import Extraction
+from .fingerprints import data_fingerprint
 
 
 def data_for(encoder: FrozenEncoder, source: str | None) -> ImageSet:
@@ -23,27 +28,58 @@ def data_for(encoder: FrozenEncoder, source: str | None) -> ImageSet:
     return load_data(locate(source), encoder.size)
 
 
+def refuse_unwritable(out: Path) -> None:
+    """Raise a UserError where no file can be written: better now than after the work."""
+    if out.is_dir():
+        raise UserError(f"--out is {out}, which is a folder; name a file in it, such as {out / 'result.json'}.")
+    nearest = next(folder for folder in out.absolute().parents if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UserError(f"--out is {out}, and nothing can be written in {nearest}; choose another place.")
+
+
 def save(
-    protocol: str, result: dict[str, Any], encoder: FrozenEncoder, data: ImageSet, device: str, out: Path | None
+    protocol: str,
+    result: dict[str, Any],
+    encoder: FrozenEncoder,
+    data: ImageSet,
+    how: Extraction,
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Write a result with its provenance to `out`, else into the encoder's run, as PROTOCOL-DATA.json."""
+    """Write a result with its provenance to `out`, else into the encoder's run; say where.
+
+    In a run the name is PROTOCOL-DATA-HASH.json, with a hash of images, sizes and settings: the same evaluation
+    replaces itself, and another has a name of its own.
+    """
+    splits = {"train": data.train, "test": data.test}
+    images = {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None}
+    seen = {"size": encoder.size, "mean": list(encoder.mean), "std": list(encoder.std)}
     record = result | {
         "data": data.name,
+        "source": data.source,
+        "data_fingerprint": images,
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
-        "size": encoder.size,
-        "mean": list(encoder.mean),
-        "std": list(encoder.std),
-        "matching": list(encoder.says),
+        **seen,
+        "about": list(encoder.says),
+        "keys_not_in_checkpoint": list(encoder.missing),
+        "keys_without_place": list(encoder.unused),
     }
     if encoder.run is not None:
-        recipe = read_recipe(encoder.run)
-        record |= {"recipe": recipe.name, "seed": recipe.seed, "epochs": recipe.epochs}
-        record["crops"] = f"{recipe.crops.n_global} global + {recipe.crops.n_local} local"
-    record |= provenance(hardware(best_device(device)))
-    if out is not None:
-        return write(out, json.dumps(record, indent=2) + "\n")
-    if encoder.run is not None:
+        record |= about_run(encoder.run)
+    content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
+    if out is None and encoder.run is not None:
+        identity = json.dumps([images, seen, dict(settings or {})], sort_keys=True)
         name = re.sub(r"[^\w.-]", "-", data.name)
-        return encoder.run.write_evaluation(f"{protocol}-{name}", record)
-    return None
+        out = encoder.run.evaluation_file(f"{protocol}-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
+    if out is None:
+        return None
+    how.say(f"Saved: {write(out, content)}")
+    return out
+
+
+def about_run(run: Run) -> dict[str, Any]:
+    """How an encoder was trained, in a few words."""
+    recipe = read_recipe(run)
+    crops = f"{recipe.crops.n_global} global + {recipe.crops.n_local} local"
+    return {"recipe": recipe.name, "seed": recipe.seed, "epochs": recipe.epochs, "crops": crops}

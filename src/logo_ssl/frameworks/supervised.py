@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -42,5 +43,6 @@ class Supervised(Framework):
         """Logits ask; whichever crop is asked, the label answers."""
         assert crops.labels is not None, "supervised learning needs labels"
         z_g, z_l = self.encoder.encode(pick(crops.x_g, roles.queries), crops.x_l)
-        label = F.one_hot(crops.labels, self.config.dim).to(z_g.dtype)
+        classes = torch.arange(self.config.dim, device=z_g.device)
+        label = (crops.labels[:, None] == classes).to(z_g.dtype)  # -1, a grey image, is no class and teaches nothing
         return Projections(z_g, z_l, q_g=z_g, q_l=z_l, t_g=label.expand(len(roles.targets), *label.shape))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .linear import Labelled, Linear, Metric
+from .linear import Labelled, Linear, Metric, Progress, unwatched
 from .logistic import MAX_ITERATIONS, TOLERANCE, WEIGHTS, fit, fit_path
 from .metrics import top1
 
@@ -25,9 +25,10 @@ def select(
     penalise_bias: bool = False,
     tolerance: float = TOLERANCE,
     max_iterations: int = MAX_ITERATIONS,
+    progress: Progress = unwatched,
 ) -> Chosen:
     """Fit every weight on train, choose on val (of equals the strongest), refit on both from the chosen classifier."""
-    path = fit_path(*train, n_classes, weights, None, penalise_bias, tolerance, max_iterations)
+    path = fit_path(*train, n_classes, weights, None, penalise_bias, tolerance, max_iterations, progress)
     validation = {solution.w: metric(solution.probe.scores(val.features), val.labels) for solution in path}
     best = max(path, key=lambda solution: (validation[solution.w], solution.w))
     refit = fit(*train.joined(val), n_classes, best.w, best.probe, penalise_bias, tolerance, max_iterations)

@@ -13,6 +13,14 @@ Metric: TypeAlias = Callable[[Float[Tensor, "N C"], Int[Tensor, " N"]], float]
 """A figure in percent, higher is better, from scores and labels: top1 or mean_per_class."""
 
 
+Progress: TypeAlias = Callable[[int], None]
+"""Takes how much is done."""
+
+
+def unwatched(done: int) -> None:
+    """Nobody asks how much is done."""
+
+
 class Linear(NamedTuple):
     """A linear classifier of features."""
 
@@ -22,6 +30,11 @@ class Linear(NamedTuple):
     def scores(self, features: Float[Tensor, "N F"]) -> Float[Tensor, "N C"]:
         """The score of each class, the larger the likelier."""
         return torch.addmm(self.bias, features, self.weight)
+
+    @property
+    def finite(self) -> bool:
+        """Whether training has not diverged."""
+        return bool(self.weight.isfinite().all() and self.bias.isfinite().all())
 
 
 class Labelled(NamedTuple):

@@ -1,7 +1,8 @@
 """Which linear classifier has the least cross-entropy under an L2 penalty? Multinomial logistic regression.
 
-The objective is AugSelf's: cross-entropy summed over images + w |weight|^2, without the bias unless it is asked for
-(AugSelf's code, and so the paper's transfer table, penalises it). scikit-learn's C is 1 / (2 w), for two classes 1 / w.
+The objective is AugSelf's: cross-entropy summed over images + w |weight|^2, without the bias unless it is asked for, as
+transfer does (AugSelf's code, and so the paper's table, penalises it). scikit-learn's C is 1 / (2 w), for two classes
+1 / w.
 """
 
 import math
@@ -16,7 +17,7 @@ from torch import Tensor
 from ..errors import UserError
 from .coordinates import principal
 from .lbfgs import minimise
-from .linear import Labelled, Linear, check
+from .linear import Labelled, Linear, Progress, check, unwatched
 from .objective import Problem, cross_entropy
 
 WEIGHTS = tuple(10 ** (5 - 11 * i / 44) for i in range(45))
@@ -58,6 +59,7 @@ def fit_path(
     penalise_bias: bool = False,
     tolerance: float = TOLERANCE,
     max_iterations: int = MAX_ITERATIONS,
+    progress: Progress = unwatched,
 ) -> list[Solution]:
     """Solve each weight once, from the strongest to the weakest, in the precision of the features.
 
@@ -76,6 +78,7 @@ def fit_path(
         found = minimise(Problem(coordinates, labels, w), _ahead(last_two, math.log(w)), tolerance, max_iterations)
         last_two.append((math.log(w), found.theta))
         solutions.append(Solution(w, coordinates.linear(found.theta), found.value, found.error, found.iterations))
+        progress(len(solutions))
     return solutions
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..errors import UserError
-from .linear import Labelled, Linear, Metric, check
+from .linear import Labelled, Linear, Metric, Progress, check, unwatched
 from .metrics import top1
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -30,6 +30,11 @@ class SGDConfig:
     """Of SGD."""
     milestones: tuple[int, ...] = (60, 80)
     """Epochs from which the learning rate is a tenth of what it was."""
+
+    @classmethod
+    def of(cls, epochs: int) -> "SGDConfig":
+        """MoCo's schedule, shorter or longer: an epoch decays if it begins after 60 or 80 % of all."""
+        return cls(epochs, milestones=tuple(-(-epochs * milestone // cls.epochs) for milestone in cls.milestones))
 
     def decay(self, epoch: int) -> float:
         """What the learning rate is multiplied by in an epoch, counted from 0."""
@@ -107,6 +112,7 @@ def train_probes(
     generator: torch.Generator,
     rates: Sequence[float] = RATES,
     config: SGDConfig = MOCO,
+    progress: Progress = unwatched,
 ) -> SGDProbes:
     """Train on cached features, where they are; the generator draws the start, then each epoch's order."""
     check(train, n_classes)
@@ -116,4 +122,5 @@ def train_probes(
         order = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
         for rows in order.split(config.batch_size):
             probes.step(features[rows], labels[rows], config.decay(epoch))
+        progress(epoch + 1)
     return probes

@@ -3,5 +3,19 @@
 from .checks import check
 from .paper import RECIPES, find_recipe
 from .recipe import OptimiserConfig, PaperRow, Recipe
+from .saved import HARMLESS, Differences, differences, flat, read_recipe, refuse_harmful
 
-__all__ = ["RECIPES", "OptimiserConfig", "PaperRow", "Recipe", "check", "find_recipe"]
+__all__ = [
+    "HARMLESS",
+    "RECIPES",
+    "Differences",
+    "OptimiserConfig",
+    "PaperRow",
+    "Recipe",
+    "check",
+    "differences",
+    "find_recipe",
+    "flat",
+    "read_recipe",
+    "refuse_harmful",
+]

@@ -23,6 +23,11 @@ def check(recipe: Recipe) -> None:
         (0 <= recipe.seed < 2**63, f"seed is {recipe.seed}; use 0 to 2^63 - 1."),
         (recipe.log_every >= 1, f"log-every is {recipe.log_every}; use 1 or more."),
         (recipe.checkpoint_every >= 1, f"checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),
+        (
+            recipe.checkpoint_minutes >= 0,
+            f"checkpoint-minutes is {recipe.checkpoint_minutes}; use 0 (epochs only) or more.",
+        ),
+        (recipe.checkpoint_keep >= 1, f"checkpoint-keep is {recipe.checkpoint_keep}; use 1 or more."),
         (recipe.knn_every >= 0, f"knn-every is {recipe.knn_every}; use 0 (never) or more."),
         (
             crops.n_global >= getattr(recipe.framework, "least_global", 2),

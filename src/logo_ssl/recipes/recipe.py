@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -94,6 +94,14 @@ class Recipe:
     """Steps between two lines in metrics.jsonl."""
     checkpoint_every: int = 1
     """Epochs between two checkpoints."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between two checkpoints, inside an epoch if need be; 0 for epochs only."""
+    checkpoint_keep: int = 2
+    """How many checkpoints stay on disk."""
+    on_collapse: Literal["warn", "stop"] = "warn"
+    """What to do when the latents collapse to a point."""
+    deterministic: bool = False
+    """Make CUDA repeat itself bit by bit, which is slower; a CPU always does."""
     loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
     """Loggers beside metrics.jsonl."""
     paper: NoFlag[tuple[PaperRow, ...]] = ()
@@ -120,8 +128,8 @@ class Recipe:
         record = json.loads(text)
         for name, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
             part = record[name]
-            if part.get("kind") not in registry:
-                raise UserError(f"Unknown {name} {part.get('kind')!r} in the recipe; choose {', '.join(registry)}.")
+            if part["kind"] not in registry:
+                raise UserError(f"Unknown {name} {part['kind']!r} in the recipe; choose {', '.join(registry)}.")
             record[name] = _build(registry[part.pop("kind")], part)
         record["crops"] = _build(CropPlan, record["crops"])
         record["augself"] = _build(AugSelfConfig, record.get("augself", {}))
@@ -144,8 +152,31 @@ def _kind(registry: dict[str, type], config: object) -> str:
     return next(name for name, kind in registry.items() if isinstance(config, kind))
 
 
-def _build(cls: Any, record: dict[str, Any]) -> Any:
-    known = {f.name for f in fields(cls)}
-    for key in record.keys() - known:
-        raise UserError(f"Unknown field {key!r} in the recipe's {cls.__name__}.{nearest(key, known)}")
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()})
+def _build(cls: Any, record: Any) -> Any:
+    if not isinstance(record, dict):
+        raise UserError(f"{record!r} in the recipe is no {cls.__name__}.")
+    hints = get_type_hints(cls)
+    for key in record.keys() - hints.keys():
+        raise UserError(f"Unknown field {key!r} in the recipe's {cls.__name__}.{nearest(key, hints)}")
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
+    for key, value in values.items():
+        if not _fits(value, hints[key]):
+            raise UserError(f"{key} is {record[key]!r} in the recipe's {cls.__name__}, which cannot be.")
+    return cls(**values)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a field's type; a whole number passes for a float, and a config for its base."""
+    arguments = get_args(hint)
+    match get_origin(hint):
+        case None:
+            if hint is float:
+                return isinstance(value, int | float) and not isinstance(value, bool)
+            return isinstance(value, hint or type(None)) and (hint is bool or not isinstance(value, bool))
+        case origin if origin is Literal:
+            return value in arguments
+        case origin if origin is tuple:
+            inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+            return len(value) == len(inner) and all(map(_fits, value, inner)) if isinstance(value, tuple) else False
+        case _:
+            return any(_fits(value, each) for each in arguments)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch.loggers.logger import Logger
@@ -12,9 +13,10 @@ from ..run import Run, write
 class Journal(Logger):
     """A Lightning logger that appends to a run's `metrics.jsonl`."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, say: Callable[[str], None] = lambda sentence: None) -> None:
         super().__init__()
-        self.run = run
+        self.run, self.say = run, say
+        self.unwritten: list[str] = []
         self.latest: dict[str, Any] = {}
         self.started = time.time()
 
@@ -32,11 +34,18 @@ class Journal(Logger):
         """The recipe is saved elsewhere."""
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Append a line; a crash can tear the last one only."""
+        """Append a line; a crash can tear the last one only. While the disk is full, lines wait in memory."""
         self.latest |= metrics
         line = {"step": step, "time": round(time.time(), 3), **metrics}
-        with self.run.metrics_file.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        self.unwritten.append(json.dumps(line) + "\n")
+        try:
+            with self.run.metrics_file.open("a") as file:
+                file.write("".join(self.unwritten))
+        except OSError as error:
+            if len(self.unwritten) == 1:
+                self.say(f"{self.run.metrics_file} cannot be written ({error.strerror}); its lines wait in memory.")
+        else:
+            self.unwritten.clear()
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the checkpoint that training goes on from; it will be logged again."""

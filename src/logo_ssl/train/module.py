@@ -1,18 +1,20 @@
 """What happens in one step? Algorithm 1, as a Lightning module."""
 
 from collections.abc import Callable
+from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from ..augment import make_crops
 from ..augself import AugSelf
 from ..frameworks import Framework
 from ..hardware import to_device
 from ..models.norm import average_statistics
-from ..randomness import stream
+from ..randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..ranks import averaged, order_device, own, rank, world_size
 from ..recipes import Recipe
 from ..strategies import Strategy
@@ -50,6 +52,11 @@ class Pretraining(L.LightningModule):
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
             framework.encoder.keeps_features = True
         self.compiled = self.compiles_crops = self.prepared = False
+        self.data_identity = ""
+        self.lr_scale = 1.0  # halved each time that training goes back after it diverged
+        self.streams: dict[str, Any] | None = None
+        self.skipped: Tensor
+        self.register_buffer("skipped", torch.zeros(2), persistent=False)  # steps left out: in all, and in a row
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
@@ -93,9 +100,42 @@ class Pretraining(L.LightningModule):
             outer = self._with_augself(outer, crops)
         self._encoder_optimiser().zero_grad()
         self.manual_backward(outer.loss)
+        self._leave_out_unless_finite()
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {})}
+        terms |= {"skipped": self.skipped[0], "skipped_in_a_row": self.skipped[1]}
         return Projections(*(x.detach() for x in p)), {name: term.detach() for name, term in terms.items()}
+
+    def try_batch(self, size: int) -> None:
+        """Forward and backward of so many made-up images, to see whether they fit into memory."""
+        plan, channels = self.recipe.crops, len(self.mean)
+        stacks = ((plan.n_global, plan.global_size), (plan.n_local, plan.local_size))
+        crops = Crops(*(torch.zeros(n, size, channels, side, side, device=self.device) for n, side in stacks))
+        if self.labels is not None:
+            crops = crops._replace(labels=torch.zeros(size, dtype=torch.long, device=self.device))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            p = self.framework.project(crops, self.strategy.roles)
+        (p.q_g.sum() + p.q_l.sum()).backward()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what is no weight."""
+        kept = {"recipe": self.recipe.to_json(), "data": self.data_identity}
+        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": global_streams()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take it back; a checkpoint of version 0.1.0 has none of it."""
+        self.lr_scale = min(self.lr_scale, checkpoint.get("lr_scale", 1.0))
+        self.streams = checkpoint.get("streams")
+
+    def on_train_start(self) -> None:
+        """Set the streams and rates that are no part of a checkpoint's weights."""
+        if self.streams is None:
+            seed_global_streams(self.recipe.seed)
+        else:
+            set_global_streams(self.streams)
+        self.skipped.zero_()
+        for optimiser in self.trainer.optimizers[1:]:  # the regressor's
+            set_learning_rate(optimiser, self.lr_scale * self.strategy.inner_lr)
 
     def on_train_batch_start(self, batch: ImageBatch, batch_idx: int) -> None:
         """Before the first step: compile and record, where the recipe and the device allow it."""
@@ -148,7 +188,8 @@ class Pretraining(L.LightningModule):
     def _with_labels(self, crops: Crops, batch: ImageBatch) -> Crops:
         if self.labels is None or batch.rows is None:
             return crops
-        return crops._replace(labels=to_device(self.labels[batch.rows], self.device))
+        labels = torch.where(batch.rows >= 0, self.labels[batch.rows], -1)  # of those that are shown
+        return crops._replace(labels=to_device(labels, self.device))
 
     def _make_crops(self, batch: ImageBatch, draws: torch.Generator, compiled: bool) -> Crops:
         return make_crops(
@@ -199,18 +240,29 @@ class Pretraining(L.LightningModule):
             return
         theta_d = list(self.strategy.parameters())
         gradients = averaged(torch.autograd.grad(objective.loss, theta_d))
+        broken = ~get_total_norm(gradients).isfinite()
         for parameter, gradient in zip(theta_d, gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient.masked_fill(broken, 0)
         # Lightning counts the steps of its own wrappers; this one must not count (Lightning issue 17958).
         _, optimiser = self.optimizers(use_pl_optimizer=False)  # type: ignore[misc] (typed as one or many)
         optimiser.step()
 
+    def _leave_out_unless_finite(self) -> None:
+        """A gradient that is not finite teaches nothing. Decided on the device, which nobody waits for."""
+        gradients = [p.grad for p in self.framework.parameters() if p.grad is not None]
+        broken = ~get_total_norm(gradients).isfinite()
+        for gradient in gradients:
+            gradient.masked_fill_(broken, 0)
+        in_all, in_a_row = self.skipped
+        self.skipped.copy_(torch.stack((in_all + broken, (in_a_row + 1) * broken)))
+
     def _step_encoder(self) -> float:
         """One descent step on Eq. 9; gives back the learning rate."""
         config = self.recipe.optimiser
-        lr = learning_rate(config, self.global_step, self.steps, config.warmup_epochs * self.steps_per_epoch)
+        warmup = config.warmup_epochs * self.steps_per_epoch
+        lr = self.lr_scale * learning_rate(config, self.global_step, self.steps, warmup)
         optimiser = self._encoder_optimiser()
-        set_learning_rate(optimiser.optimizer, lr)
+        set_learning_rate(optimiser.optimizer, lr, self.lr_scale * config.lr)
         if config.clip:
             torch.nn.utils.clip_grad_norm_(self.framework.parameters(), config.clip)
         optimiser.step()

@@ -20,6 +20,8 @@ from ..knn import knn_accuracy
 from ..ranks import averaged, gathered, rank, stacked, world_size
 from ..recipes import Recipe
 from ..types import ImageBatch
+from .doctor import diagnose
+from .faults import MOST_IN_A_ROW, Diverged, is_finite
 from .module import Pretraining
 
 CPU = torch.device("cpu")
@@ -28,6 +30,7 @@ MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no m
 STEPS_AHEAD = 4  # steps that Python may hand to a GPU before their turn
 STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
 """Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
+KNN_FALL = 10.0  # points below the best so far
 ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
 MOST_ROWS_FOR_RANK = 256  # more take the CPU long enough for a GPU to stand still between epochs
 
@@ -61,10 +64,12 @@ class Steps(L.Callback):
     On CUDA values are copied while later steps run, and logged a few steps after they were computed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] = lambda sentence: None) -> None:
+        self.say = say
         self.seen, self.since = 0, time.perf_counter()
         self.waiting: deque[Reading] = deque()
         self.behind: deque[torch.cuda.Event] = deque()
+        self.skipped = 0
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave what happens between epochs (kNN, checkpoints) out of the speed."""
@@ -104,13 +109,21 @@ class Steps(L.Callback):
 
     def _log(self, trainer: L.Trainer, module: Pretraining, reading: "Reading") -> None:
         values = reading.wait()
-        if broken := [name for name, value in values.items() if not math.isfinite(value)]:
-            raise UserError(
-                f"Training diverged: {', '.join(broken)} is not finite at step {reading.step}. Lower optimiser.lr "
-                f"({module.recipe.optimiser.lr}) or strategy.lr, and start again in another --out."
-            )
+        self._watch(module, reading.step, values)
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
         speed = reading.seen / (time.perf_counter() - self.since)  # now that the device is there
         log(trainer, values | reading.known | {"images_per_s": speed}, reading.step)
+
+    def _watch(self, module: Pretraining, step: int, values: dict[str, float]) -> None:
+        """Say that steps were left out; raise `Diverged` if that does not help. Takes the counts out of the values."""
+        skipped, in_a_row = int(values.pop("skipped")), int(values.pop("skipped_in_a_row"))
+        if skipped <= self.skipped:
+            return
+        broken = [name for name, value in values.items() if not math.isfinite(value)]
+        if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
+            raise Diverged(step, broken)
+        self.say(f"{skipped - self.skipped} of the steps up to {step} had no finite gradient and were left out.")
+        self.skipped = skipped
 
 
 class Reading(NamedTuple):
@@ -137,8 +150,8 @@ class Reading(NamedTuple):
 class CollapseGauge(L.Callback):
     """Measures the spread of the latents once an epoch, and says it plainly when they collapse."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
+    def __init__(self, say: Callable[[str], None], recipe: Recipe) -> None:
+        self.say, self.recipe = say, recipe
         self.widest = 0.0
 
     def state_dict(self) -> dict[str, float]:
@@ -166,7 +179,17 @@ class CollapseGauge(L.Callback):
         std, directions = feature_std(z).item(), effective_rank(z).item()
         log(trainer, {"z_std": std, "z_rank": directions, "epoch": trainer.current_epoch})
         if sentence := self.alarm(std, directions, len(z)):
-            self.say(f"Epoch {trainer.current_epoch + 1}: {sentence}")
+            sentence = f"Epoch {trainer.current_epoch + 1}: {sentence} {self._cause(pl_module)}"
+            if self.recipe.on_collapse == "stop":
+                raise UserError(f"{sentence} Stopped, as on-collapse asks.")
+            self.say(sentence)
+
+    def _cause(self, module: Pretraining) -> str:
+        ratio, queue = module.logged.get("ratio"), getattr(module.framework, "queue", None)
+        alike = None
+        if queue is not None and not queue.vacant.any():
+            alike = F.normalize(queue.keys, dim=-1).mean(dim=0).square().sum().item()  # the mean cosine of all pairs
+        return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
 
     def alarm(self, std: float, rank: float, n_latents: int) -> str | None:
         """A sentence if the latents collapse: a fall from what was reached, since untrained ones lie close together."""
@@ -174,10 +197,7 @@ class CollapseGauge(L.Callback):
         few_directions = n_latents >= ROWS_FOR_RANK and rank < RANK_FLOOR
         if std >= max(STD_FLOOR, STD_FALL * self.widest) and not few_directions:
             return None
-        return (
-            f"the latents are collapsing to one point (spread {std:.3f} of 1, effective rank {rank:.1f}). "
-            "A lower learning rate or a smaller lambda usually helps."
-        )
+        return f"the latents are collapsing to one point (spread {std:.3f} of 1, effective rank {rank:.1f})."
 
 
 class OnlineKNN(L.Callback):
@@ -194,6 +214,15 @@ class OnlineKNN(L.Callback):
         most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
         splits = data.for_knn() if self.every else None
         self.splits = None if splits is None else [split.thinned(most) for split in splits]
+        self.best = 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Go on with what was reached before an interruption."""
+        self.best = state_dict["best"]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores."""
@@ -244,3 +273,9 @@ class OnlineKNN(L.Callback):
         accuracy = self.accuracy(pl_module)
         if accuracy is not None:
             log(trainer, {"knn": accuracy, "knn_k": KNN_K, "knn_tau": KNN_TAU, "epochs_done": epoch})
+            if accuracy < self.best - KNN_FALL:
+                self.say(
+                    f"Epoch {epoch}: kNN fell from {self.best:.1f} % to {accuracy:.1f} %, a sign of collapse or of too "
+                    "high a learning rate; watch z_std and z_rank in metrics.jsonl."
+                )
+            self.best = max(self.best, accuracy)

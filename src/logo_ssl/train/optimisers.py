@@ -49,11 +49,10 @@ def regressor_optimiser(lr: float, parameters: list[nn.Parameter]) -> torch.opti
     )
 
 
-def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """Give every group that decays its rate for the next step."""
+def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float, constant: float = 0.0) -> None:
+    """Give every group its rate for the next step; groups marked `constant_lr` get the constant one."""
     for group in optimiser.param_groups:
-        if not group["constant_lr"]:
-            group["lr"] = lr
+        group["lr"] = constant if group.get("constant_lr") else lr
 
 
 def _decay_groups(parameters: list[nn.Parameter], config: OptimiserConfig) -> list[dict[str, Any]]:

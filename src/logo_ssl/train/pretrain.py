@@ -2,9 +2,9 @@
 
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import torch
@@ -20,12 +20,16 @@ from ..errors import Interrupted, UserError
 from ..hardware import hardware
 from ..launch import is_first, is_restarted
 from ..models import build_backbone
-from ..recipes import Recipe, check, find_recipe
+from ..ranks import meet
+from ..recipes import Recipe, check, differences, find_recipe, read_recipe, refuse_harmful
 from ..run import Run, provenance, write
 from ..terminal import plain_console
-from .checkpoints import Checkpoints
+from .checkpoints import Checkpoints, Writer, clear_unfinished, load, newest_whole
 from .compiling import first_line
+from .faults import TRIES, Diverged, dead_worker, diagnosis, too_large
 from .journal import Journal
+from .lock import FILE as LOCK
+from .lock import locked
 from .module import Pretraining
 from .monitors import CollapseGauge, OnlineKNN, Steps
 from .processes import (
@@ -39,6 +43,7 @@ from .processes import (
 )
 from .progress import ProgressDisplay
 from .quiet import quiet
+from .signals import StopSignals
 from .weights import initialise, save_encoder
 
 ONE = Processes()
@@ -62,21 +67,36 @@ def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None =
     return run
 
 
-def resume(path: str | Path, *, console: Console | None = None, **processes: Any) -> Run:
-    """Go on with an interrupted run from the end of its last saved epoch, on other `devices` or `nodes` if given."""
+def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console | None = None, **changes: object) -> Run:
+    """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs.
+
+    Fields that do not decide what is learned may change: `epochs=400, loading__workers=4`.
+    """
     run = Run.existing(path)
-    recipe = read_recipe(run).changed(**processes)
-    check(recipe)
     console = console or plain_console()
-    if is_finished(run):
-        console.print(f"{path} is finished: {recipe.epochs} epochs are done.")
+    saved = read_recipe(run)
+    recipe = (saved if recipe is None else recipe).changed(**changes)
+    check(recipe)
+    checkpoint = newest_whole(run.checkpoints, console.print)
+    before = saved if checkpoint is None else _recipe_of(checkpoint, saved)
+    changed = differences(before, recipe)
+    refuse_harmful(changed)
+    if is_finished(run) and recipe.epochs <= before.epochs:
+        console.print(f"{path} is finished: {before.epochs} epochs are done. For more: --epochs {2 * before.epochs}.")
         return run
-    checkpoint = run.checkpoint if run.checkpoint.is_file() else None
+    for field, (old, new) in changed.items():
+        console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
     if checkpoint is None:
         console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
-    data = load_data(recipe.data, recipe.crops.global_size)
-    _fit(run, recipe, data, console, checkpoint)
+    recipe = replace(recipe, data=locate(recipe.data))
+    _fit(run, recipe, load_data(recipe.data, recipe.crops.global_size), console, checkpoint)
     return run
+
+
+def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:
+    """The recipe that a checkpoint was trained by; one of version 0.1.0 does not tell, so the folder's counts."""
+    text = load(checkpoint).get("recipe")
+    return saved if text is None else Recipe.from_json(text)
 
 
 def is_finished(run: Run) -> bool:
@@ -108,21 +128,20 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
 
 def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     labels = data.train.labels
+    if len(data.classes) == 1:
+        raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
     if labels is None or (labels < 0).any():
         raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
-    n = max(len(data.classes), int(labels.max()) + 1)
-    if n < 2:
-        raise UserError(f"{recipe.data} has one class only; supervised learning needs two or more.")
-    return n
+    return max(len(data.classes), int(labels.max()) + 1)
 
 
-def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pretraining:
-    """The networks of a recipe, initialised from its seed, ready to train on `data`."""
+def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fresh: bool = True) -> Pretraining:
+    """The networks of a recipe, initialised from its seed, ready to train on `data`; if not `fresh`, to be loaded."""
     mean, std = statistics(data.train.images)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
-        if recipe.init is not None:
+        if recipe.init is not None and fresh:
             sentence = initialise(backbone, recipe)
             if console is not None:
                 console.print(sentence)
@@ -134,35 +153,40 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None) -> Pre
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
 
 
-def read_recipe(run: Run) -> Recipe:
-    """The recipe of a run folder, checked."""
-    try:
-        recipe = Recipe.from_json(run.recipe_file.read_text())
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."
-        ) from error
-    check(recipe)
-    return recipe
-
-
 def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
-    began = time.time()
-    processes = processes_for(recipe)
-    refuse_uneven(recipe.batch_size, processes)
-    module = build(recipe if checkpoint is None else replace(recipe, init=None), data, console)
+    refuse_uneven(recipe.batch_size, processes_for(recipe))
+    module = build(recipe, data, console, fresh=checkpoint is None)
     _try_out(module, data.channels)
-    done = 0 if checkpoint is None else _steps_done(checkpoint)
-    journal = Journal(run)
+    if checkpoint is not None:
+        _refuse_other_data(checkpoint, data, recipe)
+    journal = Journal(run, console.print)
     progress = ProgressDisplay(journal, console)
     bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file)
     trainer = trainer_for(run, recipe, data, journal, progress)
     device = trainer.strategy.root_device
     refuse_unfit(data.train.images, device, recipe.loading)
+    with locked(run.path) if is_first() else nullcontext():
+        _train(run, module, trainer, data, bad, journal, progress, checkpoint)
+
+
+def _train(
+    run: Run,
+    module: Pretraining,
+    trainer: L.Trainer,
+    data: ImageSet,
+    bad: BadImages,
+    journal: Journal,
+    progress: ProgressDisplay,
+    checkpoint: Path | None,
+) -> None:
+    """Train in a folder of one's own, and leave there what was learned; of several processes, the first one does."""
+    began, recipe, console, device = time.time(), module.recipe, progress.console, trainer.strategy.root_device
+    processes = processes_for(recipe)
     if is_first():
+        clear_unfinished(run.checkpoints)
+        (run.path / "provenance.json").unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
-        journal.forget_after(done)
     splits = data.for_knn() if recipe.knn_every else None
     labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
     if splits is not None:
@@ -172,7 +196,25 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
         f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
         f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {several}{hardware(device)}"
     )
-    learn(trainer, module, data, bad, console, checkpoint, cure=f"go on with `logo-ssl resume {run.path}`")
+    cure = f"go on with `logo-ssl resume {run.path}`"
+    for tried in range(TRIES + 1):
+        if is_first():
+            journal.forget_after(-1 if checkpoint is None else load(checkpoint)["global_step"])
+        try:
+            learn(trainer, module, data, bad, console, checkpoint, cure)
+            break
+        except Diverged as diverged:
+            if tried == TRIES:
+                raise diagnosis(diverged, recipe) from diverged
+            meet()  # the first process may have been writing a checkpoint
+            checkpoint = newest_whole(run.checkpoints, console.print)
+            console.print(
+                f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite): back to "
+                f"{'the beginning' if checkpoint is None else checkpoint.name}, with half the learning rate."
+            )
+            module = build(recipe, data, console, fresh=checkpoint is None)
+            module.lr_scale = 0.5 ** (tried + 1)
+            trainer = trainer_for(run, recipe, data, journal, progress)
     if not is_first():
         return
     save_encoder(run, module)
@@ -187,12 +229,35 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": round(time.time() - began, 1),
         "resumed": checkpoint is not None,
+        "lr_scale": module.lr_scale,
         "bad_images": len(bad),
+        "checkpoints": _about_checkpoints(trainer),
         "peak_gpu_memory_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 2)
         if device.type == "cuda"
         else None,
     }
     write(run.path / "provenance.json", json.dumps(record, indent=2) + "\n")
+
+
+def _about_checkpoints(trainer: L.Trainer) -> dict[str, float | None]:
+    """How many were saved, how long each held training up at most, and how large the last one is."""
+    io = trainer.strategy.checkpoint_io
+    assert isinstance(io, Writer)
+    longest = round(max(io.blocked_s), 4) if io.blocked_s else None
+    return {"saved": len(io.blocked_s), "longest_blocked_s": longest, "mb": io.newest_mb and round(io.newest_mb, 2)}
+
+
+def _refuse_other_data(checkpoint: Path, data: ImageSet, recipe: Recipe) -> None:
+    """A run that goes on with other images would be neither run."""
+    before = load(checkpoint).get("data")
+    now = data.train.identity()
+    if before is not None and before != now:
+        counts = [text.split(" images")[0] for text in (before, now)]
+        told = f"{counts[0]} images then, {counts[1]} now" if counts[0] != counts[1] else "other names or other pixels"
+        raise UserError(
+            f"{recipe.data} changed since this run was interrupted ({told}); restore it, or start again in another "
+            "--out."
+        )
 
 
 def learn(
@@ -206,29 +271,42 @@ def learn(
 ) -> None:
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
+    module.data_identity = data.train.identity()
+    done = 0 if checkpoint is None else load(checkpoint)["global_step"]
     if checkpoint is not None:
-        console.print(f"Going on after {_steps_done(checkpoint) // module.steps_per_epoch} epochs.")
+        console.print(f"Going on after {_epochs(done, module.steps_per_epoch)}.")
+    if queue := getattr(recipe.framework, "queue", 0):
+        full = -(-queue // (recipe.batch_size * recipe.crops.n_global))
+        if done < full:
+            console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
     feed: Feed | None = None
     with quiet():
         try:
             feed = place_images(data, device, recipe, bad, console)
-            part = (trainer.global_rank, trainer.world_size)
-            batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed, part)
+            part, before = (trainer.global_rank, trainer.world_size), done % module.steps_per_epoch
+            batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed, before, part=part)
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
         except torch.OutOfMemoryError as error:
-            raise UserError(
-                f"{hardware(device)} has too little memory for a batch of {recipe.batch_size}; lower batch-size "
-                "or the sizes of the crops."
-            ) from error
-        except RuntimeError as error:
-            if trainer.world_size == 1 or not lost_another(error):
-                raise
-            raise UserError(f"{whose_end(trainer.strategy)}; {cure}.") from error
+            if trainer.world_size > 1:  # the others would not try smaller batches with it
+                raise UserError(
+                    f"{hardware(device)} has too little memory for {recipe.batch_size // trainer.world_size} images "
+                    f"of the batch of {recipe.batch_size}; lower batch-size, or use more devices."
+                ) from error
+            raise too_large(recipe.batch_size, device, module.try_batch) from error
         except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
             raise Interrupted(f"Interrupted; {cure}.") from None
+        except RuntimeError as error:
+            if trainer.world_size > 1 and lost_another(error):
+                raise UserError(f"{whose_end(trainer.strategy)}; {cure}.") from error
+            raise (dead_worker(error) or error) from error
         finally:
             if feed is not None:
                 feed.close()
+
+
+def _epochs(steps: int, per_epoch: int) -> str:
+    epochs, more = divmod(steps, per_epoch)
+    return f"{epochs} epochs" + (f" and {more} steps" if more else "")
 
 
 def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console) -> Feed:
@@ -244,15 +322,6 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
     if data.channels != 3:
         console.print(f"{data.channels} channels are no colours: saturation, hue and greyscale are left out.")
     return feed
-
-
-def _steps_done(checkpoint: Path) -> int:
-    try:
-        return torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-    except Exception as error:  # torch raises whatever the torn bytes lead it to
-        raise UserError(
-            f"{checkpoint} cannot be read ({type(error).__name__}); remove it to start this run from the beginning."
-        ) from error
 
 
 @torch.no_grad()
@@ -272,15 +341,17 @@ def _try_out(module: Pretraining, channels: int) -> None:
     backbone.train()
 
 
-def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay) -> L.Trainer:
-    """The Lightning trainer of a run, with everything that watches it."""
-    processes = processes_for(recipe)
+def trainer_for(
+    run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay, benchmark: bool = True
+) -> L.Trainer:
+    """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
+    stop, processes = StopSignals(f"go on with `logo-ssl resume {run.path}`"), processes_for(recipe)
     callbacks = [
-        Steps(),
-        CollapseGauge(progress.say),
+        Steps(progress.say),
+        CollapseGauge(progress.say, recipe),
         OnlineKNN(data, recipe, run.bad_images_file, progress.say),
         progress,
-        Checkpoints(run, recipe.checkpoint_every),
+        Checkpoints(run.checkpoints, recipe, stop),
     ]
     with quiet():
         try:
@@ -296,7 +367,9 @@ def trainer_for(run: Run, recipe: Recipe, data: ImageSet, journal: Journal, prog
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
-                benchmark=True,
+                benchmark=benchmark and not recipe.deterministic,
+                deterministic=recipe.deterministic,
+                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say)],
             )
         except (MisconfigurationException, RuntimeError) as error:
             if processes.total > 1:
@@ -324,11 +397,16 @@ def _logger(name: str, run: Run) -> Logger:
 def _vacant(out: Path) -> Run:
     """The run folder to be, which must not hold anything yet."""
     run = Run(out)
-    if run.recipe_file.is_file() and (run.checkpoint.is_file() or any(True for _ in run.metrics())):
+    if run.recipe_file.is_file() and (run.saved() or any(True for _ in run.metrics())):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
-    begun = {run.recipe_file.name, run.metrics_file.name, run.bad_images_file.name}  # all that a refused run leaves
+    begun = {
+        run.recipe_file.name,
+        run.metrics_file.name,
+        run.bad_images_file.name,
+        LOCK,
+    }  # all that a refused run leaves
     if out.exists() and (not out.is_dir() or any(child.name not in begun for child in out.iterdir())):
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run

@@ -1,0 +1,77 @@
+"""Which recipe does a run folder hold, and may a run go on with another one?"""
+
+import json
+from typing import Any
+
+from ..errors import UserError
+from ..run import Run
+from .checks import check
+from .recipe import Recipe
+
+Differences = dict[str, tuple[Any, Any]]
+
+HARMLESS = (
+    "data",  # the images may have moved; that they are the same is checked elsewhere
+    "epochs",
+    "device",
+    "devices",
+    "nodes",
+    "compile",
+    "knn_every",
+    "loading",
+    "log_every",
+    "checkpoint_every",
+    "checkpoint_minutes",
+    "checkpoint_keep",
+    "on_collapse",
+    "loggers",
+)
+"""What may change between two sittings of a run: none of it decides what the next step learns (epochs: how slowly)."""
+
+
+def read_recipe(run: Run) -> Recipe:
+    """The recipe of a run folder, checked."""
+    try:
+        recipe = Recipe.from_json(run.recipe_file.read_text())
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."
+        ) from error
+    check(recipe)
+    return recipe
+
+
+def differences(before: Recipe, after: Recipe) -> Differences:
+    """The fields in which two recipes differ, inner ones with a dot, and both values; names do not count."""
+    one, other = flat(before), flat(after)
+    return {
+        field: (one.get(field), other.get(field))
+        for field in dict.fromkeys([*one, *other])
+        if one.get(field) != other.get(field) and field not in ("name", "paper")
+    }
+
+
+def refuse_harmful(changes: Differences) -> None:
+    """Refuse changes after which the run would be neither the old one nor the new one."""
+    harmful = [
+        f"{field.replace('_', '-')} ({before} -> {after})"
+        for field, (before, after) in changes.items()
+        if field.split(".")[0] not in HARMLESS
+    ]
+    if harmful:
+        raise UserError(
+            f"A run cannot change {', '.join(harmful)} on its way; start another with `logo-ssl pretrain` and its own "
+            "--out."
+        )
+
+
+def flat(recipe: Recipe) -> dict[str, Any]:
+    """Every field by its full name, values as JSON has them."""
+
+    def walk(part: dict[str, Any], prefix: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in part.items():
+            found |= walk(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return found
+
+    return walk(json.loads(recipe.to_json()), "")

@@ -1,0 +1,69 @@
+"""How does kNN accuracy grow over epochs, row beside row? One panel for each data set, one line for each row."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
+
+from ..run import Run
+from .curves import COLOURS
+
+MARKERS = ("o", "s", "^", "D", "v")  # told apart in print, too
+
+
+class Curve(NamedTuple):
+    """A row's runs over seeds."""
+
+    row: str
+    label: str
+    panel: str
+    runs: tuple[Run, ...]
+
+    def points(self) -> dict[int, list[float]]:
+        """kNN of each run, at the epochs that all runs have."""
+        found = [{line["epochs_done"]: line["knn"] for line in run.metrics() if "knn" in line} for run in self.runs]
+        shared = set.intersection(*map(set, found)) if found else set()
+        return {epoch: [run[epoch] for run in found] for epoch in sorted(shared)}
+
+    def protocol(self) -> str:
+        """k and tau, as they were logged."""
+        line = next(line for run in self.runs for line in run.metrics() if "knn" in line)
+        return f"k={line['knn_k']}, tau={line['knn_tau']}"
+
+
+def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "") -> list[Path]:
+    """Draw the mean over seeds, and from the lowest to the highest as a band; gives back STEM.png and STEM.svg."""
+    panels = list(dict.fromkeys(curve.panel for curve in curves))
+    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 4.5), layout="constrained", squeeze=False)
+    for panel, ax in zip(panels, axes[0], strict=True):
+        shown = [curve for curve in curves if curve.panel == panel]
+        for i, curve in enumerate(shown):
+            points, colour = curve.points(), COLOURS[i % len(COLOURS)]
+            values = list(points.values())
+            n = f" (n={len(curve.runs)})"
+            style = {"color": colour, "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
+            (line,) = ax.plot(list(points), [mean(v) for v in values], label=curve.label + n, **style)
+            line.set_gid(f"row-{curve.row}")
+            if len(curve.runs) > 1:
+                low, high = [min(v) for v in values], [max(v) for v in values]
+                ax.fill_between(list(points), low, high, color=colour, alpha=0.2, linewidth=0)
+        ax.set(xlabel="epoch", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.legend(frameon=False)
+    if title:
+        figure.suptitle(title, fontsize="small")
+    files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, dpi=144)
+    plt.close(figure)
+    return files

@@ -1,0 +1,104 @@
+"""How are tables asked for in a shell? Their names, and what the user may change for all rows."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ..errors import UserError
+from ..hardware import best_device, hardware
+from ..run import provenance, write
+from ..terminal import plain_console
+from .estimate import describe
+from .figure import draw, strange_curves
+from .launch import carry_out
+from .markdown import markdown
+from .plan import refuse_other_settings, tasks_for
+from .results import Ended, gather
+from .settings import with_data, with_settings
+from .sources import refuse_wrong_paths
+from .tables import PaperTable, choose
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run the rows of the paper's tables (table1 to table5, table7) or of its curves (fig1b), and write what came out.
+
+    Finished rows are not run again, interrupted ones go on, and tables share their runs. Exit code 1: a row failed, or
+    its data are missing.
+    """
+
+    tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
+    """table1, table2, table3, table4, table5, table7, fig1b."""
+    out: Path = Path("runs/reproduce")
+    """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table."""
+    seeds: int = 1
+    """Runs of each row, with the seeds 0, 1, ..."""
+    epochs: int | None = None
+    """Passes over the data (default: the recipes')."""
+    rows: tuple[str, ...] = ()
+    """Recipes of rows, or patterns such as 'cifar10-*' (default: all rows)."""
+    data: tuple[str, ...] = ()
+    """Where images lie, if not by name: a source as for `pretrain`, or NAME=SOURCE where rows are on several sets."""
+    settings: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="FIELD=VALUE")
+    ] = ()
+    """Any field of the recipes for all rows that have it, such as --set optimiser.lr=0.12; may be given often."""
+    jobs: int = 1
+    """Rows that run side by side on the device."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train and to measure."""
+    dry_run: bool = False
+    """Run nothing; say what would run, and how long by the measured speed."""
+    images_per_s: float | None = None
+    """Speed to estimate by, for rows that have not run yet."""
+
+    def run(self) -> bool:
+        """Do it; whether all that was asked for is there."""
+        console = plain_console()
+        tables = self._tables()
+        out = self.out.expanduser().absolute()
+        tasks = tasks_for(tables, self.seeds, out)
+        refuse_other_settings(tasks)
+        for sentence in strange_curves(tables):
+            console.print(sentence)
+        if self.dry_run:
+            for line in describe(tasks, self.jobs, self.images_per_s):
+                console.print(line)
+            return True
+        ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print), strict=True))
+        for table in tables:
+            for line in self._written(table, ended, out):
+                console.print(line)
+        return all(outcome.state == "done" for _, outcome in ended)
+
+    def _tables(self) -> list[PaperTable]:
+        """The tables, every setting checked before anything runs."""
+        for name in ("seeds", "jobs"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; use 1 or more.")
+        if self.images_per_s is not None and self.images_per_s <= 0:
+            raise UserError(f"images-per-s is {self.images_per_s}; use a number above 0.")
+        tables = choose(self.tables, self.rows)
+        own = {"device": self.device, "epochs": self.epochs}
+        given = [*self.settings, *(f"{name}={value}" for name, value in own.items() if value not in (None, "auto"))]
+        recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
+        placed = with_data(recipes, self.data)
+        refuse_wrong_paths(recipe.data for recipe in placed)
+        changed = {recipe.name: recipe for recipe in with_settings(placed, given)}
+        return [
+            PaperTable(table.name, tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
+            for table in tables
+        ]
+
+    def _written(self, table: PaperTable, ended: Ended, out: Path) -> list[str]:
+        """Write a table or its picture; gives back what to print."""
+        options = json.loads(json.dumps(asdict(self), default=str))
+        record = gather(table, ended) | {"options": options, "written_by": provenance(hardware(best_device("auto")))}
+        if table.name == "fig1b":
+            return draw(table, ended, out, record)
+        text = markdown(record)
+        write(out / f"{table.name}.json", json.dumps(record, indent=2) + "\n")
+        return [f"\n{text}", f"Table: {write(out / f'{table.name}.md', text)}"]

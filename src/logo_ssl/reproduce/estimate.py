@@ -1,0 +1,106 @@
+"""How long will it take? By the speed that was measured: of the row itself, as the user says, or on our machine."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from statistics import median
+from typing import Any, NamedTuple
+
+from ..recipes import RECIPES, Recipe
+from .plan import Task
+from .settings import name_of
+from .sources import Images, look
+
+
+class Speed(NamedTuple):
+    """Images a second, who says so, and what comes on top."""
+
+    images_per_s: float
+    source: str
+    start_s: float = 0.0
+    knn_s: float = 0.0
+
+
+def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
+    """A line for each task: what would be done, how long it would take, and by which measurement; then the sum."""
+    total, unknown, remarks = 0.0, 0, {}
+    known = {
+        data: look(data, size) for data, size in {t.recipe.data: t.recipe.crops.global_size for t in tasks}.items()
+    }
+    for task in tasks:
+        images = known[task.recipe.data]
+        speed = known_speed(task, tasks, images_per_s)
+        left = 0.0 if images.missing else minutes_left(task, images, speed)
+        yield f"{task.name}: {_line(task, images, speed, left)}"
+        total, unknown = (total, unknown + 1) if left is None else (total + left, unknown)
+        if images.remark and not task.place.finished:
+            remarks[images.remark] = None
+    yield from remarks
+    more = f" and {unknown} runs of unknown length" if unknown else ""
+    beside = f"; {jobs} run side by side, which may take less" if jobs > 1 else ""
+    yield f"In all: about {total:.1f} min{more}, one after another, evaluation not counted{beside}."
+
+
+def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -> Speed | None:
+    """The best witness: the row's own log (of any seed), the user, our measurements."""
+    for other in sorted(tasks, key=lambda other: other is not task):
+        speeds = [line["images_per_s"] for line in other.place.run.metrics() if "images_per_s" in line]
+        if other.recipe.name == task.recipe.name and speeds:
+            return Speed(median(speeds), f"measured in {other.place.run.path}")
+    if images_per_s is not None:
+        return Speed(images_per_s, "as --images-per-s says")
+    return _benched(task.recipe, _benchmarks())
+
+
+def minutes_left(task: Task, images: Images, speed: Speed | None) -> float | None:
+    """Minutes of training that are left, where that is known."""
+    epochs = task.recipe.epochs - task.place.epochs_done(task.recipe)
+    if task.place.finished:
+        return 0.0
+    if speed is None or images.n is None:
+        return None
+    evaluations = epochs // task.recipe.knn_every if task.recipe.knn_every else 0
+    return (speed.start_s + epochs * images.n / speed.images_per_s + evaluations * speed.knn_s) / 60
+
+
+def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -> str:
+    if task.done:
+        return "finished"
+    if task.place.finished:
+        return f"trained; to measure: {', '.join(task.unmeasured)}"
+    if images.missing:
+        return f"cannot run here, {name_of(task.recipe.data)} is missing"
+    done, epochs = task.place.epochs_done(task.recipe), task.recipe.epochs
+    goes_on = f"goes on after {done} of {epochs} epochs" if done else f"{epochs} {'epoch' if epochs == 1 else 'epochs'}"
+    how_many = f"{images.n:,}" if images.n else "an unknown number of"
+    if speed is None:
+        told = "time unknown, since nothing like it was measured (--images-per-s would tell)"
+    else:
+        told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
+        told = f"time unknown ({told})" if left is None else f"about {left:.1f} min ({told})"
+    return f"{goes_on} of {how_many} images, {told}"
+
+
+def _benchmarks() -> list[dict[str, Any]]:
+    """Lines of `logo-ssl bench`, as docs/results/raw has them."""
+    text = files("logo_ssl.reproduce").joinpath("speed.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | None:
+    """The speed of this framework and backbone on our machine; other crops cost by their pixels."""
+    for bench in benchmarks:
+        measured = RECIPES[bench["recipe"]]
+        alike = (measured.backbone, measured.stem, type(measured.framework))
+        if alike == (recipe.backbone, recipe.stem, type(recipe.framework)):
+            ratio = _pixels(measured) / _pixels(recipe)
+            scaled = "" if ratio == 1 else ", scaled by the pixels of the crops"
+            source = f"as {measured.name} on {bench['hardware']}, commit {bench['commit']}{scaled}"
+            speed = bench["images_per_s"]["whole_step"] * ratio
+            return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0)
+    return None
+
+
+def _pixels(recipe: Recipe) -> int:
+    crops = recipe.crops
+    return crops.n_global * crops.global_size**2 + crops.n_local * crops.local_size**2

@@ -1,0 +1,105 @@
+"""How do rows run beside each other? Each in a process of its own, so that a crash is one row's alone."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import IO, Literal, NamedTuple
+
+from ..errors import Interrupted
+from .plan import Task
+from .worker import DONE, FAILED, MISSING, STOPPED
+
+PATIENCE_S = 60.0  # for a row that was told to stop
+
+
+class Outcome(NamedTuple):
+    """How a task ended, and why."""
+
+    state: Literal["done", "missing", "failed"]
+    sentence: str = ""
+
+
+def carry_out(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> list[Outcome]:
+    """Do all that is left, `jobs` tasks at a time; one that fails is told, and the others go on."""
+    workers = Workers(alone=jobs == 1)
+
+    def one(number: int, task: Task) -> Outcome:
+        if task.done:
+            say(f"{task.name}: finished already")
+            return Outcome("done")
+        task.place.start(task.recipe, jobs)
+        say(f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({number} of {len(tasks)})")
+        outcome = _told(task, *workers.run(task))
+        say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
+        return outcome
+
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = [pool.submit(one, *numbered) for numbered in enumerate(tasks, 1)]
+        try:
+            return [future.result() for future in waiting]
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            workers.stop()
+            if isinstance(error, KeyboardInterrupt | Interrupted):
+                raise Interrupted("Interrupted; the same command goes on where it stopped.") from None
+            raise
+
+
+class Workers:
+    """Processes that can all be stopped."""
+
+    def __init__(self, alone: bool) -> None:
+        self.alone = alone
+        self.running: set[subprocess.Popen[bytes]] = set()
+        self.stopped = False
+        self.lock = threading.Lock()
+
+    def run(self, task: Task) -> tuple[int, str]:
+        """Run a task to its end; gives back the exit code and the last line of its log."""
+        task.place.log.parent.mkdir(parents=True, exist_ok=True)
+        with task.place.log.open("wb") as log, self._start(task, log) as process:
+            code = process.wait()
+        self.running.discard(process)
+        lines = task.place.log.read_text("utf-8", errors="replace").split("\n")
+        return code, next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def _start(self, task: Task, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        with self.lock:
+            if self.stopped:
+                raise Interrupted("Interrupted.")
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "logo_ssl.reproduce.worker", str(task.place.run.path), *task.measurements],
+                stdin=subprocess.PIPE,  # closed when this process ends, however it ends
+                stdout=None if self.alone else log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for this process, which then tells the others once
+            )
+            self.running.add(process)
+        return process
+
+    def stop(self) -> None:
+        """Ask all to stop; those that will not are killed."""
+        with self.lock:
+            self.stopped = True
+        for process in list(self.running):
+            if process.stdin is not None:
+                process.stdin.close()
+        for process in list(self.running):
+            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.wait(PATIENCE_S)
+            process.kill()
+
+
+def _told(task: Task, code: int, sentence: str) -> Outcome:
+    if code == DONE:
+        return Outcome("done")
+    if code == STOPPED:
+        raise Interrupted(sentence)
+    if code in (MISSING, FAILED):
+        return Outcome("missing" if code == MISSING else "failed", sentence)
+    what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"crashed ({sentence})"
+    return Outcome("failed", f"It {what}; {task.place.log} may tell more.")

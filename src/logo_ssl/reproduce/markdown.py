@@ -1,0 +1,112 @@
+"""How does a table read? As Markdown: the paper's figure beside ours, and below it all that a reader must know."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+Record = Mapping[str, Any]
+
+HEAD = ("row", "protocol", "paper", "ours", "seeds", "crops x epochs", "minutes", "hardware", "commit")
+ABOUT = (
+    "Accuracy in percent after the last epoch, mean ± standard deviation over n seeds. Minutes are those of one run's "
+    "pretraining. The recipes average pairs and bound Omega, where the paper does neither (docs/decisions/0005, 0002), "
+    "unless that is among the settings below."
+)
+PROTOCOLS = {
+    "knn": "kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.",
+    "linear": "Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.",
+    "transfer": "Transfer: logistic regression on frozen backbone features, its penalty chosen on the official "
+    "validation images or, without any, on a fifth of train.",
+}
+
+
+def markdown(record: Record) -> str:
+    """A table's record as text."""
+    rows = record["rows"]
+    kinds = dict.fromkeys(figure["measurement"].split("-")[0] for row in rows for figure in row["figures"])
+    lines = [f"# {record['title']}", "", _line(HEAD), _line(["---"] * len(HEAD))]
+    lines += [_line(cells) for row in rows for cells in _cells(row)]
+    lines += ["", ABOUT, *(PROTOCOLS[kind] for kind in kinds)]
+    for heading, remarks in (
+        ("\\* Settings that differ from the recipe of the paper's row:", _departures(rows)),
+        ("Remarks:", _remarks(rows)),
+        ("Not there:", _absent(rows)),
+    ):
+        told = [f"- {remark}" for remark in remarks]
+        lines += ["", heading, "", *told] if told else []
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Record) -> Iterator[list[str]]:
+    known = [run["provenance"] for run in row["runs"] if run["provenance"]]
+    label = row["row"] + (" \\*" if row["departures"] else "")
+    for figure in row["figures"]:
+        yield [
+            label,
+            figure["protocol"],
+            _number(figure["paper"]),
+            _ours(figure),
+            f"n={figure['n']}" + (f" of {len(row['runs'])}" if figure["n"] < len(row["runs"]) else ""),
+            f"({row['crops']}) x {row['epochs']}",
+            _minutes(row["runs"]),
+            _each(provenance["hardware"] for provenance in known),
+            _each(provenance["commit"] for provenance in known),
+        ]
+
+
+def _ours(figure: Record) -> str:
+    spread = f" ± {figure['spread']:.2f}" if figure["spread"] is not None else ""
+    return _number(figure["mean"]) + spread
+
+
+def _minutes(runs: Sequence[Record]) -> str:
+    """The mean; more, where a resumed run counted its last part only."""
+    known = [run for run in runs if run["provenance"]]
+    if not known:
+        return "-"
+    minutes = sum(run["provenance"]["seconds"] for run in known) / len(known) / 60
+    more = "> " if any(run["provenance"]["resumed"] for run in known) else ""
+    at_once = max(run["jobs"] or 1 for run in known)
+    return f"{more}{minutes:.1f}" + (f" ({at_once} at once)" if at_once > 1 else "")
+
+
+def _departures(rows: Sequence[Record]) -> Iterator[str]:
+    """What all rows share is told once."""
+    told = {row["row"]: [_change(name, row["departures"][name]) for name in sorted(row["departures"])] for row in rows}
+    shared = [change for change in next(iter(told.values()), []) if all(change in own for own in told.values())]
+    if len(rows) > 1 and shared:
+        yield f"All rows: {', '.join(shared)}"
+        told = {row: [change for change in own if change not in shared] for row, own in told.items()}
+    yield from (f"{row}: {', '.join(own)}" for row, own in told.items() if own)
+
+
+def _change(name: str, pair: Record) -> str:
+    return f"{name} {_value(pair['ours'])} (recipe: {_value(pair['recipe'])})"
+
+
+def _remarks(rows: Iterable[Record]) -> Iterator[str]:
+    for row in rows:
+        if row["note"]:
+            yield f"{row['row']}: {row['note']}"
+
+
+def _absent(rows: Iterable[Record]) -> Iterator[str]:
+    for row in rows:
+        for run in row["runs"]:
+            if run["state"] != "done":
+                yield f"{row['row']} ({row['recipe']}), seed {run['seed']}, {run['state']}: {run['sentence']}"
+
+
+def _value(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _each(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values)) or "-"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,123 @@
+"""What is there to do? One task for each recipe and seed, whichever tables share it, and how far each one is."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import UserError
+from ..recipes import Recipe
+from ..run import Run, write
+from .settings import differences
+from .tables import PaperTable
+
+MOST_TOLD = 3  # settings that a sentence names
+
+
+class Place:
+    """Where a run lies, OUT/ROW/seedK/, and beside it what was asked for and what was measured: seedK.json."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = Run(folder)
+        self.file = folder.with_name(f"{folder.name}.json")
+        self.log = folder.with_name(f"{folder.name}.log")
+
+    @property
+    def finished(self) -> bool:
+        """Whether every epoch is done."""
+        return self.run.provenance_file.is_file()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to go on with."""
+        return self.run.recipe_file.is_file() and bool(self.run.saved() or any(True for _ in self.run.metrics()))
+
+    def epochs_done(self, recipe: Recipe) -> int:
+        """Whole epochs that need not be run again, by the newest checkpoint and the log."""
+        if self.finished:
+            return recipe.epochs
+        step = self.run.newest_step()
+        return sum("z_rank" in line and line["step"] <= step for line in self.run.metrics())  # the rank ends an epoch
+
+    def record(self) -> dict[str, Any]:
+        """What stands beside the run."""
+        try:
+            return json.loads(self.file.read_text()) if self.file.is_file() else {}
+        except ValueError as error:
+            raise UserError(f"{self.file} is not whole ({error}); remove it and {self.run.path}.") from error
+
+    def start(self, asked: Recipe, jobs: int) -> None:
+        """Note what is asked for; whatever an earlier run left is kept if that run is, and forgotten if it is gone."""
+        earlier = self.record() if self.begun or self.finished else {}
+        at_once = 1 if self.finished else jobs
+        noted = {"asked": json.loads(asked.to_json()), "jobs": max(at_once, earlier.get("jobs", 1))}
+        write(self.file, json.dumps(earlier | noted, indent=2) + "\n")
+
+    def note(self, **entries: Any) -> None:
+        """Add to what stands beside the run."""
+        write(self.file, json.dumps(self.record() | entries, indent=2) + "\n")
+
+    def asked(self) -> Recipe | None:
+        """The recipe as it was asked for, before data cut it; the run's own where nobody noted it."""
+        record = self.record()
+        if "asked" in record:
+            return Recipe.from_json(json.dumps(record["asked"]))
+        return Recipe.from_json(self.run.recipe_file.read_text()) if self.run.recipe_file.is_file() else None
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """What was measured: (metric, percent) by measurement."""
+        return self.record().get("figures", {})
+
+
+class Task(NamedTuple):
+    """A recipe and seed to pretrain, and what is to be measured then."""
+
+    recipe: Recipe
+    place: Place
+    measurements: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called on a screen."""
+        return f"{self.recipe.name}, seed {self.recipe.seed}"
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """Measurements that are still to be made."""
+        known = self.place.figures()
+        return [measurement for measurement in self.measurements if measurement not in known]
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.place.finished and not self.unmeasured
+
+
+def tasks_for(tables: Sequence[PaperTable], seeds: int, out: Path) -> list[Task]:
+    """One task for each recipe and seed, with the measurements of all tables that it stands in."""
+    recipes: dict[str, Recipe] = {}
+    wanted: dict[str, dict[str, None]] = {}
+    for table in tables:
+        for row in table.rows:
+            name = recipes.setdefault(row.recipe.name, row.recipe).name
+            wanted.setdefault(name, {}).update((figure.measurement, None) for figure in row.figures)
+    return [
+        Task(replace(recipe, seed=seed), Place(out / name / f"seed{seed}"), tuple(wanted[name]))
+        for name, recipe in recipes.items()
+        for seed in range(seeds)
+    ]
+
+
+def refuse_other_settings(tasks: Sequence[Task]) -> None:
+    """Refuse to go on with, or to show, a run that was begun with other settings than those asked for now."""
+    for task in tasks:
+        known = task.place.asked() if task.place.begun or task.place.finished else None
+        changed = {} if known is None else differences(task.recipe, known)
+        if changed:
+            told = [f"{name} {before}, now {now}" for name, (now, before) in changed.items()]
+            more = f", and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+            raise UserError(
+                f"{task.place.run.path} was begun with other settings ({'; '.join(told[:MOST_TOLD])}{more}); choose "
+                "another --out, or remove it."
+            )

@@ -1,0 +1,74 @@
+"""What came out? A table as one record: the paper's figures, ours for each seed, and who made them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from ..recipes import RECIPES, Recipe
+from .launch import Outcome
+from .plan import Task
+from .settings import differences
+from .tables import Figure, PaperTable, Row
+
+Ended = Sequence[tuple[Task, Outcome]]
+
+
+def gather(table: PaperTable, ended: Ended) -> dict[str, Any]:
+    """The record of a table; a run that is not finished, or a figure that was not measured, is left out."""
+    return {
+        "table": table.name,
+        "title": table.title,
+        "rows": [_row(row, [pair for pair in ended if pair[0].recipe.name == row.recipe.name]) for row in table.rows],
+    }
+
+
+def _row(row: Row, ended: Ended) -> dict[str, Any]:
+    runs = [_run(task, outcome) for task, outcome in ended]
+    recipes = [Recipe.from_json(json.dumps(run["recipe"])) for run in runs if run["recipe"]] or [row.recipe]
+    changed = differences(recipes[0], RECIPES[row.recipe.name])
+    return {
+        "row": row.label,
+        "recipe": row.recipe.name,
+        "note": row.note,
+        "departures": {name: {"ours": ours, "recipe": theirs} for name, (ours, theirs) in changed.items()},
+        "data": recipes[0].data,
+        "crops": f"{recipes[0].crops.n_global} + {recipes[0].crops.n_local}",
+        "epochs": recipes[0].epochs,
+        "figures": [_figure(figure, runs) for figure in row.figures],
+        "runs": runs,
+    }
+
+
+def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
+    place, finished = task.place, task.place.finished
+    noted: Mapping[str, Any] = place.record() if finished else {}
+    return {
+        "seed": task.recipe.seed,
+        "folder": str(place.run.path),
+        "state": outcome.state,
+        "sentence": outcome.sentence,
+        "jobs": noted.get("jobs"),
+        "figures": noted.get("figures", {}),
+        "measured_at": noted.get("measured_at", {}),
+        "provenance": json.loads(place.run.provenance_file.read_text()) if finished else None,
+        "recipe": json.loads(place.run.recipe_file.read_text()) if finished else None,
+    }
+
+
+def _figure(figure: Figure, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    values = {
+        str(run["seed"]): run["figures"][figure.measurement][figure.metric]
+        for run in runs
+        if figure.metric in run["figures"].get(figure.measurement, {})
+    }
+    known = list(values.values())
+    return {
+        "measurement": figure.measurement,
+        "protocol": figure.protocol,
+        "paper": figure.paper,
+        "values": values,
+        "n": len(known),
+        "mean": mean(known) if known else None,
+        "spread": stdev(known) if len(known) > 1 else None,
+    }

@@ -1,0 +1,62 @@
+"""How is one row run? Pretrained or gone on with, then measured; what is done already is left alone."""
+
+from ..data import ImageSet
+from ..errors import DataMissing
+from ..evaluate import Extraction, FrozenEncoder, data_for, load_encoder
+from ..evaluate.knn import knn
+from ..evaluate.linear import linear
+from ..evaluate.transfer import transfer
+from ..run import commit
+from ..terminal import plain_console
+from ..train import pretrain, resume
+from .plan import Place
+
+TRANSFER_SIZE = 224  # Table 5
+
+
+def perform(place: Place, measurements: list[str]) -> None:
+    """Do what is left of a row; what could not be measured for lack of images is told when all else is done."""
+    console, recipe = plain_console(), place.asked()
+    assert recipe is not None
+    path = place.run.path
+    if place.begun and not place.finished:
+        resume(path, console=console)
+    elif not place.finished:
+        pretrain(recipe, path, console=console)
+    left = [measurement for measurement in measurements if measurement not in place.figures()]
+    if not left:
+        return
+    said: list[str] = []
+    how = Extraction(
+        device=recipe.device, workers=recipe.loading.workers, max_bad=recipe.loading.max_bad, say=said.append
+    )
+    encoder = load_encoder(str(path))
+    at_home = any(not measurement.startswith("transfer-") for measurement in left)
+    data = data_for(encoder, recipe.data) if at_home else None
+    missing = []
+    for measurement in left:
+        console.print(f"Measuring {measurement}")
+        said.clear()
+        figures = _measure(measurement, encoder, data, how)
+        for sentence in said if figures else ():
+            console.print(sentence)
+        if figures:
+            measured_at = place.record().get("measured_at", {}) | {measurement: commit()}
+            place.note(figures=place.figures() | {measurement: figures}, measured_at=measured_at)
+        else:
+            missing += said
+    if missing:
+        raise DataMissing(" ".join(missing))
+
+
+def _measure(measurement: str, encoder: FrozenEncoder, data: ImageSet | None, how: Extraction) -> dict[str, float]:
+    match measurement.split("-", 1):
+        case ["knn"] if data is not None:
+            return dict(knn(encoder, data, how))
+        case ["linear", "sgd" | "sgd-augmented" | "lbfgs" as protocol] if data is not None:
+            return dict(linear(encoder, data, how, protocol=protocol))
+        case ["transfer", name]:
+            found = transfer(load_encoder(encoder.name, size=TRANSFER_SIZE), [name], how)
+            return {str(metric): value for metric, value in found}
+        case _:
+            raise ValueError(f"nothing measures {measurement!r}")

@@ -1,0 +1,116 @@
+"""What is changed for all rows, and how does a recipe then differ from the paper's?"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ..arguments import parse
+from ..data import locate
+from ..errors import UserError, nearest
+from ..hardware import is_there
+from ..recipes import HARMLESS, Differences, Recipe, check, flat
+from ..recipes import differences as all_differences
+
+OTHERWISE = {  # fields that have an option of their own, or that make a row what it is
+    "data": "use --data",
+    "seed": "use --seeds",
+    "framework": "choose rows with --rows",
+    "strategy": "choose rows with --rows",
+    "name": "choose rows with --rows",
+    "paper": "choose rows with --rows",
+}
+IMMATERIAL = ("seed", *(field for field in HARMLESS if field not in ("data", "epochs")))
+"""Fields that decide where, how fast and how closely watched a run is, not what comes out."""
+
+
+@dataclass(frozen=True)
+class _Fields:
+    recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+
+
+def with_settings(recipes: Sequence[Recipe], settings: Sequence[str]) -> list[Recipe]:
+    """The recipes with `field=value` set in each that has the field; a field that none has is refused."""
+    given = [_split(setting) for setting in settings]
+    for field, _ in given:
+        if not any(_has(recipe, field) for recipe in recipes):
+            known = {name for recipe in recipes for name in flat(recipe) if _has(recipe, name)}
+            raise UserError(f"No chosen row has the field {field!r}.{nearest(field, known)}")
+    changed = [_set(recipe, given) for recipe in recipes]
+    for device in {recipe.device for recipe in changed}:
+        if not is_there(device):
+            raise UserError(f"device is {device!r}, which this machine does not have; try auto or cpu.")
+    return changed
+
+
+def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]:
+    """The recipes on data from elsewhere: `NAME=SOURCE` for the rows on that set, or one source for all."""
+    sets = list(dict.fromkeys(recipe.data for recipe in recipes))
+    places = {}
+    for source in sources:
+        name, equals, path = source.partition("=")
+        if equals and name in sets:
+            places[name] = locate(path)
+        elif len(sets) == 1:
+            places[sets[0]] = locate(source)
+        else:
+            raise UserError(
+                f"The chosen rows are on {', '.join(sets)}, so --data {source} is unclear; say --data {sets[0]}=SOURCE."
+            )
+    return [replace(recipe, data=places.get(recipe.data, recipe.data)) for recipe in recipes]
+
+
+def differences(ours: Recipe, theirs: Recipe) -> Differences:
+    """The fields that decide a result and differ, with both values; a file named after a set is that set."""
+    ours, theirs = (replace(recipe, data=name_of(recipe.data)) for recipe in (ours, theirs))
+    labelled = ("framework.dim",) if getattr(ours.framework, "labelled", False) else ()  # as many as there are classes
+    return {
+        name: values
+        for name, values in all_differences(ours, theirs).items()
+        if name not in labelled and name.split(".")[0] not in IMMATERIAL
+    }
+
+
+def name_of(data: str) -> str:
+    """What a data set is called, by itself or as a file or folder."""
+    return Path(data).stem
+
+
+def _split(setting: str) -> tuple[str, str]:
+    field, equals, value = setting.partition("=")
+    if not equals:
+        raise UserError(f"--set takes FIELD=VALUE, for example --set optimiser.lr=0.12, and not {setting!r}.")
+    field = field.strip().replace("-", "_")
+    if field in OTHERWISE:
+        raise UserError(f"--set does not take {field}; {OTHERWISE[field]}.")
+    return field, value
+
+
+def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
+    arguments = []
+    for field, value in given:
+        if _has(recipe, field):
+            arguments += [f"--{field.replace('_', '-')}", *_words(field, value)]
+    prog = f"logo-ssl pretrain {recipe.name}"
+    changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
+    check(changed)
+    return changed
+
+
+def _words(field: str, value: str) -> list[str]:
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise UserError(f"--set {field}={value} cannot be read ({error}); close the quotes.") from error
+
+
+def _has(recipe: Recipe, field: str) -> bool:
+    part: Any = recipe
+    for name in field.split("."):
+        if not is_dataclass(part) or name not in {f.name for f in fields(part)}:
+            return False
+        part = getattr(part, name)
+    return True

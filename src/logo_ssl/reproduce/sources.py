@@ -1,0 +1,40 @@
+"""Are the images of a row on this machine, and how many are there? Looked up without downloading anything."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ..data import load_data
+from ..data.sources import NAMES, OWN, data_root
+from ..data.torchvision_sets import KINDS
+from ..errors import DataMissing
+
+IMAGES = {"cifar10": 50_000, "stl10": 105_000, "imagenet100": 126_689}  # to train on, in the paper's sets
+
+
+class Images(NamedTuple):
+    """How many images there are to train on, if that is known, and what is to be said of them."""
+
+    n: int | None
+    remark: str = ""
+    missing: bool = False
+    """Whether they must be placed by hand before a row can run."""
+
+
+def look(data: str, size: int) -> Images:
+    """What is known of a data set; one that is missing is told, not an error."""
+    if data in NAMES and data not in OWN:
+        place = data_root() / next(kind.place for kind in KINDS if kind.name.lower() == data)
+        absent = f"{data} is not in {data_root()} yet, and would be downloaded where the network allows."
+        return Images(IMAGES.get(data), "" if place.exists() else absent)
+    try:
+        return Images(len(load_data(data, size).train))
+    except DataMissing as error:
+        return Images(IMAGES.get(data), str(error), missing=True)
+
+
+def refuse_wrong_paths(sources: Iterable[str]) -> None:
+    """Tell at once of data that the user named and that are not there."""
+    for source in sources:
+        if source not in NAMES and not Path(source).exists():
+            load_data(source, size=0)

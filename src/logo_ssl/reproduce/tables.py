@@ -1,0 +1,121 @@
+"""Which rows make a table? Recipes by the row that they stand for, and the paper's figures for each."""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from ..errors import UserError, nearest
+from ..recipes import RECIPES, PaperRow, Recipe, find_recipe
+
+KNN = ((20, 0.07), (200, 0.1))  # the paper names neither k nor tau, so both customs are shown
+LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set
+TITLES = {
+    "table1": "Table 1: CIFAR-10, ResNet-18",
+    "table2": "Table 2: STL-10, small AlexNet",
+    "table3": "Table 3: ImageNet-100, ResNet-34",
+    "table4": "Table 4: ImageNet-100, ResNet-34 and ResNet-50",
+    "table5": "Table 5: transfer from ImageNet-100, ResNet-50",
+    "table7": "Table 7: with and without L2L",
+    "fig1b": "Figure 1b: kNN over epochs",
+}
+NOT_YET = {
+    "table6": "Table 6 (detection and segmentation) is not built yet",
+    "fig3": "Figure 3 (learned affinity beside cosine) is not built yet",
+}
+WITH_CURVES = ("table1", "table2", "table3")  # Figure 1b shows the rows of Table 3 over epochs
+TRANSFER_ROWS = {
+    "Super(IN-100)": "imagenet100-resnet50-supervised",
+    "MoCo": "imagenet100-resnet50-moco",
+    "MoCo+Aug*": "imagenet100-resnet50-moco-augself",
+    "MoCo-LoGo w/o L2L": "imagenet100-resnet50-moco-multicrop",
+    "MoCo-LoGo": "imagenet100-resnet50-moco-logo",
+}
+TRANSFER_NOTES = {"MoCo+Aug*": "the paper's figures are those of 500 epochs"}
+
+
+class Figure(NamedTuple):
+    """One number of a row."""
+
+    measurement: str
+    """What measures it: knn, linear-PROTOCOL or transfer-SET."""
+    metric: str
+    """What the evaluation calls it."""
+    protocol: str
+    """What the table calls it."""
+    paper: float | None
+
+
+class Row(NamedTuple):
+    """A row of a table: a recipe, and what is to be measured of it."""
+
+    label: str
+    recipe: Recipe
+    figures: tuple[Figure, ...]
+    note: str = ""
+
+
+class PaperTable(NamedTuple):
+    """A table of the paper, or its figure of curves, which needs the runs alone."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return TITLES[self.name]
+
+
+def choose(names: Sequence[str], patterns: Sequence[str] = ()) -> list[PaperTable]:
+    """The tables of these names, with the rows whose recipes match one of the patterns (all, without any)."""
+    for name in names:
+        if name in NOT_YET:
+            raise UserError(f"{NOT_YET[name]}; choose among {', '.join(TITLES)}.")
+        if name not in TITLES:
+            raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
+    tables = [PaperTable(name, _rows(name, names, patterns)) for name in dict.fromkeys(names)]
+    known = dict.fromkeys(row.recipe.name for table in tables for row in table.rows)
+    for pattern in patterns:
+        if not any(fnmatchcase(recipe, pattern) for recipe in known):
+            raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{nearest(pattern, known)}")
+    kept = [PaperTable(table.name, tuple(_matching(table.rows, patterns))) for table in tables]
+    return [table for table in kept if table.rows]
+
+
+def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
+    return (row for row in rows if not patterns or any(fnmatchcase(row.recipe.name, p) for p in patterns))
+
+
+def _rows(name: str, asked: Sequence[str], patterns: Sequence[str]) -> tuple[Row, ...]:
+    if name == "table5":
+        return _transfer_rows()
+    if name != "fig1b":
+        return _table_rows(int(name.removeprefix("table")))
+    beside = [other for other in WITH_CURVES if other in asked] or (WITH_CURVES if patterns else ["table3"])
+    return tuple(row._replace(figures=()) for other in beside for row in _rows(other, asked, patterns))
+
+
+def _table_rows(number: int) -> tuple[Row, ...]:
+    tagged = [(recipe, row) for recipe in RECIPES.values() for row in recipe.paper if row.table == number]
+    return tuple(Row(row.row, recipe, tuple(_figures(row))) for recipe, row in tagged)
+
+
+def _figures(row: PaperRow) -> Iterable[Figure]:
+    if row.knn is not None:
+        for k, tau in KNN:
+            yield Figure("knn", f"knn top-1, k={k}, tau={tau}", f"kNN k={k}, tau={tau}", row.knn)
+    if row.linear is not None:
+        yield Figure(f"linear-{LINEAR}", f"linear top-1, {LINEAR}", f"linear, {LINEAR}", row.linear)
+
+
+def _transfer_rows() -> tuple[Row, ...]:
+    from ..evaluate.table5 import PAPER, SETS  # slow to import: only where it is needed
+
+    rows = []
+    for label, recipe in TRANSFER_ROWS.items():
+        figures = []
+        for (name, known), paper in zip(SETS.items(), PAPER[label], strict=True):
+            metric = "mean per class" if known.per_class else "top-1"
+            figures.append(Figure(f"transfer-{name}", f"{name} {metric}", f"{known.title}, {metric}", paper))
+        rows.append(Row(label, find_recipe(recipe), tuple(figures), TRANSFER_NOTES.get(label, "")))
+    return tuple(rows)

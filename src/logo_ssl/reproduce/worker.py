@@ -1,0 +1,51 @@
+"""What does the process of one row do? Its row, until its parent says stop or is gone."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from ..errors import DataMissing, Interrupted, UserError
+from .plan import Place
+
+DONE, FAILED, MISSING, STOPPED = 0, 2, 3, 130
+
+
+def attempt(folder: Path, measurements: list[str]) -> tuple[int, str]:
+    """Do what is left of the row in a folder; gives back how it ended, and why."""
+    try:
+        from .rows import perform  # slow to import: the parent need not wait for it
+
+        perform(Place(folder), measurements)
+    except DataMissing as error:
+        return MISSING, str(error)
+    except Interrupted as error:
+        return STOPPED, str(error)
+    except UserError as error:
+        return FAILED, str(error)
+    return DONE, ""
+
+
+def main() -> None:
+    """The row in the folder that the first argument names; the others say what to measure."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
+    folder, *measurements = sys.argv[1:]
+    try:
+        threading.Thread(target=_stop_with_parent, daemon=True).start()
+        code, sentence = attempt(Path(folder), measurements)
+    except KeyboardInterrupt:
+        code, sentence = STOPPED, ""
+    sys.stderr.write(f"{sentence}\n")
+    sys.exit(code)
+
+
+def _stop_with_parent() -> None:
+    """Standard input ends when the parent closes it, or dies of whatever it may be."""
+    while os.read(0, 1):  # not sys.stdin: its lock, held by a daemon, would break the interpreter's own end
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

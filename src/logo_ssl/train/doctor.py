@@ -1,0 +1,52 @@
+"""Why do the latents collapse? The known cause that fits best, and its cure."""
+
+from ..recipes import Recipe
+
+SMALL_BATCH = 32
+HIGH_RATE = 0.5  # of SGD, for a batch of 256
+LARGE_RATIO = 1.0  # of L2L's gradient to all others'
+WEAK_SCALE = 0.8  # global crops that all but equal the image
+ALIKE = 0.99  # mean cosine of a queue's keys
+
+
+def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | None = None) -> str:
+    """A sentence with cause and cure; `ratio` is the latest gradient ratio, `queue_alike` the queue's mean cosine."""
+    optimiser, crops, framework, strategy = recipe.optimiser, recipe.crops, recipe.framework, recipe.strategy
+    rate = optimiser.lr * 256 / recipe.batch_size
+    weak = crops.jitter_p == 0 or max(crops.jitter) == 0
+    causes = [
+        (
+            ratio is not None and ratio > LARGE_RATIO,
+            f"local crops are pushed apart harder than the others are pulled together (gradient ratio "
+            f"{ratio or 0:.2f}): lower strategy.lam",
+        ),
+        (
+            queue_alike is not None and queue_alike > ALIKE,
+            f"the queue holds nearly equal keys (mean cosine {queue_alike or 0:.3f}): the data repeat themselves or "
+            "are fewer than its places; remove duplicates or lower framework.queue",
+        ),
+        (
+            recipe.batch_size < SMALL_BATCH,
+            f"a batch of {recipe.batch_size} is small for batch norm: use {SMALL_BATCH} or more",
+        ),
+        (
+            optimiser.kind == "sgd" and rate > HIGH_RATE,
+            f"the learning rate is high ({optimiser.lr:g} for a batch of {recipe.batch_size}): lower optimiser.lr, or "
+            "add optimiser.warmup-epochs",
+        ),
+        (
+            weak and crops.global_scale[0] > WEAK_SCALE,
+            "the augmentation is weak, so that crops are alike without learning: use stronger crops.jitter and a lower "
+            "crops.global-scale",
+        ),
+        (
+            getattr(framework, "constant_lr", True) is False,
+            "the predictor's learning rate falls with the encoder's: use framework.constant-lr",
+        ),
+        (
+            getattr(strategy, "lam", 0.0) > 0 and getattr(strategy, "affinity", "") == "cosine",
+            "the affinity is a cosine, which the paper saw collapse: use strategy.affinity learned",
+        ),
+    ]
+    likely = next((cause for applies, cause in causes if applies), None)
+    return f"Most likely {likely}." if likely else "A lower optimiser.lr or a smaller strategy.lam usually helps."

@@ -1,0 +1,82 @@
+"""What if a step cannot be made? Which number broke, what would fit into memory, and the sentence that says so."""
+
+import re
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from ..errors import UserError
+from ..hardware import hardware
+from ..recipes import Recipe
+
+TRIES = 2
+"""How often training goes back to its last good state, each time with half the learning rate, before it gives up."""
+
+MOST_IN_A_ROW = 3
+"""Steps in a row whose gradient may be left out before training counts as diverged."""
+
+
+class Diverged(Exception):  # noqa: N818 (a turn of events)
+    """Gradients are not finite any more."""
+
+    def __init__(self, step: int, broken: list[str]) -> None:
+        super().__init__(f"not finite at step {step}: {', '.join(broken)}")
+        self.step, self.broken = step, broken or ["the gradient"]
+
+
+def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
+    """Why training diverges in spite of all, as far as can be told."""
+    cures = [f"a lower optimiser.lr ({recipe.optimiser.lr:g})"]
+    if recipe.optimiser.warmup_epochs == 0:
+        cures.append("some optimiser.warmup-epochs")
+    if not recipe.optimiser.clip:
+        cures.append("optimiser.clip 1")
+    strategy = recipe.strategy
+    if any(name in ("omega", "l_ll") for name in diverged.broken) and getattr(strategy, "bound", None):
+        cures.insert(0, f"a lower strategy.lr ({getattr(strategy, 'lr', 0):g})")
+        if getattr(strategy, "bound", None) == "mean-difference":
+            cures.insert(0, "strategy.bound logistic, since a mean difference has no bound")
+    return UserError(
+        f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite), and again after "
+        f"{TRIES} returns to the last good state with half the learning rate each. Try {', '.join(cures)}, in another "
+        "--out."
+    )
+
+
+def is_finite(module: nn.Module) -> bool:
+    """Whether every weight and statistic is a number."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return all(bool(tensor.isfinite().all()) for tensor in tensors if tensor.is_floating_point())
+
+
+def too_large(batch_size: int, device: torch.device, try_batch: Callable[[int], None]) -> UserError:
+    """What to say when memory does not suffice: with the largest batch, by halves, that `try_batch` can take."""
+    fits = batch_size // 2
+    while fits >= 2 and not _fits(fits, try_batch):
+        fits //= 2
+    cure = f"a batch-size of {fits} fits" if fits >= 2 else "no batch fits; use smaller crops or a smaller backbone"
+    return UserError(f"{hardware(device)} has too little memory for a batch of {batch_size}; {cure}.")
+
+
+def _fits(size: int, try_batch: Callable[[int], None]) -> bool:
+    try:
+        try_batch(size)
+    except torch.OutOfMemoryError:
+        return False
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return True
+
+
+def dead_worker(error: RuntimeError) -> UserError | None:
+    """A sentence if the error is that a worker process died; nothing if it is another."""
+    found = re.search(r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\)(.*)", str(error))
+    if found is None:
+        return None
+    how = "killed, often because memory ran out" if "Killed" in found[2] else found[2].strip(" .") or "gone"
+    return UserError(
+        f"A process that decodes images died (pid {found[1]}: {how}); try fewer --loading.workers, or "
+        "--loading.placement disk if memory is short."
+    )

@@ -1,0 +1,37 @@
+"""Who may write to a run folder? One process at a time."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where nothing is locked
+    fcntl = None
+
+FILE = ".lock"
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder; the system lets go of it however the process ends, kill -9 included."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    with (folder / FILE).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise UserError(
+                f"{folder} is being trained by another process ({owner}); wait for it, or choose another --out."
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        yield

@@ -1,0 +1,77 @@
+"""Is every evaluation kept under a name of its own, with what it was made of, and the same one only once?"""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from logo_ssl.data import ImageSet
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate import Extraction, FrozenEncoder, load_encoder
+from logo_ssl.evaluate.record import refuse_unwritable, save
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
+
+HOW = Extraction(device="cpu")
+
+
+@pytest.fixture
+def encoder(tmp_path, images: ImageSet) -> FrozenEncoder:
+    recipe, run = find_recipe("tiny").changed(crops__global_size=16), Run(tmp_path / "run")
+    save_encoder(run, build(recipe, images))
+    run.recipe_file.write_text(recipe.to_json())
+    return load_encoder(str(run.path))
+
+
+def test_the_same_evaluation_replaces_itself_and_another_does_not(encoder, images: ImageSet):
+    first = save("linear", {"top1": 1}, encoder, images, HOW, settings={"seed": 0})
+    assert save("linear", {"top1": 2, "seconds": 3}, encoder, images, HOW, settings={"seed": 0}) == first
+    assert json.loads(first.read_text())["top1"] == 2
+    other = replace(
+        images, train=replace(images.train, images=images.train.array.flip(0))
+    )  # another folder of the name
+    files = {
+        first,
+        save("knn", {}, encoder, images, HOW, settings={"seed": 0}),
+        save("linear", {}, encoder, images, HOW, settings={"seed": 1}),
+        save("linear", {}, encoder, other, HOW, settings={"seed": 0}),
+        save("linear", {}, encoder, replace(images, test=None), HOW, settings={"seed": 0}),
+        save("linear", {}, replace(encoder, size=24), images, HOW, settings={"seed": 0}),
+        save("linear", {}, replace(encoder, std=(1.0,) * 3), images, HOW, settings={"seed": 0}),
+    }
+    assert len(files) == 7
+    assert set(encoder.run.evaluation_file("x").parent.iterdir()) == files
+
+
+def test_a_record_tells_where_its_data_were_and_what_they_are(encoder, images: ImageSet):
+    said: list[str] = []
+    data = replace(images, source="/somewhere/blobs")
+    file = save("knn", {}, encoder, data, replace(HOW, say=said.append))
+    record = json.loads(file.read_text())
+    assert said == [f"Saved: {file}"]
+    assert (record["data"], record["source"], record["recipe"]) == ("blobs", "/somewhere/blobs", "tiny")
+    assert record["data_fingerprint"].keys() == {"train", "test"}
+    assert record["data_fingerprint"]["train"] != record["data_fingerprint"]["test"]
+    assert {"commit", "hardware", "versions", "crops"} <= record.keys()
+
+
+def test_an_empty_split_is_recorded_too(encoder, images: ImageSet):
+    file = save("transfer", {}, encoder, replace(images, test=images.test.thinned(0)), HOW)
+    assert json.loads(file.read_text())["data_fingerprint"]["test"]
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    (tmp_path / "file").touch()
+    refuse_unwritable(tmp_path / "new" / "folder" / "x.json")
+    with pytest.raises(UserError, match=r"which is a folder; name a file in it, such as .*result.json"):
+        refuse_unwritable(tmp_path)
+    with pytest.raises(UserError, match=r"nothing can be written in .*file; choose another place"):
+        refuse_unwritable(tmp_path / "file" / "x.json")
+
+
+def test_without_a_run_or_a_place_nothing_is_written(images: ImageSet, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    assert save("knn", {}, load_encoder("random/tiny", size=16), images, HOW) is None
+    assert sorted(tmp_path.rglob("*")) == before

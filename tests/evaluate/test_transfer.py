@@ -1,0 +1,137 @@
+"""Does transfer measure each set by the table's protocol, and does one that fails cost no other?"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from test_linear import Pooled, colours
+
+from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.evaluate import Extraction
+from logo_ssl.evaluate import transfer as transfer_module
+from logo_ssl.evaluate.encoders import FrozenEncoder
+from logo_ssl.evaluate.table5 import PAPER, SETS
+from logo_ssl.evaluate.transfer import PER_CLASS_TRAIN, thirty_per_class, transfer
+
+QUIET = Extraction(device="cpu", workers=0, cache=False)
+
+
+@pytest.fixture
+def encoder() -> FrozenEncoder:
+    return FrozenEncoder("pooled", Pooled().eval(), (0.5,) * 3, (0.25,) * 3, 8, "pooled")
+
+
+def folder(path: Path, classes: str = "rgb", n_train: int = 45) -> str:
+    """Class folders of colours, a quarter of them to test on."""
+    split = colours(60, 0)
+    for i, (image, label) in enumerate(zip(split.array, split.labels.tolist(), strict=True)):
+        if label < len(classes):
+            file = path / ("train" if i < n_train else "test") / classes[label] / f"{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(file)
+    return str(path)
+
+
+def listening() -> tuple[Extraction, list[str]]:
+    said: list[str] = []
+    return Extraction(device="cpu", workers=0, cache=False, say=said.append), said
+
+
+def test_transfer_goes_on_where_a_set_is_missing(encoder: FrozenEncoder, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path / "data"))
+    mine, (how, said) = folder(tmp_path / "mine"), listening()
+    figures = dict(transfer(encoder, ["mit67", mine], how, out=tmp_path / "t.json"))
+    assert list(figures) == [(mine, "top-1")]
+    assert figures[mine, "top-1"] > 90
+    assert any(sentence.startswith("MIT67 is missing") and "indoorCVPR_09" in sentence for sentence in said)
+    record = json.loads((tmp_path / "t-mine.json").read_text())
+    assert (record["test_images"], record["source"]) == (15, mine)
+    assert len(record["data_fingerprint"]["train"]) == 64
+
+
+def test_a_set_that_cannot_be_measured_is_said_and_the_others_go_on(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    sets = [folder(tmp_path / "one", "r"), folder(tmp_path / "ok")]
+    how, said = listening()
+    assert [metric.set for metric, _ in transfer(encoder, sets, how)] == [sets[1]]
+    assert any(sentence.startswith("one is not measured: ") for sentence in said)
+
+
+def test_sets_of_one_name_have_files_of_their_own_and_these_are_said(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    sets = [folder(tmp_path / "x" / "set"), folder(tmp_path / "y" / "set", n_train=30), folder(tmp_path / "other")]
+    how, said = listening()
+    figures = dict(transfer(encoder, sets, how, out=tmp_path / "tr.json"))
+    files = [Path(sentence.removeprefix("Saved: ")) for sentence in said if sentence.startswith("Saved: ")]
+    assert [json.loads(file.read_text())["source"] for file in files] == sets
+    assert len(set(files)) == len(figures) == 3
+    assert files[2] == tmp_path / "tr-other.json"
+
+
+def test_names_with_a_figure_in_them_stay_whole(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    name = folder(tmp_path / "a mean b" / "top-1 set")
+    ((metric, _),) = transfer(encoder, [name], QUIET)
+    assert metric == (name, "top-1")
+    assert str(metric) == f"{name} top-1"
+
+
+@pytest.fixture
+def official(monkeypatch) -> ImageSet:
+    """A set whose authors chose by the last 20 of its 60 training images."""
+    data = ImageSet("flowers102", colours(60, 0), colours(30, 1), ("r", "g", "b"), torch.arange(60) >= 40)
+    monkeypatch.setattr(transfer_module, "load_data", lambda *_: data)
+    return data
+
+
+def test_weights_are_chosen_on_the_official_validation_split(encoder, official, tmp_path, monkeypatch) -> None:
+    seen = {}
+
+    def watched(train, val, *rest, **options):
+        seen.update(options, train=train, val=val)
+        return select(train, val, *rest, **options)
+
+    select = transfer_module.select
+    monkeypatch.setattr(transfer_module, "select", watched)
+    figures = dict(transfer(encoder, ["flowers"], QUIET, out=tmp_path / "t.json"))
+    assert list(figures) == [("flowers", "mean per class")]
+    assert seen["train"].labels.equal(official.train.labels[:40])
+    assert seen["val"].labels.equal(official.train.labels[40:])
+    assert seen["penalise_bias"]
+    record = json.loads((tmp_path / "t-flowers.json").read_text())
+    assert (record["official_val"], record["val_images"], record["train_images"]) == (True, 20, 60)
+    assert "chosen on the official validation split" in record["protocol"]
+    assert "w |weight and bias|^2" in record["protocol"]
+    list(transfer(encoder, ["flowers"], QUIET, penalise_bias=False, out=tmp_path / "t.json"))
+    assert not seen["penalise_bias"]
+    assert "w |weight|^2" in json.loads((tmp_path / "t-flowers.json").read_text())["protocol"]
+
+
+def test_an_unreadable_photograph_leaves_the_official_split_as_it_is(encoder, tmp_path, monkeypatch) -> None:
+    mine = folder(tmp_path / "mine")
+    data = load_data(mine, 8)
+    data = replace(data, val=torch.arange(len(data.train)) % 3 == 0)
+    Path(data.train.images.name(3)).write_bytes(b"")  # of val
+    Path(data.train.images.name(4)).write_bytes(b"")  # of train
+    monkeypatch.setattr(transfer_module, "load_data", lambda *_: data)
+    list(transfer(encoder, [mine], QUIET, out=tmp_path / "t.json"))
+    record = json.loads((tmp_path / "t-mine.json").read_text())
+    assert (record["val_images"], record["train_images"]) == (14, 43)
+
+
+def test_caltech101_trains_on_thirty_images_of_each_class_and_tests_on_the_rest() -> None:
+    labels = torch.cat([torch.full((n,), label) for label, n in enumerate((31, 50, 100))])
+    images = torch.arange(len(labels), dtype=torch.uint8).view(-1, 1, 1, 1)
+    split = thirty_per_class(ImageSet("caltech101", Split(images, labels), None, ("a", "b", "c")))
+    assert torch.bincount(split.train.labels).tolist() == [PER_CLASS_TRAIN] * 3
+    assert torch.bincount(split.test.labels).tolist() == [1, 20, 70]
+    rows = torch.cat([part.array.flatten() for part in (split.train, split.test)])
+    assert rows.sort().values.equal(images.flatten())
+    for part in (split.train, split.test):
+        assert part.labels.equal(labels[part.array.flatten().long()])
+    again = thirty_per_class(ImageSet("caltech101", Split(images, labels)))
+    assert again.train.array.equal(split.train.array)
+
+
+def test_the_papers_rows_have_a_number_for_each_set() -> None:
+    assert all(len(row) == len(SETS) == 10 for row in PAPER.values())

@@ -1,0 +1,217 @@
+"""The whole way: rows run, go on, are not run twice, and end in tables and curves."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from logo_ssl.data import load_data
+from logo_ssl.errors import DataMissing, Interrupted, UserError
+from logo_ssl.reproduce.launch import Workers
+from logo_ssl.run import Run
+from logo_ssl.train import pretrain
+from logo_ssl.train.monitors import CollapseGauge
+
+no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+LOGO = "--rows cifar10-moco cifar10-moco-logo --set strategy.width=16 --epochs 1"
+
+
+def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path):
+    code, out, err = reproduce(f"table1 fig1b {LOGO} --seeds 2")
+    assert code == 0, err
+    four = [f"{row}, seed {seed}" for row in ("cifar10-moco", "cifar10-moco-logo") for seed in (0, 1)]
+    assert performed == four
+    text = (tmp_path / "out" / "table1.md").read_text()
+    assert text in out
+    record = json.loads((tmp_path / "out" / "table1.json").read_text())
+    assert [row["row"] for row in record["rows"]] == ["MoCo", "MoCo+LoGo"]
+    for row in record["rows"]:
+        assert [figure["protocol"] for figure in row["figures"]] == [
+            "kNN k=20, tau=0.07",
+            "kNN k=200, tau=0.1",
+            "linear, sgd",
+        ]
+        assert all(figure["values"].keys() == {"0", "1"} and figure["n"] == 2 for figure in row["figures"])
+        assert {"commit", "hardware", "seconds"} <= row["runs"][0]["provenance"].keys()
+        assert row["departures"]["epochs"] == {"ours": 1, "recipe": 200}
+        assert "data" not in row["departures"]  # a file named after the set is the set
+        assert "knn_every" not in row["departures"]  # nor does it matter how closely a run is watched
+    first, second = record["rows"][1]["figures"][0]["values"].values()
+    mean, spread = (first + second) / 2, abs(first - second) / 2**0.5
+    assert f"| {mean:.2f} ± {spread:.2f} | n=2 | (2 + 2) x 1 |" in text
+    assert "strategy.width 16 (recipe: 256)" in text
+
+    assert "The paper's Figure 1b is imagenet100 with resnet34; this one is cifar10 with tiny." in out
+    assert (tmp_path / "out" / "fig1b.png").read_bytes().startswith(b"\x89PNG")
+    svg = (tmp_path / "out" / "fig1b.svg").read_text()
+    assert sorted(re.findall(r'id="row-([\w-]+)"', svg)) == ["cifar10-moco", "cifar10-moco-logo"]
+    curves = json.loads((tmp_path / "out" / "fig1b.json").read_text())["curves"]
+    assert {row: list(points) for row, points in curves.items()} == {
+        "cifar10-moco": ["0", "1"],
+        "cifar10-moco-logo": ["0", "1"],
+    }
+
+    performed.clear()
+    code, out, _ = reproduce(f"table1 table7 {LOGO} --seeds 2")
+    assert (code, performed) == (0, [])
+    assert (tmp_path / "out" / "table7.md").read_text() in out
+    assert re.search(r"MoCo-LoGo full, CIFAR10 \\\* \| kNN k=20, tau=0.07 \| 84.44 \| [\d.]+ ± [\d.]+ \| n=2", out)
+
+    code, out, _ = reproduce(f"table1 {LOGO} --seeds 3 --dry-run")
+    assert (code, performed) == (0, [])
+    assert "cifar10-moco, seed 1: finished" in out
+    assert re.search(r"moco, seed 2: 1 epoch of 208 images, about .* images/s measured in .*cifar10-moco.seed0", out)
+
+    code, _, err = reproduce(f"table1 {LOGO} --seeds 2 --set optimiser.lr=0.12")
+    assert code == 2
+    assert re.search(r"seed0 was begun with other settings \(optimiser.lr 0.06, now 0.12\); choose another --out", err)
+
+
+def test_an_interrupted_row_goes_on_where_it_was(reproduce, performed, tmp_path, monkeypatch):
+    measure = CollapseGauge.on_train_epoch_end
+
+    def stop(self, trainer, pl_module):
+        if trainer.current_epoch == 1:
+            raise Interrupted("Interrupted.")  # as training says it
+        measure(self, trainer, pl_module)
+
+    line = "table1 --rows cifar10-moco --epochs 2"
+    with monkeypatch.context() as patch:
+        patch.setattr(CollapseGauge, "on_train_epoch_end", stop)
+        code, _, err = reproduce(line)
+    assert (code, "the same command goes on where it stopped" in err) == (130, True)
+    code, out, _ = reproduce(f"{line} --dry-run")
+    assert "cifar10-moco, seed 0: goes on after 1 of 2 epochs" in out
+    code, out, _ = reproduce(line)
+    assert code == 0
+    assert "cifar10-moco, seed 0: goes on (1 of 1)" in out
+    assert "Going on after 1 epochs" in out
+    assert "| > 0.0 |" in out  # the time before the interruption is not known
+    lines = Run(tmp_path / "out" / "cifar10-moco" / "seed0").metrics()
+    assert [line["epochs_done"] for line in lines if "knn" in line] == [0, 1, 2]
+
+
+def test_a_row_that_fails_or_lacks_its_data_is_told_and_the_others_go_on(reproduce, performed, data, monkeypatch):
+    rows = "--rows imagenet100-moco-logo cifar10-moco-logo cifar10-simsiam-logo"
+    monkeypatch.setattr("logo_ssl.reproduce.rows.pretrain", diverge)
+    code, out, _ = reproduce(f"table7 {rows} --data cifar10={data}", small=False)
+    assert code == 1
+    assert len(performed) == 3
+    absent = out[out.index("Not there:") :]
+    assert "MoCo-LoGo full, CIFAR10 (cifar10-moco-logo), seed 0, failed: Training diverged." in absent
+    assert re.search(r"IN100 \(imagenet100-moco-logo\), seed 0, missing: imagenet100 cannot be downloaded", absent)
+    assert re.search(r"MoCo-LoGo full, IN100 \| kNN k=20, tau=0.07 \| 76.82 \| - \| n=0 of 1 ", out)
+
+
+def diverge(recipe, out, **kwargs):
+    if recipe.data == "imagenet100":
+        return pretrain(recipe, out, **kwargs)
+    raise UserError("Training diverged.")
+
+
+def test_table_5_transfers_to_the_sets_that_are_there_and_names_the_others(reproduce, performed, data, monkeypatch):
+    def only_textures(source, size):
+        if source != "dtd":
+            raise DataMissing(f"No {source} here.")
+        return load_data(str(data), size)
+
+    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", only_textures)
+    monkeypatch.setattr("logo_ssl.reproduce.rows.TRANSFER_SIZE", 16)
+    code, out, _ = reproduce("table5 --rows imagenet100-resnet50-supervised --epochs 1")
+    assert code == 1
+    assert re.search(r"Super\(IN-100\) \\\* \| DTD, top-1 \| 62.07 \| [\d.]+ \| n=1 \|", out)
+    assert "| Pets, mean per class | 73.50 | - | n=0 of 1 |" in out
+    assert "Pets is missing: No oxfordiiitpet here." in out
+    assert "framework.dim" not in out  # as many as there are classes
+
+
+def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce, performed, tmp_path):
+    code, out, _ = reproduce("table1 table3 table2 fig1b --dry-run --jobs 2", small=False)
+    assert (code, performed) == (0, [])
+    assert not (tmp_path / "out").exists()
+    told = dict(line.split(": ", 1) for line in out.splitlines() if ", seed 0: " in line)
+    assert told["cifar10-moco-logo, seed 0"] == (
+        "200 epochs of 50,000 images, about 10.3 min "
+        "(18,255 images/s as cifar10-moco-logo on NVIDIA H200, commit f71f49db5387)"
+    )
+    assert told["cifar10-moco, seed 0"].endswith(
+        "about 5.7 min (36,510 images/s as cifar10-moco-logo on NVIDIA H200, commit f71f49db5387, "
+        "scaled by the pixels of the crops)"
+    )
+    assert "time unknown" in told["stl10-moco, seed 0"]
+    assert told["imagenet100-moco, seed 0"] == "cannot run here, imagenet100 is missing"
+    assert out.count("place ImageNet as") == 1
+    assert out.splitlines()[-1].startswith("In all: about 30.4 min and 4 runs of unknown length")
+    _, out, _ = reproduce("table2 --dry-run --images-per-s 5000", small=False)
+    assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("", "Say what to reproduce first"),
+        ("--seeds 2", "Say what to reproduce first"),
+        ("table8", "No table is called 'table8'; choose among table1.*Did you mean table"),
+        ("table6", r"Table 6 \(detection and segmentation\) is not built yet"),
+        ("fig3", r"Figure 3 \(learned affinity beside cosine\) is not built yet"),
+        ("table1 --seeds 0", "seeds is 0; use 1 or more"),
+        ("table1 --jobs 0", "jobs is 0; use 1 or more"),
+        ("table1 --epochs 0", "epochs is 0"),
+        ("table1 --images-per-s 0", "images-per-s is 0"),
+        ("table1 --rows cifar10-mocco", "No row matches 'cifar10-mocco'.*Did you mean cifar10-moco"),
+        ("table1 --rows stl10-moco", "No row matches 'stl10-moco'; there are cifar10-moco,"),
+        ("table1 --data nowhere.npz", "No data at '.*nowhere.npz'"),
+        ("table7 --data some.npz", "rows are on cifar10, stl10, imagenet100, so --data some.npz is unclear"),
+        ("table1 --set optimiser.lr", "--set takes FIELD=VALUE"),
+        ("table1 --set optimiser.lrr=1", "No chosen row has the field 'optimiser.lrr'. Did you mean optimiser.lr"),
+        ("table1 --set optimiser.lr=fast", "fast.*logo-ssl pretrain cifar10-moco --help"),
+        ("table1 --set optimiser.lr=-1", "optimiser.lr is -1"),
+        ("table1 --set seed=3", "--set does not take seed; use --seeds"),
+        ("table1 --set framework=byol", "--set does not take framework; choose rows"),
+        ("table1 --rows cifar10-moco --set strategy.lam=1", "No chosen row has the field 'strategy.lam'"),
+        ("table1 --set backbone='tiny", "backbone='tiny cannot be read .*close the quotes"),
+        pytest.param("table1 --device cuda", "'cuda', which this machine does not have", marks=no_cuda),
+        ("table1 --sedes 2", "--sedes.*Did you mean --seeds"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(reproduce, performed, tmp_path, line, sentence):
+    code, _, err = reproduce(line, small=False)
+    assert (code, performed) == (2, [])
+    assert re.search(sentence, err), err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_run_side_by_side_in_processes_of_their_own(reproduce, tmp_path):
+    code, out, err = reproduce("table7 --rows cifar10-moco-multicrop cifar10-moco-logo --epochs 1 --jobs 2")
+    assert code == 0, (out, err)
+    assert "(2 at once)" in out
+    assert "epoch 1/1" in (tmp_path / "out" / "cifar10-moco-logo" / "seed0.log").read_text()
+
+
+STAND_IN = """
+import sys, time, types
+sys.modules["logo_ssl.reproduce.rows"] = types.SimpleNamespace(perform=lambda place, measurements: time.sleep(600))
+sys.argv = ["worker", "nowhere"]
+from logo_ssl.reproduce import worker
+worker.main()
+"""
+
+
+def test_a_row_stops_when_its_parent_is_gone():
+    process = subprocess.Popen([sys.executable, "-c", STAND_IN], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(120) == 130
+
+
+def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
+    ends = iter([(-9, ""), (1, "RuntimeError: no such kernel")])
+    monkeypatch.setattr(Workers, "run", lambda self, task: next(ends))
+    code, out, _ = reproduce("table1 --rows cifar10-moco cifar10-simsiam")
+    assert code == 1
+    assert re.search(r"cifar10-moco, seed 0: failed: It was killed by SIGKILL; .*seed0.log may tell more", out)
+    assert re.search(r"simsiam, seed 0: failed: It crashed \(RuntimeError: no such kernel\); .*seed0.log", out)

@@ -1,0 +1,74 @@
+"""What the tests of training share: a recipe that takes a second, and how to run it."""
+
+import io
+from dataclasses import replace
+
+import safetensors.torch
+import torch
+from rich.console import Console
+
+from logo_ssl import pretrain
+from logo_ssl.augment import CropPlan
+from logo_ssl.frameworks import MoCoConfig
+from logo_ssl.recipes import OptimiserConfig, find_recipe
+from logo_ssl.strategies import LoGoConfig
+from logo_ssl.train.checkpoints import load
+
+SMALL = replace(
+    find_recipe("tiny"),
+    epochs=2,
+    batch_size=16,
+    framework=MoCoConfig(dim=8, queue=32, splits=2),
+    strategy=LoGoConfig(depth=2, width=16),
+    crops=CropPlan(global_size=16, local_size=8),
+    optimiser=OptimiserConfig(lr=0.03),
+    knn_every=1,
+    log_every=2,
+    loggers=(),
+    device="cpu",
+)
+
+
+def console():
+    """A console that remembers."""
+    return Console(file=io.StringIO(), width=400)
+
+
+def train(recipe, data, out, **changes):
+    """A run, and what was said about it."""
+    said = console()
+    run = pretrain(recipe, out, data=data, console=said, **changes)
+    return run, said.file.getvalue()
+
+
+def assert_equal_runs(one, other):
+    """Bit for bit the same encoder, heads, final checkpoint and curves."""
+    for name in ("backbone_file", "heads_file"):
+        expected, got = (safetensors.torch.load_file(getattr(run, name)) for run in (one, other))
+        assert expected.keys() == got.keys()
+        assert all(torch.equal(got[key], value) for key, value in expected.items())
+    expected, got = (load(run.saved()[0]) for run in (one, other))
+    for part in ("state_dict", "optimizer_states", "callbacks", "global_step", "epoch"):
+        _assert_equal(expected[part], got[part])
+    for stream in ("torch", "numpy"):  # Python's own is drawn from by the shape checks of these tests
+        _assert_equal(expected["streams"][stream], got["streams"][stream])
+    expected, got = (
+        [{k: v for k, v in line.items() if k not in ("time", "images_per_s")} for line in run.metrics()]
+        for run in (one, other)
+    )
+    assert expected == got
+
+
+def _assert_equal(expected, got):
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(expected, got)
+    elif isinstance(expected, dict):
+        assert expected.keys() == got.keys()
+        for key, value in expected.items():
+            _assert_equal(value, got[key])
+    elif isinstance(expected, list | tuple):
+        assert len(expected) == len(got)
+        for one, other in zip(expected, got, strict=True):
+            _assert_equal(one, other)
+    else:
+        assert expected == got

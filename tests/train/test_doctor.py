@@ -1,0 +1,33 @@
+"""Does the doctor name the cause that fits?"""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from logo_ssl.frameworks import SimSiamConfig
+from logo_ssl.recipes import OptimiserConfig, find_recipe
+from logo_ssl.strategies import LoGoConfig
+from logo_ssl.train.doctor import diagnose
+
+HEALTHY = find_recipe("cifar10-simsiam-logo")
+WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seen", "cause"),
+    [
+        (HEALTHY, {"ratio": 3.0}, r"gradient ratio 3.00\): lower strategy.lam"),
+        (HEALTHY, {"queue_alike": 0.999}, "nearly equal keys .* remove duplicates"),
+        (replace(HEALTHY, batch_size=8), {}, "a batch of 8 is small"),
+        (replace(HEALTHY, optimiser=OptimiserConfig(lr=5.0)), {}, r"learning rate is high \(5 for a batch of 512\)"),
+        (replace(HEALTHY, crops=WEAK), {}, "augmentation is weak"),
+        (replace(HEALTHY, framework=SimSiamConfig(constant_lr=False)), {}, "predictor's learning rate"),
+        (replace(HEALTHY, strategy=LoGoConfig(affinity="cosine")), {}, "affinity is a cosine"),
+        (HEALTHY, {"ratio": 0.1, "queue_alike": 0.2}, r"^A lower optimiser.lr or a smaller strategy.lam"),
+    ],
+    ids=["lambda", "queue", "batch", "rate", "augmentation", "predictor", "cosine", "unknown"],
+)
+def test_the_cause_that_fits_is_named_with_its_cure(recipe, seen, cause):
+    sentence = diagnose(recipe, **seen)
+    assert re.search(cause, sentence), sentence

@@ -1,0 +1,444 @@
+"""Is anything lost when a run is interrupted, its disk fills, its numbers break or its folder is touched?"""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_runs import SMALL, assert_equal_runs, console, train
+
+from logo_ssl import resume
+from logo_ssl.cli import main
+from logo_ssl.data import LoadingConfig
+from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.recipes import OptimiserConfig
+from logo_ssl.run import Run
+from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.train import Pretraining
+from logo_ssl.train.checkpoints import load
+from logo_ssl.train.faults import dead_worker
+from logo_ssl.train.lock import locked
+from logo_ssl.train.pretrain import is_finished
+
+STEPS = 6  # of the small recipe: two epochs of three
+
+
+def at_step(monkeypatch, action, *steps):
+    """Call `action(module)` before the training steps of these numbers (from 0)."""
+    original = Pretraining.training_step
+
+    def watched(self, batch, batch_idx):
+        if self.global_step in steps:
+            action(self)
+        original(self, batch, batch_idx)
+
+    monkeypatch.setattr(Pretraining, "training_step", watched)
+
+
+@pytest.mark.parametrize("strategy", [TwoViewConfig(), MultiCropConfig(), LoGoConfig(depth=2, width=16)])
+@pytest.mark.parametrize(
+    "framework",
+    [
+        SMALL.framework,
+        SimSiamConfig(dim=8, hidden=4),
+        BYOLConfig(dim=8, hidden=16),
+        SimCLRConfig(dim=8),
+        SupervisedConfig(),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_run_interrupted_anywhere_ends_like_an_uninterrupted_one(data, tmp_path, framework, strategy, monkeypatch):
+    crops = replace(SMALL.crops, n_local=0 if isinstance(strategy, TwoViewConfig) else 2)
+    if isinstance(framework, SupervisedConfig):
+        if not isinstance(strategy, TwoViewConfig):
+            pytest.skip("labels answer alone")
+        crops = replace(crops, n_global=1)
+    recipe = replace(SMALL, framework=framework, strategy=strategy, crops=crops)
+    whole, _ = train(recipe, data, tmp_path / "whole")
+    for step in (0, 1, 2, 4):  # inside an epoch, at its end, inside the next
+        go = (
+            partial(resume, tmp_path / "cut", console=console())
+            if step
+            else partial(train, recipe, data, tmp_path / "cut")
+        )
+        with monkeypatch.context() as patch:
+            at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGUSR1), step)
+            with pytest.raises(Interrupted, match=rf"Stopped by SIGUSR1, saved at step {step + 1}; go on with"):
+                go()
+        assert not is_finished(Run(tmp_path / "cut"))
+    assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
+
+
+def test_networks_that_draw_for_themselves_resume_exactly(data, tmp_path, monkeypatch):
+    original = Pretraining.training_step
+
+    def noisy(self, batch, batch_idx):
+        noise = torch.rand(()) + np.random.rand()
+        original(self, batch, batch_idx)
+        with torch.no_grad():
+            next(self.framework.parameters()).add_(1e-3 * noise)
+
+    monkeypatch.setattr(Pretraining, "training_step", noisy)
+    whole, _ = train(SMALL, data, tmp_path / "whole")
+    torch.rand(7)  # elsewhere the streams stand elsewhere
+    with monkeypatch.context() as patch:
+        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGUSR1), 3)
+        with pytest.raises(Interrupted):
+            train(SMALL, data, tmp_path / "cut")
+    torch.rand(5)
+    assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
+def test_a_signal_saves_and_ends_with_its_code(data, tmp_path, monkeypatch, capsys, name, code):
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), getattr(signal, name)), 1)
+    recipe = ("--epochs", "1", "--batch-size", "8", "--loggers", "--device", "cpu")
+    with pytest.raises(SystemExit) as stop:
+        main(["pretrain", "tiny", "--data", data, "--out", str(tmp_path / "run"), *recipe])
+    assert stop.value.code == code
+    told = capsys.readouterr().err
+    assert f"Stopped by {'Ctrl-C' if name == 'SIGINT' else name}, saved at step 2" in told
+    assert "Traceback" not in told
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+    assert load(Run(tmp_path / "run").saved()[0])["global_step"] == 2
+
+
+CHILD = """
+import os, random, sys, threading
+sys.path.insert(0, {tests!r})
+from small_runs import SMALL, train, console
+from logo_ssl import resume
+from logo_ssl.train import Pretraining
+data, out, seed = sys.argv[1:]
+delay = random.Random(int(seed)).uniform(0, 1.5)
+start = Pretraining.on_train_start
+def armed(self):
+    start(self)
+    if int(seed):
+        threading.Timer(delay, os.kill, (os.getpid(), 9)).start()
+Pretraining.on_train_start = armed
+if os.path.exists(out + "/recipe.json"):
+    resume(out, console=console())
+else:
+    train(SMALL, data, out, epochs=8, checkpoint_minutes=1e-9)
+"""
+
+
+def killed_run(data, out, kills, seed=1):
+    """A run that is killed at random moments so often at most, then finished; how often it was."""
+    code, survived = CHILD.format(tests=str(Path(__file__).parent)), 0
+    for k in range(kills):
+        done = subprocess.run([sys.executable, "-c", code, data, str(out), str(seed + k)], check=False)
+        assert done.returncode in (0, -9)
+        survived += done.returncode == -9
+        if done.returncode == 0:
+            return survived
+    subprocess.run([sys.executable, "-c", code, data, str(out), "0"], check=True)
+    return survived
+
+
+def test_kill_9_loses_nothing_but_the_steps_since_the_last_checkpoint(data, tmp_path):
+    killed_run(data, tmp_path / "killed", kills=2)
+    whole, _ = train(SMALL, data, tmp_path / "whole", epochs=8, checkpoint_minutes=1e-9)
+    assert_equal_runs(whole, Run(tmp_path / "killed"))
+
+
+def test_minutes_bring_checkpoints_inside_an_epoch_and_only_the_newest_stay(data, tmp_path):
+    saved = []
+
+    def names():
+        return [file.name[:14] for file in Run(tmp_path / "run").saved()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        at_step(patch, lambda module: (module.trainer.strategy.checkpoint_io.wait(), saved.append(names())), *range(6))
+        run, _ = train(SMALL, data, tmp_path / "run", checkpoint_minutes=1e-9, checkpoint_keep=3)
+    assert saved[2] == ["step-000000002", "step-000000001"]
+    assert names() == ["step-000000006", "step-000000005", "step-000000004"]
+    about = json.loads((run.path / "provenance.json").read_text())["checkpoints"]
+    assert about["saved"] == 6
+    assert about["mb"] > 0
+
+
+def test_a_torn_checkpoint_is_passed_over(data, tmp_path, monkeypatch):
+    whole, _ = train(SMALL, data, tmp_path / "whole")
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 4)
+    with pytest.raises(Interrupted):
+        train(SMALL, data, tmp_path / "cut")
+    monkeypatch.undo()
+    run, said = Run(tmp_path / "cut"), console()
+    newest = run.saved()[0]
+    torn = newest.read_bytes()
+    newest.write_bytes(torn[:-1] + bytes([torn[-1] ^ 1]))  # one bit
+    (run.checkpoints / ".writing-999").write_bytes(torn[:100])  # what kill -9 leaves
+    assert_equal_runs(whole, resume(run.path, console=said))
+    assert f"{newest.name} is damaged and left out" in said.file.getvalue()
+    assert "Going on after 1 epochs." in said.file.getvalue()
+    assert not list(run.checkpoints.glob(".writing*"))
+    (run.path / "provenance.json").unlink()
+    for file in run.saved():
+        file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"None of the 2 checkpoints in .* is whole; remove them"):
+        resume(run.path, console=console())
+
+
+def test_loading_a_checkpoint_runs_nothing_in_it(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harmed"),)
+
+    torch.save({"global_step": 1, "evil": Evil()}, tmp_path / "evil.ckpt")
+    with pytest.raises(UserError, match="cannot be read"):
+        load(tmp_path / "evil.ckpt")
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_a_run_of_the_first_version_resumes(data, tmp_path, monkeypatch):
+    whole, _ = train(SMALL, data, tmp_path / "whole")
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
+    with pytest.raises(Interrupted):
+        train(SMALL, data, tmp_path / "old")
+    monkeypatch.undo()
+    run = Run(tmp_path / "old")
+    (file,) = run.saved()
+    state = load(file)
+    for key in ("recipe", "data", "lr_scale", "streams"):
+        del state[key]
+    del state["callbacks"]["OnlineKNN"]
+    torch.save(state, run.checkpoints / "last.ckpt")
+    file.unlink()
+    recipe = json.loads(run.recipe_file.read_text())
+    for field in ("checkpoint_minutes", "checkpoint_keep", "on_collapse", "deterministic"):
+        del recipe[field]
+    run.recipe_file.write_text(json.dumps(recipe))
+    again = resume(run.path, console=console())
+    assert all(torch.equal(a, b) for a, b in zip(_weights(whole), _weights(again), strict=True))
+
+
+def _weights(run):
+    return [load(run.saved()[0])["state_dict"][key] for key in sorted(load(run.saved()[0])["state_dict"])]
+
+
+def test_a_full_disk_costs_a_checkpoint_and_nothing_else(data, tmp_path, monkeypatch):
+    real, fails = torch.save, iter([True, False])
+
+    def save(*arguments, **options):
+        if next(fails, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(*arguments, **options)
+
+    monkeypatch.setattr(torch, "save", save)
+    run, said = train(SMALL, data, tmp_path / "run")
+    assert "The checkpoint could not be saved (No space left on device); training goes on" in said
+    assert is_finished(run)
+    assert [file.name[:14] for file in run.saved()] == ["step-000000006"]
+    assert not list(run.checkpoints.glob(".writing*"))
+
+
+def test_metrics_wait_in_memory_while_their_file_cannot_be_written(data, tmp_path, monkeypatch):
+    real, refused = Path.open, []
+
+    def read_only(self, mode="r", *arguments, **options):
+        if self.name == "metrics.jsonl" and mode == "a" and len(refused) < 3:
+            refused.append(self)
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(self, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    run, said = train(SMALL, data, tmp_path / "run")
+    assert said.count("cannot be written (Read-only file system); its lines wait in memory") == 1
+    monkeypatch.undo()
+    plain, _ = train(SMALL, data, tmp_path / "plain")
+    assert [line["step"] for line in run.metrics()] == [line["step"] for line in plain.metrics()]
+
+
+def break_losses(monkeypatch, *steps):
+    """Losses of these steps (from 0; each once) are not a number."""
+    original, left = Pretraining.algorithm_1, set(steps)
+
+    def broken(self, crops, chance):
+        if self.global_step in left:
+            left.discard(self.global_step)
+            crops = crops._replace(x_g=crops.x_g * float("nan"))
+        return original(self, crops, chance)
+
+    monkeypatch.setattr(Pretraining, "algorithm_1", broken)
+
+
+def break_gradients(monkeypatch, *steps):
+    """Gradients of these steps are infinite, with sound activations."""
+    original, left = Pretraining.manual_backward, set(steps)
+
+    def broken(self, loss, *arguments, **options):
+        if self.global_step in left:
+            left.discard(self.global_step)
+            loss = loss * float("inf")
+        original(self, loss, *arguments, **options)
+
+    monkeypatch.setattr(Pretraining, "manual_backward", broken)
+
+
+def test_a_step_without_a_finite_gradient_is_left_out(data, tmp_path, monkeypatch):
+    break_gradients(monkeypatch, 1)
+    run, said = train(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4)), data, tmp_path / "run", log_every=1)
+    assert "1 of the steps up to 2 had no finite gradient and were left out." in said
+    assert "diverged" not in said
+    assert all(value.isfinite().all() for value in _weights(run) if value.is_floating_point())
+
+
+def test_a_run_that_breaks_goes_back_with_half_the_learning_rate(data, tmp_path, monkeypatch):
+    break_losses(monkeypatch, 4)
+    run, said = train(SMALL, data, tmp_path / "run", log_every=1)
+    assert re.search(r"Training diverged at step 5 \(.*loss.* not finite\): back to step-000000003-\w+.ckpt", said)
+    assert json.loads((run.path / "provenance.json").read_text())["lr_scale"] == 0.5
+    rates = {line["step"]: line["lr"] for line in run.metrics() if "lr" in line}
+    plain, _ = train(SMALL, data, tmp_path / "plain", log_every=1)
+    expected = {line["step"]: line["lr"] for line in plain.metrics() if "lr" in line}
+    assert rates[3] == expected[3]
+    assert rates[4] == pytest.approx(expected[4] / 2)
+    assert all(value.isfinite().all() for value in _weights(run) if value.is_floating_point())
+
+
+def test_a_run_that_keeps_breaking_stops_with_a_diagnosis(data, tmp_path):
+    sentence = r"Training diverged at step \d+ .* again after 2 returns .* Try .*a lower optimiser.lr \(1e\+30\)"
+    with pytest.raises(UserError, match=sentence):
+        train(SMALL, data, tmp_path / "run", optimiser=OptimiserConfig(lr=1e30), epochs=3)
+
+
+def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatch):
+    def no_memory(self, *arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def four_fit(self, size):
+        if size > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        Pretraining_try_batch(self, size)
+
+    Pretraining_try_batch = Pretraining.try_batch
+    monkeypatch.setattr(Pretraining, "algorithm_1", no_memory)
+    monkeypatch.setattr(Pretraining, "try_batch", four_fit)
+    with pytest.raises(UserError, match=r"too little memory for a batch of 16; a batch-size of 4 fits\."):
+        train(SMALL, data, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("DataLoader worker (pid 28) is killed by signal: Killed. ", "killed, often because memory ran out"),
+        ("DataLoader worker (pid(s) 28) exited unexpectedly", "exited unexpectedly"),
+        ("mat1 and mat2 shapes cannot be multiplied", None),
+    ],
+)
+def test_a_worker_that_dies_is_told(error, told):
+    """Where the feed cannot read on alone, which it does in tests/data/test_workers.py."""
+    sentence = dead_worker(RuntimeError(error))
+    assert (sentence is None) == (told is None)
+    assert told is None or str(sentence).startswith(f"A process that decodes images died (pid 28: {told}); try fewer")
+
+
+def test_images_that_vanish_while_training_are_replaced(photos, tmp_path, monkeypatch):
+    at_step(monkeypatch, lambda module: [f.unlink() for f in sorted(Path(photos).rglob("1?.jpg"))], 3)
+    run, said = train(SMALL, photos, tmp_path / "run", loading=LoadingConfig("disk", workers=0, max_bad=0.5), epochs=4)
+    assert is_finished(run)
+    assert "images could not be read and were replaced by others" in said
+
+
+def test_a_second_process_is_refused(data, tmp_path, monkeypatch):
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
+    with pytest.raises(Interrupted):
+        train(SMALL, data, tmp_path / "run")
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    with locked(tmp_path / "run"), pytest.raises(UserError, match=rf"by another process \(process {os.getpid()}\)"):
+        resume(tmp_path / "run", console=console())
+    before[tmp_path / "run" / ".lock"] = (tmp_path / "run" / ".lock").read_bytes()
+    assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+
+
+def test_what_decides_the_result_cannot_change_on_the_way(data, tmp_path, capsys):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    with pytest.raises(UserError, match=r"cannot change seed \(0 -> 3\), optimiser.lr \(0.03 -> 0.1\) on its way"):
+        resume(run.path, optimiser__lr=0.1, seed=3)
+    recipe = json.loads(run.recipe_file.read_text())
+    run.recipe_file.write_text(json.dumps(recipe | {"batch_size": 8}))
+    with pytest.raises(UserError, match=r"cannot change batch-size \(16 -> 8\)"):
+        resume(run.path)
+    run.recipe_file.write_text(json.dumps(recipe))
+    said = console()
+    again = resume(run.path, console=said, epochs=3, loading__workers=0, checkpoint_keep=1)
+    assert "epochs: 1 -> 3\n" in said.file.getvalue()
+    assert "Going on after 1 epochs." in said.file.getvalue()
+    assert max(line["step"] for line in again.metrics()) == 9
+    assert len(run.saved()) == 1
+    with pytest.raises(SystemExit):
+        main(["resume", str(run.path), "--epochs", "4"])
+    assert "epochs: 3 -> 4" in capsys.readouterr().out
+    assert json.loads(run.recipe_file.read_text())["epochs"] == 4
+
+
+def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
+    with pytest.raises(Interrupted):
+        train(SMALL, data, tmp_path / "run")
+    monkeypatch.undo()
+    arrays = dict(np.load(data))
+    np.savez(
+        data, **arrays | {"train_images": arrays["train_images"][:40], "train_labels": arrays["train_labels"][:40]}
+    )
+    with pytest.raises(UserError, match=r"changed since this run was interrupted \(48 images then, 40 now\)"):
+        resume(tmp_path / "run", console=console())
+    np.savez(data, **arrays | {"train_images": arrays["train_images"] + np.uint8(1)})
+    with pytest.raises(UserError, match="other names or other pixels"):
+        resume(tmp_path / "run", console=console())
+    Path(data).rename(tmp_path / "moved.npz")
+    np.savez(tmp_path / "moved.npz", **arrays)
+    assert is_finished(resume(tmp_path / "run", console=console(), data=str(tmp_path / "moved.npz")))
+
+
+def test_the_filling_queue_is_explained(data, tmp_path):
+    _, said = train(SMALL, data, tmp_path / "run", epochs=1)
+    assert "MoCo's loss rises until its queue of 32 keys is full, at step 1." in said
+
+
+def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, monkeypatch):
+    from logo_ssl.train import monitors
+
+    monkeypatch.setattr(monitors, "feature_std", lambda z: torch.tensor(0.0001))
+    recipe = replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), epochs=1)
+    _, said = train(recipe, data, tmp_path / "warned")
+    assert "the latents are collapsing to one point" in said
+    assert "Most likely a batch of 16 is small for batch norm" in said
+    with pytest.raises(UserError, match=r"collapsing to one point.*Most likely.*Stopped, as on-collapse asks"):
+        train(recipe, data, tmp_path / "stopped", on_collapse="stop")
+
+
+def test_a_thread_may_train(data, tmp_path):
+    """Signals belong to the main thread; elsewhere training works without them."""
+    runs = []
+    thread = threading.Thread(target=lambda: runs.append(train(SMALL, data, tmp_path / "run", epochs=1)[0]))
+    thread.start()
+    thread.join()
+    assert is_finished(runs[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("compile", ["off", "on"])
+def test_a_deterministic_run_on_cuda_resumes_exactly(data, tmp_path, monkeypatch, compile):
+    recipe = replace(SMALL, device="cuda", compile=compile, deterministic=True, epochs=4)
+    whole, _ = train(recipe, data, tmp_path / "whole")
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGUSR1), 7)
+    with pytest.raises(Interrupted):
+        train(recipe, data, tmp_path / "cut")
+    monkeypatch.undo()
+    assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
