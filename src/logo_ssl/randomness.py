@@ -19,29 +19,30 @@ def stream(seed: int, purpose: str, *place: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))
 
 
-def seed_global_streams(seed: int) -> None:
+def seed_global_streams(seed: int, *place: int) -> None:
     """Seed the streams that libraries draw from (a timm network's dropout, say); we have no other use for them."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    number = stream(seed, "global", *place).initial_seed()
+    random.seed(number)
+    np.random.seed(number % 2**32)
+    torch.manual_seed(number)
 
 
-def global_streams() -> dict[str, Any]:
-    """Where the global streams stand: Python's, numpy's, torch's on the CPU and on each CUDA device."""
+def global_streams(device: torch.device) -> dict[str, Any]:
+    """Where this process's global streams stand: Python's, numpy's, torch's on the CPU and on its device."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "python": random.getstate(),
         "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }
 
 
-def set_global_streams(state: dict[str, Any]) -> None:
+def set_global_streams(state: dict[str, Any], device: torch.device) -> None:
     """Put the global streams back to where they stood."""
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     torch.set_rng_state(state["torch"])
-    if len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if device.type == "cuda" and state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"], device)

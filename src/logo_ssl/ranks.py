@@ -6,6 +6,7 @@ that their mean over processes (DDP's, and `averaged`) is the gradient of the me
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -91,6 +92,15 @@ def stacked(rows: Shaped[Tensor, "n *rest"]) -> Shaped[Tensor, "N *rest"]:
     padded[: len(rows)] = rows
     parts = gathered(padded).split(max(counts)) if max(counts) else [rows] * len(counts)
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+def listed(thing: Any) -> list[Any]:
+    """The things of all processes, in order."""
+    if world_size() == 1:
+        return [thing]
+    things: list[Any] = [None] * world_size()
+    dist.all_gather_object(things, thing)
+    return things
 
 
 class _Summed(torch.autograd.Function):

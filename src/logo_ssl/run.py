@@ -75,13 +75,15 @@ class Run:
         return self.path / "provenance.json"
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of `metrics.jsonl`; a last line torn by a crash is left out."""
+        """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
         if self.metrics_file.exists():
-            for line in self.metrics_file.read_text().splitlines():
+            for line in self.metrics_file.read_text(errors="replace").splitlines():
                 try:
-                    yield json.loads(line)
-                except json.JSONDecodeError:
-                    return
+                    values = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(values, dict) and isinstance(values.get("step"), int):
+                    yield values
 
     def evaluation_file(self, name: str) -> Path:
         """An evaluation: `evaluation/NAME.json`."""

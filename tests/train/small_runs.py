@@ -50,8 +50,9 @@ def assert_equal_runs(one, other):
     expected, got = (load(run.saved()[0]) for run in (one, other))
     for part in ("state_dict", "optimizer_states", "callbacks", "global_step", "epoch"):
         _assert_equal(expected[part], got[part])
-    for stream in ("torch", "numpy"):  # Python's own is drawn from by the shape checks of these tests
-        _assert_equal(expected["streams"][stream], got["streams"][stream])
+    for mine, theirs in zip(expected["streams"], got["streams"], strict=True):
+        for stream in ("torch", "numpy"):  # Python's own is drawn from by the shape checks of these tests
+            _assert_equal(mine[stream], theirs[stream])
     expected, got = (
         [{k: v for k, v in line.items() if k not in ("time", "images_per_s")} for line in run.metrics()]
         for run in (one, other)

@@ -173,3 +173,13 @@ def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys)
 def test_a_batch_that_cannot_be_dealt_evenly_is_refused(batch, ranks, cure):
     with pytest.raises(UserError, match=rf"use batch-size {cure}\."):
         refuse_uneven(batch, Processes(ranks, 1))
+
+
+def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data, tmp_path):
+    options = "--epochs 2 --batch-size 16 --loggers --device cpu --devices 2 --optimiser.lr 1e30 --log-every 1"
+    command = [sys.executable, "-m", "logo_ssl", "pretrain", "tiny", "--data", data, "--out", str(tmp_path / "run")]
+    done = subprocess.run([*command, *options.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "back to the beginning, with half the learning rate" in done.stdout
+    assert "again after 2 returns to the last good state" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -17,16 +17,17 @@ WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
 @pytest.mark.parametrize(
     ("recipe", "seen", "cause"),
     [
-        (HEALTHY, {"ratio": 3.0}, r"gradient ratio 3.00\): lower strategy.lam"),
+        (replace(HEALTHY, strategy=LoGoConfig(lam=2.0)), {"ratio": 3.0}, r"\(2.00 times\): lower strategy.lam"),
+        (replace(HEALTHY, strategy=LoGoConfig(lam=1.0, balance="weight")), {"ratio": 0.5}, r"\(2.00 times\): lower"),
         (HEALTHY, {"queue_alike": 0.999}, "nearly equal keys .* remove duplicates"),
         (replace(HEALTHY, batch_size=8), {}, "a batch of 8 is small"),
         (replace(HEALTHY, optimiser=OptimiserConfig(lr=5.0)), {}, r"learning rate is high \(5 for a batch of 512\)"),
         (replace(HEALTHY, crops=WEAK), {}, "augmentation is weak"),
         (replace(HEALTHY, framework=SimSiamConfig(constant_lr=False)), {}, "predictor's learning rate"),
         (replace(HEALTHY, strategy=LoGoConfig(affinity="cosine")), {}, "affinity is a cosine"),
-        (HEALTHY, {"ratio": 0.1, "queue_alike": 0.2}, r"^A lower optimiser.lr or a smaller strategy.lam"),
+        (HEALTHY, {"ratio": 3.0, "queue_alike": 0.2}, r"^A lower optimiser.lr or a smaller strategy.lam"),
     ],
-    ids=["lambda", "queue", "batch", "rate", "augmentation", "predictor", "cosine", "unknown"],
+    ids=["lambda", "plain lambda", "queue", "batch", "rate", "augmentation", "predictor", "cosine", "unknown"],
 )
 def test_the_cause_that_fits_is_named_with_its_cure(recipe, seen, cause):
     sentence = diagnose(recipe, **seen)

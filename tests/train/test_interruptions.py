@@ -4,10 +4,12 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ import torch
 from small_runs import SMALL, assert_equal_runs, console, train
 
 from logo_ssl import resume
+from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import LoadingConfig
 from logo_ssl.errors import Interrupted, UserError
@@ -28,6 +31,7 @@ from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
+from logo_ssl.train.journal import Journal
 from logo_ssl.train.lock import locked
 from logo_ssl.train.pretrain import is_finished
 
@@ -150,7 +154,7 @@ def killed_run(data, out, kills, seed=1):
 
 
 def test_kill_9_loses_nothing_but_the_steps_since_the_last_checkpoint(data, tmp_path):
-    killed_run(data, tmp_path / "killed", kills=2)
+    assert killed_run(data, tmp_path / "killed", kills=2) > 0
     whole, _ = train(SMALL, data, tmp_path / "whole", epochs=8, checkpoint_minutes=1e-9)
     assert_equal_runs(whole, Run(tmp_path / "killed"))
 
@@ -429,6 +433,91 @@ def test_a_thread_may_train(data, tmp_path):
     thread.start()
     thread.join()
     assert is_finished(runs[0])
+
+
+def test_a_damaged_checkpoint_never_outlives_a_whole_one(data, tmp_path, monkeypatch):
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 4)
+    with pytest.raises(Interrupted):
+        train(SMALL, data, tmp_path / "run")
+    monkeypatch.undo()
+    run = Run(tmp_path / "run")
+    torn = run.saved()[0]
+    torn.write_bytes(torn.read_bytes()[:500])
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 3)
+    with pytest.raises(Interrupted, match="saved at step 4"):
+        resume(run.path, console=console(), checkpoint_keep=1)
+    assert [file.name[:14] for file in run.saved()] == ["step-000000004"]
+
+
+def test_a_second_return_halves_the_rate_again_even_in_another_sitting(data, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        break_losses(patch, 4)
+        at_step(patch, lambda module: module.lr_scale < 1 and os.kill(os.getpid(), signal.SIGTERM), 4)
+        with pytest.raises(Interrupted):
+            train(SMALL, data, tmp_path / "run", log_every=1)
+    break_losses(monkeypatch, 5)
+    run = resume(tmp_path / "run", console=console())
+    assert json.loads((run.path / "provenance.json").read_text())["lr_scale"] == 0.25
+
+
+def test_what_learns_beside_the_encoder_is_spared_too(data, tmp_path, monkeypatch):
+    break_gradients(monkeypatch, 1)
+    recipe = replace(SMALL, augself=AugSelfConfig(crop=1.0, colour=1.0, hidden=8), strategy=TwoViewConfig())
+    recipe = replace(recipe, crops=replace(SMALL.crops, n_local=0), framework=SimCLRConfig(dim=8))
+    _, said = train(recipe, data, tmp_path / "run", log_every=1)
+    assert "1 of the steps up to 2 had no finite gradient" in said
+    assert "diverged" not in said
+
+
+def test_a_disk_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
+    def unknown(*arguments):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", unknown)
+    with locked(tmp_path / "run"):
+        assert (tmp_path / "run").is_dir()
+
+
+def test_half_a_line_of_metrics_is_taken_back(tmp_path, monkeypatch):
+    run, said = Run(tmp_path), []
+    journal = Journal(run, said.append)
+    journal.log_metrics({"loss": 1.0}, step=1)
+    limit = run.metrics_file.stat().st_size + 10
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        journal.log_metrics({"loss": 2.0}, step=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [line["step"] for line in run.metrics()] == [1]
+    assert len(said) == 1
+    journal.log_metrics({"loss": 3.0}, step=3)
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+
+
+def test_a_run_cannot_be_cut_short(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=2)
+    with pytest.raises(UserError, match="A run of 2 epochs can be extended but not cut to 1"):
+        resume(run.path, console=console(), epochs=1)
+
+
+def test_memory_is_free_again_before_smaller_batches_are_tried(data, tmp_path, monkeypatch):
+    held = []
+
+    def no_memory(self, crops, chance):
+        latents = crops.x_g * 2
+        held.append(weakref.ref(latents))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def watched(self, size):
+        assert [latents() for latents in held] == [None]
+
+    monkeypatch.setattr(Pretraining, "algorithm_1", no_memory)
+    monkeypatch.setattr(Pretraining, "try_batch", watched)
+    with pytest.raises(UserError, match="a batch-size of 8 fits"):
+        train(SMALL, data, tmp_path / "run")
 
 
 @pytest.mark.gpu

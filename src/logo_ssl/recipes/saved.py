@@ -53,6 +53,9 @@ def differences(before: Recipe, after: Recipe) -> Differences:
 
 def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
+    before, after = changes.get("epochs", (0, 0))
+    if after < before:
+        raise UserError(f"A run of {before} epochs can be extended but not cut to {after}; give epochs above {before}.")
     harmful = [
         f"{field.replace('_', '-')} ({before} -> {after})"
         for field, (before, after) in changes.items()

@@ -3,8 +3,10 @@
 A checkpoint's name ends with a digest of its bytes, so one rename publishes both, and a torn file tells on itself.
 """
 
+import contextlib
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,10 +24,12 @@ from ..errors import UserError
 from ..recipes import Recipe
 from ..run import CHECKPOINT, found_checkpoints
 from .faults import Diverged, is_finite
+from .monitors import Steps
 from .signals import StopSignals
 
 UNFINISHED = ".writing"
 CHUNK = 1 << 22  # bytes
+FULL = 1 << 20  # bytes left on a full disk
 
 
 class Checkpoints(Checkpoint):
@@ -34,6 +38,7 @@ class Checkpoints(Checkpoint):
     def __init__(self, folder: Path, recipe: Recipe, stop: StopSignals) -> None:
         self.folder, self.recipe, self.stop = folder, recipe, stop
         self.saved_at = time.monotonic()
+        self.blocked_s: list[float] = []
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin to listen and to count the minutes."""
@@ -77,15 +82,23 @@ class Checkpoints(Checkpoint):
         return trainer.strategy.reduce_boolean_decision(wish, all=False)
 
     def _save(self, trainer: L.Trainer) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined] (a list)
+            if isinstance(callback, Steps):
+                callback.log_all(trainer)  # or the lines of the last steps would be lost with this process
         if not is_finite(trainer.lightning_module):
             raise Diverged(trainer.global_step, ["a weight"])
+        began = time.perf_counter()
         trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}")
+        self.blocked_s.append(time.perf_counter() - began)
         self.saved_at = time.monotonic()
 
     def _save_and_stop(self, trainer: L.Trainer) -> None:
         self._save(trainer)
         io = trainer.strategy.checkpoint_io
         kept = io.wait() if isinstance(io, Writer) else True
+        if trainer.world_size > 1:  # nobody leaves before the file is on disk, and all tell the same
+            kept, number = trainer.strategy.broadcast((kept, self.stop.received))
+            self.stop.received = number or self.stop.received
         raise self.stop.interrupted(trainer.global_step, kept)
 
 
@@ -100,16 +113,13 @@ class Writer(TorchCheckpointIO):
         self.folder, self.keep, self.say = folder, keep, say
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[Path] | None = None
-        self.blocked_s: list[float] = []
         self.newest_mb: float | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Take a copy and leave the rest to the thread."""
-        began = time.perf_counter()
         self.wait()
         copy = tree_map_only(Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), checkpoint)
         self.pending = self.thread.submit(write, copy, self.folder, self.keep)
-        self.blocked_s.append(time.perf_counter() - began)
 
     def wait(self) -> bool:
         """Whether the last checkpoint is safely on disk; says why if it is not."""
@@ -145,10 +155,11 @@ def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
         _sync_folder(folder)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, RuntimeError):  # how torch tells of a full disk
-            raise OSError(str(error).splitlines()[0]) from error
+        if isinstance(error, RuntimeError):  # how torch tells of a full disk, among others
+            full = shutil.disk_usage(folder).free < FULL
+            raise OSError("No space left on device" if full else str(error).splitlines()[0]) from error
         raise
-    for old in found_checkpoints(folder)[keep:]:
+    for old in [file for file in found_checkpoints(folder) if file != final][keep - 1 :]:
         old.unlink(missing_ok=True)
     return final
 
@@ -168,9 +179,13 @@ def newest_whole(folder: Path, say: Callable[[str], None]) -> Path | None:
     return None
 
 
-def clear_unfinished(folder: Path) -> None:
-    """Remove what a killed process was writing."""
+def clear(folder: Path, newest: Path | None) -> None:
+    """Remove what a killed process was writing, and whatever is newer than the checkpoint to go on from: damaged."""
     for file in folder.glob(f"{UNFINISHED}-*"):
+        file.unlink(missing_ok=True)
+    for file in found_checkpoints(folder):
+        if file == newest:
+            break
         file.unlink(missing_ok=True)
 
 
@@ -197,7 +212,7 @@ def _is_whole(file: Path) -> bool:
     match = CHECKPOINT.fullmatch(file.name)
     try:
         if match is None:
-            return "global_step" in load(file)
+            return {"global_step", "state_dict", "pytorch-lightning_version"} <= load(file).keys()
         return digest(file) == match[2]
     except (OSError, UserError):
         return False
@@ -207,6 +222,7 @@ def _sync_folder(folder: Path) -> None:
     """Make a rename last through a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with contextlib.suppress(OSError):  # some network disks cannot
+            os.fsync(handle)
     finally:
         os.close(handle)

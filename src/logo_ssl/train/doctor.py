@@ -4,21 +4,27 @@ from ..recipes import Recipe
 
 SMALL_BATCH = 32
 HIGH_RATE = 0.5  # of SGD, for a batch of 256
-LARGE_RATIO = 1.0  # of L2L's gradient to all others'
+STRONG_PUSH = 1.0  # L2L's gradient over all others'
 WEAK_SCALE = 0.8  # global crops that all but equal the image
 ALIKE = 0.99  # mean cosine of a queue's keys
 
 
 def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | None = None) -> str:
-    """A sentence with cause and cure; `ratio` is the latest gradient ratio, `queue_alike` the queue's mean cosine."""
+    """A sentence with cause and cure.
+
+    `ratio` is the latest norm of the similarity gradient over that of L2L's, `queue_alike` the queue's mean cosine.
+    """
     optimiser, crops, framework, strategy = recipe.optimiser, recipe.crops, recipe.framework, recipe.strategy
     rate = optimiser.lr * 256 / recipe.batch_size
+    push = getattr(strategy, "lam", 0.0)
+    if getattr(strategy, "balance", "") == "weight":  # lambda is a plain weight: what it comes to depends on the ratio
+        push = push / ratio if ratio else 0.0
     weak = crops.jitter_p == 0 or max(crops.jitter) == 0
     causes = [
         (
-            ratio is not None and ratio > LARGE_RATIO,
-            f"local crops are pushed apart harder than the others are pulled together (gradient ratio "
-            f"{ratio or 0:.2f}): lower strategy.lam",
+            push > STRONG_PUSH,
+            f"local crops are pushed apart harder than the others are pulled together ({push:.2f} times): lower "
+            "strategy.lam",
         ),
         (
             queue_alike is not None and queue_alike > ALIKE,

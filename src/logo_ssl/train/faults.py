@@ -1,5 +1,6 @@
 """What if a step cannot be made? Which number broke, what would fit into memory, and the sentence that says so."""
 
+import gc
 import re
 from collections.abc import Callable
 
@@ -24,6 +25,10 @@ class Diverged(Exception):  # noqa: N818 (a turn of events)
         super().__init__(f"not finite at step {step}: {', '.join(broken)}")
         self.step, self.broken = step, broken or ["the gradient"]
 
+    def without_traceback(self) -> "Diverged":
+        """The same without the frames, which hold networks and images."""
+        return Diverged(self.step, self.broken)
+
 
 def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
     """Why training diverges in spite of all, as far as can be told."""
@@ -46,8 +51,8 @@ def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
 
 def is_finite(module: nn.Module) -> bool:
     """Whether every weight and statistic is a number."""
-    tensors = [*module.parameters(), *module.buffers()]
-    return all(bool(tensor.isfinite().all()) for tensor in tensors if tensor.is_floating_point())
+    tensors = [tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()]
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())  # a GPU is waited for once
 
 
 def too_large(batch_size: int, device: torch.device, try_batch: Callable[[int], None]) -> UserError:
@@ -65,9 +70,15 @@ def _fits(size: int, try_batch: Callable[[int], None]) -> bool:
     except torch.OutOfMemoryError:
         return False
     finally:
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_memory()
     return True
+
+
+def free_memory() -> None:
+    """Give back what nothing refers to any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def dead_worker(error: RuntimeError) -> UserError | None:

@@ -1,6 +1,8 @@
 """What was measured, and when? `metrics.jsonl`: one JSON object per line, appended as training goes."""
 
+import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -38,10 +40,15 @@ class Journal(Logger):
         self.latest |= metrics
         line = {"step": step, "time": round(time.time(), 3), **metrics}
         self.unwritten.append(json.dumps(line) + "\n")
+        whole = None
         try:
             with self.run.metrics_file.open("a") as file:
+                whole = file.tell()
                 file.write("".join(self.unwritten))
         except OSError as error:
+            if whole is not None:  # half a line may have found room
+                with contextlib.suppress(OSError):
+                    os.truncate(self.run.metrics_file, whole)
             if len(self.unwritten) == 1:
                 self.say(f"{self.run.metrics_file} cannot be written ({error.strerror}); its lines wait in memory.")
         else:

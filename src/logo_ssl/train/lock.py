@@ -25,12 +25,15 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / FILE).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "unknown"
             raise UserError(
                 f"{folder} is being trained by another process ({owner}); wait for it, or choose another --out."
             ) from None
+        except OSError:  # a disk without locks (some network disks): better unlocked than not at all
+            yield
+            return
         file.truncate(0)
         file.write(f"process {os.getpid()}")
         file.flush()

@@ -6,7 +6,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from ..augment import make_crops
@@ -15,7 +15,7 @@ from ..frameworks import Framework
 from ..hardware import to_device
 from ..models.norm import average_statistics
 from ..randomness import global_streams, seed_global_streams, set_global_streams, stream
-from ..ranks import averaged, order_device, own, rank, world_size
+from ..ranks import averaged, listed, order_device, own, rank, world_size
 from ..recipes import Recipe
 from ..strategies import Strategy
 from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
@@ -55,6 +55,7 @@ class Pretraining(L.LightningModule):
         self.data_identity = ""
         self.lr_scale = 1.0  # halved each time that training goes back after it diverged
         self.streams: dict[str, Any] | None = None
+        self.resumed_at = 0
         self.skipped: Tensor
         self.register_buffer("skipped", torch.zeros(2), persistent=False)  # steps left out: in all, and in a row
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
@@ -113,26 +114,30 @@ class Pretraining(L.LightningModule):
         crops = Crops(*(torch.zeros(n, size, channels, side, side, device=self.device) for n, side in stacks))
         if self.labels is not None:
             crops = crops._replace(labels=torch.zeros(size, dtype=torch.long, device=self.device))
+        chance = self._brought_here(self.strategy.draw(size, stream(0, "trial")))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             p = self.framework.project(crops, self.strategy.roles)
-        (p.q_g.sum() + p.q_l.sum()).backward()
+        self.strategy.outer(self.framework.similarity, p, chance, self._theta_e()).loss.backward()
+        self.framework.zero_grad()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""
         kept = {"recipe": self.recipe.to_json(), "data": self.data_identity}
-        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": global_streams()}
+        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": listed(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; a checkpoint of version 0.1.0 has none of it."""
         self.lr_scale = min(self.lr_scale, checkpoint.get("lr_scale", 1.0))
-        self.streams = checkpoint.get("streams")
+        streams = checkpoint.get("streams", [])
+        self.streams = streams[rank()] if len(streams) == world_size() else None
+        self.resumed_at = checkpoint["global_step"]
 
     def on_train_start(self) -> None:
         """Set the streams and rates that are no part of a checkpoint's weights."""
-        if self.streams is None:
-            seed_global_streams(self.recipe.seed)
+        if self.streams is None:  # a fresh run, or one of another number of processes
+            seed_global_streams(self.recipe.seed, self.resumed_at, rank())
         else:
-            set_global_streams(self.streams)
+            set_global_streams(self.streams, self.device)
         self.skipped.zero_()
         for optimiser in self.trainer.optimizers[1:]:  # the regressor's
             set_learning_rate(optimiser, self.lr_scale * self.strategy.inner_lr)
@@ -249,7 +254,7 @@ class Pretraining(L.LightningModule):
 
     def _leave_out_unless_finite(self) -> None:
         """A gradient that is not finite teaches nothing. Decided on the device, which nobody waits for."""
-        gradients = [p.grad for p in self.framework.parameters() if p.grad is not None]
+        gradients = [p.grad for p in self._trained() if p.grad is not None]
         broken = ~get_total_norm(gradients).isfinite()
         for gradient in gradients:
             gradient.masked_fill_(broken, 0)
@@ -264,7 +269,7 @@ class Pretraining(L.LightningModule):
         optimiser = self._encoder_optimiser()
         set_learning_rate(optimiser.optimizer, lr, self.lr_scale * config.lr)
         if config.clip:
-            torch.nn.utils.clip_grad_norm_(self.framework.parameters(), config.clip)
+            torch.nn.utils.clip_grad_norm_(self._trained(), config.clip)
         optimiser.step()
         return lr
 
@@ -272,5 +277,9 @@ class Pretraining(L.LightningModule):
         wrapped = self.optimizers()
         return wrapped[0] if isinstance(wrapped, list) else wrapped  # type: ignore[return-value] (wrapped by default)
 
-    def _theta_e(self) -> list[torch.nn.Parameter]:
+    def _trained(self) -> list[nn.Parameter]:
+        """theta_e, and whatever learns with it."""
+        return [p for group in self._encoder_optimiser().param_groups for p in group["params"]]
+
+    def _theta_e(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.framework.encoder.parameters() if parameter.requires_grad]

@@ -85,8 +85,22 @@ class Steps(L.Callback):
         last = trainer.is_last_batch
         if trainer.global_step % pl_module.recipe.log_every == 0 or last:
             self.waiting.append(self._read(trainer, pl_module))
-        while self.waiting and (last or self.waiting[0].arrived()):
+        if last:
+            self.log_all(trainer)
+        while self.waiting and self._due(trainer, self.waiting[0]):
             self._log(trainer, pl_module, self.waiting.popleft())
+
+    def log_all(self, trainer: L.Trainer) -> None:
+        """Log every reading, waiting for it if need be."""
+        assert isinstance(trainer.lightning_module, Pretraining)
+        while self.waiting:
+            self._log(trainer, trainer.lightning_module, self.waiting.popleft())
+
+    def _due(self, trainer: L.Trainer, reading: "Reading") -> bool:
+        """Whether a reading has arrived; of several processes, all look at it at the same step."""
+        if trainer.world_size > 1:
+            return trainer.global_step - reading.step >= STEPS_AHEAD
+        return reading.arrived()
 
     def _keep_close(self, device: torch.device) -> None:
         """Keep Python at most so many steps ahead of the device, or speed and remaining time would be fiction."""
@@ -274,8 +288,11 @@ class OnlineKNN(L.Callback):
         if accuracy is not None:
             log(trainer, {"knn": accuracy, "knn_k": KNN_K, "knn_tau": KNN_TAU, "epochs_done": epoch})
             if accuracy < self.best - KNN_FALL:
-                self.say(
-                    f"Epoch {epoch}: kNN fell from {self.best:.1f} % to {accuracy:.1f} %, a sign of collapse or of too "
-                    "high a learning rate; watch z_std and z_rank in metrics.jsonl."
+                sentence = (
+                    f"Epoch {epoch}: kNN fell from {self.best:.1f} % to {accuracy:.1f} %, a sign of collapse. "
+                    f"{diagnose(pl_module.recipe)}"
                 )
+                if pl_module.recipe.on_collapse == "stop":
+                    raise UserError(f"{sentence} Stopped, as on-collapse asks.")
+                self.say(sentence)
             self.best = max(self.best, accuracy)

@@ -2,7 +2,8 @@
 
 import json
 import time
-from contextlib import nullcontext
+import traceback
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +25,9 @@ from ..ranks import meet
 from ..recipes import Recipe, check, differences, find_recipe, read_recipe, refuse_harmful
 from ..run import Run, provenance, write
 from ..terminal import plain_console
-from .checkpoints import Checkpoints, Writer, clear_unfinished, load, newest_whole
+from .checkpoints import Checkpoints, Writer, clear, load, newest_whole
 from .compiling import first_line
-from .faults import TRIES, Diverged, dead_worker, diagnosis, too_large
+from .faults import TRIES, Diverged, dead_worker, diagnosis, free_memory, too_large
 from .journal import Journal
 from .lock import FILE as LOCK
 from .lock import locked
@@ -63,7 +64,7 @@ def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None =
     console = console or plain_console()
     recipe = replace(recipe, data=locate(recipe.data))
     data = load_data(recipe.data, recipe.crops.global_size)
-    _fit(run, fitted(recipe, data, console, processes_for(recipe)), data, console, checkpoint=None)
+    _fit(run, fitted(recipe, data, console, processes_for(recipe)), data, console, None, begins=True)
     return run
 
 
@@ -77,20 +78,28 @@ def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console |
     saved = read_recipe(run)
     recipe = (saved if recipe is None else recipe).changed(**changes)
     check(recipe)
-    checkpoint = newest_whole(run.checkpoints, console.print)
-    before = saved if checkpoint is None else _recipe_of(checkpoint, saved)
-    changed = differences(before, recipe)
-    refuse_harmful(changed)
-    if is_finished(run) and recipe.epochs <= before.epochs:
-        console.print(f"{path} is finished: {before.epochs} epochs are done. For more: --epochs {2 * before.epochs}.")
-        return run
-    for field, (old, new) in changed.items():
-        console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
-    if checkpoint is None:
-        console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
-    recipe = replace(recipe, data=locate(recipe.data))
-    _fit(run, recipe, load_data(recipe.data, recipe.crops.global_size), console, checkpoint)
+    with _alone(run):
+        checkpoint = newest_whole(run.checkpoints, console.print)
+        before = saved if checkpoint is None else _recipe_of(checkpoint, saved)
+        changed = differences(before, recipe)
+        refuse_harmful(changed)
+        if is_finished(run) and recipe.epochs == before.epochs:
+            console.print(
+                f"{path} is finished: {before.epochs} epochs are done. For more: --epochs {2 * before.epochs}."
+            )
+            return run
+        for field, (old, new) in changed.items():
+            console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
+        if checkpoint is None:
+            console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
+        recipe = replace(recipe, data=locate(recipe.data))
+        _fit(run, recipe, load_data(recipe.data, recipe.crops.global_size), console, checkpoint)
     return run
+
+
+def _alone(run: Run) -> AbstractContextManager[None]:
+    """Hold the run's folder; of several processes the first one does."""
+    return locked(run.path) if is_first() else nullcontext()
 
 
 def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:
@@ -153,7 +162,9 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fre
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
 
 
-def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None) -> None:
+def _fit(
+    run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None, *, begins: bool = False
+) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     refuse_uneven(recipe.batch_size, processes_for(recipe))
     module = build(recipe, data, console, fresh=checkpoint is None)
@@ -166,7 +177,12 @@ def _fit(run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint:
     trainer = trainer_for(run, recipe, data, journal, progress)
     device = trainer.strategy.root_device
     refuse_unfit(data.train.images, device, recipe.loading)
-    with locked(run.path) if is_first() else nullcontext():
+    if not begins:
+        _train(run, module, trainer, data, bad, journal, progress, checkpoint)
+        return
+    with _alone(run):
+        if is_first():
+            _vacant(run.path)  # another process may have begun there meanwhile
         _train(run, module, trainer, data, bad, journal, progress, checkpoint)
 
 
@@ -182,9 +198,9 @@ def _train(
 ) -> None:
     """Train in a folder of one's own, and leave there what was learned; of several processes, the first one does."""
     began, recipe, console, device = time.time(), module.recipe, progress.console, trainer.strategy.root_device
-    processes = processes_for(recipe)
+    processes, resumed = processes_for(recipe), checkpoint is not None
     if is_first():
-        clear_unfinished(run.checkpoints)
+        clear(run.checkpoints, checkpoint)
         (run.path / "provenance.json").unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
     splits = data.for_knn() if recipe.knn_every else None
@@ -197,24 +213,30 @@ def _train(
         f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {several}{hardware(device)}"
     )
     cure = f"go on with `logo-ssl resume {run.path}`"
-    for tried in range(TRIES + 1):
+    returns, furthest, scale = 0, 0, 1.0
+    while True:
         if is_first():
             journal.forget_after(-1 if checkpoint is None else load(checkpoint)["global_step"])
         try:
             learn(trainer, module, data, bad, console, checkpoint, cure)
             break
-        except Diverged as diverged:
-            if tried == TRIES:
-                raise diagnosis(diverged, recipe) from diverged
-            meet()  # the first process may have been writing a checkpoint
-            checkpoint = newest_whole(run.checkpoints, console.print)
-            console.print(
-                f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite): back to "
-                f"{'the beginning' if checkpoint is None else checkpoint.name}, with half the learning rate."
-            )
-            module = build(recipe, data, console, fresh=checkpoint is None)
-            module.lr_scale = 0.5 ** (tried + 1)
-            trainer = trainer_for(run, recipe, data, journal, progress)
+        except Diverged as error:
+            diverged, scale = error.without_traceback(), module.lr_scale
+        returns = returns + 1 if diverged.step <= furthest + module.steps_per_epoch else 1
+        furthest = max(furthest, diverged.step)
+        if returns > TRIES:
+            raise diagnosis(diverged, recipe)
+        del module, trainer  # with all that they hold on a GPU
+        free_memory()
+        _meet(cure)  # the first process may have been writing a checkpoint
+        checkpoint = newest_whole(run.checkpoints, console.print)
+        console.print(
+            f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite): back to "
+            f"{'the beginning' if checkpoint is None else checkpoint.name}, with half the learning rate."
+        )
+        module = build(recipe, data, console, fresh=checkpoint is None)
+        module.lr_scale = scale / 2
+        trainer = trainer_for(run, recipe, data, journal, progress)
     if not is_first():
         return
     save_encoder(run, module)
@@ -228,7 +250,7 @@ def _train(
         "epochs": recipe.epochs,
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": round(time.time() - began, 1),
-        "resumed": checkpoint is not None,
+        "resumed": resumed,
         "lr_scale": module.lr_scale,
         "bad_images": len(bad),
         "checkpoints": _about_checkpoints(trainer),
@@ -239,12 +261,20 @@ def _train(
     write(run.path / "provenance.json", json.dumps(record, indent=2) + "\n")
 
 
+def _meet(cure: str) -> None:
+    try:
+        meet()
+    except RuntimeError as error:
+        raise UserError(f"Another process of this run has ended; {cure}.") from error
+
+
 def _about_checkpoints(trainer: L.Trainer) -> dict[str, float | None]:
     """How many were saved, how long each held training up at most, and how large the last one is."""
     io = trainer.strategy.checkpoint_io
     assert isinstance(io, Writer)
-    longest = round(max(io.blocked_s), 4) if io.blocked_s else None
-    return {"saved": len(io.blocked_s), "longest_blocked_s": longest, "mb": io.newest_mb and round(io.newest_mb, 2)}
+    blocked = [s for c in trainer.checkpoint_callbacks if isinstance(c, Checkpoints) for s in c.blocked_s]
+    longest = round(max(blocked), 4) if blocked else None
+    return {"saved": len(blocked), "longest_blocked_s": longest, "mb": io.newest_mb and round(io.newest_mb, 2)}
 
 
 def _refuse_other_data(checkpoint: Path, data: ImageSet, recipe: Recipe) -> None:
@@ -280,6 +310,7 @@ def learn(
         if done < full:
             console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
     feed: Feed | None = None
+    memory_ran_out = False
     with quiet():
         try:
             feed = place_images(data, device, recipe, bad, console)
@@ -292,7 +323,8 @@ def learn(
                     f"{hardware(device)} has too little memory for {recipe.batch_size // trainer.world_size} images "
                     f"of the batch of {recipe.batch_size}; lower batch-size, or use more devices."
                 ) from error
-            raise too_large(recipe.batch_size, device, module.try_batch) from error
+            traceback.clear_frames(error.__traceback__)  # they hold the step that did not fit
+            memory_ran_out = True
         except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
             raise Interrupted(f"Interrupted; {cure}.") from None
         except RuntimeError as error:
@@ -302,6 +334,10 @@ def learn(
         finally:
             if feed is not None:
                 feed.close()
+    if memory_ran_out:
+        module.learn = module.algorithm_1  # a recorded step would hold its memory
+        free_memory()
+        raise too_large(recipe.batch_size, device, module.try_batch)
 
 
 def _epochs(steps: int, per_epoch: int) -> str:

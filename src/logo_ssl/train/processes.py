@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -18,10 +19,15 @@ from ..errors import UserError
 from ..launch import is_restarted, started
 from ..recipes import Recipe
 from ..terminal import signature
+from .faults import Diverged
 
 GRACE_S = 10.0  # in which a process usually hears by itself that another is gone: the connection breaks
 LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out waiting", "NCCL error")
 """What gloo and NCCL say then."""
+
+
+CHILDREN: list[subprocess.Popen[bytes]] = []
+"""What this process has started."""
 
 
 class Processes(NamedTuple):
@@ -112,6 +118,7 @@ class Launcher(_SubprocessScriptLauncher):
     def __init__(self, cluster_environment: Any, num_processes: int, num_nodes: int, cure: str) -> None:
         super().__init__(cluster_environment, num_processes, num_nodes)
         self.cure, self.over = cure, threading.Event()
+        self.procs = CHILDREN  # a run that goes back after it diverged has a new launcher, and the same children
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
         """Start the others, then train."""
@@ -123,6 +130,8 @@ class Launcher(_SubprocessScriptLauncher):
         _set_num_threads_if_needed(num_processes=self.num_processes)
         try:
             return function(*args, **kwargs)
+        except Diverged:  # all processes go back together
+            raise
         except BaseException:
             self._end_children()
             raise
