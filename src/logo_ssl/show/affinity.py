@@ -30,6 +30,7 @@ from ..evaluate.affinity import (
     load_measures,
     normalised,
     reference_by_hand,
+    slide,
 )
 from ..evaluate.affinity.company import CROPS, class_centres
 from ..evaluate.affinity.pool import class_name
@@ -37,6 +38,7 @@ from ..evaluate.record import refuse_unwritable
 from ..randomness import stream
 from ..recipes import read_recipe
 from ..report.affinity_bars import Comparison, Group, draw_affinity_bars
+from ..report.affinity_map import Heated, HeatMap, draw_affinity_map
 from ..run import Run
 from ..terminal import plain_console
 
@@ -58,6 +60,8 @@ class Affinity:
     """References to draw by chance where none is given."""
     images: int = 100
     """Images, with one reference crop each, over which the ranking is measured."""
+    map: bool = False
+    """Draw, too, where in each image windows of the reference's size are alike to it (NAME-map.png)."""
     out: Path | None = None
     """The picture to write, with an .svg beside the .png (default: figures/affinity.png in the run)."""
     seed: int = 0
@@ -84,7 +88,12 @@ class Affinity:
             for i, reference in enumerate(chosen)
         ]
         pictured = [compared(company, measures, data) for company in companies]
-        files = draw_affinity_bars(pictured, file, _note(run, data, pool, self.seed))
+        note = _note(run, data, pool, self.seed)
+        files = draw_affinity_bars(pictured, file, f"{note} over the crops of a row; lines are means over an image's.")
+        if self.map:
+            maps = [heated(company, measures) for company in companies]
+            place = file.with_name(f"{file.stem}-map{file.suffix}")
+            files += draw_affinity_map(maps, place, f"{note} over the windows of a row.")
         record = {
             "protocol": _protocol(pool),
             "results": ranked.results,
@@ -162,6 +171,22 @@ def compared(company: Company, measures: Measures, data: ImageSet) -> Comparison
     return Comparison(title, _pixels(reference.image), company.box[0].tolist(), crop, groups)
 
 
+def heated(company: Company, measures: Measures) -> HeatMap:
+    """Where in its company the reference is found; each measure from 0 to 1 over all images of the row."""
+    reference, (_, _, tall, wide) = company.reference, company.box[0].tolist()
+    z = measures.boxes_seen(reference.image, company.box).z
+    window = tall / reference.image.shape[1], wide / reference.image.shape[2]
+    heats = [slide(measures, z, member.image, window) for member in company.members]
+    ends = np.cumsum([heat.learned.size for heat in heats])[:-1]
+    scaled = [np.split(normalised(np.concatenate([h[k].ravel() for h in heats])), ends) for k in range(len(MEASURES))]
+    images = [
+        Heated(member.role, _pixels(member.image), *(part.reshape(heat.learned.shape) for part in parts))
+        for member, heat, *parts in zip(company.members, heats, *scaled, strict=True)
+    ]
+    (crop,) = _crops(measures, reference.image, company.box)
+    return HeatMap(reference.name, company.box[0].tolist(), crop, images)
+
+
 def table_of(results: Sequence[dict[str, Any]]) -> Table:
     """The ranking as a table, with intervals."""
     table = Table("task", "metric", "learned", "cosine", "learned - cosine", "chance", title="Ranking of crops")
@@ -186,7 +211,7 @@ def _protocol(pool: Pool) -> str:
 def _note(run: Run, data: ImageSet, pool: Pool, seed: int) -> str:
     return (
         f"{run.path.absolute().name} on {data.name} ({pool.part}), seed {seed}. Each measure runs from 0 (least alike) "
-        "to 1 (most alike) over the crops of a row; lines are means over an image's crops."
+        "to 1 (most alike)"
     )
 
 
