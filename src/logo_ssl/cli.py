@@ -35,6 +35,7 @@ commands:
   resume RUN           go on with an interrupted run
   eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi
   affinity RUN         draw how alike crops are by the learned measure, beside cosine, and measure how well both rank
+  report RUN ...       write one HTML page about some runs: numbers, curves, tables, pictures, settings
   show-crops [RECIPE]  draw the crops of some images as the network sees them
   reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
   bench RECIPE         measure the speed of training and of its parts, as JSON
@@ -248,6 +249,15 @@ def affinity(arguments: Sequence[str]) -> None:
     parse(Affinity, arguments, prog="logo-ssl affinity").run()
 
 
+def report(arguments: Sequence[str]) -> None:
+    """Write one HTML page about some runs."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError("Say which runs first, for example: logo-ssl report runs/first runs/second --out report.html")
+    from .show.report import Report
+
+    parse(Report, arguments, prog="logo-ssl report").run()
+
+
 def reproduce(arguments: Sequence[str]) -> None:
     """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
     from .reproduce.command import Reproduce
@@ -292,6 +302,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "pretrain": pretrain,
     "eval": evaluate,
     "affinity": affinity,
+    "report": report,
     "show-crops": show_crops,
     "reproduce": reproduce,
     "bench": bench,
