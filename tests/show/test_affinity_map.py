@@ -1,5 +1,7 @@
 """Does the map show, at each pixel, how alike the windows over it are?"""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from PIL import Image
@@ -40,3 +42,17 @@ def test_the_command_draws_the_map_beside_the_bars(make_run, tmp_path):
     assert {file.name for file in out.parent.iterdir()} == {"mine.png", "mine.svg", "mine-map.png", "mine-map.svg"}
     with Image.open(out.parent / "mine-map.png") as picture:
         assert picture.width > 1000
+
+
+def test_names_are_drawn_as_they_are_and_long_ones_shortened(make_run, tmp_path, monkeypatch, images):
+    dollars = replace(images, classes=("a$b", "$x_{$", "_^$$", "\\frac"))
+    monkeypatch.setattr("logo_ssl.evaluate.record.load_data", lambda source, size: dollars)
+    file = tmp_path / f"{'long' * 20}$1$.png"
+    Image.new("RGB", (20, 20)).save(file)
+    out = tmp_path / "out.png"
+    Affinity(make_run().path, images=8, map=True, reference=(str(file), "1"), device="cpu", out=out).run()
+    for picture in ("out.svg", "out-map.svg"):
+        words = (tmp_path / picture).read_text()
+        assert "...longlonglonglong$1$.png"[-20:] in words
+        assert "same class: $x_{$" in words
+        assert str(tmp_path) not in words

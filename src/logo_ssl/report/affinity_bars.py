@@ -54,7 +54,7 @@ def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str 
     handles = [Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec="white", lw=0) for c, h in STYLES.values()]
     figure.legend(handles, list(NAMES.values()), loc="outside upper right", ncols=2, frameon=False)
     if note:
-        figure.supxlabel(note, fontsize=8, color=GREY)
+        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file)
 
 
@@ -63,7 +63,7 @@ def _reference(above: Axes, below: Axes, comparison: Comparison) -> None:
     top, left, height, width = comparison.box
     for colour, line in (("white", 3.5), ("black", 1.5)):
         above.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, fill=False, ec=colour, lw=line))
-    above.set_title(comparison.title, fontsize=9)
+    above.set_title(comparison.title, fontsize=9, parse_math=False)
     below.imshow(comparison.crop)
     below.set_title("reference crop", fontsize=9)
     for axes in (above, below):
@@ -83,7 +83,8 @@ def _images(axes: Axes, groups: Sequence[Group]) -> None:
     for place, group in zip(_places(groups), groups, strict=True):
         middle = (place[0] + place[-1]) / 2
         _thumbnail(axes, group.image, (middle, 0), (0.5, 0.0), 52)
-        axes.annotate(group.title, (middle, 0), (0, 57), textcoords="offset points", ha="center", fontsize=9)
+        place_above = {"xytext": (0, 57), "textcoords": "offset points", "ha": "center"}
+        axes.annotate(group.title, (middle, 0), fontsize=9, parse_math=False, **place_above)
     axes.set_ylim(0, 1)
 
 

@@ -14,7 +14,7 @@ from .affinity_bars import NAMES
 from .style import GREY, HEAT, save_figure
 
 Pixels = UInt8[np.ndarray, "_ _ 3"]
-VEIL = 0.7  # how much of the image the heat hides
+VEIL = 0.65  # how much of the image the heat hides
 
 
 class Heated(NamedTuple):
@@ -46,14 +46,14 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> li
     for i, each in enumerate(maps):
         rows = axes[3 * i : 3 * i + 3]
         rows[0, 0].imshow(each.crop)
-        rows[0, 0].set_title(f"reference crop\n{each.title}", fontsize=9)
+        rows[0, 0].set_title(f"reference crop\n{each.title}", fontsize=9, parse_math=False)
         for row, name in zip(rows[1:], NAMES.values(), strict=True):
             row[0].text(0.95, 0.5, name, ha="right", va="center", transform=row[0].transAxes, fontsize=10)
         for k, shown in enumerate(each.images, start=1):
             rows[0, k].imshow(shown.image)
-            rows[0, k].set_title(shown.title, fontsize=9)
+            rows[0, k].set_title(shown.title, fontsize=9, parse_math=False)
             for row, values in zip(rows[1:], (shown.learned, shown.cosine), strict=True):
-                row[k].imshow(_grey(shown.image), cmap="gray", vmin=-255, vmax=2 * 255)
+                row[k].imshow(_grey(shown.image), cmap="gray", vmin=-128, vmax=384)
                 heat = row[k].imshow(values, cmap=HEAT, vmin=0, vmax=1, alpha=VEIL)
         for row in rows:
             _frame(row[1], each.box)
@@ -61,7 +61,7 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> li
         bar = figure.colorbar(heat, ax=axes, shrink=0.5, aspect=30, pad=0.01)
         bar.set_label("normalised similarity of the windows over a pixel")
     if note:
-        figure.supxlabel(note, fontsize=8, color=GREY)
+        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file)
 
 

@@ -164,9 +164,11 @@ def _headlines(run: Told) -> Iterator[tuple[str, str]]:
         if name.startswith("transfer") and "value" in record:
             yield f"transfer to {record.get('data')}, {record.get('metric')}", f"{record['value']} %"
         if name.startswith("affinity"):
-            for row in record.get("results", []):
-                both = " against ".join(_words(row.get(measure, "")) for measure in ("learned", "cosine"))
-                yield f"learned affinity against cosine: {row.get('metric')} of {row.get('task')}", both
+            for row in _result_rows(record):
+                if row.get("metric") == "AUC":
+                    both = " against ".join(_words(row.get(measure, "")) for measure in ("learned", "cosine"))
+                    where = f"{row.get('references')} references, on {record.get('data')}"
+                    yield f"learned affinity against cosine: AUC of {row.get('task')}, {where}", both
 
 
 def _measured(run: Told, kind: str) -> Iterator[tuple[str, Any]]:

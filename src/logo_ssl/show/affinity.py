@@ -43,6 +43,7 @@ from ..run import Run
 from ..terminal import plain_console
 
 LEAST, MOST, MOST_ROWS = 4, 2000, 8
+LONGEST = 24  # characters of a name
 WIDTH = 140  # characters of the table where no terminal says
 
 
@@ -164,9 +165,8 @@ def compared(company: Company, measures: Measures, data: ImageSet) -> Comparison
         Group(member.role, _pixels(member.image), _crops(measures, member.image, member.boxes), *values)
         for member, *values in zip(company.members, *(found[name] for name in MEASURES), strict=True)
     ]
-    title = (
-        reference.name if reference.label is None else f"{class_name(data.classes, reference.label)}\n{reference.name}"
-    )
+    name = _short(reference.name)
+    title = name if reference.label is None else f"{class_name(data.classes, reference.label)}\n{name}"
     (crop,) = _crops(measures, reference.image, company.box)
     return Comparison(title, _pixels(reference.image), company.box[0].tolist(), crop, groups)
 
@@ -184,7 +184,7 @@ def heated(company: Company, measures: Measures) -> HeatMap:
         for member, heat, *parts in zip(company.members, heats, *scaled, strict=True)
     ]
     (crop,) = _crops(measures, reference.image, company.box)
-    return HeatMap(reference.name, company.box[0].tolist(), crop, images)
+    return HeatMap(_short(reference.name), company.box[0].tolist(), crop, images)
 
 
 def table_of(results: Sequence[dict[str, Any]]) -> Table:
@@ -213,6 +213,12 @@ def _note(run: Run, data: ImageSet, pool: Pool, seed: int) -> str:
         f"{run.path.absolute().name} on {data.name} ({pool.part}), seed {seed}. Each measure runs from 0 (least alike) "
         "to 1 (most alike)"
     )
+
+
+def _short(name: str) -> str:
+    """A file without its folders, and no longer than the picture above which it stands."""
+    last = name.rsplit("/", 1)[-1]
+    return last if len(last) <= LONGEST else f"...{last[3 - LONGEST :]}"
 
 
 def _pixels(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W 3"]:
