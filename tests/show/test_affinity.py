@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from logo_ssl import cli
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.affinity import company_of, compare, gather, load_measures, normalised, reference_by_hand
 from logo_ssl.evaluate.affinity.company import class_centres
@@ -17,7 +18,7 @@ from logo_ssl.evaluate.affinity.pool import Reference
 from logo_ssl.evaluate.affinity.ranking import average_precision, roc_auc
 from logo_ssl.randomness import stream
 from logo_ssl.show.affinity import Affinity
-from logo_ssl.strategies import LoGoConfig, MultiCropConfig
+from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 
 
 @pytest.mark.parametrize("levels", [3, 1000])
@@ -77,10 +78,18 @@ def test_the_regressor_is_the_one_that_was_saved(make_run, images):
     assert all(torch.equal(saved[f"regressor.{key}"], value) for key, value in state.items())
 
 
-@pytest.mark.parametrize("strategy", [MultiCropConfig(), LoGoConfig(affinity="cosine")])
-def test_a_run_without_a_regressor_is_refused_in_one_sentence(make_run, strategy):
-    with pytest.raises(UserError, match="learned no affinity, since its strategy is"):
-        load_measures(make_run(strategy=strategy), "cpu")
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strategy": MultiCropConfig()}, "multi-crop"),
+        ({"strategy": TwoViewConfig(), "crops__n_local": 0}, "two-view"),
+        ({"strategy": LoGoConfig(affinity="cosine")}, "logo --strategy.affinity cosine"),
+    ],
+)
+def test_a_run_without_a_regressor_is_refused_in_one_sentence(make_run, changes, words):
+    run = make_run(**changes)
+    with pytest.raises(UserError, match=f"has no regressor, since it was trained with --strategy {words}; give a run"):
+        cli.affinity([str(run.path)])
 
 
 def test_the_company_is_own_image_same_class_nearest_class_and_another(make_run, images):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,9 @@ from ...augment import CropPlan, draw_boxes
 from ...augment.operations import normalise, resized_crop
 from ...errors import UserError
 from ...hardware import best_device
+from ...recipes import flat, read_recipe
 from ...regressor import Regressor
 from ...run import Run
-from ...train.pretrain import read_recipe
 from ...train.weights import load_heads
 from ..encoders import FrozenEncoder, load_encoder
 from ..extraction import exactly
@@ -92,9 +92,10 @@ def load_measures(run: Run, device: str = "auto") -> Measures:
     encoder = load_encoder(str(run.path))
     projector, regressor = load_heads(run, encoder.backbone)
     if regressor is None:
+        settings = flat(recipe)
         raise UserError(
-            f"{run.path} learned no affinity, since its strategy is {_strategy(run)} without a regressor; give a run "
-            "of `--strategy logo`."
+            f"{run.path} has no regressor, since it was trained with --strategy {settings['strategy.kind']}"
+            f"{_cosine(settings)}; give a run that learned its affinity (--strategy logo)."
         )
     place = best_device(device)
     parts = encoder.backbone, projector, regressor
@@ -110,7 +111,5 @@ def normalised(values: Sequence[float] | Float[np.ndarray, "*any"]) -> Float[np.
     return (array - low) / (high - low) if high > low else np.zeros_like(array)
 
 
-def _strategy(run: Run) -> str:
-    from ...recipes import flat
-
-    return str(flat(read_recipe(run))["strategy.kind"])
+def _cosine(settings: dict[str, Any]) -> str:
+    return " --strategy.affinity cosine" if settings.get("strategy.affinity") == "cosine" else ""

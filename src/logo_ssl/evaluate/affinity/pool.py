@@ -84,7 +84,7 @@ def reference_by_hand(text: str, data: ImageSet, encoder: FrozenEncoder, max_sid
 
 
 def _source(data: ImageSet, encoder: FrozenEncoder) -> tuple[str, Split]:
-    """What is held out, else the training images; if some have labels, those alone."""
+    """What is held out, else the training images."""
     part, split = ("test", data.test) if data.test is not None and len(data.test) else ("train", data.train)
     return part, in_channels(encoder, split)
 
@@ -94,9 +94,9 @@ def _spread(split: Split, n: int, generator: Generator) -> list[int]:
     order = torch.randperm(len(split), generator=generator).tolist()
     if split.labels is None or not split.has_labels:
         return order[:n]
-    of_class: dict[int, list[int]] = {}
+    labels, of_class = split.labels.tolist(), dict[int, list[int]]()
     for row in order:
-        of_class.setdefault(int(split.labels[row]), []).append(row)
+        of_class.setdefault(labels[row], []).append(row)
     of_class.pop(-1, None)  # no label
     several = [rows for rows in of_class.values() if len(rows) > 1] or list(of_class.values())
     chosen = several[: max(1, n // 2)]
