@@ -170,6 +170,17 @@ def test_several_runs_share_each_plot_and_what_differs_is_said(make_told, light)
     assert "optimiser.momentum 0.9 0.9" not in text.split("Settings that differ")[1].split("Recipe and provenance")[0]
 
 
+def test_bad_images_are_listed_as_text(make_told, light):
+    told = make_told()
+    rows = "".join(f"b{i}.jpg,empty file\r\n" for i in range(60))
+    told.run.bad_images_file.write_text(f"image,reason\r\n<script>x.jpg,torn\r\n{rows}")
+    read = Reader(page([told]))
+    assert "first: 61 images could not be read; the first 50" in read.text
+    assert "<script>x.jpg" in read.text
+    assert "b48.jpg" in read.text
+    assert "b49.jpg" not in read.text
+
+
 def test_long_curves_are_thinned_and_keep_their_end(make_told):
     curve = next(plot for plot in plots([make_told(lines=5000)]) if plot["name"] == "loss")["traces"][0]
     assert len(curve["x"]) <= MOST_POINTS + 1

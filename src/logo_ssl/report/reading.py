@@ -1,5 +1,6 @@
 """What does a run folder tell? Its files as they are; what is missing or torn is left out."""
 
+import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,16 @@ class Told:
             file = self.run.path / "figures" / f"{stem}.png"
             if file.is_file():
                 yield words, file.read_bytes()
+
+    @cached_property
+    def bad_images(self) -> list[tuple[str, str]]:
+        """The images that could not be read, and why."""
+        try:
+            with self.run.bad_images_file.open(newline="", encoding="utf-8", errors="replace") as file:
+                rows = [row for row in csv.reader(file) if row]
+        except OSError:
+            return []
+        return [(row[0], ", ".join(row[1:])) for row in rows if row != ["image", "reason"]]
 
     def online_knn(self) -> dict[str, Any] | None:
         """The last kNN that was logged while training."""

@@ -7,6 +7,7 @@ from .markup import Html, joined, picture, table, tag
 from .plots import looks, plots
 from .reading import Told
 
+MOST_BAD = 50
 UNINTERESTING = ("name", "paper")
 HIDDEN = (
     "results",
@@ -108,6 +109,17 @@ def pictures(runs: Sequence[Told]) -> Html:
     return section("Pictures", *shown) if shown else Html("")
 
 
+def bad_images(runs: Sequence[Told]) -> Html:
+    """Which images could not be read, and why; the first of them where they are many."""
+    parts = []
+    for run in runs:
+        if found := run.bad_images:
+            told = f"{run.name}: {len(found)} images could not be read"
+            told += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
+            parts.append(table(told, ("image", "reason"), found[:MOST_BAD]))
+    return section("Bad images", *parts) if parts else Html("")
+
+
 def differences(runs: Sequence[Told]) -> Html:
     """The settings in which the runs differ, side by side."""
     if len(runs) < 2:
@@ -150,7 +162,7 @@ def all_sections(runs: Sequence[Told]) -> tuple[Html, list[dict[str, Any]]]:
     """The page's body, and the plots that its script draws."""
     made = plots(runs)
     parts = (headline(runs), curves(runs, made), beside_the_paper(runs), evaluations(runs))
-    return joined((*parts, pictures(runs), differences(runs), recipes(runs))), made
+    return joined((*parts, pictures(runs), bad_images(runs), differences(runs), recipes(runs))), made
 
 
 def _headlines(run: Told) -> Iterator[tuple[str, str]]:
