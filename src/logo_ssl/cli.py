@@ -34,6 +34,8 @@ commands:
   pretrain RECIPE ...  pretrain an encoder; `pretrain RECIPE --help` shows every field
   resume RUN           go on with an interrupted run
   eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi
+  affinity RUN         draw how alike crops are by the learned measure, beside cosine, and measure how well both rank
+  report RUN ...       write one HTML page about some runs: numbers, curves, tables, pictures, settings
   show-crops [RECIPE]  draw the crops of some images as the network sees them
   reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
   bench RECIPE         measure the speed of training and of its parts, as JSON
@@ -238,6 +240,24 @@ def evaluate(arguments: Sequence[str]) -> None:
     parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
 
 
+def affinity(arguments: Sequence[str]) -> None:
+    """Draw the learned affinity beside cosine similarity, and measure how well both rank crops."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError("Say which run first, for example: logo-ssl affinity runs/first")
+    from .show.affinity import Affinity
+
+    parse(Affinity, arguments, prog="logo-ssl affinity").run()
+
+
+def report(arguments: Sequence[str]) -> None:
+    """Write one HTML page about some runs."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError("Say which runs first, for example: logo-ssl report runs/first runs/second --out report.html")
+    from .show.report import Report
+
+    parse(Report, arguments, prog="logo-ssl report").run()
+
+
 def reproduce(arguments: Sequence[str]) -> None:
     """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
     from .reproduce.command import Reproduce
@@ -281,6 +301,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "recipes": lambda arguments: parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
     "eval": evaluate,
+    "affinity": affinity,
+    "report": report,
     "show-crops": show_crops,
     "reproduce": reproduce,
     "bench": bench,
@@ -322,7 +344,7 @@ def _clear_demo(run: Any) -> None:
         "backbone.safetensors",
         "heads.safetensors",
     }
-    ours |= {"checkpoints", "evaluation", "tensorboard"}
+    ours |= {"checkpoints", "evaluation", "figures", "tensorboard"}
     foreign = sorted(child.name for child in run.path.iterdir() if child.name not in ours)
     if read_recipe(run).name != "tiny" or foreign:
         what = f"holds {foreign[0]}" if foreign else "holds a run that is no demo"

@@ -59,7 +59,7 @@ def draw_crops(
         _crops("g", i, draws_g, x_g, mean, std, enlarge_g) + _crops("l", i, draws_l, x_l, mean, std, enlarge_l)
         for i in range(len(images))
     ]
-    originals = [_fitted(_visible(image), (3 * side_g // 2, side_g)) for image in images]
+    originals = [_fitted(visible(image), (3 * side_g // 2, side_g)) for image in images]
     return _page(_caption(plan, images[0].shape[2]), images, originals, rows)
 
 
@@ -91,14 +91,14 @@ def _crops(
     for v in range(V):
         name, row = f"{kind}{v + 1}", v * B + i
         seen = ((x[v, i] * spread + centre).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
-        pixels = _visible(seen).repeat(enlarge, axis=0).repeat(enlarge, axis=1)
+        pixels = visible(seen).repeat(enlarge, axis=0).repeat(enlarge, axis=1)
         colour = colormaps[colours](0.9 - 0.4 * v / max(V - 1, 1))
         title = f"{name} \N{LEFT RIGHT ARROW}" if draws.flip[row] else name
         made.append(_Crop(name, title, pixels, tuple(draws.boxes[row].tolist()), colour, line))
     return made
 
 
-def _visible(image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W 3"]:
+def visible(image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W 3"]:
     """Red, green and blue to show: one channel as grey, of many the first three, zero for a third that is not there."""
     channels = image.shape[2]
     if channels == 1:

@@ -5,15 +5,11 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-import matplotlib
-
-matplotlib.use("agg")
-
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from ..run import Run
-from .curves import COLOURS
+from .style import COLOURS
 
 MARKERS = ("o", "s", "^", "D", "v")  # told apart in print, too
 

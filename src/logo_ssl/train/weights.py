@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..models.backbones import build_backbone, load_weights
 from ..recipes import Recipe
+from ..regressor import Regressor
 from ..run import Run, write
 from .module import Pretraining
 
@@ -58,6 +59,24 @@ def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
     return backbone.eval(), needs | {"backbone": recipe.backbone, "stem": recipe.stem}
 
 
+def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:
+    """The projector of a run in eval mode, and its regressor where its strategy has one."""
+    if not run.heads_file.is_file():
+        raise UserError(f"{run.path} has no {run.heads_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
+    with safetensors.safe_open(run.heads_file, framework="pt") as file:
+        recipe = Recipe.from_json(file.metadata()["recipe"])
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    features: Any = backbone.num_features
+    projector = recipe.framework.build(backbone, features).encoder.projector
+    projector.load_state_dict(_stripped("projector", weights))
+    strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
+    regressor = getattr(strategy, "regressor", None)
+    if isinstance(regressor, Regressor):
+        regressor.load_state_dict(_stripped("regressor", weights))
+        return projector.eval(), regressor.eval()
+    return projector.eval(), None
+
+
 def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     """Load the weights that `init` names; gives back a sentence about what fitted."""
     assert recipe.init is not None
@@ -101,3 +120,7 @@ def _library_weights(name: str) -> dict[str, Tensor]:
 
 def _prefixed(name: str, module: nn.Module) -> dict[str, Tensor]:
     return {f"{name}.{key}": value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+
+
+def _stripped(name: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}

@@ -1,0 +1,56 @@
+"""How does text become HTML that shows it as it is? Everything is escaped but what was made here."""
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+
+def tag(name: str, *children: Any, **attributes: Any) -> Html:
+    """An element; `class_` is the attribute class, `aria_label` is aria-label, and None is left out."""
+    named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    inside = "".join(f' {key}="{escape(str(value))}"' for key, value in named.items())
+    return Html(f"<{name}{inside}>{joined(children)}</{name}>")
+
+
+def joined(parts: Iterable[Any]) -> Html:
+    """One after the other, escaped where need be."""
+    return Html("".join(part if isinstance(part, Html) else escape(str(part)) for part in parts))
+
+
+def table(caption: str, head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Html:
+    """A table that scrolls by itself on a narrow screen; the first cell of a row is its heading."""
+    header = tag("tr", *(tag("th", cell, scope="col") for cell in head))
+    body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
+    whole = tag("table", tag("caption", caption), tag("thead", header), tag("tbody", *body))
+    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)
+
+
+def picture(content: bytes, description: str) -> Html:
+    """A PNG inside the page."""
+    source = "data:image/png;base64," + base64.b64encode(content).decode()
+    return Html(f'<img src="{source}" alt="{escape(description)}" loading="lazy">')
+
+
+def data_script(identity: str, value: Any) -> Html:
+    """Values for the page's script; nothing in them can end the element, and what is not finite is null."""
+    text = json.dumps(_finite(value), separators=(",", ":")).replace("<", "\\u003c")
+    return Html(f'<script type="application/json" id="{escape(identity)}">{text}</script>')
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(key): _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+        case _:
+            return value

@@ -1,0 +1,68 @@
+"""Which curves does the page draw? One small plot for each quantity, every run in it, over epochs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .reading import Told
+from .style import COLOURS
+
+MOST_POINTS = 1000  # of a curve; more cannot be told apart on a screen
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+QUANTITIES = {
+    "knn": ("kNN top-1 while training", "%"),
+    "loss": ("loss", ""),
+    "l_gg": ("global-to-global loss", ""),
+    "l_lg": ("local-to-global loss", ""),
+    "l_ll": ("local-to-local loss", ""),
+    "omega": ("omega, what the regressor gains", ""),
+    "ratio": ("ratio of gradients", ""),
+    "lr": ("learning rate", ""),
+    "z_std": ("spread of the latents", ""),
+    "z_rank": ("rank of the latents", ""),
+    "images_per_s": ("images per second", ""),
+}
+
+
+def plots(runs: Sequence[Told]) -> list[dict[str, Any]]:
+    """For each quantity that any run has: its title, a sentence about its last values, and the traces."""
+    made = []
+    for name, (title, unit) in QUANTITIES.items():
+        traces = [trace for i, run in enumerate(runs) if (trace := _trace(run, i, name))]
+        if traces:
+            ends = ", ".join(f"{runs[t['run']].name}: {_end(t)}{' ' * bool(unit)}{unit}" for t in traces)
+            axis = f"{title} ({unit})" if unit else title
+            made.append({"name": name, "title": axis, "summary": f"{axis} over epochs; last {ends}", "traces": traces})
+    return made
+
+
+def looks(i: int) -> dict[str, str]:
+    """Colour and dashes of run i, told apart without colour, too."""
+    return {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[(i // len(COLOURS) + i) % len(DASHES)]}
+
+
+def _trace(run: Told, i: int, name: str) -> dict[str, Any] | None:
+    points = [(line["step"], line[name]) for line in run.metrics if isinstance(line.get(name), int | float)]
+    if not points:
+        return None
+    thin = [*points[:: -(-len(points) // MOST_POINTS)], points[-1]] if len(points) > MOST_POINTS else points
+    scale = _epochs_per_step(run)
+    return {
+        "run": i,
+        "x": [round(step * scale, 4) for step, _ in thin],
+        "y": [float(f"{value:.6g}") for _, value in thin],
+        "mode": "lines+markers" if len(thin) <= 50 else "lines",
+        "line": looks(i),
+    }
+
+
+def _epochs_per_step(run: Told) -> float:
+    """From a line that says both, else as many epochs as the last line began."""
+    both = [(line["epochs_done"], line["step"]) for line in run.metrics if line.get("epochs_done") and line["step"]]
+    if both:
+        return both[-1][0] / both[-1][1]
+    last = run.metrics[-1]
+    return (last.get("epoch", 0) + 1) / last["step"] if last["step"] else 1.0
+
+
+def _end(trace: dict[str, Any]) -> str:
+    return f"{trace['y'][-1]:.4g}"

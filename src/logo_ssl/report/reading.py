@@ -1,0 +1,102 @@
+"""What does a run folder tell? Its files as they are; what is missing or torn is left out."""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..run import Run
+
+FIGURES = {
+    "affinity": "Learned affinity beside cosine similarity: a reference crop against crops of other images",
+    "affinity-map": "Where windows of each image are alike to the reference crop",
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """A run as the page shows it, with what only other layers know."""
+
+    run: Run
+    name: str
+    """What to call it on the page, different for each run."""
+    crops: Path | None = None
+    """A picture of the crops as the network sees them."""
+    rerun: str | None = None
+    """The command that trains it again."""
+    departures: Sequence[str] = field(default=())
+    """In what its settings differ from the named recipe."""
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """Every setting by its full name, inner ones with a dot."""
+        record = _read(self.run.recipe_file)
+        if not isinstance(record, dict):
+            raise UserError(f"{self.run.recipe_file} is not a whole recipe; leave this run out of the report.")
+        return dict(_flat(record))
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        """Who made it; empty while the run is not finished."""
+        record = _read(self.run.provenance_file)
+        return record if isinstance(record, dict) else {}
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """What was logged."""
+        return [line for line in self.run.metrics() if isinstance(line, dict) and "step" in line]
+
+    @cached_property
+    def evaluations(self) -> dict[str, dict[str, Any]]:
+        """Each result with its protocol, by the name of its file."""
+        found = {file.stem: _read(file) for file in sorted(self.run.evaluation_file("x").parent.glob("*.json"))}
+        return {name: record for name, record in found.items() if isinstance(record, dict)}
+
+    @cached_property
+    def paper(self) -> list[dict[str, Any]]:
+        """The rows of the paper that its recipe stands for."""
+        rows = self.recipe.get("paper") or []
+        return [row for row in rows if isinstance(row, dict)]
+
+    def figures(self) -> Iterator[tuple[str, bytes]]:
+        """Pictures that lie in the run, with what they show."""
+        if self.crops is not None and self.crops.is_file():
+            yield "Crops as the network sees them, and their boxes on the originals", self.crops.read_bytes()
+        for stem, words in FIGURES.items():
+            file = self.run.path / "figures" / f"{stem}.png"
+            if file.is_file():
+                yield words, file.read_bytes()
+
+    @cached_property
+    def bad_images(self) -> list[tuple[str, str]]:
+        """The images that could not be read, and why."""
+        try:
+            with self.run.bad_images_file.open(newline="", encoding="utf-8", errors="replace") as file:
+                rows = [row for row in csv.reader(file) if row]
+        except OSError:
+            return []
+        return [(row[0], ", ".join(row[1:])) for row in rows if row != ["image", "reason"]]
+
+    def online_knn(self) -> dict[str, Any] | None:
+        """The last kNN that was logged while training."""
+        lines = [line for line in self.metrics if isinstance(line.get("knn"), int | float)]
+        return lines[-1] if lines else None
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _flat(part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in part.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,229 @@
+"""What did the regressor learn? `logo-ssl affinity`: the paper's Figure 3, and how well both measures rank."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+import tyro
+from jaxtyping import Float, UInt8
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from ..augment.picture import visible
+from ..data import ImageSet
+from ..errors import UserError
+from ..evaluate import Extraction, data_for, save
+from ..evaluate.affinity import (
+    MEASURES,
+    Company,
+    Measures,
+    Pool,
+    Reference,
+    company_of,
+    compare,
+    gather,
+    load_measures,
+    normalised,
+    reference_by_hand,
+    slide,
+)
+from ..evaluate.affinity.company import CROPS, class_centres
+from ..evaluate.affinity.pool import class_name
+from ..evaluate.record import refuse_unwritable
+from ..randomness import stream
+from ..recipes import read_recipe
+from ..report.affinity_bars import Comparison, Group, draw_affinity_bars
+from ..report.affinity_map import Heated, HeatMap, draw_affinity_map
+from ..run import Run
+from ..terminal import plain_console
+
+LEAST, MOST, MOST_ROWS = 4, 2000, 8
+LONGEST = 24  # characters of a name
+WIDTH = 140  # characters of the table where no terminal says
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """Compare crops with a reference crop, by the learned affinity and by cosine, as the paper's Figure 3."""
+
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """A finished run with a regressor (strategy logo)."""
+    data: str | None = None
+    """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+    reference: tuple[str, ...] = ()
+    """IMAGE or IMAGE:x,y,w,h: a file or the number of a held-out image, and a box in pixels; a row for each."""
+    rows: int = 2
+    """References to draw by chance where none is given."""
+    images: int = 100
+    """Images, with one reference crop each, over which the ranking is measured."""
+    map: bool = False
+    """Draw, too, where in each image windows of the reference's size are alike to it (NAME-map.png)."""
+    out: Path | None = None
+    """The picture to write, with an .svg beside the .png (default: figures/affinity.png in the run)."""
+    seed: int = 0
+    """Decides images, references and crops."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+
+    def run(self) -> None:
+        """Draw, measure, and say where it is."""
+        began, console = time.time(), plain_console()
+        run = Run.existing(self.run_folder)
+        file = self._picture(run)
+        measures = load_measures(run, self.device)
+        data = data_for(measures.encoder, self.data)
+        max_side = read_recipe(run).loading.max_side
+        pool = gather(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
+        given = [reference_by_hand(text, data, measures.encoder, max_side) for text in self.reference]
+        ranked = rank(pool, measures, self.seed)
+        chosen = given or chosen_references(pool, self.rows)
+        companies = [
+            company_of(
+                reference, pool, ranked.centres, data.classes, measures, stream(self.seed, "affinity company", i)
+            )
+            for i, reference in enumerate(chosen)
+        ]
+        pictured = [compared(company, measures, data) for company in companies]
+        note = _note(run, data, pool, self.seed)
+        files = draw_affinity_bars(pictured, file, f"{note} over the crops of a row; lines are means over an image's.")
+        if self.map:
+            maps = [heated(company, measures) for company in companies]
+            place = file.with_name(f"{file.stem}-map{file.suffix}")
+            files += draw_affinity_map(maps, place, f"{note} over the windows of a row.")
+        record = {
+            "protocol": _protocol(pool),
+            "results": ranked.results,
+            "images": len(pool.images),
+            "crops": CROPS,
+            "part": pool.part,
+            "seed": self.seed,
+            "seconds": round(time.time() - began, 1),
+        }
+        Console(width=None if console.is_terminal else WIDTH).print(table_of(ranked.results))
+        how = Extraction(device=self.device, say=console.print)
+        save("affinity", record, measures.encoder, data, how, settings={"images": self.images, "seed": self.seed})
+        for path in files:
+            console.print(f"Picture: {path}")
+
+    def _picture(self, run: Run) -> Path:
+        """Where the picture goes, once all is refused that would fail only after the work."""
+        if not LEAST <= self.images <= MOST or not 1 <= self.rows <= MOST_ROWS or len(self.reference) > MOST_ROWS:
+            raise UserError(
+                f"images is {self.images}, rows {self.rows} and references {len(self.reference)}; use {LEAST} to "
+                f"{MOST} images and at most {MOST_ROWS} rows."
+            )
+        file = self.out or run.path / "figures" / "affinity.png"
+        if file.suffix.lower() not in (".png", ".svg"):
+            raise UserError(f"--out is {file}; the picture is a .png file, with an .svg beside it.")
+        refuse_unwritable(file)
+        return file
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """How well the measures rank, and where the classes lie in feature space."""
+
+    results: list[dict[str, Any]]
+    centres: dict[int, Float[Tensor, " F"]]
+
+
+def rank(pool: Pool, measures: Measures, seed: int) -> Ranked:
+    """One reference crop of each image against ten crops of every image."""
+    seen = []
+    for i, image in enumerate(pool.images):
+        boxes = measures.draw(image, 1 + CROPS, stream(seed, "affinity crops", i))
+        seen.append(measures.boxes_seen(image, boxes))
+    references = torch.stack([crops.z[0] for crops in seen])
+    others = torch.cat([crops.z[1:] for crops in seen])
+    scores = measures.affinities(references, others)
+    image = np.arange(len(pool.images)).repeat(CROPS)
+    labels = None if pool.labels is None else np.array(pool.labels)
+    centres = class_centres(pool, torch.cat([crops.features[1:] for crops in seen]), CROPS)
+    return Ranked(compare(scores, image, labels, seed), centres)
+
+
+def chosen_references(pool: Pool, rows: int) -> list[Reference]:
+    """The first images of the pool, which chance has ordered; of different classes where there are any."""
+    labels = pool.labels or [None] * len(pool.images)
+    picked = list(zip(pool.images, pool.rows, labels, strict=True))[:rows]
+    return [Reference(image, f"{pool.part} image {row}", label) for image, row, label in picked]
+
+
+def compared(company: Company, measures: Measures, data: ImageSet) -> Comparison:
+    """A reference and its company as numbers and pixels; each measure from 0 to 1 over all crops of the row."""
+    reference = company.reference
+    z = measures.boxes_seen(reference.image, company.box).z
+    others = torch.cat([measures.boxes_seen(member.image, member.boxes).z for member in company.members])
+    counts = np.cumsum([len(member.boxes) for member in company.members])[:-1]
+    found = {name: np.split(normalised(values[0]), counts) for name, values in measures.affinities(z, others).items()}
+    groups = [
+        Group(member.role, _pixels(member.image), _crops(measures, member.image, member.boxes), *values)
+        for member, *values in zip(company.members, *(found[name] for name in MEASURES), strict=True)
+    ]
+    name = _short(reference.name)
+    title = name if reference.label is None else f"{class_name(data.classes, reference.label)}\n{name}"
+    (crop,) = _crops(measures, reference.image, company.box)
+    return Comparison(title, _pixels(reference.image), company.box[0].tolist(), crop, groups)
+
+
+def heated(company: Company, measures: Measures) -> HeatMap:
+    """Where in its company the reference is found; each measure from 0 to 1 over all images of the row."""
+    reference, (_, _, tall, wide) = company.reference, company.box[0].tolist()
+    z = measures.boxes_seen(reference.image, company.box).z
+    window = tall / reference.image.shape[1], wide / reference.image.shape[2]
+    heats = [slide(measures, z, member.image, window) for member in company.members]
+    ends = np.cumsum([heat.learned.size for heat in heats])[:-1]
+    scaled = [np.split(normalised(np.concatenate([h[k].ravel() for h in heats])), ends) for k in range(len(MEASURES))]
+    images = [
+        Heated(member.role, _pixels(member.image), *(part.reshape(heat.learned.shape) for part in parts))
+        for member, heat, *parts in zip(company.members, heats, *scaled, strict=True)
+    ]
+    (crop,) = _crops(measures, reference.image, company.box)
+    return HeatMap(_short(reference.name), company.box[0].tolist(), crop, images)
+
+
+def table_of(results: Sequence[dict[str, Any]]) -> Table:
+    """The ranking as a table, with intervals."""
+    table = Table("task", "metric", "learned", "cosine", "learned - cosine", "chance", title="Ranking of crops")
+    for row in results:
+        cells = [_words(row[measure]) for measure in (*MEASURES, "difference")]
+        table.add_row(f"{row['task']} (n={row['references']})", row["metric"], *cells, f"{row['chance']:.3f}")
+    return table
+
+
+def _words(value: dict[str, float]) -> str:
+    return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+
+
+def _protocol(pool: Pool) -> str:
+    held = "held-out" if pool.part == "test" else "training"
+    return (
+        f"one local crop of each of {len(pool.images)} {held} images against {CROPS} local crops of every image, "
+        "unaugmented, projected latents in eval mode; mean over references, with a 95 % bootstrap interval over them"
+    )
+
+
+def _note(run: Run, data: ImageSet, pool: Pool, seed: int) -> str:
+    return (
+        f"{run.path.absolute().name} on {data.name} ({pool.part}), seed {seed}. Each measure runs from 0 (least alike) "
+        "to 1 (most alike)"
+    )
+
+
+def _short(name: str) -> str:
+    """A file without its folders, and no longer than the picture above which it stands."""
+    last = name.rsplit("/", 1)[-1]
+    return last if len(last) <= LONGEST else f"...{last[3 - LONGEST :]}"
+
+
+def _pixels(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W 3"]:
+    return visible(image.permute(1, 2, 0).numpy())
+
+
+def _crops(measures: Measures, image: UInt8[Tensor, "C H W"], boxes: Tensor) -> list[UInt8[np.ndarray, "s s 3"]]:
+    return [_pixels((crop * 255).round().byte()) for crop in measures.cut(image, boxes).clamp(0, 1)]

@@ -1,0 +1,46 @@
+"""Runs with untrained weights: what is shown does not depend on how good it is."""
+
+import pytest
+import torch
+
+from logo_ssl.augment import CropPlan
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.frameworks import MoCoConfig
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run
+from logo_ssl.strategies import LoGoConfig
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
+
+
+@pytest.fixture
+def images(generator) -> ImageSet:
+    """24 training and 16 test images of 4 classes, 16 px."""
+    splits = []
+    for n in (24, 16):
+        labels = torch.arange(n) % 4
+        noise = torch.randint(0, 60, (n, 3, 16, 16), generator=generator)
+        splits.append(Split((noise + 40 * labels.view(-1, 1, 1, 1)).to(torch.uint8), labels))
+    return ImageSet("blobs", *splits, ("ash", "birch", "cedar", "<b>elm</b>"), source="blobs")
+
+
+@pytest.fixture
+def make_run(tmp_path, images, monkeypatch):
+    """Writes a run folder whose data are `images`."""
+    monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("logo_ssl.evaluate.record.load_data", lambda source, size: images)
+
+    def make(name="run", **changes) -> Run:
+        small = {
+            "framework": MoCoConfig(dim=8, queue=32),
+            "strategy": LoGoConfig(depth=2, width=16),
+            "crops": CropPlan(global_size=16, local_size=8),
+            "device": "cpu",
+        }
+        recipe = find_recipe("tiny").changed(**small | changes)
+        run = Run(tmp_path / name)
+        save_encoder(run, build(recipe, images))
+        run.recipe_file.write_text(recipe.to_json())
+        return run
+
+    return make

@@ -1,0 +1,198 @@
+"""Does the affinity figure show what the run's own networks say, and does the ranking count right?"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from PIL import Image
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from logo_ssl import cli
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate.affinity import company_of, compare, gather, load_measures, normalised, reference_by_hand
+from logo_ssl.evaluate.affinity.company import class_centres
+from logo_ssl.evaluate.affinity.pool import Reference
+from logo_ssl.evaluate.affinity.ranking import average_precision, roc_auc
+from logo_ssl.randomness import stream
+from logo_ssl.show.affinity import Affinity
+from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+
+
+@pytest.mark.parametrize("levels", [3, 1000])
+def test_auc_and_average_precision_are_scikit_learns_with_and_without_ties(levels):
+    rng = np.random.default_rng(levels)
+    for _ in range(20):
+        positive = np.append(rng.random(40) < 0.3, [True, False])
+        scores = rng.integers(levels, size=42) / levels
+        assert roc_auc(positive, scores) == pytest.approx(roc_auc_score(positive, scores))
+        assert average_precision(positive, scores) == pytest.approx(average_precision_score(positive, scores))
+
+
+def test_each_task_ranks_its_own_crops_and_the_difference_is_paired():
+    image, labels = np.arange(6).repeat(2), np.array([0, 0, 1, 1, 2, 3])
+    own = image[None] == np.arange(6)[:, None]
+    same_class = labels[image][None] == labels[:, None]
+    scores = {"learned": own.astype(float), "cosine": same_class.astype(float) - 2 * own}
+    rows = {(row["task"], row["metric"]): row for row in compare(scores, image, labels)}
+    assert rows["same image", "AUC"]["learned"] == {"mean": 1, "low": 1, "high": 1}
+    assert rows["same image", "AUC"]["cosine"]["mean"] < 0.5
+    assert rows["same image", "AUC"]["references"] == 6
+    classes = rows["same class, other image", "AUC"]  # two classes have one image only
+    assert classes["references"] == 4
+    assert (classes["learned"]["mean"], classes["cosine"]["mean"]) == (0.5, 1)
+    assert classes["difference"] == {"mean": -0.5, "low": -0.5, "high": -0.5}
+    assert {task for task, _ in rows} == {"same image", "same class, other image"}
+    assert {row["task"] for row in compare(scores, image, None)} == {"same image"}
+
+
+def test_the_interval_holds_the_mean_and_narrows_with_more_references():
+    def width(n):
+        scores = {name: np.random.default_rng(0).random((n, 2 * n)) for name in ("learned", "cosine")}
+        row = compare(scores, np.arange(n).repeat(2), None)[0]["learned"]
+        assert row["low"] < row["mean"] < row["high"]
+        return row["high"] - row["low"]
+
+    assert width(80) < width(10)
+
+
+def test_affinities_are_the_regressor_and_the_cosine_of_projected_latents_in_eval_mode(make_run, images):
+    measures = load_measures(make_run(), "cpu")
+    image = images.test.array[0]
+    z = measures.boxes_seen(image, measures.draw(image, 7, stream(0, "x"))).z
+    assert not any(part.training for part in (measures.encoder.backbone, measures.projector, measures.regressor))
+    found = measures.affinities(z[:2], z[2:])
+    for r in range(2):
+        pairs = z[r].expand(5, -1), z[2:]
+        np.testing.assert_allclose(found["learned"][r], measures.regressor(*pairs).numpy(), rtol=1e-5)
+        np.testing.assert_allclose(found["cosine"][r], torch.cosine_similarity(*pairs).numpy(), atol=1e-6)
+
+
+def test_the_regressor_is_the_one_that_was_saved(make_run, images):
+    run = make_run()
+    saved = safetensors.torch.load_file(run.heads_file)
+    state = load_measures(run, "cpu").regressor.state_dict()
+    assert state.keys() == {key.removeprefix("regressor.") for key in saved if key.startswith("regressor.")}
+    assert all(torch.equal(saved[f"regressor.{key}"], value) for key, value in state.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strategy": MultiCropConfig()}, "multi-crop"),
+        ({"strategy": TwoViewConfig(), "crops__n_local": 0}, "two-view"),
+        ({"strategy": LoGoConfig(affinity="cosine")}, "logo --strategy.affinity cosine"),
+    ],
+)
+def test_a_run_without_a_regressor_is_refused_in_one_sentence(make_run, changes, words):
+    run = make_run(**changes)
+    with pytest.raises(UserError, match=f"has no regressor, since it was trained with --strategy {words}; give a run"):
+        cli.affinity([str(run.path)])
+
+
+def test_the_company_is_own_image_same_class_nearest_class_and_another(make_run, images):
+    measures = load_measures(make_run(), "cpu")
+    pool = gather(images, measures.encoder, 16, 640, stream(0, "pool"))
+    assert pool.part == "test"
+    centres = {
+        0: torch.tensor([1.0, 0.0]),
+        1: torch.tensor([-1.0, 0.0]),
+        2: torch.tensor([0.9, 0.1]),
+        3: torch.zeros(2),
+    }
+    reference = Reference(pool.images[0], "first", 0)
+    company = company_of(reference, pool, centres, images.classes, measures, stream(0, "company"))
+    own, same, near, other = company.members
+    assert [len(member.boxes) for member in company.members] == [10] * 4
+    assert own.role == "own image"
+    assert same.role == "same class: ash"
+    assert near.role == "near class: cedar"
+    assert other.role.startswith("other class: ")
+    assert torch.equal(own.image, reference.image)
+    assert not torch.equal(same.image, reference.image)
+    by_bytes = {image.numpy().tobytes(): label for image, label in zip(pool.images, pool.labels, strict=True)}
+    assert [by_bytes[member.image.numpy().tobytes()] for member in (same, near)] == [0, 2]
+    unlabelled = company_of(reference._replace(label=None), pool, centres, (), measures, stream(0, "company"))
+    assert [member.role for member in unlabelled.members] == ["own image", *["another image"] * 3]
+
+
+def test_a_small_pool_has_two_images_of_each_class_it_has(make_run, images):
+    pool = gather(images, load_measures(make_run(), "cpu").encoder, 4, 640, stream(0, "pool"))
+    assert sorted(pool.labels.count(label) for label in set(pool.labels)) == [2, 2]
+
+
+def test_class_centres_are_unit_vectors_of_the_classes_there(make_run, images):
+    pool = gather(images, load_measures(make_run(), "cpu").encoder, 8, 640, stream(0, "pool"))
+    centres = class_centres(pool, torch.randn(16, 5), per_image=2)
+    assert centres.keys() == set(pool.labels)
+    assert all(centre.norm() == pytest.approx(1) for centre in centres.values())
+
+
+def test_normalised_runs_from_0_to_1_and_equal_values_are_0():
+    assert normalised([3.0, 1.0, 2.0]).tolist() == [1, 0, 0.5]
+    assert normalised([2.0, 2.0]).tolist() == [0, 0]
+
+
+def test_a_box_by_hand_is_x_y_w_h_in_pixels_of_the_file(make_run, images, tmp_path):
+    encoder = load_measures(make_run(), "cpu").encoder
+    file = tmp_path / "a:b photo.png"
+    Image.fromarray(np.zeros((40, 80, 3), np.uint8)).save(file)
+    reference = reference_by_hand(f"{file}:20,10,40,20", images, encoder, max_side=40)
+    assert reference.image.shape == (3, 20, 40)
+    assert reference.box.tolist() == [[5, 10, 10, 20]]
+    assert reference.label is None
+    assert reference_by_hand(str(file), images, encoder, max_side=0).box is None
+    numbered = reference_by_hand("5:0,0,16,16", images, encoder, 640)
+    assert (numbered.label, numbered.box.tolist()) == (1, [[0, 0, 16, 16]])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("99", "neither a file nor the number"),
+        ("nowhere.png", "neither a file nor the number"),
+        ("5:0,0,17,4", "does not lie inside"),
+        ("5:-1,0,4,4", "does not lie inside"),
+        ("5:0,0,0,4", "does not lie inside"),
+        ("", "A reference is empty"),
+    ],
+)
+def test_a_reference_that_cannot_be_is_told_in_a_sentence(make_run, images, text, sentence):
+    with pytest.raises(UserError, match=sentence):
+        reference_by_hand(text, images, load_measures(make_run(), "cpu").encoder, 640)
+
+
+def test_a_broken_reference_file_is_told_in_a_sentence(make_run, images, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match="cannot be read"):
+        reference_by_hand(str(tmp_path / "broken.png"), images, load_measures(make_run(), "cpu").encoder, 640)
+
+
+def test_the_command_writes_both_pictures_and_its_numbers_with_provenance(make_run, capsys):
+    run = make_run()
+    Affinity(run.path, images=8, rows=1, device="cpu").run()
+    said = capsys.readouterr().out
+    assert "learned - cosine" in said
+    png, svg = (run.path / "figures" / f"affinity.{kind}" for kind in ("png", "svg"))
+    with Image.open(png) as picture:
+        assert picture.width > 1000
+    assert "same class" in svg.read_text()
+    (file,) = (run.path / "evaluation").glob("affinity-*.json")
+    record = json.loads(file.read_text())
+    assert {row["task"] for row in record["results"]} == {"same image", "same class, other image"}
+    assert {"commit", "versions", "fingerprint", "data_fingerprint", "protocol", "seed"} <= record.keys()
+    first = svg.read_bytes(), record["results"]
+    Affinity(run.path, images=8, rows=1, device="cpu").run()
+    assert (svg.read_bytes(), json.loads(file.read_text())["results"]) == first
+    Affinity(run.path, images=8, rows=1, device="cpu", seed=1).run()
+    assert svg.read_bytes() != first[0]
+
+
+@pytest.mark.parametrize("wrong", [{"images": 3}, {"rows": 0}, {"out": "affinity.gif"}, {"out": "."}])
+def test_what_would_fail_late_is_refused_first(make_run, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wrong = {key: Path(value) if key == "out" else value for key, value in wrong.items()}
+    with pytest.raises(UserError):
+        Affinity(make_run().path, **wrong).run()

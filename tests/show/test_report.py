@@ -1,0 +1,272 @@
+"""Is the page whole by itself, does it show every run's numbers, and is nobody's name taken for HTML?"""
+
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+
+from logo_ssl import cli
+from logo_ssl.errors import UserError
+from logo_ssl.frameworks import SimSiamConfig
+from logo_ssl.recipes import find_recipe, read_recipe
+from logo_ssl.report.page import LARGEST, page, write_report
+from logo_ssl.report.plots import MOST_POINTS, plots
+from logo_ssl.report.reading import Told
+from logo_ssl.run import Run
+from logo_ssl.show.report import Report, departures, names_of, rerun
+from logo_ssl.strategies import LoGoConfig, TwoViewConfig
+
+HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+VOID = {"meta", "link", "img", "input", "br"}
+PLOTLY = "/* plotly */ 'https://nowhere.example'"
+
+
+class Reader(HTMLParser):
+    """Elements, text and tags that were not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open, self.elements, self.words, self.code = [], [], [], {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "script" in self.open or "style" in self.open:
+            self.code[self.elements[-1][1].get("id", self.elements[-1][0])] = data
+        else:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture
+def make_told(tmp_path):
+    """Run folders made of files alone."""
+
+    def make(name="first", lines=60, **changes) -> Told:
+        run = Run(tmp_path / re.sub(r"\W", "", name))
+        run.path.mkdir(parents=True)
+        run.recipe_file.write_text(find_recipe("cifar10-moco-logo").changed(**changes).to_json())
+        metrics = [
+            {"step": 10 * i, "loss": 6 - i / lines, "omega": -1.0, "lr": 0.06, "epoch": i // 10} for i in range(lines)
+        ]
+        metrics.append({"step": 10 * lines, "knn": 61.25, "knn_k": 20, "knn_tau": 0.07, "epochs_done": lines // 10})
+        run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in metrics) + '{"torn')
+        run.provenance_file.write_text(json.dumps({"commit": "abc123", "seconds": 12.5, "versions": {"torch": "2.15"}}))
+        return Told(run, name)
+
+    return make
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """A page without the five megabytes of its library."""
+    monkeypatch.setattr("logo_ssl.report.page._plotly", lambda: PLOTLY)
+
+
+def evaluate(told: Told) -> None:
+    knn = [
+        {"features": "raw pixels", "k": 20, "tau": 0.07, "top1": 43.21},
+        {"features": "trained encoder", "k": 20, "tau": 0.07, "top1": 56.78},
+    ]
+    told.run.write_evaluation("knn", {"protocol": "weighted kNN", "data": "cifar10", "results": knn})
+    linear = {"protocol": "MoCo's SGD", "data": "cifar10", "results": {"top-1": 71.11, "top-5": 99.5}}
+    told.run.write_evaluation("linear-sgd-cifar10-0", linear)
+    interval = {"mean": 0.7654, "low": 0.7, "high": 0.8}
+    row = {"task": "same image", "metric": "AUC", "references": 9, "chance": 0.5}
+    row |= dict.fromkeys(("learned", "cosine", "difference"), interval)
+    told.run.write_evaluation("affinity-x-0", {"protocol": "crops", "data": HOSTILE, "results": [row]})
+    told.run.evaluation_file("torn").write_text("{")
+
+
+def test_the_page_parses_and_shows_every_number_with_its_protocol(make_told, light):
+    told = make_told()
+    evaluate(told)
+    read = Reader(page([told]))
+    assert read.open == []
+    for number in (
+        "61.25 %",
+        "56.78 %",
+        "71.11 %",
+        "0.765 [0.700, 0.800]",
+        "43.21",
+        "99.5",
+        "84.44",
+        "85.59",
+        "abc123",
+    ):
+        assert number in read.text, number
+    for words in ("k=20, tau=0.07, after epoch 6", "MoCo's SGD", "Table 1: MoCo+LoGo", "optimiser.lr"):
+        assert words in read.text, words
+
+
+def test_nothing_is_loaded_from_outside(make_told, light):
+    read = Reader(page([make_told()]))
+    for _, attributes in read.elements:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert (attributes.get(name) or "data:").startswith("data:")
+        assert not any(name.startswith("on") for name in attributes)
+    policy = next(m["content"] for m in read.all("meta") if m.get("http-equiv"))
+    assert "default-src 'none'" in policy
+    assert not re.search(r"url\(|@import", read.code["style"])
+
+
+def test_hostile_names_are_shown_as_text(make_told, light):
+    told = make_told(HOSTILE, data=f"/{HOSTILE}")
+    evaluate(told)
+    read = Reader(page([told, make_told("</script><script>alert(2)</script>")]))
+    assert read.open == []
+    assert HOSTILE in read.text
+    assert not any(attributes.get("src") == "x" for attributes in read.all("img"))
+    assert len(read.all("script")) == 3
+    assert "</script><script>alert(2)</script>" in read.text
+    assert "<" not in read.code["plots"]
+
+
+def test_every_plot_and_picture_has_words_for_those_who_do_not_see_it(make_told, light, tmp_path):
+    told = make_told()
+    Image.new("RGB", (8, 8)).save(tmp_path / "crops.png")
+    read = Reader(page([Told(told.run, told.name, tmp_path / "crops.png")]))
+    drawn = [attributes for attributes in read.all("div") if attributes.get("class") == "plot"]
+    assert len(drawn) == 4
+    assert drawn[0]["aria-label"] == "kNN top-1 while training (%) over epochs; last first: 61.25 %"
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in drawn)
+    assert [attributes["alt"] for attributes in read.all("img")] == [
+        "first: Crops as the network sees them, and their boxes on the originals"
+    ]
+    assert {attributes["scope"] for attributes in read.all("th")} == {"col", "row"}
+    assert read.all("html") == [{"lang": "en-GB"}]
+
+
+def test_several_runs_share_each_plot_and_what_differs_is_said(make_told, light):
+    runs = [make_told("first"), make_told("second", optimiser__lr=0.125, strategy=TwoViewConfig())]
+    for plot in plots(runs):
+        assert [trace["run"] for trace in plot["traces"]] == [0, 1]
+    one, other = plots(runs)[0]["traces"]
+    assert (one["x"], one["y"]) == ([6.0], [61.25])
+    assert one["line"] != other["line"]
+    read = Reader(page(runs))
+    assert [box["data-run"] for box in read.all("input")] == ["0", "1"]
+    text = re.sub(r"\s+", " ", read.text)
+    assert "optimiser.lr 0.06 0.125" in text
+    assert "strategy.kind logo two-view" in text
+    assert "strategy.lam 0.0005 absent" in text
+    assert "optimiser.momentum 0.9 0.9" not in text.split("Settings that differ")[1].split("Recipe and provenance")[0]
+
+
+def test_bad_images_are_listed_as_text(make_told, light):
+    told = make_told()
+    rows = "".join(f"b{i}.jpg,empty file\r\n" for i in range(60))
+    told.run.bad_images_file.write_text(f"image,reason\r\n<script>x.jpg,torn\r\n{rows}")
+    read = Reader(page([told]))
+    assert "first: 61 images could not be read; the first 50" in read.text
+    assert "<script>x.jpg" in read.text
+    assert "b48.jpg" in read.text
+    assert "b49.jpg" not in read.text
+
+
+def test_long_curves_are_thinned_and_keep_their_end(make_told):
+    curve = next(plot for plot in plots([make_told(lines=5000)]) if plot["name"] == "loss")["traces"][0]
+    assert len(curve["x"]) <= MOST_POINTS + 1
+    assert curve["x"][-1] == pytest.approx(499.9)
+
+
+def test_values_that_are_not_finite_leave_a_gap(make_told, light):
+    told = make_told()
+    told.run.metrics_file.write_text('{"step": 1, "loss": NaN}\n{"step": 2, "loss": 1.5}\n')
+    (plot,) = json.loads(Reader(page([told])).code["plots"])
+    assert plot["traces"][0]["y"] == [None, 1.5]
+
+
+def test_a_run_that_has_only_begun_has_a_page(make_told, light):
+    told = make_told()
+    told.run.metrics_file.unlink()
+    told.run.provenance_file.unlink()
+    text = Reader(page([told])).text
+    assert "not finished" in text
+    assert "Nothing was logged yet" in text
+    assert "Nothing was evaluated yet" in text
+
+
+def test_the_whole_page_with_its_library_is_small_enough_and_a_larger_one_is_refused(make_told, tmp_path, monkeypatch):
+    told, out = make_told(lines=10_000), tmp_path / "report.html"
+    assert 4_000_000 < write_report([told], out).stat().st_size < LARGEST
+    read = Reader(out.read_text())
+    assert read.open == []
+    assert "Plotly, Inc." in read.code["script"] or "Plotly" in out.read_text()
+    monkeypatch.setattr("logo_ssl.report.page.LARGEST", 1000)
+    with pytest.raises(UserError, match="give fewer runs"):
+        write_report([told], out)
+
+
+def test_the_command_shows_crops_and_says_where_the_page_is(make_run, images, tmp_path, capsys, monkeypatch, light):
+    monkeypatch.setattr("logo_ssl.show.report.load_data", lambda source, size: images)
+    run = make_run()
+    cli.report([str(run.path), "--out", str(tmp_path / "r.html")])
+    assert "r.html" in capsys.readouterr().out
+    read = Reader((tmp_path / "r.html").read_text())
+    assert read.all("img")[0]["alt"].startswith("run: Crops")
+    assert "logo-ssl pretrain tiny" in read.text
+
+
+def test_a_run_whose_data_are_elsewhere_has_a_page_without_crops(make_run, tmp_path, capsys, light):
+    run = make_run(data="/nowhere/at/all")
+    Report((run.path,), tmp_path / "r.html").run()
+    assert "No crops are shown of /nowhere/at/all" in capsys.readouterr().out
+    assert Reader((tmp_path / "r.html").read_text()).all("img") == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"epochs": 7, "data": "/a folder/with spaces", "optimiser__lr": 0.125, "deterministic": True},
+        {"framework": SimSiamConfig(dim=64), "crops__jitter": (0.1, 0.2, 0.3, 0.0), "loggers": ()},
+        {"strategy": TwoViewConfig(), "crops__n_local": 0},
+        {"strategy": LoGoConfig(lam=0.3, bound="mean-difference"), "loading__max_side": 100},
+    ],
+)
+def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch, tmp_path):
+    recipe = find_recipe("tiny").changed(**changes)
+    program, command, *arguments = shlex.split(rerun(recipe, "somewhere/first"))
+    assert (program, command, arguments[-1]) == ("logo-ssl", "pretrain", "runs/first-again")
+    seen = []
+    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
+    cli.pretrain(arguments)
+    assert seen == [recipe]
+
+
+def test_departures_name_what_was_changed(make_run):
+    found = departures(read_recipe(make_run(epochs=3)))
+    assert "epochs (20 -> 3)" in found
+    assert departures(find_recipe("tiny")) == []
+    assert rerun(find_recipe("tiny").changed(name="unknown"), "x") is None
+
+
+def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(tmp_path):
+    runs = [Run(tmp_path / "a" / "demo"), Run(tmp_path / "b" / "demo"), Run(tmp_path / "b" / "demo")]
+    assert names_of(runs) == ["a/demo", "b/demo", "b/demo (3)"]
+    assert names_of(runs[:1]) == ["demo"]
+
+
+@pytest.mark.parametrize("line", [[], ["--out", "x.html"], ["nowhere"], ["{run}", "--out", "report.pdf"]])
+def test_what_cannot_be_is_told_in_a_sentence(line, make_run):
+    run = make_run()
+    with pytest.raises(UserError):
+        cli.report([word.format(run=run.path) for word in line])
