@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from rich.console import Console
 
 from logo_ssl import pretrain, resume
 from logo_ssl.errors import UserError
+from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import processes
-from logo_ssl.train.processes import Launcher, Processes, refuse_uneven
+from logo_ssl.train.processes import Launcher, Processes, refuse_another_number, refuse_uneven
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -183,3 +185,10 @@ def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data
     assert "back to the beginning, with half the learning rate" in done.stdout
     assert "again after 2 returns to the last good state" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_machines_that_cannot_find_each_other_are_told_at_once(monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="nodes is 2, but MASTER_ADDR, MASTER_PORT, NODE_RANK is not set"):
+        refuse_another_number(replace(find_recipe("tiny"), nodes=2))

@@ -399,7 +399,9 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
     np.savez(
         data, **arrays | {"train_images": arrays["train_images"][:40], "train_labels": arrays["train_labels"][:40]}
     )
-    with pytest.raises(UserError, match=r"changed since this run was interrupted \(48 images then, 40 now\)"):
+    with pytest.raises(
+        UserError, match=r"does not hold the images that this run was trained on \(48 images then, 40 now\)"
+    ):
         resume(tmp_path / "run", console=console())
     np.savez(data, **arrays | {"train_images": arrays["train_images"] + np.uint8(1)})
     with pytest.raises(UserError, match="other names or other pixels"):
@@ -495,6 +497,16 @@ def test_half_a_line_of_metrics_is_taken_back(tmp_path, monkeypatch):
     assert len(said) == 1
     journal.log_metrics({"loss": 3.0}, step=3)
     assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+
+
+def test_a_finished_run_without_checkpoints_keeps_its_encoder(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    for file in run.saved():
+        file.unlink()
+    before = run.backbone_file.read_bytes()
+    with pytest.raises(UserError, match=r"is finished and its checkpoints are gone.*--init"):
+        resume(run.path, console=console(), epochs=2)
+    assert run.backbone_file.read_bytes() == before
 
 
 def test_a_run_cannot_be_cut_short(data, tmp_path):

@@ -154,9 +154,9 @@ def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
         os.replace(temporary, final)
         _sync_folder(folder)
     except BaseException as error:
+        full = folder.is_dir() and shutil.disk_usage(folder).free < FULL
         temporary.unlink(missing_ok=True)
         if isinstance(error, RuntimeError):  # how torch tells of a full disk, among others
-            full = shutil.disk_usage(folder).free < FULL
             raise OSError("No space left on device" if full else str(error).splitlines()[0]) from error
         raise
     for old in [file for file in found_checkpoints(folder) if file != final][keep - 1 :]:

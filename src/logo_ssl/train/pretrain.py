@@ -88,6 +88,11 @@ def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console |
                 f"{path} is finished: {before.epochs} epochs are done. For more: --epochs {2 * before.epochs}."
             )
             return run
+        if checkpoint is None and is_finished(run):
+            raise UserError(
+                f"{path} is finished and its checkpoints are gone, so it cannot be extended; start another with "
+                f"`logo-ssl pretrain {recipe.name} --init {path}` and its own --out."
+            )
         for field, (old, new) in changed.items():
             console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
         if checkpoint is None:
@@ -285,8 +290,8 @@ def _refuse_other_data(checkpoint: Path, data: ImageSet, recipe: Recipe) -> None
         counts = [text.split(" images")[0] for text in (before, now)]
         told = f"{counts[0]} images then, {counts[1]} now" if counts[0] != counts[1] else "other names or other pixels"
         raise UserError(
-            f"{recipe.data} changed since this run was interrupted ({told}); restore it, or start again in another "
-            "--out."
+            f"{recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start "
+            "again in another --out."
         )
 
 
