@@ -58,8 +58,8 @@ def refuse_another_number(recipe: Recipe) -> None:
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
     if others is None and recipe.nodes > 1 and missing:
         raise UserError(
-            f"nodes is {recipe.nodes}, but {', '.join(missing)} is not set, so the machines cannot find each other; set "
-            "it on each, or start with torchrun or Slurm (docs/scaling.md)."
+            f"nodes is {recipe.nodes}, but {', '.join(missing)} is not set, so the machines cannot find each other; "
+            "set it on each, or start with torchrun or Slurm (docs/scaling.md)."
         )
     if others is None or recipe.devices == "auto" or asked in ((1, 1), (others.devices, others.nodes)):
         return
