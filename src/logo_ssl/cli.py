@@ -33,7 +33,7 @@ commands:
   recipes              list the recipes, with the paper's row and numbers
   pretrain RECIPE ...  pretrain an encoder; `pretrain RECIPE --help` shows every field
   resume RUN           go on with an interrupted run
-  eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi
+  eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi, detect, segment
   show-crops [RECIPE]  draw the crops of some images as the network sees them
   reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
   bench RECIPE         measure the speed of training and of its parts, as JSON

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from thin import ThinResNet
 
 from logo_ssl.detection.body import stride_at_conv4
 from logo_ssl.detection.detector import build_detector
@@ -99,7 +100,7 @@ def nothing(masks):
 @pytest.mark.parametrize("config", [SMALL, PYRAMID, replace(SMALL, norm="frozen")], ids=["c4", "fpn", "frozen"])
 @pytest.mark.parametrize("masks", [False, True])
 def test_every_weight_learns_and_every_head_finds(config, masks, generator):
-    detector = build_detector(encoder(), MEAN, STD, 3, config, masks).train()
+    detector = build_detector(ThinResNet(), MEAN, STD, 3, config, masks).train()
     pictures = list(torch.rand(2, 3, 64, 64, generator=generator))
     losses = detector(pictures, [target(masks), nothing(masks)])
     assert ("loss_mask" in losses) == masks
@@ -119,7 +120,7 @@ def test_frozen_norms_have_no_weights_but_the_extra_one():
 
 
 def test_the_encoder_is_left_alone():
-    backbone = encoder()
+    backbone = ThinResNet()
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     detector = build_detector(backbone, MEAN, STD, 3, SMALL).train()
     sum(detector([torch.rand(3, 64, 64)] * 2, [target(False)] * 2).values()).backward()

@@ -27,6 +27,8 @@ class Detection(NamedTuple):
     test: PictureSet
     is_voc: bool
     """Whether the 11-point metric of VOC 2007 is the custom."""
+    official: bool = False
+    """Whether it is one of the sets of the paper's Table 6."""
 
     def about(self) -> list[str]:
         """Sentences about what there is, and what was not as it should be."""
@@ -48,9 +50,9 @@ def load_detection(source: str, agnostic: bool = False) -> Detection:
         raise DataMissing(f"No data at {source!r}; {place or named}")
     files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
     if files:
-        return _coco(path, files, agnostic)
+        return _coco(path, files, agnostic)._replace(official=source == COCO)
     if (path / "VOC2007").is_dir():
-        return _voc(path, path.name, agnostic)
+        return _voc(path, VOC, agnostic)
     if (path / "Annotations").is_dir() and has_list(path, TRAIN) and has_list(path, TEST):
         return _custom(path.name, [*read_voc(path, TRAIN)], [*read_voc(path, TEST)], agnostic)
     parts = [[path / name for name in names if (path / name / "Annotations").is_dir()] for names in (TRAIN, TEST)]
@@ -69,7 +71,7 @@ def _voc(devkit: Path, name: str, agnostic: bool) -> Detection:
         )
     train = chain.from_iterable(read_voc(place, ("trainval",)) for place in places)
     test = read_voc(places[0], ("test",))
-    return _both(name, settled(train, CLASSES, agnostic), settled(test, CLASSES, agnostic), True)
+    return _both(name, settled(train, CLASSES, agnostic), settled(test, CLASSES, agnostic), True, True)
 
 
 def _custom(name: str, train: list[ToldPicture], test: list[ToldPicture], agnostic: bool) -> Detection:
@@ -97,8 +99,8 @@ def _coco(root: Path, files: list[Path], agnostic: bool) -> Detection:
     return _both(root.name, *sets, is_voc=False)
 
 
-def _both(name: str, train: PictureSet, test: PictureSet, is_voc: bool) -> Detection:
+def _both(name: str, train: PictureSet, test: PictureSet, is_voc: bool, official: bool = False) -> Detection:
     for what, part in (("train", train), ("test", test)):
         if not part.n_objects:
             raise UserError(f"{name} has no objects of known categories to {what} on; look at its annotations.")
-    return Detection(name, train, test, is_voc)
+    return Detection(name, train, test, is_voc, official)
