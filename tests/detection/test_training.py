@@ -68,6 +68,7 @@ def test_the_learning_rate_rises_then_falls_by_tenths():
 def test_small_sets_get_as_many_passes_in_batches_they_can_fill():
     assert for_custom(16_551).iterations == pytest.approx(24_000, rel=0.001)
     assert (for_custom(5).batch_size, for_custom(5).iterations) == (5, 300)
+    assert for_custom(4).lr == pytest.approx(0.005)
     assert scaled(VOC_RECIPE, 240).steps == (180, 220)
     assert scaled(VOC_RECIPE, 240).warm_up == 48
 
@@ -167,3 +168,18 @@ def test_a_loss_that_is_not_finite_stops_the_training(data):
     assert not losses["loss_objectness"].isfinite()
     with pytest.raises(UserError, match="no finite number at iteration 0"):
         train_detector(broken, TrainingPictures(data.train, SMALL, False), SMALL, CPU)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_picture_that_cannot_be_read_is_one_sentence_from_workers_too(data, tmp_path, workers):
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    broken = replace(data.train.pictures[0], path=tmp_path / "broken.png")
+    pictures = TrainingPictures(replace(data.train, pictures=(broken,)), SMALL, False)
+    with pytest.raises(UserError, match=r"^.*broken\.png cannot be read .*; mend it, or take it out of the set\.$"):
+        train_detector(detector(), pictures, SMALL, CPU, workers)
+
+
+def test_a_set_of_crowds_is_refused(data):
+    crowds = tuple(replace(p, crowd=np.ones_like(p.crowd)) for p in data.train.pictures)
+    with pytest.raises(UserError, match="no crowd"):
+        TrainingPictures(replace(data.train, pictures=crowds), SMALL, False)

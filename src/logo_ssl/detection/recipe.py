@@ -82,8 +82,9 @@ def scaled(recipe: DetectionRecipe, iterations: int) -> DetectionRecipe:
 
 
 def for_custom(n_pictures: int) -> DetectionRecipe:
-    """VOC's recipe for a set of another size: as many passes, in batches that it can fill."""
-    recipe = replace(VOC_RECIPE, batch_size=min(VOC_RECIPE.batch_size, n_pictures))
+    """VOC's recipe for a set of another size: as many passes, in batches that it can fill, at their rate."""
+    batch_size = min(VOC_RECIPE.batch_size, n_pictures)
+    recipe = replace(VOC_RECIPE, batch_size=batch_size, lr=VOC_RECIPE.lr * batch_size / VOC_RECIPE.batch_size)
     iterations = round(EPOCHS * n_pictures / recipe.batch_size)
     return scaled(recipe, min(max(iterations, FEWEST_ITERATIONS), VOC_RECIPE.iterations))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..data.workers import fitting_workers
+from ..errors import UserError
 from ..randomness import stream
 from .masks import decoded
 from .pictures import Picture, PictureSet
@@ -26,11 +27,17 @@ class Sample(NamedTuple):
     target: dict[str, Tensor]
 
 
+Read = Sample | UserError
+"""A sample, or the sentence why there is none."""
+
+
 class TrainingPictures(Dataset[Sample]):
     """The pictures in random order, pass after pass, mirrored by chance."""
 
     def __init__(self, data: PictureSet, recipe: DetectionRecipe, masks: bool) -> None:
         kept = [p for p in data.pictures if recipe.learn_from_empty or (~p.crowd).any()]
+        if not kept:
+            raise UserError("No training picture has an object that is no crowd; look at the annotations.")
         self.pictures, self.recipe, self.masks = kept, recipe, masks
         self.passed, self.order = -1, torch.empty(0, dtype=torch.int64)
 
@@ -62,10 +69,34 @@ class TestPictures(Dataset[Float[Tensor, "3 H W"]]):
         return pixels_of(self.pictures[row])
 
 
+class Telling(Dataset[Any]):
+    """Gives a picture, or the sentence why not: raised in a worker process, it would arrive as a traceback."""
+
+    def __init__(self, pictures: Any) -> None:
+        self.pictures = pictures
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, place: int) -> Any:
+        try:
+            return self.pictures[place]
+        except UserError as error:
+            return error
+
+
 def loader(pictures: Dataset[Any], batch_size: int, workers: int) -> DataLoader[Any]:
     """Batches as plain lists, since pictures differ in size; decoded by `workers` processes (-1: as many as fit)."""
-    fitting = fitting_workers(workers, BYTES)
-    return DataLoader(pictures, batch_size, num_workers=fitting, collate_fn=list, pin_memory=torch.cuda.is_available())
+    fitting, pinned = fitting_workers(workers, BYTES), torch.cuda.is_available()
+    return DataLoader(Telling(pictures), batch_size, num_workers=fitting, collate_fn=list, pin_memory=pinned)
+
+
+def whole(batch: Sequence[Any]) -> Sequence[Any]:
+    """The batch, unless one of its pictures could not be read."""
+    for each in batch:
+        if isinstance(each, UserError):
+            raise each
+    return batch
 
 
 def pixels_of(picture: Picture) -> Float[Tensor, "3 H W"]:

@@ -10,7 +10,7 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from .masks import encoded
 from .pictures import Picture
 from .precision import Detected
-from .samples import TestPictures, loader
+from .samples import TestPictures, loader, whole
 from .training import Progress
 
 INSIDE = 0.5
@@ -29,7 +29,7 @@ def find_objects(
     detector.to(device).eval()
     found: list[Detected] = []
     for batch in loader(TestPictures(pictures), 1, workers):
-        found += [_detected(each) for each in detector([pixels.to(device) for pixels in batch])]
+        found += [_detected(each) for each in detector([pixels.to(device) for pixels in whole(batch)])]
         progress("testing", len(found), len(pictures))
     return found
 

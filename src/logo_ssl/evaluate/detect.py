@@ -85,7 +85,7 @@ def detect(
         torch.manual_seed(recipe.seed)
         detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
     began = time.time()
-    train_detector(detector, pictures, recipe, device, how.workers, how.progress)
+    train_detector(detector, pictures, recipe, device, how.workers, how.progress, how.say)
     trained = time.time()
     found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
     shown = data.test.pictures, found, data.test.classes
