@@ -1,14 +1,9 @@
 """Does fine-tuning find the objects of pictures that it has seen, and say how in a file?"""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "detection"))
-
 from drawn import save_coco, save_voc
 from thin import ThinResNet
 
