@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from drawn import save_coco, save_voc
 from thin import ThinResNet
 
@@ -32,6 +33,7 @@ QUICK = DetectionRecipe(
 
 @pytest.fixture(scope="module")
 def encoder():
+    torch.manual_seed(0)
     return replace(load_encoder("random/tiny"), backbone=ThinResNet().eval().requires_grad_(False))
 
 
