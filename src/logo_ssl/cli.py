@@ -33,7 +33,7 @@ commands:
   recipes              list the recipes, with the paper's row and numbers
   pretrain RECIPE ...  pretrain an encoder; `pretrain RECIPE --help` shows every field
   resume RUN           go on with an interrupted run
-  eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi
+  eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi, detect, segment
   affinity RUN         draw how alike crops are by the learned measure, beside cosine, and measure how well both rank
   report RUN ...       write one HTML page about some runs: numbers, curves, tables, pictures, settings
   show-crops [RECIPE]  draw the crops of some images as the network sees them

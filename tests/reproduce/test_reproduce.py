@@ -155,7 +155,7 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
         ("", "Say what to reproduce first"),
         ("--seeds 2", "Say what to reproduce first"),
         ("table8", "No table is called 'table8'; choose among table1.*Did you mean table"),
-        ("table6", r"Table 6 \(detection and segmentation\) is not built yet"),
+        ("table6", "Table 6 is measured by `logo-ssl eval detect`"),
         ("fig3", r"Figure 3 .* shows one run: `logo-ssl affinity RUN`"),
         ("table1 --seeds 0", "seeds is 0; use 1 or more"),
         ("table1 --jobs 0", "jobs is 0; use 1 or more"),

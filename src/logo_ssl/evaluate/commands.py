@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,8 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..detection.recipe import check_recipe
+from ..detection.sources import load_detection
 from ..errors import UserError
 from ..terminal import plain_console
+from .detect import OFFICIAL_SIZES, Found, recipe_for, schedule
+from .detect import detect as evaluate_detect
+from .detect_options import RecipeOptions
 from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
@@ -24,6 +29,8 @@ from .linear import Protocol
 from .linear import linear as evaluate_linear
 from .record import data_for, refuse_unwritable
 from .table5 import PAPER, SETS
+from .table6 import COLUMNS
+from .table6 import PAPER as PAPER_OF_DETECTION
 from .transfer import SetFigure
 from .transfer import transfer as evaluate_transfer
 
@@ -171,7 +178,70 @@ class Semi(FineTune):
     """Shares of each class's labels, at least one image of each."""
 
 
-PROTOCOLS = {"knn": KNN, "linear": Linear, "transfer": Transfer, "finetune": FineTune, "semi": Semi}
+@dataclass(frozen=True)
+class Detect(RecipeOptions, Subject):
+    """Faster R-CNN on the encoder, fine-tuned: AP of boxes on voc07+12, coco, or any folder in either layout."""
+
+    data: str = ""
+    """voc07+12, coco, or a folder in VOC's or COCO's layout."""
+    agnostic: bool = False
+    """Make one class of all categories."""
+    dry_run: bool = False
+    """Show the schedule and stop."""
+
+    size: tyro.conf.Suppress[int | None] = None
+    max_bad: tyro.conf.Suppress[float] = Extraction.max_bad
+    masks: tyro.conf.Suppress[bool] = False
+
+    def run(self) -> None:
+        """Train a detector, test it, and show the figures beside the paper's."""
+        if not self.data:
+            raise UserError("Say what to detect with --data: voc07+12, coco, or a folder in VOC's or COCO's layout.")
+        if self.dry_run:
+            self._show_schedule(plain_console())
+            return
+        data = load_detection(self.data, self.agnostic)
+        recipe = self.applied_to(recipe_for(data.name, len(data.train), data.official))
+        frozen, console = _load(replace(self, size=recipe.detector.test_side))
+        for sentence in data.about():
+            console.print(sentence, markup=False, highlight=False)
+        with _told(self, console) as how:
+            figures = list(evaluate_detect(frozen, data, recipe, how, masks=self.masks, out=self.out))
+        _show_detection(console, figures, data.name if data.official and not self.agnostic else None)
+        _say_unless_saved(self, frozen, console)
+
+    def _show_schedule(self, console: Console) -> None:
+        """The sets of Table 6 need not be there for it."""
+        name, official = self.data, self.data in OFFICIAL_SIZES
+        if official:
+            n_pictures = OFFICIAL_SIZES[self.data]
+        else:
+            data = load_detection(self.data, self.agnostic)
+            name, n_pictures, official = data.name, len(data.train), data.official
+        recipe = self.applied_to(recipe_for(name, n_pictures, official))
+        check_recipe(recipe)
+        table = Table("what", "how much", title="Schedule")
+        for row in schedule(name, recipe, n_pictures):
+            table.add_row(*row)
+        console.print(table)
+
+
+@dataclass(frozen=True)
+class Segment(Detect):
+    """Mask R-CNN on the encoder, fine-tuned: AP of boxes and of instance masks, on coco or any folder in its layout."""
+
+    masks: tyro.conf.Suppress[bool] = True
+
+
+PROTOCOLS = {
+    "knn": KNN,
+    "linear": Linear,
+    "transfer": Transfer,
+    "finetune": FineTune,
+    "semi": Semi,
+    "detect": Detect,
+    "segment": Segment,
+}
 
 
 def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
@@ -194,7 +264,7 @@ def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
 
 
 @contextmanager
-def _told(subject: OnFeatures, console: Console) -> Iterator[Extraction]:
+def _told(subject: Subject, console: Console) -> Iterator[Extraction]:
     """How features are computed, with a bar while they are."""
     columns = (
         TextColumn("{task.description}"),
@@ -210,9 +280,10 @@ def _told(subject: OnFeatures, console: Console) -> Iterator[Extraction]:
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done)
 
-        yield Extraction(
-            subject.device, subject.batch_size, subject.workers, subject.max_bad, subject.cache, console.print, progress
-        )
+        batch, cache = Extraction.batch_size, False
+        if isinstance(subject, OnFeatures):
+            batch, cache = subject.batch_size, subject.cache
+        yield Extraction(subject.device, batch, subject.workers, subject.max_bad, cache, console.print, progress)
 
 
 def _say_unless_saved(subject: Subject, encoder: FrozenEncoder, console: Console) -> None:
@@ -238,4 +309,20 @@ def _show_transfer(console: Console, figures: Sequence[tuple[SetFigure, float]])
     for row, numbers in PAPER.items() if SETS.keys() & set(sets) else ():
         known = dict(zip(SETS, numbers, strict=True))
         table.add_row(f"paper, Table 5: {row}", *(f"{known[name]:.2f}" if name in known else "" for name in sets))
+    console.print(table)
+
+
+def _show_detection(console: Console, figures: Sequence[tuple[Found, float]], official: str | None) -> None:
+    """Our rows above the paper's, in its order of columns; sizes are in what is saved."""
+    by_row: dict[tuple[str, str], dict[str, float]] = {}
+    for found, value in figures:
+        by_row.setdefault((found.what, found.measure), {})[found.figure] = value
+    table = Table("encoder", "of", "measure", *COLUMNS, title="Detection (%)")
+    for (what, measure), told in by_row.items():
+        shown = (f"{told[name]:.2f}" if name in told else "" for name in COLUMNS)
+        table.add_row("this encoder", what, measure, *shown, style="bold")
+    for (data, what), rows in PAPER_OF_DETECTION.items():
+        for row, numbers in rows.items() if data == official and any(what == of for of, _ in by_row) else ():
+            measure = "VOC07" if data == "voc07+12" else "COCO"
+            table.add_row(f"paper, Table 6: {row}", what, measure, *(f"{number:.2f}" for number in numbers))
     console.print(table)

@@ -53,11 +53,21 @@ def save(
     """
     splits = {"train": data.train, "test": data.test}
     images = {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None}
+    about = {"data": data.name, "source": data.source, "data_fingerprint": images}
+    return save_about(protocol, result | about, encoder, how, out, settings)
+
+
+def save_about(
+    protocol: str,
+    result: dict[str, Any],
+    encoder: FrozenEncoder,
+    how: Extraction,
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Write a result that tells its `data` and `data_fingerprint`, as `save` does."""
     seen = {"size": encoder.size, "mean": list(encoder.mean), "std": list(encoder.std)}
     record = result | {
-        "data": data.name,
-        "source": data.source,
-        "data_fingerprint": images,
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
         **seen,
@@ -69,8 +79,8 @@ def save(
         record |= about_run(encoder.run)
     content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
     if out is None and encoder.run is not None:
-        identity = json.dumps([images, seen, dict(settings or {})], sort_keys=True)
-        name = re.sub(r"[^\w.-]", "-", data.name)
+        identity = json.dumps([result["data_fingerprint"], seen, dict(settings or {})], sort_keys=True)
+        name = re.sub(r"[^\w.-]", "-", result["data"])
         out = encoder.run.evaluation_file(f"{protocol}-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
     if out is None:
         return None

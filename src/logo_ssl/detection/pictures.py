@@ -1,0 +1,127 @@
+"""What is in a picture? Objects with boxes and masks; what their file told wrongly is mended, dropped and counted."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, UInt8
+
+from ..data.decode import BadImage, decode
+from ..errors import UserError
+
+AGNOSTIC = ("object",)
+"""The one class when all categories are the same."""
+
+
+class Told(NamedTuple):
+    """One object, as its file tells it."""
+
+    category: str
+    box: tuple[float, float, float, float]
+    """Left, top, right, bottom in pixels, the right and lower edges outside."""
+    segmentation: Any = None
+    """COCO's polygons or run lengths, if there are any."""
+    crowd: bool = False
+    difficult: bool = False
+    area: float | None = None
+
+
+class ToldPicture(NamedTuple):
+    """One picture, as its file tells it."""
+
+    path: Path
+    height: int
+    width: int
+    objects: Sequence[Told]
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """Where a picture is, and the objects in it."""
+
+    path: Path
+    height: int
+    width: int
+    boxes: Float32[np.ndarray, "n 4"]
+    labels: Int64[np.ndarray, " n"]
+    """1 and more; 0 is the background."""
+    crowd: Bool[np.ndarray, " n"]
+    """Groups that are not told apart: no examples to learn from, and no mistakes to find."""
+    difficult: Bool[np.ndarray, " n"]
+    """Learned from, but neither asked for nor counted by VOC's metric."""
+    area: Float32[np.ndarray, " n"]
+    segmentations: tuple[Any, ...]
+
+    def pixels(self) -> UInt8[np.ndarray, "H W 3"]:
+        """The picture itself."""
+        try:
+            seen = decode(self.path.read_bytes())
+        except (OSError, BadImage) as error:
+            raise UserError(f"{self.path} cannot be read ({error}); mend it, or take it out of the set.") from error
+        if seen.shape[:2] != (self.height, self.width):
+            raise UserError(
+                f"{self.path} is {seen.shape[1]} x {seen.shape[0]} px, and its annotation says {self.width} x "
+                f"{self.height}; its boxes would be wrong: mend either."
+            )
+        return seen
+
+
+@dataclass(frozen=True, eq=False)
+class PictureSet:
+    """Pictures with objects of some classes, and how many of them were not as they should be."""
+
+    classes: tuple[str, ...]
+    pictures: tuple[Picture, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    @property
+    def n_objects(self) -> int:
+        """Objects in all pictures."""
+        return sum(len(picture.labels) for picture in self.pictures)
+
+
+def settled(told: Iterable[ToldPicture], classes: Sequence[str], agnostic: bool = False) -> PictureSet:
+    """Clip boxes to their pictures; drop objects without area and of unknown categories; count; keep empty pictures."""
+    number = {name: 1 if agnostic else i for i, name in enumerate(classes, 1)}
+    counts: Counter[str] = Counter()
+    pictures = tuple(_settled(picture, number, counts) for picture in told)
+    return PictureSet(AGNOSTIC if agnostic else tuple(classes), pictures, counts)
+
+
+def _settled(told: ToldPicture, number: dict[str, int], counts: Counter[str]) -> Picture:
+    kept: list[Told] = []
+    for found in told.objects:
+        if not all(map(isfinite, found.box)):
+            raise UserError(f"{told.path} has a box of {found.box}; coordinates are finite numbers.")
+        left, right = (min(max(x, 0.0), float(told.width)) for x in found.box[::2])
+        top, bottom = (min(max(y, 0.0), float(told.height)) for y in found.box[1::2])
+        box = (left, top, right, bottom)
+        if found.category not in number:
+            counts["of unknown categories, dropped"] += 1
+        elif right <= left or bottom <= top:
+            counts["without area, dropped"] += 1
+        else:
+            counts["partly outside their picture, clipped"] += box != found.box
+            kept.append(found._replace(box=box))
+    counts["pictures without objects"] += not kept
+    boxes = np.array([found.box for found in kept], np.float32).reshape(-1, 4)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    areas = [side.prod() if found.area is None else found.area for found, side in zip(kept, sides, strict=True)]
+    return Picture(
+        told.path,
+        told.height,
+        told.width,
+        boxes,
+        np.array([number[found.category] for found in kept], np.int64),
+        np.array([found.crowd for found in kept], bool),
+        np.array([found.difficult for found in kept], bool),
+        np.array(areas, np.float32),
+        tuple(found.segmentation for found in kept),
+    )

@@ -1,0 +1,106 @@
+"""Where do pictures with boxes come from? A name, or a folder in Pascal VOC's or COCO's layout."""
+
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from ..data.sources import data_root
+from ..errors import DataMissing, UserError, nearest
+from .coco import read_coco
+from .pictures import PictureSet, Told, ToldPicture, settled
+from .voc import CLASSES, has_list, read_voc
+
+VOC, COCO = "voc07+12", "coco"
+NAMES = (VOC, COCO)
+TRAIN, TEST = ("trainval", "train"), ("test", "val")
+LAYOUTS = (
+    "annotations/*train*.json and *val*.json (COCO), or Annotations/, JPEGImages/ and ImageSets/Main/train.txt and "
+    "test.txt (VOC), or train/ and test/ with Annotations/ and JPEGImages/ in each"
+)
+
+
+class Detection(NamedTuple):
+    """What a detector learns from, and what it is tested on."""
+
+    name: str
+    train: PictureSet
+    test: PictureSet
+    is_voc: bool
+    """Whether the 11-point metric of VOC 2007 is the custom."""
+    official: bool = False
+    """Whether it is one of the sets of the paper's Table 6."""
+
+    def about(self) -> list[str]:
+        """Sentences about what there is, and what was not as it should be."""
+        sentences = []
+        for what, part in (("train", self.train), ("test", self.test)):
+            odd = "".join(f"; {n:,} {of}" for of, n in part.counts.items() if n)
+            sentences.append(f"{self.name}, {what}: {len(part):,} pictures, {part.n_objects:,} objects{odd}.")
+        return sentences
+
+
+def load_detection(source: str, agnostic: bool = False) -> Detection:
+    """The set of that name, or at that path; `agnostic` makes one class of all categories."""
+    if source == VOC:
+        return _voc(data_root() / "VOCdevkit", VOC, agnostic)
+    path = data_root() / COCO if source == COCO else Path(source).expanduser()
+    if not path.is_dir():
+        place = f"place it in {path}, or point LOGO_DATA at the folder that holds {COCO}/" if source == COCO else ""
+        named = f"give a folder with {LAYOUTS}, or a name: {', '.join(NAMES)}.{nearest(source, NAMES)}"
+        raise DataMissing(f"No data at {source!r}; {place or named}")
+    files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
+    if files:
+        return _coco(path, files, agnostic)._replace(official=source == COCO)
+    if (path / "VOC2007").is_dir():
+        return _voc(path, VOC, agnostic)
+    if (path / "Annotations").is_dir() and has_list(path, TRAIN) and has_list(path, TEST):
+        return _custom(path.name, [*read_voc(path, TRAIN)], [*read_voc(path, TEST)], agnostic)
+    parts = [[path / name for name in names if (path / name / "Annotations").is_dir()] for names in (TRAIN, TEST)]
+    if all(parts):
+        return _custom(path.name, [*read_voc(parts[0][0])], [*read_voc(parts[1][0])], agnostic)
+    raise UserError(f"{path} has no boxes to learn from and to test on; it needs {LAYOUTS}.")
+
+
+def _voc(devkit: Path, name: str, agnostic: bool) -> Detection:
+    """The official years: trainval of 2007 and 2012, and test of 2007."""
+    places = [devkit / year for year in ("VOC2007", "VOC2012")]
+    if not all((place / "Annotations").is_dir() for place in places):
+        raise DataMissing(
+            f"{name} is not in {devkit}; unpack VOCtrainval and VOCtest of 2007 and VOCtrainval of 2012 there, so that "
+            f"{places[0]} and {places[1]} exist, or point LOGO_DATA at the folder that holds VOCdevkit/."
+        )
+    train = chain.from_iterable(read_voc(place, ("trainval",)) for place in places)
+    test = read_voc(places[0], ("test",))
+    return _both(name, settled(train, CLASSES, agnostic), settled(test, CLASSES, agnostic), True, True)
+
+
+def _custom(name: str, train: list[ToldPicture], test: list[ToldPicture], agnostic: bool) -> Detection:
+    """Any other pictures in VOC's layout: their classes are those of the training pictures."""
+    told: list[Told] = [found for picture in train for found in picture.objects]
+    classes = sorted({found.category for found in told if found.category})
+    classes = CLASSES if set(classes) <= set(CLASSES) else classes
+    return _both(name, settled(train, classes, agnostic), settled(test, classes, agnostic), True)
+
+
+def _coco(root: Path, files: list[Path], agnostic: bool) -> Detection:
+    read = []
+    for names in (TRAIN, TEST):
+        fitting = [file for name in names for file in files if name in file.stem.lower()]
+        fitting = [file for file in fitting if "instances" in file.stem] or fitting
+        if not fitting:
+            raise UserError(f"{files[0].parent} has no JSON file named after {' or '.join(names)}; it needs {LAYOUTS}.")
+        file = fitting[0]
+        part = next(name for name in names if name in file.stem.lower())
+        folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
+        read.append(read_coco(file, [*folders, root, file.parent]))
+    train, test = read
+    classes = train.categories
+    sets = (settled(part.pictures, classes, agnostic) for part in (train, test))
+    return _both(root.name, *sets, is_voc=False)
+
+
+def _both(name: str, train: PictureSet, test: PictureSet, is_voc: bool, official: bool = False) -> Detection:
+    for what, part in (("train", train), ("test", test)):
+        if not part.n_objects:
+            raise UserError(f"{name} has no objects of known categories to {what} on; look at its annotations.")
+    return Detection(name, train, test, is_voc, official)

@@ -1,0 +1,40 @@
+"""What does a detector find? Boxes, and masks as run lengths, picture by picture."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+
+from .masks import encoded
+from .pictures import Picture
+from .precision import Detected
+from .samples import TestPictures, loader, whole
+from .training import Progress
+
+INSIDE = 0.5
+"""Pixels of a mask are those that are more likely inside than not."""
+
+
+@torch.no_grad()
+def find_objects(
+    detector: GeneralizedRCNN,
+    pictures: Sequence[Picture],
+    device: torch.device,
+    workers: int = 0,
+    progress: Progress = lambda what, done, total: None,
+) -> list[Detected]:
+    """What the detector finds in each picture, in float32."""
+    detector.to(device).eval()
+    found: list[Detected] = []
+    for batch in loader(TestPictures(pictures), 1, workers):
+        found += [_detected(each) for each in detector([pixels.to(device) for pixels in whole(batch)])]
+        progress("testing", len(found), len(pictures))
+    return found
+
+
+def _detected(found: dict[str, Tensor]) -> Detected:
+    boxes, scores, labels = (found[name].cpu().numpy() for name in ("boxes", "scores", "labels"))
+    masks = (found["masks"][:, 0] > INSIDE).to(torch.uint8).cpu().numpy() if "masks" in found else ()
+    return Detected(boxes.astype(np.float32), scores.astype(np.float32), labels, tuple(encoded(mask) for mask in masks))

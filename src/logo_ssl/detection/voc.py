@@ -1,0 +1,90 @@
+"""What does a folder in Pascal VOC's layout hold? XML in Annotations/, pictures in JPEGImages/, lists in ImageSets/."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+from PIL import Image
+
+from ..errors import UserError
+from .pictures import Told, ToldPicture
+
+CLASSES = (
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+)
+SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
+
+
+def read_voc(folder: Path, lists: tuple[str, ...] = ()) -> Iterator[ToldPicture]:
+    """The pictures of the first of `lists` that ImageSets/Main/ has; without lists, all that have annotations."""
+    annotations = folder / "Annotations"
+    for name in _named(folder, lists) if lists else sorted(file.stem for file in annotations.glob("*.xml")):
+        yield _picture(folder, annotations / f"{name}.xml")
+
+
+def has_list(folder: Path, lists: tuple[str, ...]) -> bool:
+    """Whether the folder has one of the lists."""
+    return any(_list_file(folder, name).is_file() for name in lists)
+
+
+def _list_file(folder: Path, name: str) -> Path:
+    return folder / "ImageSets" / "Main" / f"{name}.txt"
+
+
+def _named(folder: Path, lists: tuple[str, ...]) -> list[str]:
+    for name in lists:
+        if _list_file(folder, name).is_file():
+            lines = _list_file(folder, name).read_text("utf-8").splitlines()
+            return [line.split()[0] for line in lines if line.strip()]
+    wanted = " or ".join(f"{name}.txt" for name in lists)
+    raise UserError(f"{folder / 'ImageSets' / 'Main'} has no {wanted}; list the pictures there, one name per line.")
+
+
+def _picture(folder: Path, file: Path) -> ToldPicture:
+    try:
+        root = ElementTree.fromstring(file.read_bytes())
+        path = _image_file(folder, file.stem, root.findtext("filename", ""))
+        width, height = (int(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
+        if width < 1 or height < 1:  # custom sets leave it out
+            with Image.open(path) as image:
+                width, height = image.size
+        return ToldPicture(path, height, width, [_told(found) for found in root.iter("object")])
+    except (OSError, ElementTree.ParseError, ValueError, TypeError) as error:
+        raise UserError(f"{file} is no VOC annotation ({error}); mend it, or take it out of the list.") from error
+
+
+def _told(found: ElementTree.Element) -> Told:
+    # VOC counts pixels from 1 and its boxes include their last pixel
+    left, top, right, bottom = (
+        float(found.findtext(f"bndbox/{edge}", "")) for edge in ("xmin", "ymin", "xmax", "ymax")
+    )
+    category = found.findtext("name", "").strip()
+    return Told(category, (left - 1, top - 1, right, bottom), difficult=found.findtext("difficult", "0").strip() == "1")
+
+
+def _image_file(folder: Path, stem: str, named: str) -> Path:
+    images = folder / "JPEGImages"
+    tried = [images / f"{stem}{suffix}" for suffix in SUFFIXES] + ([images / Path(named).name] if named else [])
+    for path in tried:
+        if path.is_file():
+            return path
+    raise UserError(f"{images} has no picture {stem}{SUFFIXES[0]} (or {', '.join(SUFFIXES[1:3])}); place it there.")

@@ -1,0 +1,144 @@
+"""How well does an encoder detect objects, fine-tuned by MoCo's protocol? The paper's Table 6, or any pictures."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ..detection.coco_metric import coco_metric
+from ..detection.detector import build_detector
+from ..detection.masks import coco_library
+from ..detection.pictures import PictureSet
+from ..detection.precision import AveragePrecision
+from ..detection.recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe, check_recipe, for_custom
+from ..detection.samples import TrainingPictures
+from ..detection.sources import COCO, VOC, Detection
+from ..detection.testing import find_objects
+from ..detection.training import train_detector
+from ..detection.voc_metric import voc07_metric
+from ..errors import UserError
+from ..hardware import best_device
+from .encoders import FrozenEncoder
+from .extraction import Extraction
+from .record import save_about
+
+PROTOCOL = (
+    "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, pictures resized and "
+    "mirrored by chance; batch-norm statistics recomputed before the test; last iteration, nothing "
+    "chosen on test pictures"
+)
+OFFICIAL_SIZES = {VOC: 16_551, COCO: 118_287}
+"""Training pictures of the sets of Table 6."""
+
+
+class Found(NamedTuple):
+    """What was measured: of boxes or masks, by which measure, which figure."""
+
+    what: str
+    measure: str
+    figure: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.figure} ({self.measure})"
+
+
+def recipe_for(name: str, n_pictures: int, official: bool) -> DetectionRecipe:
+    """The protocol of a set of Table 6; VOC's, scaled by the number of pictures, for any other."""
+    if not official:
+        return for_custom(n_pictures)
+    return VOC_RECIPE if name == VOC else COCO_RECIPE
+
+
+def refuse_without_masks(data: Detection) -> None:
+    """Raise a UserError where an object has no mask."""
+    for picture in (*data.train.pictures, *data.test.pictures):
+        if any(segmentation is None for segmentation in picture.segmentations):
+            raise UserError(
+                f"{data.name} has objects without masks ({picture.path.name}); segmentation needs COCO's layout with a "
+                "segmentation for each, and `eval detect` needs boxes only."
+            )
+
+
+def detect(
+    encoder: FrozenEncoder,
+    data: Detection,
+    recipe: DetectionRecipe,
+    how: Extraction | None = None,
+    *,
+    masks: bool = False,
+    out: Path | None = None,
+) -> Iterator[tuple[Found, float]]:
+    """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`."""
+    how = how or Extraction()
+    check_recipe(recipe)
+    coco_library()
+    device = best_device(how.device)
+    if masks:
+        refuse_without_masks(data)
+    pictures = TrainingPictures(data.train, recipe, masks)
+    n_classes = len(data.train.classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
+    began = time.time()
+    train_detector(detector, pictures, recipe, device, how.workers, how.progress, how.say)
+    trained = time.time()
+    found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
+    shown = data.test.pictures, found, data.test.classes
+    results: dict[tuple[str, str], AveragePrecision] = {}
+    if data.is_voc:
+        results["box", "VOC07"] = voc07_metric(*shown)
+    results["box", "COCO"] = coco_metric(*shown)
+    if masks:
+        results["mask", "COCO"] = coco_metric(*shown, "segm")
+    for (what, measure), told in results.items():
+        yield from ((Found(what, measure, name), value) for name, value in told.overall.items() if value is not None)
+    model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
+    record = {
+        "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
+        "results": [{"of": what, "measure": by, **told._asdict()} for (what, by), told in results.items()],
+        "data": data.name,
+        "data_fingerprint": {"train": _fingerprint(data.train), "test": _fingerprint(data.test)},
+        "classes": list(data.test.classes) if n_classes < 100 else n_classes,
+        "about_data": data.about(),
+        "train_pictures": len(pictures.pictures),
+        "test_pictures": len(data.test),
+        "detection_recipe": asdict(recipe),
+        "official": data.official,
+        "seconds": {"training": round(trained - began, 1), "testing": round(time.time() - trained, 1)},
+    }
+    settings = {"recipe": asdict(recipe), "masks": masks}
+    save_about("segment" if masks else "detect", record, encoder, how, out, settings)
+
+
+def schedule(data: str, recipe: DetectionRecipe, n_pictures: int) -> list[tuple[str, str]]:
+    """What a training would do, as (what, how much)."""
+    edges = [0, *recipe.steps, recipe.iterations]
+    rates = ", ".join(
+        f"{recipe.lr * 0.1**n:g} up to {min(end, recipe.iterations):,}" for n, end in enumerate(edges[1:])
+    )
+    detector = recipe.detector
+    sides = " to ".join(str(side) for side in sorted({min(detector.short_sides), max(detector.short_sides)}))
+    passes = recipe.iterations * recipe.batch_size / n_pictures
+    return [
+        ("data", f"{data}: {n_pictures:,} training pictures"),
+        ("iterations", f"{recipe.iterations:,} of {recipe.batch_size} pictures ({passes:.1f} passes)"),
+        ("learning rate", f"{rates}; warm-up of {recipe.warm_up:,}"),
+        ("SGD", f"momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g} (0 for batch norms)"),
+        ("short side", f"{sides} px in training, {detector.test_side} px in the test"),
+        ("longer side", f"{detector.longest} px at most"),
+        ("detector", f"{detector.head}, batch norms {detector.norm}, {recipe.norm_batches} batches to refresh them"),
+    ]
+
+
+def _fingerprint(data: PictureSet) -> str:
+    """sha256 of names, sizes and objects, not of pixels."""
+    digest = hashlib.sha256(repr(data.classes).encode())
+    for picture in data.pictures:
+        digest.update(repr((picture.path.name, picture.height, picture.width)).encode())
+        digest.update(picture.boxes.tobytes() + picture.labels.tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,102 @@
+"""Does fine-tuning find the objects of pictures that it has seen, and say how in a file?"""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from drawn import save_coco, save_voc
+from thin import ThinResNet
+
+from logo_ssl.cli import main
+from logo_ssl.detection import load_detection
+from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate import Extraction
+from logo_ssl.evaluate.detect import detect
+from logo_ssl.evaluate.encoders import load_encoder
+
+HOW = Extraction(device="cpu", workers=0)
+QUICK = DetectionRecipe(
+    DetectorConfig(
+        short_sides=(96,), test_side=96, anchors=(24, 36, 48), candidates=(100, 100), proposals=(60, 40), regions=16
+    ),
+    iterations=120,
+    batch_size=2,
+    lr=0.1,
+    steps=(90,),
+    warm_up=10,
+    norm_batches=4,
+    flip=False,
+)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    torch.manual_seed(0)
+    return replace(load_encoder("random/tiny"), backbone=ThinResNet().eval().requires_grad_(False))
+
+
+def test_a_handful_of_pictures_is_learned_by_heart(tmp_path, encoder):
+    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 4, "val": 1})))
+    data, out = data._replace(test=data.train), tmp_path / "detect.json"
+    figures = {str(found): value for found, value in detect(encoder, data, QUICK, HOW, out=out)}
+    assert figures["box AP50 (COCO)"] > 80
+    record = json.loads(out.read_text())
+    assert {"protocol", "commit", "hardware", "fingerprint", "data_fingerprint", "detection_recipe"} <= record.keys()
+    (boxes,) = record["results"]
+    assert boxes["overall"]["AP50"] == figures["box AP50 (COCO)"]
+    assert boxes["per_class"].keys() == {"square", "disc"}
+
+
+def test_voc_layouts_are_measured_both_ways_and_masks_too(tmp_path, encoder):
+    short = replace(QUICK, iterations=2, norm_batches=1)
+    voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))
+    measured = {(found.what, found.measure) for found, _ in detect(encoder, voc, short, HOW)}
+    assert measured == {("box", "VOC07"), ("box", "COCO")}
+    with pytest.raises(UserError, match="has objects without masks"):
+        list(detect(encoder, voc, short, HOW, masks=True))
+    coco = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})), agnostic=True)
+    measured = {(found.what, found.measure) for found, _ in detect(encoder, coco, short, HOW, masks=True)}
+    assert measured == {("box", "COCO"), ("mask", "COCO")}
+
+
+def printed(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("protocol", ["detect", "segment"])
+def test_a_dry_run_shows_the_schedule_without_data(protocol, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
+    shown = printed(["eval", protocol, "random/resnet50", "--data", "voc07+12", "--dry-run"], capsys)
+    assert "24,000 of 16 pictures" in shown
+    assert "0.02 up to 18,000" in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("random/resnet18", "Say what to detect with --data"),
+        ("random/resnet18 --data nowhere", "No data at 'nowhere'"),
+        ("random/resnet18 --data coco --dry-run --lr 0", "lr is 0"),
+        ("random/resnet18 --data coco --size 32", "--size"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(command, sentence, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["eval", "detect", *command.split()])
+    assert stop.value.code == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_command_trains_tests_and_shows(tmp_path, capsys):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    options = "--iterations 1 --batch-size 2 --norm-batches 0 --short-sides 32 --test-side 32 --regions 4"
+    options += " --proposals 8 8 --device cpu --workers 0 --agnostic"
+    shown = printed(["eval", "detect", "random/resnet18", "--data", str(root), *options.split()], capsys)
+    assert "this encoder" in shown
+    assert "2 pictures, 4 objects" in shown
+    assert "Not saved" in shown

@@ -1,0 +1,158 @@
+"""Do both measures agree with their definitions, on cases that can be counted by hand and on random ones?"""
+
+from pathlib import Path
+
+import naive
+import numpy as np
+import pytest
+from drawn import run_lengths as plain_run_lengths
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logo_ssl.detection.coco_metric import coco_metric
+from logo_ssl.detection.masks import decoded, encoded, run_lengths
+from logo_ssl.detection.pictures import Told, ToldPicture, settled
+from logo_ssl.detection.precision import Detected
+from logo_ssl.detection.voc_metric import eleven_points, voc07_metric
+from logo_ssl.errors import UserError
+
+SIDE = 120
+CLASSES = ("cat", "dog")
+
+
+def pictures_of(truths):
+    """From lists of (label, box, crowd, difficult, area, segmentation)."""
+    told = [
+        [
+            Told(CLASSES[label - 1], box, shape, crowd, difficult, area)
+            for label, box, crowd, difficult, area, shape in each
+        ]
+        for each in truths
+    ]
+    return settled([ToldPicture(Path("p"), SIDE, SIDE, each) for each in told], CLASSES).pictures
+
+
+def detected(found, masks=False):
+    return [
+        Detected(
+            np.array([box for _, box, _ in each], np.float32).reshape(-1, 4),
+            np.array([score for _, _, score in each], np.float32),
+            np.array([label for label, _, _ in each], np.int64),
+            tuple(encoded(mask_of(box).astype(np.uint8)) for _, box, _ in each) if masks else (),
+        )
+        for each in found
+    ]
+
+
+def mask_of(box):
+    """A box without its upper left quarter: a shape that is no box."""
+    mask = np.zeros((SIDE, SIDE), bool)
+    left, top, right, bottom = box
+    mask[top:bottom, left:right] = True
+    mask[top : (top + bottom) // 2, left : (left + right) // 2] = False
+    return mask
+
+
+edges = st.integers(0, SIDE - 2)
+boxes = st.tuples(edges, edges, st.integers(2, 110), st.integers(2, 110)).map(
+    lambda b: (b[0], b[1], min(b[0] + b[2], SIDE), min(b[1] + b[3], SIDE))
+)
+near = st.tuples(st.sampled_from([(5, 5, 20, 30), (10, 8, 70, 80), (2, 3, 112, 118)]), st.integers(0, 3)).map(
+    lambda b: (b[0][0] + b[1], b[0][1], b[0][2], b[0][3])
+)
+labels = st.integers(1, 2)
+truths_in = st.lists(st.tuples(labels, boxes | near, st.booleans()), max_size=4)
+scenes = st.lists(st.tuples(truths_in, st.lists(st.tuples(labels, boxes | near), max_size=6)), min_size=1, max_size=3)
+
+
+def scored(scene, seed):
+    """Found objects with scores that are all different, so that the order is no matter of taste."""
+    n = sum(len(found) for _, found in scene)
+    scores = iter(np.float32(np.random.default_rng(seed).permutation(n) + 1) / np.float32(n + 1))
+    return [[(label, box, float(next(scores))) for label, box in found] for _, found in scene]
+
+
+@settings(max_examples=30, deadline=None)
+@given(scenes, st.integers(0, 99))
+def test_coco_boxes_follow_the_definition(scene, seed):
+    found = scored(scene, seed)
+    truths = [[(k, box, crowd, naive.area_of(box)) for k, box, crowd in each] for each, _ in scene]
+    pictures = pictures_of([[(k, box, crowd, False, area, None) for k, box, crowd, area in each] for each in truths])
+    ours = coco_metric(pictures, detected(found), CLASSES).overall
+    for size in naive.SIZES:
+        assert ours[size] == pytest.approx(naive.coco_ap(truths, found, 2, naive.box_overlap, size), abs=1e-3)
+    for name, threshold in (("AP50", 0.5), ("AP75", 0.75)):
+        expected = naive.coco_ap(truths, found, 2, naive.box_overlap, thresholds=[threshold])
+        assert ours[name] == pytest.approx(expected, abs=1e-3)
+
+
+@settings(max_examples=10, deadline=None)
+@given(scenes, st.integers(0, 99))
+def test_coco_masks_follow_the_definition(scene, seed):
+    found = scored(scene, seed)
+    truths = [[(k, mask_of(box), crowd, int(mask_of(box).sum())) for k, box, crowd in each] for each, _ in scene]
+    shown = [
+        [(k, box, crowd, False, int(mask_of(box).sum()), plain_run_lengths(mask_of(box))) for k, box, crowd in each]
+        for each, _ in scene
+    ]
+    masks = [[(k, mask_of(box), score) for k, box, score in each] for each in found]
+    ours = coco_metric(pictures_of(shown), detected(found, masks=True), CLASSES, "segm").overall
+    for size in naive.SIZES:
+        assert ours[size] == pytest.approx(naive.coco_ap(truths, masks, 2, naive.mask_overlap, size), abs=1e-3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenes, st.integers(0, 99))
+def test_voc07_follows_the_definition(scene, seed):
+    found = scored(scene, seed)
+    truths = [each for each, _ in scene]
+    pictures = pictures_of([[(k, box, False, difficult, None, None) for k, box, difficult in each] for each in truths])
+    ours = voc07_metric(pictures, detected(found), CLASSES).overall
+    for name, threshold in (("AP50", 0.5), ("AP75", 0.75)):
+        assert ours[name] == pytest.approx(naive.voc07_ap(truths, found, 2, threshold), abs=1e-3)
+
+
+CAT, FAR = (10, 10, 50, 50), (60, 60, 100, 100)
+
+
+def both(truths, found):
+    pictures = pictures_of([[(k, box, False, False, None, None) for k, box in each] for each in truths])
+    return coco_metric(pictures, detected(found), CLASSES), voc07_metric(pictures, detected(found), CLASSES)
+
+
+def test_cases_that_can_be_counted_by_hand():
+    for told in both([[(1, CAT)]], [[(1, CAT, 0.9)]]):
+        assert [told.overall[name] for name in ("AP", "AP50", "AP75")] == [100, 100, 100]
+        assert told.per_class == {"cat": 100, "dog": None}
+    for told in both([[(1, CAT)]], [[]]):
+        assert told.overall["AP"] == 0
+    for told in both([[(1, CAT)]], [[(2, CAT, 0.9)]]):
+        assert told.overall["AP"] == 0
+    for told in both([[(1, CAT)]], [[(1, FAR, 0.9), (1, CAT, 0.5)]]):  # half of what is found is right
+        assert told.overall["AP"] == pytest.approx(50)
+    coco, voc = both([[(1, CAT), (1, FAR)]], [[(1, CAT, 0.9), (1, CAT, 0.8)]])  # found once, and once again
+    assert coco.overall["AP"] == pytest.approx(100 * 51 / 101, abs=1e-3)
+    assert voc.overall["AP"] == pytest.approx(100 * 6 / 11, abs=1e-3)
+    for told in both([[]], [[(1, CAT, 0.9)]]):
+        assert told.overall["AP"] is None
+
+
+def test_eleven_points_compare_recalls_without_rounding():
+    assert eleven_points(np.array([True] * 3), 10) == pytest.approx(4 / 11)
+    assert eleven_points(np.zeros(0, bool), 3) == 0
+
+
+def test_masks_are_the_same_as_polygons_and_run_lengths():
+    square = np.zeros((20, 30), np.uint8)
+    square[4:10, 5:17] = 1
+    polygon = [[5, 4, 17, 4, 17, 10, 5, 10]]
+    plain = plain_run_lengths(square.astype(bool))
+    for segmentation in (polygon, plain, encoded(square)):
+        assert np.array_equal(decoded(segmentation, 20, 30), square)
+    assert not decoded([[1, 2, 3, 4]], 20, 30).any()  # a line has no pixels
+
+
+@pytest.mark.parametrize("mask", [{"size": [2, 2], "counts": [4]}, {"size": [20, 30], "counts": [4]}, {"a": 1}, 3])
+def test_a_mask_that_is_none_is_told(mask):
+    with pytest.raises(UserError, match="neither polygons nor run lengths"):
+        run_lengths(mask, 20, 30)

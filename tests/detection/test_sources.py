@@ -1,0 +1,145 @@
+"""Are pictures with boxes read from both layouts, odd ones mended and counted, and wrong ones told in a sentence?"""
+
+import json
+
+import numpy as np
+import pytest
+from drawn import save_coco, save_voc, voc_object, write_xml
+
+from logo_ssl.detection import load_detection
+from logo_ssl.detection.pictures import Told, ToldPicture, settled
+from logo_ssl.errors import DataMissing, UserError
+
+
+def edit(root, split, change):
+    file = root / "annotations" / f"instances_{split}.json"
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def test_both_layouts_hold_the_same_pictures(tmp_path):
+    coco = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})))
+    voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))
+    assert coco.train.classes == ("square", "disc")
+    assert voc.train.classes == ("disc", "square")
+    assert (voc.is_voc, coco.is_voc) == (True, False)
+    for ours, theirs in zip(
+        coco.train.pictures + coco.test.pictures, voc.train.pictures + voc.test.pictures, strict=True
+    ):
+        assert np.array_equal(ours.boxes, theirs.boxes)
+        names = [coco.train.classes[label - 1] for label in ours.labels]
+        assert names == [voc.train.classes[label - 1] for label in theirs.labels]
+        assert np.array_equal(ours.pixels(), theirs.pixels())
+
+
+def test_class_agnostic_sets_have_one_class(tmp_path):
+    found = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})), agnostic=True)
+    assert found.train.classes == ("object",)
+    assert {label for picture in found.train.pictures for label in picture.labels} == {1}
+
+
+def test_odd_objects_are_mended_dropped_and_counted(tmp_path):
+    told = [
+        Told("cat", (-5, 2, 8, 30)),
+        Told("cat", (3, 3, 3, 8)),
+        Told("cat", (30, 3, 40, 8)),
+        Told("yeti", (0, 0, 5, 5)),
+        Told("cat", (1, 1, 5, 5), crowd=True, area=3.0),
+    ]
+    found = settled([ToldPicture(tmp_path, 20, 10, told), ToldPicture(tmp_path, 20, 10, [])], ["cat"])
+    assert found.pictures[0].boxes.tolist() == [[0, 2, 8, 20], [1, 1, 5, 5]]
+    assert found.pictures[0].area.tolist() == [144, 3]
+    assert found.pictures[0].crowd.tolist() == [False, True]
+    assert dict(found.counts) == {
+        "partly outside their picture, clipped": 1,
+        "without area, dropped": 2,
+        "of unknown categories, dropped": 1,
+        "pictures without objects": 1,
+    }
+    assert found.pictures[1].boxes.shape == (0, 4)
+
+
+def test_a_box_that_is_not_finite_is_refused(tmp_path):
+    with pytest.raises(UserError, match="coordinates are finite numbers"):
+        settled([ToldPicture(tmp_path, 20, 10, [Told("cat", (0, 0, float("nan"), 5))])], ["cat"])
+
+
+def test_categories_that_only_the_test_pictures_have_are_counted(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
+
+    def rename(content):
+        content["categories"][0]["name"] = "cube"
+        content["annotations"][0]["category_id"] = 99
+
+    edit(root, "val", rename)
+    found = load_detection(str(root))
+    assert found.test.counts["of unknown categories, dropped"] >= 1
+    assert any("of unknown categories" in sentence for sentence in found.about())
+
+
+def test_voc_counts_pixels_from_one_and_marks_difficult_objects(tmp_path):
+    root = save_voc(tmp_path / "voc", {"train": 2, "test": 1})
+    write_xml(root, "train0", voc_object("disc", (1, 1, 10, 20), 1))
+    write_xml(root, "train1", "", size=0)
+    first, second = load_detection(str(root)).train.pictures
+    assert first.boxes.tolist() == [[0, 0, 10, 20]]
+    assert first.difficult.tolist() == [True]
+    assert (second.height, second.width) == (64, 64)  # from the picture
+
+
+def test_the_official_years_are_joined(tmp_path, monkeypatch):
+    for year, lists in (("VOC2007", {"trainval": 2, "test": 1}), ("VOC2012", {"trainval": 1})):
+        save_voc(tmp_path / "VOCdevkit" / year, lists)
+        for file in (tmp_path / "VOCdevkit" / year / "Annotations").glob("*.xml"):
+            file.write_text(file.read_text().replace("disc", "cat").replace("square", "dog"))
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
+    found = load_detection("voc07+12")
+    assert (len(found.train), len(found.test), len(found.train.classes)) == (3, 1, 20)
+
+
+@pytest.mark.parametrize("name", ["voc07+12", "coco", "cocoo"])
+def test_missing_sets_are_told_with_their_place(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
+    with pytest.raises(DataMissing, match=r"LOGO_DATA|Did you mean coco"):
+        load_detection(name)
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no boxes to learn from"):
+        load_detection(str(tmp_path / "empty"))
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    edit(root, "val", lambda content: content["annotations"][0].update(image_id=77))
+    with pytest.raises(UserError, match="images that it does not list, such as 77"):
+        load_detection(str(root))
+    edit(root, "val", lambda content: content.pop("images"))
+    with pytest.raises(UserError, match="no 'images'"):
+        load_detection(str(root))
+    (root / "annotations" / "instances_val.json").write_text("{")
+    with pytest.raises(UserError, match="is no COCO annotation"):
+        load_detection(str(root))
+    (root / "annotations" / "instances_val.json").unlink()
+    with pytest.raises(UserError, match="no JSON file named after test or val"):
+        load_detection(str(root))
+    voc = save_voc(tmp_path / "voc", {"train": 2, "test": 1})
+    (voc / "Annotations" / "test0.xml").write_text("<annotation>")
+    with pytest.raises(UserError, match="is no VOC annotation"):
+        load_detection(str(voc))
+    write_xml(voc, "test0", "<object><name>disc</name></object>")
+    with pytest.raises(UserError, match="is no VOC annotation"):
+        load_detection(str(voc))
+    write_xml(voc, "test0", "")
+    with pytest.raises(UserError, match="no objects of known categories to test on"):
+        load_detection(str(voc))
+    (voc / "JPEGImages" / "test0.png").unlink()
+    with pytest.raises(UserError, match=r"has no picture test0\.jpg"):
+        load_detection(str(voc))
+
+
+def test_a_picture_of_another_size_than_told_is_refused(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    edit(root, "train", lambda content: content["images"][0].update(width=63))
+    picture = load_detection(str(root)).train.pictures[0]
+    with pytest.raises(UserError, match="64 x 64 px, and its annotation says 63 x 64"):
+        picture.pixels()
