@@ -154,6 +154,7 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     code, out, _ = run(capsys, "resume", str(tmp_path / "demo"))
     assert code == 0
     assert "is finished" in out
+    assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1", "--fresh")[0] == 0
 
 
 def test_show_crops_draws_a_picture(capsys, tmp_path, monkeypatch):

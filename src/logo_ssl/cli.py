@@ -343,6 +343,7 @@ def _clear_demo(run: Any) -> None:
         "curves.png",
         "backbone.safetensors",
         "heads.safetensors",
+        ".lock",
     }
     ours |= {"checkpoints", "evaluation", "figures", "tensorboard"}
     foreign = sorted(child.name for child in run.path.iterdir() if child.name not in ours)
