@@ -334,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _clear_demo(run: Any) -> None:
     """Remove an earlier demo, and nothing that is not one."""
-    from .train.pretrain import read_recipe
+    from .recipes import read_recipe
 
     ours = {
         "recipe.json",

@@ -23,10 +23,12 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.train.building import build, fitted
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import CollapseGauge
-from logo_ssl.train.pretrain import build, fitted, learn, pretrain, resume, trainer_for
+from logo_ssl.train.pretrain import learn, pretrain, resume
 from logo_ssl.train.progress import ProgressDisplay
+from logo_ssl.train.trainer import trainer_for
 
 FRAMEWORKS = {
     "moco": MoCoConfig(dim=8, queue=24, splits=4),

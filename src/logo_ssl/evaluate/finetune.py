@@ -21,8 +21,9 @@ from ..run import Run
 from ..strategies import TwoViewConfig
 from ..train import Pretraining
 from ..train.journal import Journal
-from ..train.pretrain import learn, trainer_for
+from ..train.pretrain import learn
 from ..train.progress import ProgressDisplay
+from ..train.trainer import trainer_for
 from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction, exactly, in_channels

@@ -12,10 +12,9 @@ from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
 from ..knn import knn_accuracy, nearest_neighbours, top_accuracies
-from ..recipes import Recipe
+from ..recipes import Recipe, read_recipe
 from ..run import Run, provenance
 from ..train import build, load_backbone
-from ..train.pretrain import read_recipe
 from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction

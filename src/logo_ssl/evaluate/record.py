@@ -11,8 +11,8 @@ from typing import Any
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device, hardware
+from ..recipes import read_recipe
 from ..run import Run, provenance, write
-from ..train.pretrain import read_recipe
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .fingerprints import data_fingerprint

@@ -17,13 +17,15 @@ from ..recipes import Recipe, check
 from ..run import Run, provenance
 from ..terminal import plain_console
 from ..types import Crops
+from .building import build, fitted
 from .journal import Journal
 from .module import Pretraining
 from .monitors import OnlineKNN
-from .pretrain import build, fitted, place_images, trainer_for
+from .pretrain import place_images
 from .progress import ProgressDisplay
 from .quiet import quiet
 from .replay import WARM_UP, Replay
+from .trainer import trainer_for
 
 EPOCHS = 3  # the first one warms up, the others count
 MOST_STEPS = 200  # of an epoch: a million photographs need not be seen

@@ -9,33 +9,26 @@ from pathlib import Path
 
 import lightning as L
 import torch
-from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
-from lightning.pytorch.loggers.logger import Logger
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
-from ..data import BadImages, Batches, ImageSet, load_data, locate, place, statistics
+from ..data import BadImages, Batches, ImageSet, load_data, locate, place
 from ..data.feed import Feed
 from ..data.placement import refuse_unfit
 from ..errors import Interrupted, UserError
 from ..hardware import hardware
 from ..launch import is_first, is_restarted
-from ..models import build_backbone
 from ..ranks import meet
 from ..recipes import Recipe, check, differences, find_recipe, read_recipe, refuse_harmful
 from ..run import Run, provenance, write
 from ..terminal import plain_console
+from .building import build, fitted, refuse_misfit
 from .checkpoints import Checkpoints, Writer, clear, load, newest_whole
-from .compiling import first_line
 from .faults import TRIES, Diverged, dead_worker, diagnosis, free_memory, too_large
 from .journal import Journal
 from .lock import FILE as LOCK
 from .lock import locked
 from .module import Pretraining
-from .monitors import CollapseGauge, OnlineKNN, Steps
 from .processes import (
-    DDP,
-    Processes,
     lost_another,
     processes_for,
     refuse_another_number,
@@ -44,10 +37,8 @@ from .processes import (
 )
 from .progress import ProgressDisplay
 from .quiet import quiet
-from .signals import StopSignals
-from .weights import initialise, save_encoder
-
-ONE = Processes()
+from .trainer import trainer_for
+from .weights import save_encoder
 
 
 def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None = None, **changes: object) -> Run:
@@ -118,62 +109,13 @@ def is_finished(run: Run) -> bool:
     return (run.path / "provenance.json").is_file()
 
 
-def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
-    """The recipe, cut to what the data allow; every cut is said."""
-    n = len(data.train)
-    if n < 2:
-        raise UserError(f"{recipe.data} has {n} training image; LoGo compares images and needs 2 or more.")
-    if getattr(recipe.framework, "labelled", False):
-        recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
-    if recipe.batch_size > n:
-        most = max(n - n % processes.total, 1)
-        console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most}.")
-        recipe = replace(recipe, batch_size=most)
-    queue = getattr(recipe.framework, "queue", 0)
-    if queue > n:
-        console.print(f"The queue of {queue} is larger than the {n} training images; cut to {n}.")
-        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg] (it has one)
-    warmup = recipe.optimiser.warmup_epochs
-    if warmup >= recipe.epochs:
-        console.print(f"The warm-up of {warmup:g} epochs leaves nothing of {recipe.epochs}; cut to a tenth of them.")
-        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=recipe.epochs / 10))
-    return recipe
-
-
-def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
-    labels = data.train.labels
-    if len(data.classes) == 1:
-        raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
-    if labels is None or (labels < 0).any():
-        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
-    return max(len(data.classes), int(labels.max()) + 1)
-
-
-def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fresh: bool = True) -> Pretraining:
-    """The networks of a recipe, initialised from its seed, ready to train on `data`; if not `fresh`, to be loaded."""
-    mean, std = statistics(data.train.images)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
-        if recipe.init is not None and fresh:
-            sentence = initialise(backbone, recipe)
-            if console is not None:
-                console.print(sentence)
-        framework = recipe.framework.build(backbone, backbone.num_features)
-        crops = recipe.crops
-        strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
-        say = console.print if console is not None else (lambda sentence: None)
-        labels = data.train.labels if getattr(recipe.framework, "labelled", False) else None
-        return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
-
-
 def _fit(
     run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None, *, begins: bool = False
 ) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     refuse_uneven(recipe.batch_size, processes_for(recipe))
     module = build(recipe, data, console, fresh=checkpoint is None)
-    _try_out(module, data.channels)
+    refuse_misfit(module, data.channels)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, data, recipe)
     journal = Journal(run, console.print)
@@ -363,76 +305,6 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
     if data.channels != 3:
         console.print(f"{data.channels} channels are no colours: saturation, hue and greyscale are left out.")
     return feed
-
-
-@torch.no_grad()
-def _try_out(module: Pretraining, channels: int) -> None:
-    """Refuse a backbone that cannot take the crops: some transformers want a certain size."""
-    crops, backbone = module.recipe.crops, module.framework.encoder.backbone
-    backbone.eval()
-    for size in {crops.global_size, crops.local_size if crops.n_local else crops.global_size}:
-        try:
-            backbone(torch.zeros(1, channels, size, size))
-        except (RuntimeError, AssertionError, ValueError) as error:
-            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(
-                f"{module.recipe.backbone} cannot take crops of {size} px ({first_line}); "
-                "change crops.global-size or crops.local-size, or choose another backbone."
-            ) from error
-    backbone.train()
-
-
-def trainer_for(
-    run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay, benchmark: bool = True
-) -> L.Trainer:
-    """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
-    stop, processes = StopSignals(f"go on with `logo-ssl resume {run.path}`"), processes_for(recipe)
-    callbacks = [
-        Steps(progress.say),
-        CollapseGauge(progress.say, recipe),
-        OnlineKNN(data, recipe, run.bad_images_file, progress.say),
-        progress,
-        Checkpoints(run.checkpoints, recipe, stop),
-    ]
-    with quiet():
-        try:
-            return L.Trainer(
-                accelerator=recipe.device,
-                devices=processes.devices,
-                num_nodes=processes.nodes,
-                strategy=DDP(f"go on with `logo-ssl resume {run.path}`") if processes.total > 1 else "auto",
-                use_distributed_sampler=False,
-                max_epochs=recipe.epochs,
-                callbacks=callbacks,
-                logger=[journal, *(_logger(name, run) for name in recipe.loggers)],
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                num_sanity_val_steps=0,
-                benchmark=benchmark and not recipe.deterministic,
-                deterministic=recipe.deterministic,
-                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say)],
-            )
-        except (MisconfigurationException, RuntimeError) as error:
-            if processes.total > 1:
-                raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
-            if not isinstance(error, MisconfigurationException):
-                raise
-            raise UserError(
-                f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
-            ) from error
-
-
-def _logger(name: str, run: Run) -> Logger:
-    try:
-        match name:
-            case "tensorboard":
-                return TensorBoardLogger(run.path, name="tensorboard", version="")
-            case "wandb":
-                return WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
-            case _:
-                return MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=f"file:{run.path / 'mlflow'}")
-    except ModuleNotFoundError as error:
-        raise UserError(f"The logger {name} is not installed; try: pip install {name}") from error
 
 
 def _vacant(out: Path) -> Run:

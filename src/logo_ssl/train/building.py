@@ -1,0 +1,82 @@
+"""Which networks does a recipe make for these data, and do they fit each other?"""
+
+from dataclasses import replace
+
+import torch
+from rich.console import Console
+
+from ..data import ImageSet, statistics
+from ..errors import UserError
+from ..models import build_backbone
+from ..recipes import Recipe
+from .module import Pretraining
+from .processes import Processes
+from .weights import initialise
+
+ONE = Processes()
+
+
+def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
+    """The recipe, cut to what the data allow; every cut is said."""
+    n = len(data.train)
+    if n < 2:
+        raise UserError(f"{recipe.data} has {n} training image; LoGo compares images and needs 2 or more.")
+    if getattr(recipe.framework, "labelled", False):
+        recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
+    if recipe.batch_size > n:
+        most = max(n - n % processes.total, 1)
+        console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most}.")
+        recipe = replace(recipe, batch_size=most)
+    queue = getattr(recipe.framework, "queue", 0)
+    if queue > n:
+        console.print(f"The queue of {queue} is larger than the {n} training images; cut to {n}.")
+        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg] (it has one)
+    warmup = recipe.optimiser.warmup_epochs
+    if warmup >= recipe.epochs:
+        console.print(f"The warm-up of {warmup:g} epochs leaves nothing of {recipe.epochs}; cut to a tenth of them.")
+        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=recipe.epochs / 10))
+    return recipe
+
+
+def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
+    labels = data.train.labels
+    if len(data.classes) == 1:
+        raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
+    if labels is None or (labels < 0).any():
+        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
+    return max(len(data.classes), int(labels.max()) + 1)
+
+
+def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fresh: bool = True) -> Pretraining:
+    """The networks of a recipe, initialised from its seed, ready to train on `data`; if not `fresh`, to be loaded."""
+    mean, std = statistics(data.train.images)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
+        if recipe.init is not None and fresh:
+            sentence = initialise(backbone, recipe)
+            if console is not None:
+                console.print(sentence)
+        framework = recipe.framework.build(backbone, backbone.num_features)
+        crops = recipe.crops
+        strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
+        say = console.print if console is not None else (lambda sentence: None)
+        labels = data.train.labels if getattr(recipe.framework, "labelled", False) else None
+        return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
+
+
+@torch.no_grad()
+def refuse_misfit(module: Pretraining, channels: int) -> None:
+    """Refuse a backbone that cannot take the crops: some transformers want a certain size."""
+    crops, backbone = module.recipe.crops, module.framework.encoder.backbone
+    backbone.eval()
+    for size in {crops.global_size, crops.local_size if crops.n_local else crops.global_size}:
+        try:
+            backbone(torch.zeros(1, channels, size, size))
+        except (RuntimeError, AssertionError, ValueError) as error:
+            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"{module.recipe.backbone} cannot take crops of {size} px ({first_line}); "
+                "change crops.global-size or crops.local-size, or choose another backbone."
+            ) from error
+    backbone.train()

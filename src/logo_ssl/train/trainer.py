@@ -1,0 +1,72 @@
+"""Who trains, and who watches? Lightning's trainer, with every callback, logger and plugin of a run."""
+
+import lightning as L
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers.logger import Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from ..data import ImageSet
+from ..errors import UserError
+from ..recipes import Recipe
+from ..run import Run
+from .checkpoints import Checkpoints, Writer
+from .compiling import first_line
+from .journal import Journal
+from .monitors import CollapseGauge, OnlineKNN, Steps
+from .processes import DDP, processes_for
+from .progress import ProgressDisplay
+from .quiet import quiet
+from .signals import StopSignals
+
+
+def trainer_for(
+    run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay, benchmark: bool = True
+) -> L.Trainer:
+    """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
+    stop, processes = StopSignals(f"go on with `logo-ssl resume {run.path}`"), processes_for(recipe)
+    callbacks = [
+        Steps(progress.say),
+        CollapseGauge(progress.say, recipe),
+        OnlineKNN(data, recipe, run.bad_images_file, progress.say),
+        progress,
+        Checkpoints(run.checkpoints, recipe, stop),
+    ]
+    with quiet():
+        try:
+            return L.Trainer(
+                accelerator=recipe.device,
+                devices=processes.devices,
+                num_nodes=processes.nodes,
+                strategy=DDP(f"go on with `logo-ssl resume {run.path}`") if processes.total > 1 else "auto",
+                use_distributed_sampler=False,
+                max_epochs=recipe.epochs,
+                callbacks=callbacks,
+                logger=[journal, *(_logger(name, run) for name in recipe.loggers)],
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+                benchmark=benchmark and not recipe.deterministic,
+                deterministic=recipe.deterministic,
+                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say)],
+            )
+        except (MisconfigurationException, RuntimeError) as error:
+            if processes.total > 1:
+                raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
+            if not isinstance(error, MisconfigurationException):
+                raise
+            raise UserError(
+                f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
+            ) from error
+
+
+def _logger(name: str, run: Run) -> Logger:
+    try:
+        match name:
+            case "tensorboard":
+                return TensorBoardLogger(run.path, name="tensorboard", version="")
+            case "wandb":
+                return WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
+            case _:
+                return MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=f"file:{run.path / 'mlflow'}")
+    except ModuleNotFoundError as error:
+        raise UserError(f"The logger {name} is not installed; try: pip install {name}") from error
