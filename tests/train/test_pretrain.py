@@ -334,12 +334,12 @@ def test_a_recorded_step_learns_what_a_plain_one_does(data, tmp_path, monkeypatc
             monkeypatch.setattr(sys.modules["logo_ssl.train.module"], "Replay", lambda function, say: function)
         run, said = train(
             SMALL, data, tmp_path / f"{recorded}", framework=framework, device="cuda", compile="on", precision="fp32",
-            epochs=4, log_every=1,
+            epochs=4, log_every=1, deterministic=True,  # such small runs are chaotic: 1e-4 becomes 0.1 in 12 steps
         )  # fmt: skip
         assert "is off" not in said
         assert "are off" not in said
         losses.append([line["loss"] for line in run.metrics() if "loss" in line])
-    assert losses[0] == pytest.approx(losses[1], rel=0.01, abs=0.01)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.gpu
