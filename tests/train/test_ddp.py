@@ -149,7 +149,7 @@ def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tm
     said, code = python(*torchrun, SCRIPT, "die", "pretrain", "tiny", "--data", data, "--out", str(out), *OPTIONS)
     assert code == 0, said
     assert "logo-ssl: Another process of this run has ended" in said
-    assert "Going on after 1 epochs." in said
+    assert "Going on after 1 epoch." in said
     assert said.count("Done:") == 1
     assert [line["epochs_done"] for line in Run(out).metrics() if "knn" in line] == [0, 1, 2]
     assert_close(weights(out), weights(one.path))

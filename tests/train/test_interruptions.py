@@ -188,7 +188,7 @@ def test_a_torn_checkpoint_is_passed_over(data, tmp_path, monkeypatch):
     (run.checkpoints / ".writing-999").write_bytes(torn[:100])  # what kill -9 leaves
     assert_equal_runs(whole, resume(run.path, console=said))
     assert f"{newest.name} is damaged and left out" in said.file.getvalue()
-    assert "Going on after 1 epochs." in said.file.getvalue()
+    assert "Going on after 1 epoch." in said.file.getvalue()
     assert not list(run.checkpoints.glob(".writing*"))
     (run.path / "provenance.json").unlink()
     for file in run.saved():
@@ -296,7 +296,7 @@ def break_gradients(monkeypatch, *steps):
 def test_a_step_without_a_finite_gradient_is_left_out(data, tmp_path, monkeypatch):
     break_gradients(monkeypatch, 1)
     run, said = train(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4)), data, tmp_path / "run", log_every=1)
-    assert "1 of the steps up to 2 had no finite gradient and were left out." in said
+    assert "1 of the steps up to 2 had no finite gradient and was left out." in said
     assert "diverged" not in said
     assert all(value.isfinite().all() for value in _weights(run) if value.is_floating_point())
 
@@ -381,7 +381,7 @@ def test_what_decides_the_result_cannot_change_on_the_way(data, tmp_path, capsys
     said = console()
     again = resume(run.path, console=said, epochs=3, loading__workers=0, checkpoint_keep=1)
     assert "epochs: 1 -> 3\n" in said.file.getvalue()
-    assert "Going on after 1 epochs." in said.file.getvalue()
+    assert "Going on after 1 epoch." in said.file.getvalue()
     assert max(line["step"] for line in again.metrics()) == 9
     assert len(run.saved()) == 1
     with pytest.raises(SystemExit):

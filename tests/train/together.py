@@ -23,6 +23,7 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.train import checkpoints, processes
 from logo_ssl.train.building import build, fitted
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import CollapseGauge
@@ -151,6 +152,7 @@ def learn_together(folder: Path, data: str) -> None:
     """A run, which starts the other process; one cut short and resumed; one left to others, one that others left."""
     with suppress(SystemExit):
         main(["pretrain", "tiny", "--data", data, "--devices", "2", "--out", str(folder / "whole"), *OPTIONS])
+    processes.CHILDREN.clear()  # the other process is to outlive what fails below
     quiet = Console(file=io.StringIO())
     cut_short(small(data, devices=2), folder / "cut")
     resume(folder / "cut", console=quiet)
@@ -162,6 +164,7 @@ def learn_together(folder: Path, data: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    checkpoints.AGREE_S = 0.0  # after every step
     if sys.argv[1] == "die":
         die(sys.argv[2:])
     else:
