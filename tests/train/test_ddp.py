@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -141,6 +142,44 @@ def test_a_killed_process_ends_the_run_with_a_sentence(one, data, tmp_path):
     assert "Traceback" not in said
     resume(out, console=QUIET, devices=1)
     assert_close(weights(out), weights(one.path))
+
+
+def started_by_hand(*command):
+    """What two processes said that were started as torchrun does it, and their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "by-hand"}
+    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, *command],
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = "".join(process.communicate(timeout=60 * MINUTES)[0] for process in started)
+    return said, [process.returncode for process in started]
+
+
+def test_a_signal_to_any_process_saves_and_stops_all_and_nothing_is_lost(pair, folder, data, tmp_path):
+    out = tmp_path / "run"
+    begin = ("pretrain", "tiny", "--data", data, "--out", str(out), *OPTIONS)
+    for ranks, step, command in (("1", 2, begin), ("01", 4, ("resume", str(out)))):
+        said, codes = started_by_hand("stop", ranks, str(step), *command)
+        assert codes == [143, 143], said
+        by = "SIGTERM" if "0" in ranks else "a signal to another process"
+        assert said.count("Stopped by") == said.count(f"Stopped by {by}, saved at step {step}; go on with") == 1
+        assert "Traceback" not in said
+        assert Run(out).newest_step() == step
+    said, codes = started_by_hand("resume", str(out))
+    assert codes == [0, 0], said
+    assert "Going on after 1 epoch and 1 step." in said
+    expected, got = weights(folder / "whole"), weights(out)
+    assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
 def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tmp_path):

@@ -35,6 +35,7 @@ UNFINISHED = ".writing"
 CHUNK = 1 << 22  # bytes
 FULL = 1 << 20  # bytes left on a full disk
 AGREE_S = 2.0  # seconds between two times that several processes ask each other whether to stop or to save
+AGREE_STEPS = 20  # steps between them at most: the next ones may take longer than the last
 
 
 class Checkpoints(Checkpoint):
@@ -114,7 +115,7 @@ class Checkpoints(Checkpoint):
 
 
 class Agreement:
-    """When several processes ask each other, and what they agree on: after a step, about every `AGREE_S` seconds.
+    """When several processes ask each other, and what they agree on: after a step, every `AGREE_S` seconds or so.
 
     Clocks differ between processes, so they count steps: as many as the slowest of them will make in that time.
     """
@@ -132,7 +133,8 @@ class Agreement:
         told = torch.tensor([*wishes, each], dtype=torch.float32, device=device)
         dist.all_reduce(told, dist.ReduceOp.MAX)
         stops, saves, slowest = told.tolist()
-        self.step, self.due, self.since = step, step + max(1, int(AGREE_S / max(slowest, 1e-6))), time.monotonic()
+        steps = min(AGREE_STEPS, max(1, int(AGREE_S / max(slowest, 1e-6))))
+        self.step, self.due, self.since = step, step + steps, time.monotonic()
         return bool(stops), bool(saves)
 
 

@@ -25,7 +25,6 @@ class Making:
     def __init__(self, run: Run, recipe: Recipe, data: ImageSet, console: Console, sittings: Sittings) -> None:
         self.run, self.recipe, self.data, self.console, self.sittings = run, recipe, data, console, sittings
         self.journal = Journal(run, console.print)
-        self.progress = ProgressDisplay(self.journal, console)
 
     @property
     def device(self) -> torch.device:
@@ -35,7 +34,8 @@ class Making:
     def build(self, *, fresh: bool) -> None:
         """Build what trains; if not `fresh`, its weights will be loaded."""
         self.module = build(self.recipe, self.data, self.console, fresh=fresh)
-        self.trainer = trainer_for(self.run, self.recipe, self.data, self.journal, self.progress, self.sittings)
+        progress = ProgressDisplay(self.journal, self.console)  # a new one: Lightning ties callbacks to the module
+        self.trainer = trainer_for(self.run, self.recipe, self.data, self.journal, progress, self.sittings)
 
     def clear(self) -> None:
         """Let go of both, and give their memory back before others are built."""
