@@ -5,25 +5,30 @@ import importlib
 import json
 import multiprocessing
 import os
+import random
 import signal
 import stat
+import tempfile
 import weakref
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import SMALL, at_step, console, train
+from small_runs import SMALL, assert_equal_runs, at_step, console, train
 from test_interruptions import break_losses
 
-from logo_ssl import load_backbone, resume
+from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.cli import main
 from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.randomness import global_streams, set_global_streams
 from logo_ssl.run import Run, write, write_together
 from logo_ssl.signals import Stopped, heeded
 from logo_ssl.strategies import LoGo
-from logo_ssl.train import Pretraining, checkpoints
+from logo_ssl.train import Pretraining, checkpoints, monitors
 from logo_ssl.train.checkpoints import Agreement
 from logo_ssl.train.lock import locked
 from logo_ssl.train.pretrain import is_finished
@@ -312,3 +317,64 @@ def test_processes_ask_each_other_every_few_seconds_however_long_steps_take(monk
     assert max(gaps) <= 20 * 3.0
     assert sum(gap > 3.5 for gap in gaps) <= 2  # when steps became slow on a sudden
     assert len(asked) < 500 / 20 + 500 + 3
+
+
+def test_a_folder_that_turns_read_only_is_told_and_nothing_is_lost(data, tmp_path, monkeypatch, capsys):
+    open_, said = Path.open, console()
+
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    def open_to_read(self, mode="r", *arguments, **options):
+        return refuse(self) if mode in ("a", "wb") else open_(self, mode, *arguments, **options)
+
+    def turn(module):
+        monkeypatch.setattr(Path, "open", open_to_read)
+        monkeypatch.setattr(tempfile, "mkstemp", lambda **options: refuse(options["dir"]))
+
+    whole, _ = train(SMALL, data, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        at_step(patch, turn, 4)
+        patch.setattr("logo_ssl.cli._dispatch", lambda _: pretrain(SMALL, tmp_path / "run", data=data, console=said))
+        with pytest.raises(SystemExit) as end:
+            main([])
+    monkeypatch.undo()
+    assert end.value.code == 2
+    assert "The checkpoint could not be saved (Read-only file system); training goes on" in said.file.getvalue()
+    assert "metrics.jsonl cannot be written (Read-only file system)" in said.file.getvalue()
+    told = (
+        f"logo-ssl: {tmp_path / 'run'} cannot be written (Read-only file system); choose another --out, or allow it.\n"
+    )
+    assert capsys.readouterr().err == told
+    assert_equal_runs(whole, resume(tmp_path / "run", console=console()))
+
+
+def test_a_recipe_of_a_newer_version_says_why_it_cannot_go_on(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    run.recipe_file.write_text(json.dumps(json.loads(run.recipe_file.read_text()) | {"telepathy": True}))
+    with pytest.raises(UserError, match="Unknown field 'telepathy' in the recipe's Recipe"):
+        resume(run.path, console=console(), epochs=2)
+
+
+def test_streams_that_others_draw_from_are_taken_back():
+    def draw():
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
+    cpu = torch.device("cpu")
+    kept = global_streams(cpu)
+    first = draw()
+    assert draw() != first
+    set_global_streams(kept, cpu)
+    assert draw() == first
+
+
+@pytest.mark.parametrize("on_collapse", ["warn", "stop"])
+def test_a_falling_knn_is_a_sign_of_collapse(data, tmp_path, monkeypatch, on_collapse):
+    scores = iter([30.0, 80.0, 40.0])
+    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    told = "Epoch 2: kNN fell from 80.0 % to 40.0 %, a sign of collapse. Most likely a batch of 16 is small"
+    if on_collapse == "warn":
+        assert told in train(SMALL, data, tmp_path / "run")[1]
+    else:
+        with pytest.raises(UserError, match=rf"{told}.*Stopped, as on-collapse asks"):
+            train(SMALL, data, tmp_path / "run", on_collapse="stop")
