@@ -1,9 +1,9 @@
 """Two processes with half a batch each are one process with the whole: the same gradients, weights, queue and files."""
 
 import io
+import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -96,6 +96,7 @@ def pair(folder, data):
     said, code = python(SCRIPT, "learn", str(folder), data)
     assert code == 0, said
     assert said.count("Done:") == 1
+    (folder / "said.txt").write_text(said)
     return [torch.load(folder / f"states-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
@@ -126,6 +127,18 @@ def test_two_processes_resume_exactly(pair, folder):
     assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
+def test_a_signal_to_any_process_saves_and_stops_all_and_nothing_is_lost(pair, folder):
+    assert [json.loads((folder / f"codes-{rank}.json").read_text()) for rank in range(2)] == [[143, 143]] * 2
+    said = (folder / "said.txt").read_text()
+    for by, step in (("a signal to another process", 2), ("SIGTERM", 4)):
+        assert said.count(f"logo-ssl: Stopped by {by}, saved at step {step}; go on with") == 1
+    assert said.count("Stopped by") == 2
+    assert "Traceback" not in said
+    assert [sitting["step"] for sitting in json.loads(Run(folder / "stopped").sittings_file.read_text())] == [2, 4, 6]
+    expected, got = weights(folder / "whole"), weights(folder / "stopped")
+    assert all(torch.equal(got[name], value) for name, value in expected.items())
+
+
 def test_a_run_is_resumed_by_another_number_of_processes(pair, folder, one):
     assert_close(weights(folder / "cut-by-one"), weights(one.path))
     resume(folder / "cut-by-two", console=QUIET, devices=1)
@@ -142,44 +155,6 @@ def test_a_killed_process_ends_the_run_with_a_sentence(one, data, tmp_path):
     assert "Traceback" not in said
     resume(out, console=QUIET, devices=1)
     assert_close(weights(out), weights(one.path))
-
-
-def started_by_hand(*command):
-    """What two processes said that were started as torchrun does it, and their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "by-hand"}
-    shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, *command],
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = "".join(process.communicate(timeout=60 * MINUTES)[0] for process in started)
-    return said, [process.returncode for process in started]
-
-
-def test_a_signal_to_any_process_saves_and_stops_all_and_nothing_is_lost(pair, folder, data, tmp_path):
-    out = tmp_path / "run"
-    begin = ("pretrain", "tiny", "--data", data, "--out", str(out), *OPTIONS)
-    for ranks, step, command in (("1", 2, begin), ("01", 4, ("resume", str(out)))):
-        said, codes = started_by_hand("stop", ranks, str(step), *command)
-        assert codes == [143, 143], said
-        by = "SIGTERM" if "0" in ranks else "a signal to another process"
-        assert said.count("Stopped by") == said.count(f"Stopped by {by}, saved at step {step}; go on with") == 1
-        assert "Traceback" not in said
-        assert Run(out).newest_step() == step
-    said, codes = started_by_hand("resume", str(out))
-    assert codes == [0, 0], said
-    assert "Going on after 1 epoch and 1 step." in said
-    expected, got = weights(folder / "whole"), weights(out)
-    assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
 def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tmp_path):
