@@ -56,13 +56,19 @@ class StopSignals:
         _give_back(self.before)
         self.before = {}
 
+    def hear(self, number: int) -> bool:
+        """Whether any process of the run received a signal; 0 is none, though this one may have received one since."""
+        if number:
+            self.received = signal.Signals(number)
+        return bool(number)
+
     def interrupted(self, step: int, saved: bool, newest: int | None) -> Interrupted:
         """What to raise once the state is saved, or could not be: then the newest checkpoint is of an earlier step."""
-        who = "a signal to another process" if self.received is None else _spoken(self.received)
+        assert self.received is not None
         kept = "there is no checkpoint yet" if newest is None else f"the newest checkpoint is of step {newest}"
         told = f"saved at step {step}" if saved else f"step {step} could not be saved ({kept})"
         return Interrupted(
-            f"Stopped by {who}, {told}; {self.cure}.", 128 + (self.received or signal.SIGTERM), agreed=True
+            f"Stopped by {_spoken(self.received)}, {told}; {self.cure}.", 128 + self.received, agreed=True
         )
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -86,11 +86,11 @@ class Checkpoints(Checkpoint):
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
 
     def _agreed(self, trainer: L.Trainer) -> tuple[bool, bool]:
-        """Whether any process wishes to stop, and whether any wishes to save."""
-        wishes = (self.stop.received is not None, self._is_time())
-        if trainer.world_size == 1:
-            return wishes
-        return self.agreement.reach(wishes, trainer.global_step, trainer.strategy.root_device)
+        """Whether any process was told to stop, and whether any wishes to save."""
+        number, saves = self.stop.received or 0, self._is_time()
+        if trainer.world_size > 1:
+            number, saves = self.agreement.reach((number, saves), trainer.global_step, trainer.strategy.root_device)
+        return self.stop.hear(number), bool(saves)
 
     def _save(self, trainer: L.Trainer) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined] (a list)
@@ -109,8 +109,7 @@ class Checkpoints(Checkpoint):
         assert isinstance(io, Writer)
         kept, newest = io.wait(), io.newest_step()
         if trainer.world_size > 1:  # nobody leaves before the file is on disk, and all tell the same
-            kept, newest, number = trainer.strategy.broadcast((kept, newest, self.stop.received))
-            self.stop.received = number or self.stop.received
+            kept, newest = trainer.strategy.broadcast((kept, newest))
         raise self.stop.interrupted(trainer.global_step, kept, newest)
 
 
@@ -127,15 +126,15 @@ class Agreement:
         """Whether it is time; one process alone never minds."""
         return world_size() == 1 or step >= self.due
 
-    def reach(self, wishes: tuple[bool, bool], step: int, device: torch.device) -> tuple[bool, bool]:
-        """Whether any process wishes each, in one message; with it they tell each other how long steps take."""
+    def reach(self, wishes: tuple[int, int], step: int, device: torch.device) -> tuple[int, int]:
+        """The largest of what all processes wish, in one message; with it they tell each other how long steps take."""
         each = (time.monotonic() - self.since) / max(1, step - self.step)
         told = torch.tensor([*wishes, each], dtype=torch.float32, device=device)
         dist.all_reduce(told, dist.ReduceOp.MAX)
-        stops, saves, slowest = told.tolist()
+        first, second, slowest = told.tolist()
         steps = min(AGREE_STEPS, max(1, int(AGREE_S / max(slowest, 1e-6))))
         self.step, self.due, self.since = step, step + steps, time.monotonic()
-        return bool(stops), bool(saves)
+        return int(first), int(second)
 
 
 class Writer(TorchCheckpointIO):
