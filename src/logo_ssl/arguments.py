@@ -3,9 +3,10 @@
 import contextlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, make_dataclass
 from itertools import dropwhile, takewhile
-from typing import Any
+from typing import Any, get_type_hints
 
 import tyro
 
@@ -22,6 +23,21 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
         if stop.code in (0, None):
             raise
         raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
+
+
+def showing(value: Any, shown: Callable[[str], bool], inside: str = "") -> Any:
+    """The dataclass instance as one whose help lists only those fields that `shown` picks by their full names."""
+    kind, hints = type(value), get_type_hints(type(value), include_extras=True)
+    own: dict[str, Any] = {}
+    chosen: list[tuple[str, Any]] = []
+    for field in fields(value):
+        name, own[field.name] = inside + field.name, getattr(value, field.name)
+        if not shown(name):
+            chosen.append((field.name, tyro.conf.Suppress[hints[field.name]]))
+        elif is_dataclass(own[field.name]):
+            own[field.name] = showing(own[field.name], shown, f"{name}.")
+            chosen.append((field.name, type(own[field.name])))
+    return make_dataclass(kind.__name__, chosen, bases=(kind,), frozen=True, kw_only=True)(**own)
 
 
 def _sentence(box: str) -> str:

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from . import __version__
-from .arguments import parse
+from .arguments import parse, showing
 from .errors import Interrupted, UserError, nearest
+from .launch import is_first
+from .signals import Stopped, heeded
 from .terminal import plain_console, signature
 
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe",
 
 def resume(arguments: Sequence[str]) -> None:
     """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs."""
-    from .recipes import Recipe, check, read_recipe
+    from .recipes import Recipe, check, is_harmless, read_recipe
     from .run import Run
 
     if not arguments or arguments[0].startswith("-"):
@@ -162,12 +164,17 @@ def resume(arguments: Sequence[str]) -> None:
             _out(
                 "usage: logo-ssl resume RUN [options]\n\nGo on with an interrupted run from its last checkpoint, or "
                 "with a finished one: logo-ssl resume RUN --epochs 400\n\n"
-                "`logo-ssl resume RUN --help` shows every option; those that change what is learned are refused.\n"
+                "`logo-ssl resume RUN --help` shows what may change; all else is kept.\n"
             )
             return
         raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
     path = Path(arguments[0])
     saved = read_recipe(Run.existing(path))
+
+    if {"-h", "--help"} & set(arguments):
+        shown = showing(saved, is_harmless)
+        told = "Go on with a run. What decides what is learned stays as it was; this may change:"
+        parse(type(shown), ["--help"], prog=f"logo-ssl resume {path}", default=shown, description=told)
 
     @dataclass(frozen=True)
     class Options:
@@ -313,9 +320,15 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; whatever the user can mend is told in one sentence, with exit code 2."""
     try:
-        _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        with heeded():
+            _dispatch(list(sys.argv[1:] if arguments is None else arguments))
     except Interrupted as stop:
+        if stop.agreed and not is_first():
+            sys.exit(stop.code)
         _fail(str(stop), code=stop.code)
+    except Stopped as stop:
+        told = stop.interrupted("start it again")
+        _fail(str(told), code=told.code)
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -343,6 +356,7 @@ def _clear_demo(run: Any) -> None:
         "curves.png",
         "backbone.safetensors",
         "heads.safetensors",
+        "sittings.json",
         ".lock",
     }
     ours |= {"checkpoints", "evaluation", "figures", "tensorboard"}

@@ -15,9 +15,10 @@ class DataMissing(UserError):  # noqa: N818 (a state, not an error)
 class Interrupted(UserError):  # noqa: N818 (nobody erred)
     """Somebody said stop; how to go on. The command line exits with 128 + the signal's number, as shells expect."""
 
-    def __init__(self, sentence: str, code: int = 130) -> None:
+    def __init__(self, sentence: str, code: int = 130, *, agreed: bool = False) -> None:
         super().__init__(sentence)
         self.code = code
+        self.agreed = agreed  # by all processes of a run, so that one of them may tell it for all
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """What does a run leave behind? A folder: the only interface between training, evaluation and report."""
 
+import contextlib
 import json
 import os
 import platform
@@ -58,6 +59,11 @@ class Run:
     def backbone_file(self) -> Path:
         """The pretrained network: what everybody loads."""
         return self.path / "backbone.safetensors"
+
+    @property
+    def sittings_file(self) -> Path:
+        """How often and how long the run was trained: one entry for each time."""
+        return self.path / "sittings.json"
 
     @property
     def bad_images_file(self) -> Path:
@@ -120,20 +126,40 @@ def found_checkpoints(folder: Path) -> list[Path]:
 
 def write(path: Path, content: str | bytes) -> Path:
     """Write a file whole or not at all: to a temporary name first, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_together({path: content.encode() if isinstance(content, str) else content})
     return path
+
+
+def write_together(contents: dict[Path, bytes]) -> None:
+    """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
+    safe: dict[Path, str] = {}
+    try:
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, safe[path] = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(safe[path], 0o644)
+        for path, temporary in safe.items():
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary in safe.values():
+            Path(temporary).unlink(missing_ok=True)
+        raise
+    for folder in {path.parent for path in contents}:
+        sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut."""
+    with contextlib.suppress(OSError):  # some systems and network disks cannot
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def provenance(hardware: str) -> dict[str, Any]:

@@ -10,6 +10,11 @@ def plain_console(stderr: bool = False) -> Console:
     return Console(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
 
 
+def counted(n: int, noun: str) -> str:
+    """1 step, 2 steps, 1,000 steps."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def signature() -> str:
     """Who speaks on the error stream, where every process may."""
     return "logo-ssl" if is_first() else f"logo-ssl ({name()})"

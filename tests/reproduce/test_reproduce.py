@@ -88,8 +88,8 @@ def test_an_interrupted_row_goes_on_where_it_was(reproduce, performed, tmp_path,
     code, out, _ = reproduce(line)
     assert code == 0
     assert "cifar10-moco, seed 0: goes on (1 of 1)" in out
-    assert "Going on after 1 epochs" in out
-    assert "| > 0.0 |" in out  # the time before the interruption is not known
+    assert "Going on after 1 epoch" in out
+    assert "| > " not in out  # the time before the interruption is counted too
     lines = Run(tmp_path / "out" / "cifar10-moco" / "seed0").metrics()
     assert [line["epochs_done"] for line in lines if "knn" in line] == [0, 1, 2]
 

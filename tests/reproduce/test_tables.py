@@ -9,7 +9,7 @@ from logo_ssl.evaluate.knn import PROTOCOLS
 from logo_ssl.frameworks import SupervisedConfig
 from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce import tables
-from logo_ssl.reproduce.markdown import markdown
+from logo_ssl.reproduce.markdown import _minutes, markdown
 from logo_ssl.reproduce.plan import Place, tasks_for
 from logo_ssl.reproduce.settings import differences, with_data, with_settings
 
@@ -184,3 +184,8 @@ Not there:
 
 def test_a_table_reads_as_it_should():
     assert markdown(RECORD) == GOLDEN
+
+
+@pytest.mark.parametrize(("killed", "minutes"), [(0, "5.0"), (1, "> 5.0")])
+def test_minutes_are_known_where_every_sitting_was_counted_to_its_end(killed, minutes):
+    assert _minutes([run(0, resumed=True, sittings=2, sittings_killed=killed)]) == minutes

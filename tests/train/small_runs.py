@@ -12,6 +12,7 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig
+from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import load
 
 SMALL = replace(
@@ -27,6 +28,18 @@ SMALL = replace(
     loggers=(),
     device="cpu",
 )
+
+
+def at_step(monkeypatch, action, *steps):
+    """Call `action(module)` before the training steps of these numbers (from 0)."""
+    original = Pretraining.training_step
+
+    def watched(self, batch, batch_idx):
+        if self.global_step in steps:
+            action(self)
+        original(self, batch, batch_idx)
+
+    monkeypatch.setattr(Pretraining, "training_step", watched)
 
 
 def console():

@@ -1,6 +1,7 @@
 """Two processes with half a batch each are one process with the whole: the same gradients, weights, queue and files."""
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -95,6 +96,7 @@ def pair(folder, data):
     said, code = python(SCRIPT, "learn", str(folder), data)
     assert code == 0, said
     assert said.count("Done:") == 1
+    (folder / "said.txt").write_text(said)
     return [torch.load(folder / f"states-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
@@ -125,6 +127,18 @@ def test_two_processes_resume_exactly(pair, folder):
     assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
+def test_a_signal_to_any_process_saves_and_stops_all_and_nothing_is_lost(pair, folder):
+    assert [json.loads((folder / f"codes-{rank}.json").read_text()) for rank in range(2)] == [[143, 143]] * 2
+    said = (folder / "said.txt").read_text()
+    for step in (2, 4):
+        assert said.count(f"logo-ssl: Stopped by SIGTERM, saved at step {step}; go on with") == 1
+    assert said.count("Stopped by") == 2
+    assert "Traceback" not in said
+    assert [sitting["step"] for sitting in json.loads(Run(folder / "stopped").sittings_file.read_text())] == [2, 4, 6]
+    expected, got = weights(folder / "whole"), weights(folder / "stopped")
+    assert all(torch.equal(got[name], value) for name, value in expected.items())
+
+
 def test_a_run_is_resumed_by_another_number_of_processes(pair, folder, one):
     assert_close(weights(folder / "cut-by-one"), weights(one.path))
     resume(folder / "cut-by-two", console=QUIET, devices=1)
@@ -149,7 +163,7 @@ def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tm
     said, code = python(*torchrun, SCRIPT, "die", "pretrain", "tiny", "--data", data, "--out", str(out), *OPTIONS)
     assert code == 0, said
     assert "logo-ssl: Another process of this run has ended" in said
-    assert "Going on after 1 epochs." in said
+    assert "Going on after 1 epoch." in said
     assert said.count("Done:") == 1
     assert [line["epochs_done"] for line in Run(out).metrics() if "knn" in line] == [0, 1, 2]
     assert_close(weights(out), weights(one.path))

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import SMALL, assert_equal_runs, console, train
+from small_runs import SMALL, assert_equal_runs, at_step, console, train
 
 from logo_ssl import resume
 from logo_ssl.augself import AugSelfConfig
@@ -36,18 +36,6 @@ from logo_ssl.train.lock import locked
 from logo_ssl.train.pretrain import is_finished
 
 STEPS = 6  # of the small recipe: two epochs of three
-
-
-def at_step(monkeypatch, action, *steps):
-    """Call `action(module)` before the training steps of these numbers (from 0)."""
-    original = Pretraining.training_step
-
-    def watched(self, batch, batch_idx):
-        if self.global_step in steps:
-            action(self)
-        original(self, batch, batch_idx)
-
-    monkeypatch.setattr(Pretraining, "training_step", watched)
 
 
 @pytest.mark.parametrize("strategy", [TwoViewConfig(), MultiCropConfig(), LoGoConfig(depth=2, width=16)])
@@ -154,7 +142,10 @@ def killed_run(data, out, kills, seed=1):
 
 
 def test_kill_9_loses_nothing_but_the_steps_since_the_last_checkpoint(data, tmp_path):
-    assert killed_run(data, tmp_path / "killed", kills=2) > 0
+    kills = killed_run(data, tmp_path / "killed", kills=2)
+    assert kills > 0
+    told = json.loads((tmp_path / "killed" / "provenance.json").read_text())
+    assert (told["sittings"], told["sittings_killed"]) == (kills + 1, kills)
     whole, _ = train(SMALL, data, tmp_path / "whole", epochs=8, checkpoint_minutes=1e-9)
     assert_equal_runs(whole, Run(tmp_path / "killed"))
 
@@ -188,7 +179,7 @@ def test_a_torn_checkpoint_is_passed_over(data, tmp_path, monkeypatch):
     (run.checkpoints / ".writing-999").write_bytes(torn[:100])  # what kill -9 leaves
     assert_equal_runs(whole, resume(run.path, console=said))
     assert f"{newest.name} is damaged and left out" in said.file.getvalue()
-    assert "Going on after 1 epochs." in said.file.getvalue()
+    assert "Going on after 1 epoch." in said.file.getvalue()
     assert not list(run.checkpoints.glob(".writing*"))
     (run.path / "provenance.json").unlink()
     for file in run.saved():
@@ -296,7 +287,7 @@ def break_gradients(monkeypatch, *steps):
 def test_a_step_without_a_finite_gradient_is_left_out(data, tmp_path, monkeypatch):
     break_gradients(monkeypatch, 1)
     run, said = train(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4)), data, tmp_path / "run", log_every=1)
-    assert "1 of the steps up to 2 had no finite gradient and were left out." in said
+    assert "1 of the steps up to 2 had no finite gradient and was left out." in said
     assert "diverged" not in said
     assert all(value.isfinite().all() for value in _weights(run) if value.is_floating_point())
 
@@ -351,11 +342,16 @@ def test_a_worker_that_dies_is_told(error, told):
     assert told is None or str(sentence).startswith(f"A process that decodes images died (pid 28: {told}); try fewer")
 
 
-def test_images_that_vanish_while_training_are_replaced(photos, tmp_path, monkeypatch):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_that_vanish_while_training_are_replaced(photos, tmp_path, monkeypatch, workers):
     at_step(monkeypatch, lambda module: [f.unlink() for f in sorted(Path(photos).rglob("1?.jpg"))], 3)
-    run, said = train(SMALL, photos, tmp_path / "run", loading=LoadingConfig("disk", workers=0, max_bad=0.5), epochs=4)
+    run, said = train(
+        SMALL, photos, tmp_path / "run", loading=LoadingConfig("disk", workers=workers, max_bad=0.5), epochs=4
+    )
     assert is_finished(run)
-    assert "images could not be read and were replaced by others" in said
+    listed = run.bad_images_file.read_text()
+    assert "No such file or directory" in listed
+    assert f"{len(listed.splitlines()) - 1} images could not be read and were replaced by others" in said
 
 
 def test_a_second_process_is_refused(data, tmp_path, monkeypatch):
@@ -381,7 +377,7 @@ def test_what_decides_the_result_cannot_change_on_the_way(data, tmp_path, capsys
     said = console()
     again = resume(run.path, console=said, epochs=3, loading__workers=0, checkpoint_keep=1)
     assert "epochs: 1 -> 3\n" in said.file.getvalue()
-    assert "Going on after 1 epochs." in said.file.getvalue()
+    assert "Going on after 1 epoch." in said.file.getvalue()
     assert max(line["step"] for line in again.metrics()) == 9
     assert len(run.saved()) == 1
     with pytest.raises(SystemExit):

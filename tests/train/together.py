@@ -5,6 +5,7 @@ it was started again. `python together.py learn FOLDER DATA` does everything tha
 """
 
 import io
+import json
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.train import checkpoints, processes
 from logo_ssl.train.building import build, fitted
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import CollapseGauge
@@ -147,11 +149,35 @@ def die(arguments: list[str]) -> None:
     main(arguments)
 
 
+def stopped(ranks: str, step: int, arguments: list[str]) -> int:
+    """The command line, with a SIGTERM to processes of these numbers ("1" or "01") after a step; its exit code."""
+    original = CollapseGauge.on_train_batch_end
+
+    def told(self, trainer, *arguments):
+        original(self, trainer, *arguments)
+        if trainer.global_step == step and str(trainer.global_rank) in ranks:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    CollapseGauge.on_train_batch_end = told
+    try:
+        main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        CollapseGauge.on_train_batch_end = original
+
+
 def learn_together(folder: Path, data: str) -> None:
     """A run, which starts the other process; one cut short and resumed; one left to others, one that others left."""
+    begin = ["pretrain", "tiny", "--data", data, "--devices", "2", *OPTIONS, "--out"]
     with suppress(SystemExit):
-        main(["pretrain", "tiny", "--data", data, "--devices", "2", "--out", str(folder / "whole"), *OPTIONS])
+        main([*begin, str(folder / "whole")])
+    processes.CHILDREN.clear()  # the other process is to outlive what fails below
     quiet = Console(file=io.StringIO())
+    out = str(folder / "stopped")
+    codes = [stopped("1", 2, [*begin, out]), stopped("01", 4, ["resume", out])]
+    resume(out, console=quiet)
+    (folder / f"codes-{os.environ['LOCAL_RANK']}.json").write_text(json.dumps(codes))
     cut_short(small(data, devices=2), folder / "cut")
     resume(folder / "cut", console=quiet)
     cut_short(small(data, devices=2), folder / "cut-by-two")
@@ -162,6 +188,7 @@ def learn_together(folder: Path, data: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    checkpoints.AGREE_S = 0.0  # after every step
     if sys.argv[1] == "die":
         die(sys.argv[2:])
     else:

@@ -3,7 +3,7 @@
 from .checks import check
 from .paper import RECIPES, find_recipe
 from .recipe import OptimiserConfig, PaperRow, Recipe
-from .saved import HARMLESS, Differences, differences, flat, read_recipe, refuse_harmful
+from .saved import HARMLESS, Differences, differences, flat, is_harmless, read_recipe, refuse_harmful
 
 __all__ = [
     "HARMLESS",
@@ -16,6 +16,7 @@ __all__ = [
     "differences",
     "find_recipe",
     "flat",
+    "is_harmless",
     "read_recipe",
     "refuse_harmful",
 ]

@@ -24,9 +24,12 @@ HARMLESS = (
     "checkpoint_minutes",
     "checkpoint_keep",
     "on_collapse",
+    "deterministic",
     "loggers",
 )
 """What may change between two sittings of a run: none of it decides what the next step learns (epochs: how slowly)."""
+BUT = ("loading.max_side",)
+"""Inner fields of these that do: smaller photographs are other images."""
 
 
 def read_recipe(run: Run) -> Recipe:
@@ -51,6 +54,11 @@ def differences(before: Recipe, after: Recipe) -> Differences:
     }
 
 
+def is_harmless(field: str) -> bool:
+    """Whether a field, by its full name, may change between two sittings."""
+    return field.split(".")[0] in HARMLESS and field not in BUT
+
+
 def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
     before, after = changes.get("epochs", (0, 0))
@@ -59,7 +67,7 @@ def refuse_harmful(changes: Differences) -> None:
     harmful = [
         f"{field.replace('_', '-')} ({before} -> {after})"
         for field, (before, after) in changes.items()
-        if field.split(".")[0] not in HARMLESS
+        if not is_harmless(field)
     ]
     if harmful:
         raise UserError(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import IO, Literal, NamedTuple
 
 from ..errors import Interrupted
+from ..signals import Stopped
 from .plan import Task
 from .worker import DONE, FAILED, MISSING, STOPPED
 
@@ -46,6 +47,8 @@ def carry_out(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> l
             workers.stop()
             if isinstance(error, KeyboardInterrupt | Interrupted):
                 raise Interrupted("Interrupted; the same command goes on where it stopped.") from None
+            if isinstance(error, Stopped):
+                raise error.interrupted("the same command goes on where it stopped") from None
             raise
 
 

@@ -59,14 +59,18 @@ def _ours(figure: Record) -> str:
 
 
 def _minutes(runs: Sequence[Record]) -> str:
-    """The mean; more, where a resumed run counted its last part only."""
+    """The mean; more, where a sitting was killed after its last checkpoint, or was before sittings were counted."""
     known = [run for run in runs if run["provenance"]]
     if not known:
         return "-"
     minutes = sum(run["provenance"]["seconds"] for run in known) / len(known) / 60
-    more = "> " if any(run["provenance"]["resumed"] for run in known) else ""
+    more = "> " if any(_is_partly_counted(run["provenance"]) for run in known) else ""
     at_once = max(run["jobs"] or 1 for run in known)
     return f"{more}{minutes:.1f}" + (f" ({at_once} at once)" if at_once > 1 else "")
+
+
+def _is_partly_counted(provenance: Record) -> bool:
+    return provenance["resumed"] if "sittings" not in provenance else provenance["sittings_killed"] > 0
 
 
 def _departures(rows: Sequence[Record]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from ..data import ImageSet, statistics
 from ..errors import UserError
 from ..models import build_backbone
 from ..recipes import Recipe
+from ..terminal import counted
 from .module import Pretraining
 from .processes import Processes
 from .weights import initialise
@@ -20,7 +21,7 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
     """The recipe, cut to what the data allow; every cut is said."""
     n = len(data.train)
     if n < 2:
-        raise UserError(f"{recipe.data} has {n} training image; LoGo compares images and needs 2 or more.")
+        raise UserError(f"{recipe.data} has {counted(n, 'training image')}; LoGo compares images and needs 2 or more.")
     if getattr(recipe.framework, "labelled", False):
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
@@ -33,7 +34,8 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg] (it has one)
     warmup = recipe.optimiser.warmup_epochs
     if warmup >= recipe.epochs:
-        console.print(f"The warm-up of {warmup:g} epochs leaves nothing of {recipe.epochs}; cut to a tenth of them.")
+        epochs = "epoch" if warmup == 1 else "epochs"
+        console.print(f"The warm-up of {warmup:g} {epochs} leaves nothing of {recipe.epochs}; cut to a tenth of them.")
         recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=recipe.epochs / 10))
     return recipe
 

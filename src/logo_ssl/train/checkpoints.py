@@ -3,7 +3,7 @@
 A checkpoint's name ends with a digest of its bytes, so one rename publishes both, and a torn file tells on itself.
 """
 
-import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -15,71 +15,82 @@ from typing import Any
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ..errors import UserError
+from ..ranks import world_size
 from ..recipes import Recipe
-from ..run import CHECKPOINT, found_checkpoints
+from ..run import CHECKPOINT, found_checkpoints, sync_folder
+from ..signals import StopSignals
+from ..terminal import counted
 from .faults import Diverged, is_finite
 from .monitors import Steps
-from .signals import StopSignals
+from .sittings import Sittings
 
 UNFINISHED = ".writing"
 CHUNK = 1 << 22  # bytes
 FULL = 1 << 20  # bytes left on a full disk
+AGREE_S = 2.0  # seconds between two times that several processes ask each other whether to stop or to save
+AGREE_STEPS = 20  # steps between them at most: the next ones may take longer than the last
 
 
 class Checkpoints(Checkpoint):
     """Says when to save: every so many epochs and minutes, after the last epoch, and when a signal asks to stop."""
 
-    def __init__(self, folder: Path, recipe: Recipe, stop: StopSignals) -> None:
-        self.folder, self.recipe, self.stop = folder, recipe, stop
+    def __init__(self, folder: Path, recipe: Recipe, stop: StopSignals, sittings: Sittings) -> None:
+        self.folder, self.recipe, self.stop, self.sittings = folder, recipe, stop, sittings
         self.saved_at = time.monotonic()
-        self.blocked_s: list[float] = []
+        self.agreement = Agreement()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin to listen and to count the minutes."""
         self.stop.listen()
         self.saved_at = time.monotonic()
+        self.agreement = Agreement(trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Save inside an epoch if it is time or the end; after its last step the epoch's own checkpoint comes."""
-        if trainer.is_last_batch:
+        if trainer.is_last_batch or not self.agreement.is_due(trainer.global_step):
             return
-        if self._agreed(trainer, self.stop.received is not None):
+        stops, saves = self._agreed(trainer)
+        if stops:
             self._save_and_stop(trainer)
-        elif self._agreed(trainer, self._is_time()):
+        elif saves:
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Save if this epoch's turn has come."""
         epoch = trainer.current_epoch + 1
-        if self._agreed(trainer, self.stop.received is not None) and epoch != trainer.max_epochs:
+        stops, saves = self._agreed(trainer)
+        if stops and epoch != trainer.max_epochs:
             self._save_and_stop(trainer)
-        due = epoch % self.recipe.checkpoint_every == 0 or epoch == trainer.max_epochs
-        if due or self._agreed(trainer, self._is_time()):
+        if saves or epoch % self.recipe.checkpoint_every == 0 or epoch == trainer.max_epochs:
             self._save(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen no more."""
         self.stop.ignore()
 
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Nor here."""
+        self.stop.ignore()
+
     def _is_time(self) -> bool:
         minutes = self.recipe.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
 
-    def _agreed(self, trainer: L.Trainer, wish: bool) -> bool:
-        """Whether any process wishes so; several processes ask each other now and then only."""
-        if trainer.world_size == 1:
-            return wish
-        if trainer.global_step % self.recipe.log_every and not trainer.is_last_batch:
-            return False
-        return trainer.strategy.reduce_boolean_decision(wish, all=False)
+    def _agreed(self, trainer: L.Trainer) -> tuple[bool, bool]:
+        """Whether any process was told to stop, and whether any wishes to save."""
+        number, saves = self.stop.received or 0, self._is_time()
+        if trainer.world_size > 1:
+            number, saves = self.agreement.reach((number, saves), trainer.global_step, trainer.strategy.root_device)
+        return self.stop.hear(number), bool(saves)
 
     def _save(self, trainer: L.Trainer) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined] (a list)
@@ -89,17 +100,41 @@ class Checkpoints(Checkpoint):
             raise Diverged(trainer.global_step, ["a weight"])
         began = time.perf_counter()
         trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}")
-        self.blocked_s.append(time.perf_counter() - began)
+        self.sittings.blocked(time.perf_counter() - began)
         self.saved_at = time.monotonic()
 
     def _save_and_stop(self, trainer: L.Trainer) -> None:
         self._save(trainer)
         io = trainer.strategy.checkpoint_io
-        kept = io.wait() if isinstance(io, Writer) else True
+        assert isinstance(io, Writer)
+        kept, newest = io.wait(), io.newest_step()
         if trainer.world_size > 1:  # nobody leaves before the file is on disk, and all tell the same
-            kept, number = trainer.strategy.broadcast((kept, self.stop.received))
-            self.stop.received = number or self.stop.received
-        raise self.stop.interrupted(trainer.global_step, kept)
+            kept, newest = trainer.strategy.broadcast((kept, newest))
+        raise self.stop.interrupted(trainer.global_step, kept, newest)
+
+
+class Agreement:
+    """When several processes ask each other, and what they agree on: after a step, every `AGREE_S` seconds or so.
+
+    Clocks differ between processes, so they count steps: as many as the slowest of them will make in that time.
+    """
+
+    def __init__(self, step: int = 0) -> None:
+        self.step, self.due, self.since = step, step + 1, time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time; one process alone never minds."""
+        return world_size() == 1 or step >= self.due
+
+    def reach(self, wishes: tuple[int, int], step: int, device: torch.device) -> tuple[int, int]:
+        """The largest of what all processes wish, in one message; with it they tell each other how long steps take."""
+        each = (time.monotonic() - self.since) / max(1, step - self.step)
+        told = torch.tensor([*wishes, each], dtype=torch.float32, device=device)
+        dist.all_reduce(told, dist.ReduceOp.MAX)
+        first, second, slowest = told.tolist()
+        steps = min(AGREE_STEPS, max(1, int(AGREE_S / max(slowest, 1e-6))))
+        self.step, self.due, self.since = step, step + steps, time.monotonic()
+        return int(first), int(second)
 
 
 class Writer(TorchCheckpointIO):
@@ -108,37 +143,67 @@ class Writer(TorchCheckpointIO):
     A checkpoint that cannot be written is said, and costs nothing but itself: the one before stays.
     """
 
-    def __init__(self, folder: Path, keep: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, keep: int, say: Callable[[str], None], sittings: Sittings) -> None:
         super().__init__()
-        self.folder, self.keep, self.say = folder, keep, say
+        self.folder, self.keep, self.say, self.sittings = folder, keep, say, sittings
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[Path] | None = None
         self.newest_mb: float | None = None
+        self.lost, self.reason = 0, ""  # how many since the newest one could not be written, and why
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Take a copy and leave the rest to the thread."""
         self.wait()
         copy = tree_map_only(Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), checkpoint)
-        self.pending = self.thread.submit(write, copy, self.folder, self.keep)
+        self.pending = self.thread.submit(self._write, copy)
 
     def wait(self) -> bool:
         """Whether the last checkpoint is safely on disk; says why if it is not."""
         pending, self.pending = self.pending, None
         if pending is None:
-            return True
+            return not self.lost
         try:
             self.newest_mb = pending.result().stat().st_size / 1e6
         except OSError as error:
+            self.lost, self.reason = self.lost + 1, str(error.strerror or error)
+            self.sittings.now.failed += 1
             self.say(
-                f"The checkpoint could not be saved ({error.strerror or error}); training goes on, and the next one "
+                f"The checkpoint could not be saved ({self.reason}); training goes on, and the next one "
                 f"is tried in its turn. Make room in {self.folder}, or make it writable."
             )
             return False
+        self.lost = 0
         return True
+
+    def newest_step(self) -> int | None:
+        """The step of the newest checkpoint on disk, if there is one."""
+        matches = (CHECKPOINT.fullmatch(file.name) for file in found_checkpoints(self.folder))
+        return next((int(match[1]) for match in matches if match), None)
+
+    def summary(self, steps: int) -> str | None:
+        """A sentence for the end if the newest checkpoint is not of the last step: how old it is, and what to do."""
+        if self.wait():
+            return None
+        newest = self.newest_step()
+        age = "there is none" if newest is None else f"the newest is of step {newest} of {steps}"
+        return (
+            f"The last {counted(self.lost, 'checkpoint')} could not be saved ({self.reason}), and {age}. The encoder "
+            f"is whole, but more epochs would begin there: make room in {self.folder}, or make it writable."
+        )
 
     def teardown(self) -> None:
         """Wait for the last one."""
         self.wait()
+
+    def _write(self, checkpoint: dict[str, Any]) -> Path:
+        try:
+            file = write(checkpoint, self.folder, self.keep)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not make_room(self.folder):
+                raise
+            file = write(checkpoint, self.folder, self.keep)
+        self.sittings.wrote(checkpoint["global_step"])
+        return file
 
 
 def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
@@ -152,16 +217,27 @@ def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
             os.fsync(file.fileno())
         final = folder / f"step-{checkpoint['global_step']:09d}-{digest(temporary)}.ckpt"
         os.replace(temporary, final)
-        _sync_folder(folder)
+        sync_folder(folder)
     except BaseException as error:
         full = folder.is_dir() and shutil.disk_usage(folder).free < FULL
         temporary.unlink(missing_ok=True)
         if isinstance(error, RuntimeError):  # how torch tells of a full disk, among others
-            raise OSError("No space left on device" if full else str(error).splitlines()[0]) from error
+            told = (errno.ENOSPC, os.strerror(errno.ENOSPC)) if full else (str(error).splitlines()[0],)
+            raise OSError(*told) from error
         raise
     for old in [file for file in found_checkpoints(folder) if file != final][keep - 1 :]:
         old.unlink(missing_ok=True)
     return final
+
+
+def make_room(folder: Path) -> bool:
+    """Remove all checkpoints but the newest whole one; whether there were any."""
+    files = found_checkpoints(folder)
+    newest = next((file for file in files if _is_whole(file)), None)
+    others = [file for file in files if file != newest] if newest else []
+    for file in others:
+        file.unlink(missing_ok=True)
+    return bool(others)
 
 
 def newest_whole(folder: Path, say: Callable[[str], None]) -> Path | None:
@@ -216,13 +292,3 @@ def _is_whole(file: Path) -> bool:
         return digest(file) == match[2]
     except (OSError, UserError):
         return False
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network disks cannot
-            os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from ..errors import UserError
 
@@ -13,6 +14,11 @@ except ImportError:  # not on Windows, where nothing is locked
     fcntl = None
 
 FILE = ".lock"
+HELD: set[IO[str]] = set()
+"""The lock files of this process. What it forks (workers) closes them, or would hold the lock after its parent."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [file.close() for file in HELD])
 
 
 @contextlib.contextmanager
@@ -37,4 +43,8 @@ def locked(folder: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(f"process {os.getpid()}")
         file.flush()
-        yield
+        HELD.add(file)
+        try:
+            yield
+        finally:
+            HELD.discard(file)

@@ -57,7 +57,8 @@ class Pretraining(L.LightningModule):
         self.streams: dict[str, Any] | None = None
         self.resumed_at = 0
         self.skipped: Tensor
-        self.register_buffer("skipped", torch.zeros(2), persistent=False)  # steps left out: in all, and in a row
+        self.register_buffer("skipped", torch.zeros(3), persistent=False)
+        """Steps without a finite gradient: the encoder's, the regressor's, and either in a row."""
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
@@ -95,16 +96,16 @@ class Pretraining(L.LightningModule):
             p = self.framework.project(crops, self.strategy.roles)  # z = f_theta_e(x~)
 
         inner = self.strategy.inner(p.z_l.detach(), chance)  # Eqs. 6 and 7
-        self._update_regressor(inner)
+        broken = self._update_regressor(inner)
         outer = self.strategy.outer(self.framework.similarity, p, chance, self._theta_e())  # Eqs. 3-5, 8 and 9
         if self.augself is not None:
             outer = self._with_augself(outer, crops)
         self._encoder_optimiser().zero_grad()
         self.manual_backward(outer.loss)
-        self._leave_out_unless_finite()
+        self._leave_out_unless_finite(broken)
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {})}
-        terms |= {"skipped": self.skipped[0], "skipped_in_a_row": self.skipped[1]}
+        terms |= dict(zip(("skipped", "skipped_by_regressor", "skipped_in_a_row"), self.skipped, strict=True))
         return Projections(*(x.detach() for x in p)), {name: term.detach() for name, term in terms.items()}
 
     def try_batch(self, size: int) -> None:
@@ -239,10 +240,13 @@ class Pretraining(L.LightningModule):
             return self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return self.recipe.precision == "bf16"
 
-    def _update_regressor(self, objective: Objective | None) -> None:
-        """One ascent step on Omega. Plain autograd: the encoder's backward must stay the only one that DDP sees."""
+    def _update_regressor(self, objective: Objective | None) -> Tensor:
+        """One ascent step on Omega; whether its gradient was not finite, and left out.
+
+        Plain autograd: the encoder's backward must stay the only one that DDP sees.
+        """
         if objective is None:
-            return
+            return torch.zeros((), dtype=torch.bool, device=self.device)
         theta_d = list(self.strategy.parameters())
         gradients = averaged(torch.autograd.grad(objective.loss, theta_d))
         broken = ~get_total_norm(gradients).isfinite()
@@ -251,15 +255,17 @@ class Pretraining(L.LightningModule):
         # Lightning counts the steps of its own wrappers; this one must not count (Lightning issue 17958).
         _, optimiser = self.optimizers(use_pl_optimizer=False)  # type: ignore[misc] (typed as one or many)
         optimiser.step()
+        return broken
 
-    def _leave_out_unless_finite(self) -> None:
+    def _leave_out_unless_finite(self, regressor_broken: Tensor) -> None:
         """A gradient that is not finite teaches nothing. Decided on the device, which nobody waits for."""
         gradients = [p.grad for p in self._trained() if p.grad is not None]
         broken = ~get_total_norm(gradients).isfinite()
         for gradient in gradients:
             gradient.masked_fill_(broken, 0)
-        in_all, in_a_row = self.skipped
-        self.skipped.copy_(torch.stack((in_all + broken, (in_a_row + 1) * broken)))
+        encoder, regressor, in_a_row = self.skipped
+        either = (in_a_row + 1) * (broken | regressor_broken)
+        self.skipped.copy_(torch.stack((encoder + broken, regressor + regressor_broken, either)))
 
     def _step_encoder(self) -> float:
         """One descent step on Eq. 9; gives back the learning rate."""

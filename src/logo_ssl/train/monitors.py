@@ -69,7 +69,7 @@ class Steps(L.Callback):
         self.seen, self.since = 0, time.perf_counter()
         self.waiting: deque[Reading] = deque()
         self.behind: deque[torch.cuda.Event] = deque()
-        self.skipped = 0
+        self.skipped = (0, 0)  # by the encoder, by the regressor
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave what happens between epochs (kNN, checkpoints) out of the speed."""
@@ -130,14 +130,21 @@ class Steps(L.Callback):
 
     def _watch(self, module: Pretraining, step: int, values: dict[str, float]) -> None:
         """Say that steps were left out; raise `Diverged` if that does not help. Takes the counts out of the values."""
-        skipped, in_a_row = int(values.pop("skipped")), int(values.pop("skipped_in_a_row"))
-        if skipped <= self.skipped:
+        skipped = int(values.pop("skipped")), int(values.pop("skipped_by_regressor"))
+        in_a_row = int(values.pop("skipped_in_a_row"))
+        if skipped == self.skipped:
             return
         broken = [name for name, value in values.items() if not math.isfinite(value)]
         if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
             raise Diverged(step, broken)
-        self.say(f"{skipped - self.skipped} of the steps up to {step} had no finite gradient and were left out.")
+        encoder, regressor = (now - before for now, before in zip(skipped, self.skipped, strict=True))
         self.skipped = skipped
+        if encoder:
+            were = "was" if encoder == 1 else "were"
+            self.say(f"{encoder} of the steps up to {step} had no finite gradient and {were} left out.")
+        if regressor:
+            times = "once" if regressor == 1 else f"{regressor} times"
+            self.say(f"Up to step {step} the regressor had no finite gradient {times}, and learned nothing then.")
 
 
 class Reading(NamedTuple):

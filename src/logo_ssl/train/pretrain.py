@@ -1,9 +1,9 @@
 """How is an encoder pretrained? From a recipe to a finished run folder."""
 
 import json
-import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +20,14 @@ from ..launch import is_first, is_restarted
 from ..ranks import meet
 from ..recipes import Recipe, check, differences, find_recipe, read_recipe, refuse_harmful
 from ..run import Run, provenance, write
-from ..terminal import plain_console
-from .building import build, fitted, refuse_misfit
-from .checkpoints import Checkpoints, Writer, clear, load, newest_whole
+from ..signals import Stopped, heeded
+from ..terminal import counted, plain_console
+from .building import fitted, refuse_misfit
+from .checkpoints import Writer, clear, load, newest_whole
 from .faults import TRIES, Diverged, dead_worker, diagnosis, free_memory, too_large
-from .journal import Journal
 from .lock import FILE as LOCK
 from .lock import locked
+from .making import Making
 from .module import Pretraining
 from .processes import (
     lost_another,
@@ -35,9 +36,8 @@ from .processes import (
     refuse_uneven,
     whose_end,
 )
-from .progress import ProgressDisplay
 from .quiet import quiet
-from .trainer import trainer_for
+from .sittings import Sittings
 from .weights import save_encoder
 
 
@@ -53,9 +53,10 @@ def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None =
         return resume(out, console=console)
     run = _vacant(Path(out)) if is_first() else Run(out)
     console = console or plain_console()
-    recipe = replace(recipe, data=locate(recipe.data))
-    data = load_data(recipe.data, recipe.crops.global_size)
-    _fit(run, fitted(recipe, data, console, processes_for(recipe)), data, console, None, begins=True)
+    with _told_how_to_go_on(run):
+        recipe = replace(recipe, data=locate(recipe.data))
+        data = load_data(recipe.data, recipe.crops.global_size)
+        _fit(run, fitted(recipe, data, console, processes_for(recipe)), data, console, None, begins=True)
     return run
 
 
@@ -69,14 +70,14 @@ def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console |
     saved = read_recipe(run)
     recipe = (saved if recipe is None else recipe).changed(**changes)
     check(recipe)
-    with _alone(run):
+    with _alone(run), _told_how_to_go_on(run):
         checkpoint = newest_whole(run.checkpoints, console.print)
         before = saved if checkpoint is None else _recipe_of(checkpoint, saved)
         changed = differences(before, recipe)
         refuse_harmful(changed)
         if is_finished(run) and recipe.epochs == before.epochs:
             console.print(
-                f"{path} is finished: {before.epochs} epochs are done. For more: --epochs {2 * before.epochs}."
+                f"{path} is finished, with {counted(before.epochs, 'epoch')}. For more: --epochs {2 * before.epochs}."
             )
             return run
         if checkpoint is None and is_finished(run):
@@ -98,6 +99,20 @@ def _alone(run: Run) -> AbstractContextManager[None]:
     return locked(run.path) if is_first() else nullcontext()
 
 
+@contextmanager
+def _told_how_to_go_on(run: Run) -> Iterator[None]:
+    """End with a sentence when a signal comes before the first step or after the last one."""
+    try:
+        with heeded():
+            yield
+    except Stopped as stop:
+        raise stop.interrupted(_cure(run) if run.recipe_file.is_file() else "start it again") from None
+
+
+def _cure(run: Run) -> str:
+    return f"go on with `logo-ssl resume {run.path}`"
+
+
 def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:
     """The recipe that a checkpoint was trained by; one of version 0.1.0 does not tell, so the folder's counts."""
     text = load(checkpoint).get("recipe")
@@ -106,7 +121,7 @@ def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:
 
 def is_finished(run: Run) -> bool:
     """Whether every epoch of a run is done: its provenance is the last file to be written."""
-    return (run.path / "provenance.json").is_file()
+    return run.provenance_file.is_file()
 
 
 def _fit(
@@ -114,98 +129,114 @@ def _fit(
 ) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     refuse_uneven(recipe.batch_size, processes_for(recipe))
-    module = build(recipe, data, console, fresh=checkpoint is None)
-    refuse_misfit(module, data.channels)
+    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
+    making.build(fresh=checkpoint is None)
+    refuse_misfit(making.module, data.channels)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, data, recipe)
-    journal = Journal(run, console.print)
-    progress = ProgressDisplay(journal, console)
-    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file)
-    trainer = trainer_for(run, recipe, data, journal, progress)
-    device = trainer.strategy.root_device
-    refuse_unfit(data.train.images, device, recipe.loading)
+    refuse_unfit(data.train.images, making.device, recipe.loading)
     if not begins:
-        _train(run, module, trainer, data, bad, journal, progress, checkpoint)
+        _train(making, checkpoint)
         return
     with _alone(run):
         if is_first():
             _vacant(run.path)  # another process may have begun there meanwhile
-        _train(run, module, trainer, data, bad, journal, progress, checkpoint)
+        _train(making, checkpoint)
 
 
-def _train(
-    run: Run,
-    module: Pretraining,
-    trainer: L.Trainer,
-    data: ImageSet,
-    bad: BadImages,
-    journal: Journal,
-    progress: ProgressDisplay,
-    checkpoint: Path | None,
-) -> None:
+def _train(making: Making, checkpoint: Path | None) -> None:
     """Train in a folder of one's own, and leave there what was learned; of several processes, the first one does."""
-    began, recipe, console, device = time.time(), module.recipe, progress.console, trainer.strategy.root_device
-    processes, resumed = processes_for(recipe), checkpoint is not None
+    run, recipe, resumed = making.run, making.recipe, checkpoint is not None
     if is_first():
         clear(run.checkpoints, checkpoint)
-        (run.path / "provenance.json").unlink(missing_ok=True)  # a finished run that goes on is unfinished
+        run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
+        making.sittings.save()
+    making.console.print(_announcement(making))
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file)
+    try:
+        _learn_or_go_back(making, bad, checkpoint)
+        if is_first():
+            _leave(making, bad, resumed)
+    finally:
+        if is_first():
+            making.sittings.save(ended=True)
+
+
+def _announcement(making: Making) -> str:
+    """What will be trained on what, and where."""
+    recipe, data, processes = making.recipe, making.data, processes_for(making.recipe)
     splits = data.for_knn() if recipe.knn_every else None
     labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
     if splits is not None:
         labelled = f"with online kNN of {len(splits[1]):,} held-out images among {len(splits[0]):,}"
     several = f"{processes.total} processes, each with " if processes.total > 1 else ""
-    console.print(
-        f"{recipe.name}: {len(data.train):,} images of {data.name} {labelled}, "
-        f"{recipe.epochs} epochs of {module.steps_per_epoch} steps on {several}{hardware(device)}"
+    return (
+        f"{recipe.name}: {counted(len(data.train), 'image')} of {data.name} {labelled}, "
+        f"{counted(recipe.epochs, 'epoch')} of {counted(making.module.steps_per_epoch, 'step')} on "
+        f"{several}{hardware(making.device)}"
     )
-    cure = f"go on with `logo-ssl resume {run.path}`"
-    returns, furthest, scale = 0, 0, 1.0
+
+
+def _learn_or_go_back(making: Making, bad: BadImages, checkpoint: Path | None) -> None:
+    """Train to the end; when numbers break, go back to the last checkpoint with half the learning rate."""
+    run, recipe, console, cure = making.run, making.recipe, making.console, _cure(making.run)
+    returns, furthest = 0, 0
     while True:
         if is_first():
-            journal.forget_after(-1 if checkpoint is None else load(checkpoint)["global_step"])
+            making.journal.forget_after(-1 if checkpoint is None else load(checkpoint)["global_step"])
         try:
-            learn(trainer, module, data, bad, console, checkpoint, cure)
-            break
+            learn(making.trainer, making.module, making.data, bad, console, checkpoint, cure)
+            return
         except Diverged as error:
-            diverged, scale = error.without_traceback(), module.lr_scale
-        returns = returns + 1 if diverged.step <= furthest + module.steps_per_epoch else 1
+            diverged = error.without_traceback()
+        returns = returns + 1 if diverged.step <= furthest + making.module.steps_per_epoch else 1
         furthest = max(furthest, diverged.step)
         if returns > TRIES:
             raise diagnosis(diverged, recipe)
-        del module, trainer  # with all that they hold on a GPU
-        free_memory()
+        scale = making.module.lr_scale
+        making.clear()
         _meet(cure)  # the first process may have been writing a checkpoint
         checkpoint = newest_whole(run.checkpoints, console.print)
         console.print(
             f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite): back to "
             f"{'the beginning' if checkpoint is None else checkpoint.name}, with half the learning rate."
         )
-        module = build(recipe, data, console, fresh=checkpoint is None)
-        module.lr_scale = scale / 2
-        trainer = trainer_for(run, recipe, data, journal, progress)
-    if not is_first():
-        return
+        making.build(fresh=checkpoint is None)
+        making.module.lr_scale = scale / 2
+
+
+def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
+    """Write what was learned and how, and say what went wrong on the way."""
+    run, recipe, module, sittings, device = making.run, making.recipe, making.module, making.sittings, making.device
     save_encoder(run, module)
     bad.look_again()
     if len(bad):
-        console.print(f"{len(bad)} images could not be read and were replaced by others; {bad.file} lists them.")
+        were = "was replaced by another" if len(bad) == 1 else "were replaced by others"
+        making.console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
+    writer = making.trainer.strategy.checkpoint_io
+    assert isinstance(writer, Writer)
+    if sentence := writer.summary(module.steps):
+        making.console.print(sentence)
     record = provenance(hardware(device)) | {
         "recipe": recipe.name,
         "seed": recipe.seed,
-        "processes": processes.total,
+        "processes": processes_for(recipe).total,
         "epochs": recipe.epochs,
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
-        "seconds": round(time.time() - began, 1),
+        "seconds": sittings.seconds(),
+        "sittings": sittings.number(),
+        "sittings_killed": sittings.killed(),
         "resumed": resumed,
         "lr_scale": module.lr_scale,
         "bad_images": len(bad),
-        "checkpoints": _about_checkpoints(trainer),
+        "checkpoints": sittings.about_checkpoints()
+        | {"mb": writer.newest_mb and round(writer.newest_mb, 2), "newest_step": writer.newest_step()},
         "peak_gpu_memory_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 2)
         if device.type == "cuda"
         else None,
     }
-    write(run.path / "provenance.json", json.dumps(record, indent=2) + "\n")
+    write(run.provenance_file, json.dumps(record, indent=2) + "\n")
 
 
 def _meet(cure: str) -> None:
@@ -213,15 +244,6 @@ def _meet(cure: str) -> None:
         meet()
     except RuntimeError as error:
         raise UserError(f"Another process of this run has ended; {cure}.") from error
-
-
-def _about_checkpoints(trainer: L.Trainer) -> dict[str, float | None]:
-    """How many were saved, how long each held training up at most, and how large the last one is."""
-    io = trainer.strategy.checkpoint_io
-    assert isinstance(io, Writer)
-    blocked = [s for c in trainer.checkpoint_callbacks if isinstance(c, Checkpoints) for s in c.blocked_s]
-    longest = round(max(blocked), 4) if blocked else None
-    return {"saved": len(blocked), "longest_blocked_s": longest, "mb": io.newest_mb and round(io.newest_mb, 2)}
 
 
 def _refuse_other_data(checkpoint: Path, data: ImageSet, recipe: Recipe) -> None:
@@ -289,7 +311,7 @@ def learn(
 
 def _epochs(steps: int, per_epoch: int) -> str:
     epochs, more = divmod(steps, per_epoch)
-    return f"{epochs} epochs" + (f" and {more} steps" if more else "")
+    return counted(epochs, "epoch") + (f" and {counted(more, 'step')}" if more else "")
 
 
 def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console) -> Feed:
@@ -314,12 +336,12 @@ def _vacant(out: Path) -> Run:
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
-    begun = {
-        run.recipe_file.name,
-        run.metrics_file.name,
-        run.bad_images_file.name,
-        LOCK,
-    }  # all that a refused run leaves
-    if out.exists() and (not out.is_dir() or any(child.name not in begun for child in out.iterdir())):
+    begun = (run.recipe_file, run.metrics_file, run.bad_images_file, run.sittings_file, run.path / LOCK)
+    if out.exists() and (not out.is_dir() or any(not _is_left_of(child.name, begun) for child in out.iterdir())):
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run
+
+
+def _is_left_of(name: str, files: tuple[Path, ...]) -> bool:
+    """Whether a run that was refused or killed at once left it: one of these files, or what was to become one."""
+    return any(name == file.name or name.startswith(f".{file.name}.") for file in files)

@@ -18,6 +18,7 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from ..errors import UserError
 from ..launch import is_restarted, started
 from ..recipes import Recipe
+from ..signals import Stopped
 from ..terminal import signature
 from .faults import Diverged
 
@@ -131,12 +132,17 @@ class Launcher(_SubprocessScriptLauncher):
         self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
         if not self.cluster_environment.creates_processes_externally:
             self._call_children_scripts()
+            CHILDREN[:] = self.procs
         watch = self._watch_children if self.procs else self._watch_parent
         threading.Thread(target=watch, name="watch", daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
         try:
             return function(*args, **kwargs)
         except Diverged:  # all processes go back together
+            raise
+        except Stopped as stop:  # not all of them may have been told
+            self.kill(stop.number)
+            self._end_children()
             raise
         except BaseException:
             self._end_children()

@@ -9,6 +9,7 @@ from ..data import ImageSet
 from ..errors import UserError
 from ..recipes import Recipe
 from ..run import Run
+from ..signals import StopSignals
 from .checkpoints import Checkpoints, Writer
 from .compiling import first_line
 from .journal import Journal
@@ -16,24 +17,32 @@ from .monitors import CollapseGauge, OnlineKNN, Steps
 from .processes import DDP, processes_for
 from .progress import ProgressDisplay
 from .quiet import quiet
-from .signals import StopSignals
+from .sittings import Sittings
 
 
 def trainer_for(
-    run: Run, recipe: Recipe, data: ImageSet, journal: Journal, progress: ProgressDisplay, benchmark: bool = True
+    run: Run,
+    recipe: Recipe,
+    data: ImageSet,
+    journal: Journal,
+    progress: ProgressDisplay,
+    sittings: Sittings | None = None,
+    *,
+    benchmark: bool = True,
 ) -> L.Trainer:
     """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
+    sittings = sittings or Sittings(run)
     stop, processes = StopSignals(f"go on with `logo-ssl resume {run.path}`"), processes_for(recipe)
     callbacks = [
         Steps(progress.say),
         CollapseGauge(progress.say, recipe),
         OnlineKNN(data, recipe, run.bad_images_file, progress.say),
         progress,
-        Checkpoints(run.checkpoints, recipe, stop),
+        Checkpoints(run.checkpoints, recipe, stop, sittings),
     ]
     with quiet():
         try:
-            return L.Trainer(
+            trainer = L.Trainer(
                 accelerator=recipe.device,
                 devices=processes.devices,
                 num_nodes=processes.nodes,
@@ -47,7 +56,7 @@ def trainer_for(
                 num_sanity_val_steps=0,
                 benchmark=benchmark and not recipe.deterministic,
                 deterministic=recipe.deterministic,
-                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say)],
+                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say, sittings)],
             )
         except (MisconfigurationException, RuntimeError) as error:
             if processes.total > 1:
@@ -57,6 +66,9 @@ def trainer_for(
             raise UserError(
                 f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
             ) from error
+    # Signals are ours: Lightning's handler would send messages between processes in the middle of others.
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    return trainer
 
 
 def _logger(name: str, run: Run) -> Logger:

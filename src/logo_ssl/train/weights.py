@@ -14,12 +14,12 @@ from ..errors import UserError
 from ..models.backbones import build_backbone, load_weights
 from ..recipes import Recipe
 from ..regressor import Regressor
-from ..run import Run, write
+from ..run import Run, write_together
 from .module import Pretraining
 
 
 def save_encoder(run: Run, module: Pretraining) -> None:
-    """Write the backbone, which everybody loads, and the heads, which only LoGo needs, beside each other."""
+    """Write the backbone, which everybody loads, and the heads, which only LoGo needs: both or neither."""
     recipe, framework = module.recipe, module.framework
     if not all(value.isfinite().all() for value in framework.encoder.state_dict().values()):
         raise UserError(
@@ -33,14 +33,15 @@ def save_encoder(run: Run, module: Pretraining) -> None:
         "mean": json.dumps(module.mean),
         "std": json.dumps(module.std),
         "recipe": recipe.to_json(),
+        "step": str(module.global_step),
     }
     heads = _prefixed("projector", framework.encoder.projector)
     if isinstance(h := getattr(framework, "h", None), nn.Module):
         heads |= _prefixed("h", h)
     heads |= {name: value.detach().cpu().contiguous() for name, value in module.strategy.state_dict().items()}
     backbone = {k: v.detach().cpu().contiguous() for k, v in framework.encoder.backbone.state_dict().items()}
-    write(run.backbone_file, safetensors.torch.save(backbone, metadata))
-    write(run.heads_file, safetensors.torch.save(heads, metadata))
+    files = {run.backbone_file: backbone, run.heads_file: heads}
+    write_together({file: safetensors.torch.save(weights, metadata) for file, weights in files.items()})
 
 
 def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
@@ -63,6 +64,7 @@ def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | No
     """The projector of a run in eval mode, and its regressor where its strategy has one."""
     if not run.heads_file.is_file():
         raise UserError(f"{run.path} has no {run.heads_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
+    _refuse_two_steps(run)
     with safetensors.safe_open(run.heads_file, framework="pt") as file:
         recipe = Recipe.from_json(file.metadata()["recipe"])
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -75,6 +77,19 @@ def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | No
         regressor.load_state_dict(_stripped("regressor", weights))
         return projector.eval(), regressor.eval()
     return projector.eval(), None
+
+
+def _refuse_two_steps(run: Run) -> None:
+    """Refuse a backbone and heads of different steps: power was cut between their two renames."""
+    steps = []
+    for path in (run.backbone_file, run.heads_file):
+        with safetensors.safe_open(path, framework="pt") as file:
+            steps.append((file.metadata() or {}).get("step"))  # none in version 0.1.0
+    if steps[0] != steps[1]:
+        raise UserError(
+            f"{run.backbone_file} is of step {steps[0]} and {run.heads_file.name} of step {steps[1]}, so they do not "
+            f"belong together; write both again with `logo-ssl resume {run.path}`."
+        )
 
 
 def initialise(backbone: nn.Module, recipe: Recipe) -> str:

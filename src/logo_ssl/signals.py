@@ -1,0 +1,105 @@
+"""What if somebody says stop? A step is finished and the state saved; where no step is made, all ends at once."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from .errors import Interrupted
+
+ENDING = ("SIGTERM", "SIGUSR1")
+"""The end of a job; Slurm's early warning."""
+ASKING = ("SIGINT", *ENDING)
+"""And Ctrl-C."""
+
+
+class Stopped(BaseException):
+    """A signal came while no step was being made. (Like Ctrl-C, it must not pass for a failure that can be mended.)"""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = signal.Signals(number)
+
+    def interrupted(self, cure: str) -> Interrupted:
+        """The sentence that says so, and how to go on."""
+        return Interrupted(f"Stopped by {_spoken(self.number)}; {cure}.", 128 + self.number)
+
+
+@contextmanager
+def heeded() -> Iterator[None]:
+    """Let signals that would end this process without a word raise `Stopped`. (Only a main thread can.)"""
+    before = _handled_by(ENDING, _Raise()) if threading.current_thread() is threading.main_thread() else {}
+    try:
+        yield
+    finally:
+        _give_back(before)
+
+
+class StopSignals:
+    """Remembers a signal until the step is over; a second Ctrl-C does not wait."""
+
+    def __init__(self, cure: str) -> None:
+        self.cure = cure
+        self.received: signal.Signals | None = None
+        self.before: dict[signal.Signals, Any] = {}
+
+    def listen(self) -> None:
+        """Take the signals over. (Only a main thread can; elsewhere they keep their meaning.)"""
+        if not self.before and threading.current_thread() is threading.main_thread():
+            self.before = _handled_by(ASKING, self._note)
+
+    def ignore(self) -> None:
+        """Give the signals back."""
+        _give_back(self.before)
+        self.before = {}
+
+    def hear(self, number: int) -> bool:
+        """Whether any process of the run received a signal; 0 is none, though this one may have received one since."""
+        if number:
+            self.received = signal.Signals(number)
+        return bool(number)
+
+    def interrupted(self, step: int, saved: bool, newest: int | None) -> Interrupted:
+        """What to raise once the state is saved, or could not be: then the newest checkpoint is of an earlier step."""
+        assert self.received is not None
+        kept = "there is no checkpoint yet" if newest is None else f"the newest checkpoint is of step {newest}"
+        told = f"saved at step {step}" if saved else f"step {step} could not be saved ({kept})"
+        return Interrupted(
+            f"Stopped by {_spoken(self.received)}, {told}; {self.cure}.", 128 + self.received, agreed=True
+        )
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received == signal.SIGINT == number:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+
+
+class _Raise:
+    """A handler that raises `Stopped` in the process that asked for it; one forked from it is ended by its parent."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self.process:
+            raise Stopped(number)
+        if number == signal.SIGTERM:
+            os._exit(128 + number)
+
+
+def _handled_by(names: tuple[str, ...], handler: Any) -> dict[signal.Signals, Any]:
+    """Install a handler for all signals of these names that this system has; gives back what was there."""
+    known = [signal.Signals[name] for name in names if name in signal.Signals.__members__]
+    return {number: signal.signal(number, handler) for number in known}
+
+
+def _give_back(before: dict[signal.Signals, Any]) -> None:
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _spoken(number: signal.Signals) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else number.name

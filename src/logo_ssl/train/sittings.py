@@ -1,0 +1,95 @@
+"""How long was a run trained, and in how many sittings? `sittings.json` has an entry for each."""
+
+import contextlib
+import json
+import time
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..run import Run, write
+
+
+@dataclass
+class Sitting:
+    """From a start of training to its end; one that was killed is known up to its last checkpoint."""
+
+    began: float | None = None
+    """Seconds since 1970."""
+    seconds: float = 0.0
+    step: int = 0
+    """Of the last checkpoint."""
+    checkpoints: int = 0
+    """How many were written."""
+    failed: int = 0
+    """How many could not be."""
+    longest_blocked_s: float | None = None
+    """The longest time that one of them held training up."""
+    ended: bool = False
+    """By itself: not killed."""
+
+
+class Sittings:
+    """The sittings of a run so far, and the one that begins now."""
+
+    def __init__(self, run: Run, *, resumed: bool = False) -> None:
+        self.file, self.since = run.sittings_file, time.monotonic()
+        self.earlier = _earlier(run, resumed)
+        self.now = Sitting(began=round(time.time(), 3))
+
+    def blocked(self, seconds: float) -> None:
+        """Count the time for which a checkpoint held training up."""
+        self.now.longest_blocked_s = round(max(seconds, self.now.longest_blocked_s or 0.0), 4)
+
+    def wrote(self, step: int) -> None:
+        """Count a checkpoint, and keep the account: this sitting may be killed any time."""
+        self.now.checkpoints, self.now.step = self.now.checkpoints + 1, step
+        self.save()
+
+    def save(self, *, ended: bool = False) -> None:
+        """Write the file; a disk that is full must not stop what this only counts."""
+        self.now.seconds, self.now.ended = round(time.monotonic() - self.since, 1), ended
+        told = [asdict(sitting) for sitting in (*self.earlier, self.now)]
+        with contextlib.suppress(OSError):
+            write(self.file, json.dumps(told, indent=2) + "\n")
+
+    def seconds(self) -> float:
+        """Of all sittings, this one up to now."""
+        return round(sum(sitting.seconds for sitting in self.earlier) + time.monotonic() - self.since, 1)
+
+    def number(self) -> int:
+        """How many there were."""
+        return len(self.earlier) + 1
+
+    def killed(self) -> int:
+        """Of how many the seconds after their last checkpoint are not known."""
+        return sum(not sitting.ended for sitting in self.earlier)
+
+    def about_checkpoints(self) -> dict[str, Any]:
+        """How many were written and could not be, and how long one held training up at most."""
+        every = [*self.earlier, self.now]
+        return {
+            "saved": sum(sitting.checkpoints for sitting in every),
+            "failed": sum(sitting.failed for sitting in every),
+            "longest_blocked_s": max((s.longest_blocked_s for s in every if s.longest_blocked_s), default=None),
+        }
+
+
+def _earlier(run: Run, resumed: bool) -> list[Sitting]:
+    """What a run folder tells; of one sitting at least, if the run was begun before and tells nothing."""
+    if not resumed:
+        return []
+    known = {field.name for field in fields(Sitting)}
+    try:
+        entries = json.loads(run.sittings_file.read_text())
+        return [Sitting(**{name: entry[name] for name in known & entry.keys()}) for entry in entries]
+    except (OSError, ValueError, TypeError, AttributeError):
+        return [_told_by_provenance(run)]
+
+
+def _told_by_provenance(run: Run) -> Sitting:
+    """The sitting that finished a run of a version without `sittings.json`."""
+    try:
+        told = json.loads(run.provenance_file.read_text())
+        return Sitting(seconds=float(told["seconds"]), ended=not told["resumed"])
+    except (OSError, ValueError, TypeError, LookupError):
+        return Sitting()
