@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 
+from .detector import Detector
 from .masks import encoded
 from .pictures import Picture
 from .precision import Detected
@@ -19,7 +19,7 @@ INSIDE = 0.5
 
 @torch.no_grad()
 def find_objects(
-    detector: GeneralizedRCNN,
+    detector: Detector,
     pictures: Sequence[Picture],
     device: torch.device,
     workers: int = 0,
@@ -28,8 +28,10 @@ def find_objects(
     """What the detector finds in each picture, in float32."""
     detector.to(device).eval()
     found: list[Detected] = []
-    for batch in loader(TestPictures(pictures), 1, workers):
-        found += [_detected(each) for each in detector([pixels.to(device) for pixels in whole(batch)])]
+    for batch in loader(TestPictures(pictures), [[row] for row in range(len(pictures))], workers):
+        found += [
+            _detected(each) for each in detector([pixels.to(device, non_blocking=True) for pixels in whole(batch)])
+        ]
         progress("testing", len(found), len(pictures))
     return found
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 import torch
@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ..errors import UserError
-from ..recipes import Recipe
 from ..run import CHECKPOINT, found_checkpoints
 from .faults import Diverged, is_finite
 from .monitors import Steps
@@ -32,11 +31,31 @@ CHUNK = 1 << 22  # bytes
 FULL = 1 << 20  # bytes left on a full disk
 
 
+@runtime_checkable
+class Rhythm(Protocol):
+    """How often a training is saved; a recipe says so, among other things."""
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Epochs between checkpoints."""
+        ...
+
+    @property
+    def checkpoint_minutes(self) -> float:
+        """Minutes between checkpoints inside an epoch; 0: none."""
+        ...
+
+    @property
+    def log_every(self) -> int:
+        """Steps after which several processes ask each other whether to save or to stop."""
+        ...
+
+
 class Checkpoints(Checkpoint):
     """Says when to save: every so many epochs and minutes, after the last epoch, and when a signal asks to stop."""
 
-    def __init__(self, folder: Path, recipe: Recipe, stop: StopSignals) -> None:
-        self.folder, self.recipe, self.stop = folder, recipe, stop
+    def __init__(self, folder: Path, rhythm: Rhythm, stop: StopSignals) -> None:
+        self.folder, self.rhythm, self.stop = folder, rhythm, stop
         self.saved_at = time.monotonic()
         self.blocked_s: list[float] = []
 
@@ -61,7 +80,7 @@ class Checkpoints(Checkpoint):
         epoch = trainer.current_epoch + 1
         if self._agreed(trainer, self.stop.received is not None) and epoch != trainer.max_epochs:
             self._save_and_stop(trainer)
-        due = epoch % self.recipe.checkpoint_every == 0 or epoch == trainer.max_epochs
+        due = epoch % self.rhythm.checkpoint_every == 0 or epoch == trainer.max_epochs
         if due or self._agreed(trainer, self._is_time()):
             self._save(trainer)
 
@@ -70,14 +89,14 @@ class Checkpoints(Checkpoint):
         self.stop.ignore()
 
     def _is_time(self) -> bool:
-        minutes = self.recipe.checkpoint_minutes
+        minutes = self.rhythm.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
 
     def _agreed(self, trainer: L.Trainer, wish: bool) -> bool:
         """Whether any process wishes so; several processes ask each other now and then only."""
         if trainer.world_size == 1:
             return wish
-        if trainer.global_step % self.recipe.log_every and not trainer.is_last_batch:
+        if trainer.global_step % self.rhythm.log_every and not trainer.is_last_batch:
             return False
         return trainer.strategy.reduce_boolean_decision(wish, all=False)
 
