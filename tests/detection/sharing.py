@@ -18,7 +18,9 @@ from logo_ssl.evaluate.detect import detect
 from logo_ssl.evaluate.encoders import load_encoder
 
 RECIPE = DetectionRecipe(
-    DetectorConfig(short_sides=(64,), test_side=64, anchors=(16, 32), candidates=(60, 60), proposals=(40, 20), regions=8),
+    DetectorConfig(
+        short_sides=(64,), test_side=64, anchors=(16, 32), candidates=(60, 60), proposals=(40, 20), regions=8
+    ),
     iterations=4,
     batch_size=4,
     steps=(3,),
@@ -64,7 +66,11 @@ def cut_short(data, devices, folder):
 
 def main(folder: Path) -> None:
     data = load_detection(str(folder / "coco"))
-    learned = {"whole": train(data, 2), "masks": train(data, 2, masks=True), "by one": train(data, 2, folder / "by-one")}
+    learned = {
+        "whole": train(data, 2),
+        "masks": train(data, 2, masks=True),
+        "by one": train(data, 2, folder / "by-one"),
+    }
     cut_short(data, 2, folder / "by-two")
     number = os.environ["LOCAL_RANK"]
     torch.save(learned, folder / f"learned-{number}.pt")

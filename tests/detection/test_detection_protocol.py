@@ -76,7 +76,9 @@ def test_numbers_that_no_option_changes_are_the_protocols(detector):
 def test_pictures_are_resized_as_pillow_does(height, width):
     scales = Scales(DetectorConfig(), [0.0] * 3, [1.0] * 3, Draws()).eval()
     rng = np.random.default_rng(0)
-    picture = rng.integers(0, 256, (height // 5, width // 5, 3), dtype=np.uint8).repeat(5, 0).repeat(5, 1)[:height, :width]
+    picture = (
+        rng.integers(0, 256, (height // 5, width // 5, 3), dtype=np.uint8).repeat(5, 0).repeat(5, 1)[:height, :width]
+    )
     for side in (200, 800):
         shape = scales.shape(*picture.shape[:2], side)
         assert min(shape) == side or max(shape) == 1333

@@ -68,7 +68,9 @@ def test_statistics_are_shared_by_processes_when_asked(tmp_path, synchronised):
         parts = [torch.load(tmp_path / f"uneven-{rank}.pt", weights_only=True) for rank in range(2)]
         torch.testing.assert_close(torch.cat([part[0] for part in parts]), out)
         torch.testing.assert_close(torch.cat([part[1] for part in parts]), grad)
-        assert all(torch.allclose(ours, theirs) for part in parts for ours, theirs in zip(part[2:], running, strict=True))
+        assert all(
+            torch.allclose(ours, theirs) for part in parts for ours, theirs in zip(part[2:], running, strict=True)
+        )
 
 
 def test_the_regressors_norms_are_synchronised():
