@@ -3,7 +3,8 @@
 Whole steps (transfer, scaling, forward, backward, SGD) at the protocol's scales, taken in turns: ours with boxes as on
 VOC and with masks as on COCO, and `fasterrcnn_resnet50_fpn` with its batch norms trained. Pictures are soft noise of
 VOC's sizes. Besides: what loading alone gives from JPEG files, and a training through Lightning from these files.
-detection/speed.py quotes iterations_per_s of `box` and `mask`. `--tiny` runs anywhere in seconds, and measures nothing.
+detection/speed.py quotes iterations_per_s of `box` and `mask`. `--tiny`, and any machine without CUDA, takes a small
+detector and small pictures: it shows that this runs, and measures nothing.
 """
 
 import argparse
@@ -137,9 +138,10 @@ def main(line=None):
     parser.add_argument("--tiny", action="store_true", help="a small detector on small pictures, on the CPU")
     arguments = parser.parse_args(line)
     device = torch.device("cpu") if arguments.tiny else best_device("auto")
+    tiny = device.type != "cuda"
     recipes, shrink = {"box": VOC_RECIPE, "mask": COCO_RECIPE}, 1
     backbone, other = "resnet50", "fasterrcnn_resnet50_fpn"
-    if arguments.tiny:
+    if tiny:
         backbone, other, shrink = "resnet18", "fasterrcnn_mobilenet_v3_large_320_fpn", 5
         small = {"short_sides": (64,), "candidates": (50, 50), "proposals": (20, 20), "regions": 4}
         recipes = {k: replace(r, detector=replace(r.detector, **small), batch_size=2) for k, r in recipes.items()}
@@ -175,6 +177,7 @@ def main(line=None):
     recipe = recipes["box"]
     result = {
         "benchmark": "detection",
+        "tiny": tiny,
         "detector": f"{backbone}-C4",
         "beside": other,
         "batch": recipe.batch_size,

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("names", "rows"), [(["table1"], 4), (["table4"], 4), (["table5"], 5), (["table6"], 2), (["table7"], 12), (["table1", "table7"], 16)]
+    ("names", "rows"),
+    [(["table1"], 4), (["table4"], 4), (["table5"], 5), (["table6"], 2), (["table7"], 12), (["table1", "table7"], 16)],
 )
 def test_a_table_has_the_papers_rows(names, rows):
     assert sum(len(table.rows) for table in tables.choose(names)) == rows

@@ -99,7 +99,8 @@ def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score:
     pair = Image.new("RGB", (2 * SIDE, SIDE + 2 * LETTER), "white")
     for n, side in enumerate(sides):
         pair.paste(side, (n * SIDE, 2 * LETTER))
-    titles = f"{picture.path.name}: {len(truth)} objects", f"found, F1 {score:.2f}"
+    objects = f"{len(truth)} object{'' if len(truth) == 1 else 's'}"
+    titles = f"{picture.path.name}: {objects}", f"found, F1 {score:.2f}"
     for n, title in enumerate(titles):
         ImageDraw.Draw(pair).text((n * SIDE + 2, LETTER // 2), title, "black", ImageFont.load_default(LETTER))
     return pair

@@ -34,8 +34,8 @@ DETECTION_ROWS = {"MoCo": "imagenet100-resnet50-moco", "MoCo-LoGo": "imagenet100
 DETECTIONS = (("voc07+12", "box", "detect"), ("coco", "box", "segment"), ("coco", "mask", "segment"))
 """Data, what is found, and what measures it: on COCO boxes and masks come from one Mask R-CNN."""
 SUPERVISED = (
-    "the paper's row Super(IN-1k) needs no pretraining: `logo-ssl eval detect torchvision/resnet50 --data voc07+12` and "
-    "`logo-ssl eval segment torchvision/resnet50 --data coco`"
+    "the paper's row Super(IN-1k) needs no pretraining: `logo-ssl eval detect torchvision/resnet50 --data voc07+12` "
+    "and `logo-ssl eval segment torchvision/resnet50 --data coco`"
 )
 TRANSFER_NOTES = {"MoCo+Aug*": "the paper's figures are those of 500 epochs"}
 
