@@ -141,6 +141,19 @@ def test_boxes_keep_their_pixels_in_bfloat16():
     assert found[0]["boxes"].dtype == torch.float32
 
 
+def test_anchors_and_losses_keep_32_bits_in_bfloat16():
+    detector = build_detector(ThinResNet(), MEAN, STD, 3, SMALL, masks=True).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = detector([torch.rand(3, 64, 64)] * 2, [target(True)] * 2)
+        shown = detector.transform([torch.rand(3, 64, 64)])[0]
+        features = detector.backbone(shown.tensors)["0"]
+        (anchors,) = detector.rpn.anchor_generator(shown, [features])
+    assert features.dtype == torch.bfloat16
+    assert {anchors.dtype, *(loss.dtype for loss in losses.values())} == {torch.float32}
+    assert not torch.equal(anchors, anchors.bfloat16().float())
+    sum(losses.values()).backward()
+
+
 def test_networks_that_are_no_resnets_are_refused():
     with pytest.raises(UserError, match="detection takes ResNets"):
         build_detector(build_backbone("tiny"), MEAN, STD, 3, SMALL)

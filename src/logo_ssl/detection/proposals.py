@@ -17,7 +17,11 @@ EXAMPLES, OBJECTS = 256, 0.5
 
 
 class Anchors(AnchorGenerator):
-    """torchvision's, not rounded to pixels."""
+    """torchvision's, neither rounded to pixels nor to the type of the features: bfloat16 knows 1000 px to 4."""
+
+    def set_cell_anchors(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Bring them to a device."""
+        super().set_cell_anchors(torch.float32, device)
 
     def generate_anchors(
         self,
@@ -34,7 +38,7 @@ class Anchors(AnchorGenerator):
 
 
 class Proposer(RPNHead):
-    """torchvision's, in float32: it decodes boxes in the type of their offsets, and bfloat16 knows 1000 px to 4."""
+    """torchvision's, in float32: it decodes boxes in the type of their offsets."""
 
     def forward(self, x: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Scores and offsets of every anchor on every map."""

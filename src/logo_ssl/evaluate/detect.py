@@ -96,6 +96,8 @@ def detect(
     }
     file = place_of(protocol, about, encoder, out, settings)
     state = None if file is None else file.with_name(f"{file.stem}-training")
+    if state is None:
+        how.say("Without --out nothing is saved here, and an interrupted training starts again.")
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
     pictures = TrainingPictures(data.train, recipe, masks)
     n_classes = len(data.train.classes)
