@@ -11,6 +11,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import asdict, replace
@@ -84,6 +85,7 @@ def compare(data, layout, arguments, how):
             )
             values[name].append(figures)
             seconds += took
+            print(f"{layout}, {name}, seed {seed}: {figures[FIGURE]:.2f} % in {took} s", file=sys.stderr, flush=True)
     known = {name: [figures[FIGURE] for figures in of] for name, of in values.items()}
     better = [ours > random for ours, random in zip(known["run"], known["random"], strict=True)]
     return {
@@ -132,6 +134,7 @@ def main(line=None):
     parser.add_argument("--overfit-side", type=int, default=640, help="larger, since every small object must be found")
     parser.add_argument("--pictures", type=int, default=16, help="to overfit")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--layouts", nargs="*", choices=("coco", "voc"), default=("coco", "voc"), help="to compare in")
     parser.add_argument("--batch-size", type=int, default=BASE.batch_size)
     parser.add_argument("--regions", type=int, default=BASE.detector.regions, help="of a picture to learn from")
     parser.add_argument("--norm-batches", type=int, default=BASE.norm_batches)
@@ -144,11 +147,10 @@ def main(line=None):
     data = load_detection(arguments.data, agnostic=True)
     if arguments.overfit_steps:
         print(json.dumps(overfit(data, arguments, how) | made_by), flush=True)
-    if arguments.run:
-        print(json.dumps(compare(data, "coco", arguments, how) | made_by), flush=True)
+    for layout in arguments.layouts if arguments.run else ():
         with tempfile.TemporaryDirectory() as folder:
-            voc = load_detection(str(as_voc(data, Path(folder) / "voc")))
-            print(json.dumps(compare(voc, "voc", arguments, how) | made_by), flush=True)
+            shown = data if layout == "coco" else load_detection(str(as_voc(data, Path(folder) / "voc")))
+            print(json.dumps(compare(shown, layout, arguments, how) | made_by), flush=True)
 
 
 if __name__ == "__main__":
