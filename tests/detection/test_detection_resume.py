@@ -1,5 +1,6 @@
 """Does an interrupted training of a detector end like an uninterrupted one, and does its folder guard itself?"""
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -127,4 +128,5 @@ def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, m
     assert found_checkpoints(tmp_path / "figures-training")
     assert dict(detect(encoder, data, RECIPE, how, out=out)) == whole
     assert not (tmp_path / "figures-training").exists()
+    assert [json.loads(file.read_text())["resumed_at"] for file in (tmp_path / "whole.json", out)] == [0, 3]
     assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {"best.png", "worst.png", "random.png"}

@@ -1,7 +1,7 @@
 """Which pictures does a detector see, in which order? By (seed, place) alone: there is no state to lose."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from .masks import decoded
 from .pictures import Picture, PictureSet
 from .recipe import DetectionRecipe
 
-BYTES = 3 * 640 * 480
-"""Of a picture as it is common in these sets."""
+BYTES, WITH_MASKS = 3 * 640 * 480, 11 * 640 * 480
+"""Of a picture as it is common in these sets, and with the masks of eight objects."""
 
 
 class Sample(NamedTuple):
@@ -120,14 +120,14 @@ class Batches:
         (number, parts), size = self.part, self.pictures.recipe.batch_size
         share = size // parts
         starts = (i * size + number * share for i in range(self.done, self.n_batches))
-        return iter(loader(self.pictures, [range(start, start + share) for start in starts], self.workers, parts))
+        fitting = fitting_workers(self.workers, WITH_MASKS if self.pictures.masks else BYTES, parts)
+        return iter(loader(self.pictures, [range(start, start + share) for start in starts], fitting))
 
 
-def loader(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int, sharers: int = 1) -> DataLoader[Any]:
-    """Batches as plain lists, since pictures differ in size; decoded by `workers` processes (-1: as many as fit)."""
-    fitting, pinned = fitting_workers(workers, BYTES, sharers), torch.cuda.is_available()
-    sampler: Any = places
-    return DataLoader(Telling(pictures), batch_sampler=sampler, num_workers=fitting, collate_fn=list, pin_memory=pinned)
+def loader(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> DataLoader[Any]:
+    """Batches as plain lists, since pictures differ in size, decoded by worker processes."""
+    sampler, pinned = cast(Any, places), torch.cuda.is_available()
+    return DataLoader(Telling(pictures), batch_sampler=sampler, num_workers=workers, collate_fn=list, pin_memory=pinned)
 
 
 def whole(batch: Sequence[Any]) -> Sequence[Any]:

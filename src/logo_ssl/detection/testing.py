@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.workers import fitting_workers
 from .detector import Detector
 from .masks import encoded
 from .pictures import Picture
 from .precision import Detected
-from .samples import TestPictures, loader, whole
+from .samples import BYTES, TestPictures, loader, whole
 from .training import Progress
 
 INSIDE = 0.5
@@ -28,7 +29,8 @@ def find_objects(
     """What the detector finds in each picture, in float32."""
     detector.to(device).eval()
     found: list[Detected] = []
-    for batch in loader(TestPictures(pictures), [[row] for row in range(len(pictures))], workers):
+    one_by_one = [[row] for row in range(len(pictures))]
+    for batch in loader(TestPictures(pictures), one_by_one, fitting_workers(workers, BYTES)):
         found += [
             _detected(each) for each in detector([pixels.to(device, non_blocking=True) for pixels in whole(batch)])
         ]

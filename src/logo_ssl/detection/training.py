@@ -116,11 +116,11 @@ def train_detector(
     where: Workshop = Workshop(),  # noqa: B008 (frozen)
     progress: Progress = lambda what, done, total: None,
     say: Say = lambda sentence: None,
-) -> None:
+) -> int:
     """Train a detector in place, in bfloat16 on CUDA, and refresh its batch norms.
 
-    With a folder, a training that was interrupted there goes on. Of several processes, only the first has a detector
-    to test in the end.
+    With a folder, a training that was interrupted there goes on; gives back how many iterations had been done there. Of
+    several processes, only the first has a detector to test in the end.
     """
     refuse_another_number(where)
     processes = processes_for(where)
@@ -149,6 +149,7 @@ def train_detector(
         if is_first():
             again = Batches(pictures, recipe.norm_batches, where.workers)
             refresh_norms(detector.to(device), again, device, recipe.seed)
+    return done
 
 
 @torch.no_grad()

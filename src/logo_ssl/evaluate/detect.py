@@ -107,7 +107,7 @@ def detect(
     began = time.time()
     with alone_in(state):
         where = Workshop(str(how.device), devices, workers=how.workers, folder=state, identity=identity)
-        train_detector(detector, pictures, recipe, where, how.progress, how.say)
+        resumed_at = train_detector(detector, pictures, recipe, where, how.progress, how.say)
         if not is_first():
             return
         trained = time.time()
@@ -130,6 +130,7 @@ def detect(
             "test_pictures": len(data.test),
             "detection_recipe": asdict(recipe),
             "official": data.official,
+            "resumed_at": resumed_at,
             "seconds": {"training": round(trained - began, 1), "testing": round(time.time() - trained, 1)},
             "pictures": [f"{picture.parent.name}/{picture.name}" for picture in drawn.values()],
         }
