@@ -15,6 +15,9 @@ from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate.detect import detect
 from logo_ssl.evaluate.encoders import load_encoder
+from logo_ssl.recipes import find_recipe
+from logo_ssl.report.reading import Told
+from logo_ssl.run import Run
 
 HOW = Extraction(device="cpu", workers=0)
 QUICK = DetectionRecipe(
@@ -49,6 +52,20 @@ def test_a_handful_of_pictures_is_learned_by_heart(tmp_path, encoder):
     assert boxes["per_class"].keys() == {"square", "disc"}
 
 
+def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, encoder):
+    run = Run(tmp_path / "run")
+    run.path.mkdir()
+    run.recipe_file.write_text(find_recipe("tiny").to_json())
+    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 2, "val": 2})))
+    brief = replace(QUICK, iterations=1, norm_batches=0)
+    list(detect(replace(encoder, run=run), data, brief, HOW, masks=True))
+    (file,) = (run.path / "evaluation").glob("*.json")
+    pictures = json.loads(file.read_text())["pictures"]
+    assert pictures == [f"{file.stem}-pictures/{name}.png" for name in ("best", "worst", "random")]
+    assert {child.name for child in file.parent.iterdir()} == {file.name, f"{file.stem}-pictures"}
+    assert len([words for words, _ in Told(run, "run").figures() if "what was found" in words]) == 3
+
+
 def test_voc_layouts_are_measured_both_ways_and_masks_too(tmp_path, encoder):
     short = replace(QUICK, iterations=2, norm_batches=1)
     voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))
@@ -74,6 +91,7 @@ def test_a_dry_run_shows_the_schedule_without_data(protocol, capsys, monkeypatch
     shown = printed(["eval", protocol, "random/resnet50", "--data", "voc07+12", "--dry-run"], capsys)
     assert "24,000 of 16 pictures" in shown
     assert "0.02 up to 18,000" in shown
+    assert "training time" in shown
 
 
 @pytest.mark.parametrize(

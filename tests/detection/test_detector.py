@@ -79,8 +79,10 @@ def test_a_picture_is_normalised_as_the_encoder_is_used_to(generator):
 
 def test_training_pictures_draw_their_side_and_test_pictures_have_one():
     detector = build_detector(encoder(), MEAN, STD, 3, replace(SMALL, short_sides=(32, 64), test_side=96))
-    torch.manual_seed(0)
-    sides = {min(detector.transform([torch.rand(3, 50, 50)])[0].image_sizes[0]) for _ in range(20)}
+    sides = set()
+    for iteration in range(20):
+        detector.draws.begin(0, iteration)
+        sides.add(min(detector.transform([torch.rand(3, 50, 50)])[0].image_sizes[0]))
     assert sides == {32, 64}
     assert detector.eval().transform([torch.rand(3, 50, 50)])[0].image_sizes[0] == (96, 96)
 
@@ -137,6 +139,19 @@ def test_boxes_keep_their_pixels_in_bfloat16():
     with torch.autocast("cpu", torch.bfloat16):
         found = detector([torch.rand(3, 64, 64)])
     assert found[0]["boxes"].dtype == torch.float32
+
+
+def test_anchors_and_losses_keep_32_bits_in_bfloat16():
+    detector = build_detector(ThinResNet(), MEAN, STD, 3, SMALL, masks=True).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = detector([torch.rand(3, 64, 64)] * 2, [target(True)] * 2)
+        shown = detector.transform([torch.rand(3, 64, 64)])[0]
+        features = detector.backbone(shown.tensors)["0"]
+        (anchors,) = detector.rpn.anchor_generator(shown, [features])
+    assert features.dtype == torch.bfloat16
+    assert {anchors.dtype, *(loss.dtype for loss in losses.values())} == {torch.float32}
+    assert not torch.equal(anchors, anchors.bfloat16().float())
+    sum(losses.values()).backward()
 
 
 def test_networks_that_are_no_resnets_are_refused():

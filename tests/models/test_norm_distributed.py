@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from logo_ssl.models.norm import BatchNorm, set_synchronised
+from logo_ssl.models.norm import BatchNorm, set_synchronised, set_uneven
 from logo_ssl.regressor import Regressor
 
 GROUPS, PER_GROUP, CHANNELS = 2, 6, 3
@@ -25,7 +25,21 @@ def work(rank, folder, synchronised):
     out = norm(half)
     out.pow(3).sum().backward()
     torch.save([out.detach(), half.grad, norm.running_mean, norm.running_var], f"{folder}/{rank}.pt")
+    torch.save(uneven(uneven_parts()[rank]), f"{folder}/uneven-{rank}.pt")
     dist.destroy_process_group()
+
+
+def uneven_parts():
+    return batch().flatten(0, 1).split([3, 9])
+
+
+def uneven(part):
+    """Output, gradient and statistics of a part that others do not equal in size."""
+    norm, part = BatchNorm(CHANNELS).double(), part.clone().requires_grad_()
+    set_uneven(norm)
+    out = norm(part)
+    out.pow(3).sum().backward()
+    return [out.detach(), part.grad, norm.running_mean, norm.running_var]
 
 
 @pytest.mark.parametrize("synchronised", [True, False])
@@ -50,6 +64,13 @@ def test_statistics_are_shared_by_processes_when_asked(tmp_path, synchronised):
         torch.testing.assert_close(joined(grad_0, grad_1), whole.grad)
         torch.testing.assert_close(running_0, [norm.running_mean, norm.running_var])
         torch.testing.assert_close(running_0, running_1)
+        out, grad, *running = uneven(batch().flatten(0, 1))
+        parts = [torch.load(tmp_path / f"uneven-{rank}.pt", weights_only=True) for rank in range(2)]
+        torch.testing.assert_close(torch.cat([part[0] for part in parts]), out)
+        torch.testing.assert_close(torch.cat([part[1] for part in parts]), grad)
+        assert all(
+            torch.allclose(ours, theirs) for part in parts for ours, theirs in zip(part[2:], running, strict=True)
+        )
 
 
 def test_the_regressors_norms_are_synchronised():

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("names", "rows"), [(["table1"], 4), (["table4"], 4), (["table5"], 5), (["table7"], 12), (["table1", "table7"], 16)]
+    ("names", "rows"),
+    [(["table1"], 4), (["table4"], 4), (["table5"], 5), (["table6"], 2), (["table7"], 12), (["table1", "table7"], 16)],
 )
 def test_a_table_has_the_papers_rows(names, rows):
     assert sum(len(table.rows) for table in tables.choose(names)) == rows
@@ -33,6 +34,15 @@ def test_table_5_has_the_papers_ten_figures_for_each_row():
     told = {figure.protocol: figure.paper for figure in row.figures}
     assert len(told) == 10
     assert (told["CIFAR10, top-1"], told["Pets, mean per class"], told["DTD, top-1"]) == (86.09, 76.17, 67.87)
+
+
+def test_table_6_has_the_papers_nine_figures_for_each_row():
+    (table,) = tables.choose(["table6"], ["*-moco-logo"])
+    (row,) = table.rows
+    told = {figure.protocol: (figure.measurement, figure.metric, figure.paper) for figure in row.figures}
+    assert len(told) == 9
+    assert told["voc07+12, box AP50"] == ("detect-voc07+12", "box AP50 (VOC07)", 81.12)
+    assert told["coco, mask AP75"] == ("segment-coco", "mask AP75 (COCO)", 37.42)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ objects only, and with other statistics of batch norms.
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torchvision.models.detection.roi_heads import RoIHeads, fastrcnn_loss, maskrcnn_inference, maskrcnn_loss
+from torchvision.models.detection.roi_heads import RoIHeads, maskrcnn_inference, maskrcnn_loss
 from torchvision.ops import MultiScaleRoIAlign, roi_align
 
 from ..models.norm import BatchNorm
@@ -25,8 +27,10 @@ class C4Pool(MultiScaleRoIAlign):
         self.stride = stride
 
     def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]) -> Tensor:
-        """The pixels of each box, bilinear: [n C 14 14]."""
-        return roi_align(x["0"], boxes, PIXELS, 1 / self.stride, sampling_ratio=0, aligned=True)
+        """The pixels of each box, bilinear: [n C 14 14], channels last in memory if they are so in the map."""
+        regions = roi_align(x["0"], boxes, PIXELS, 1 / self.stride, sampling_ratio=0, aligned=True)
+        last = x["0"].is_contiguous(memory_format=torch.channels_last)
+        return regions.contiguous(memory_format=torch.channels_last) if last else regions
 
 
 class Conv5(nn.Sequential):
@@ -73,8 +77,11 @@ class C4Heads(RoIHeads):
         proposals, matched, labels, offsets = self.select_training_samples(proposals, targets)
         maps = self._maps(features, proposals, shapes)
         logits, moves = self.box_predictor(maps.mean((2, 3)))
-        by_class, by_box = fastrcnn_loss(logits, moves, labels, offsets)
-        losses = {"loss_classifier": by_class, "loss_box_reg": by_box}
+        truth = torch.cat(labels)
+        losses = {
+            "loss_classifier": F.cross_entropy(logits, truth),
+            "loss_box_reg": box_loss(moves, truth, torch.cat(offsets)),
+        }
         if self.mask_predictor is not None:
             objects = [label > 0 for label in labels]
             losses["loss_mask"] = maskrcnn_loss(
@@ -85,3 +92,10 @@ class C4Heads(RoIHeads):
                 [numbers[rows] for numbers, rows in zip(matched, objects, strict=True)],
             )
         return losses
+
+
+def box_loss(moves: Float[Tensor, "n outputs"], labels: Int[Tensor, " n"], truth: Float[Tensor, "n 4"]) -> Tensor:
+    """L1 between the offsets of each object's own class and the true ones, over the number of all regions."""
+    objects = torch.where(labels > 0)[0]
+    of_class = moves.unflatten(1, (-1, 4))[objects, labels[objects]]
+    return F.l1_loss(of_class, truth[objects], reduction="sum") / max(len(labels), 1)

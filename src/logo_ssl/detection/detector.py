@@ -5,42 +5,75 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torchvision.models._utils import IntermediateLayerGetter
-from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.models.detection.faster_rcnn import FastRCNNConvFCHead, FastRCNNPredictor
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.models.detection.roi_heads import RoIHeads
-from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
-from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import MultiScaleRoIAlign
 
-from ..models.norm import BatchNorm
+from ..models.norm import BatchNorm, set_uneven
 from .body import STAGES, body_of, stride_at_conv4, width
 from .c4 import C4Heads, C4Pool, Conv5
+from .draws import Draws, Sampler
+from .proposals import proposals_on
 from .recipe import DetectorConfig
+from .scales import Scales
 
-RATIOS = (0.5, 1.0, 2.0)
 PYRAMID, HIDDEN, MASK_WIDTH = 256, 1024, 256
-OVERLAPS = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": 0.25, "bbox_reg_weights": None}
-
-
-class Proposer(RPNHead):
-    """torchvision's, in float32: it decodes boxes in the type of their offsets, and bfloat16 knows 1000 px to 4."""
-
-    def forward(self, x: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Scores and offsets of every anchor on every map."""
-        scores, offsets = super().forward(x)
-        return [each.float() for each in scores], [each.float() for each in offsets]
+OBJECTS = 0.25
+"""The largest share of objects among the regions that the head learns from."""
+OVERLAPS = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": OBJECTS, "bbox_reg_weights": None}
 
 
 class Judge(FastRCNNPredictor):
-    """torchvision's, in float32 for the same reason; offsets for every class."""
+    """torchvision's, in float32 as proposals are, from small weights; offsets for every class."""
+
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__(in_channels, num_classes)
+        for layer, spread in ((self.cls_score, 0.01), (self.bbox_pred, 0.001)):
+            nn.init.normal_(layer.weight, std=spread)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Scores and offsets of every region."""
         scores, offsets = super().forward(x)
         return scores.float(), offsets.float()
+
+
+class Outliner(MaskRCNNPredictor):
+    """torchvision's masks, from small weights."""
+
+    conv5_mask: nn.ConvTranspose2d
+    mask_fcn_logits: nn.Conv2d
+
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__(in_channels, MASK_WIDTH, num_classes)
+        nn.init.normal_(self.mask_fcn_logits.weight, std=0.001)
+        for bias in (self.conv5_mask.bias, self.mask_fcn_logits.bias):
+            assert bias is not None
+            nn.init.zeros_(bias)
+
+
+class Detector(GeneralizedRCNN):
+    """torchvision's, without its looks at every box of every batch, each of which waits for the device."""
+
+    transform: Scales
+
+    def __init__(
+        self, backbone: nn.Module, rpn: nn.Module, roi_heads: nn.Module, transform: Scales, draws: Draws
+    ) -> None:
+        super().__init__(backbone, rpn, roi_heads, transform)
+        self.draws = draws
+
+    def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None) -> Any:
+        """Losses in training, detections else; pictures are uint8, or floats from 0 to 1."""
+        sizes = [(int(image.shape[1]), int(image.shape[2])) for image in images]
+        shown, targets = self.transform(images, targets)
+        features = self.backbone(shown.tensors)
+        proposals, of_proposals = self.rpn(shown, features, targets)
+        found, of_heads = self.roi_heads(features, proposals, shown.image_sizes, targets)
+        return of_proposals | of_heads if self.training else self.transform.postprocess(found, shown.image_sizes, sizes)
 
 
 class Parts(NamedTuple):
@@ -59,36 +92,16 @@ def build_detector(
     n_classes: int,
     config: DetectorConfig,
     masks: bool = False,
-) -> GeneralizedRCNN:
+) -> Detector:
     """Faster R-CNN, or with `masks` Mask R-CNN, on a copy of the encoder; class 0 is the background."""
+    draws = Draws()
     body = body_of(encoder, config.norm)
     parts = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
-    anchors = AnchorGenerator(parts.anchors, (RATIOS,) * len(parts.anchors))
-    proposals = RegionProposalNetwork(
-        anchors,
-        Proposer(parts.width, anchors.num_anchors_per_location()[0]),
-        fg_iou_thresh=0.7,
-        bg_iou_thresh=0.3,
-        batch_size_per_image=256,
-        positive_fraction=0.5,
-        pre_nms_top_n=dict(zip(("training", "testing"), config.candidates, strict=True)),
-        post_nms_top_n=dict(zip(("training", "testing"), config.proposals, strict=True)),
-        nms_thresh=0.7,
-    )
-    scales: Any = ScalesByMode(config, list(mean), list(std))
-    return GeneralizedRCNN(parts.backbone, proposals, parts.heads, scales)
-
-
-class ScalesByMode(GeneralizedRCNNTransform):
-    """Normalises and resizes: each training picture to a side by chance, each test picture to one of its own."""
-
-    def __init__(self, config: DetectorConfig, mean: list[float], std: list[float]) -> None:
-        # torchvision tests at the last of its sides
-        super().__init__([*config.short_sides, config.test_side], config.longest, mean, std)  # type: ignore[arg-type]
-
-    def torch_choice(self, k: list[int]) -> int:
-        """One of the training sides."""
-        return super().torch_choice(k[:-1])
+    parts.heads.fg_bg_sampler = Sampler(draws, "regions", config.regions, OBJECTS)
+    proposals = proposals_on(parts.width, parts.anchors, config, draws)
+    detector = Detector(parts.backbone, proposals, parts.heads, Scales(config, list(mean), list(std), draws), draws)
+    set_uneven(detector)
+    return detector
 
 
 def _c4(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts:
@@ -99,7 +112,7 @@ def _c4(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts
         conv5,
         Judge(n_features, n_outputs),
         **_settings(config),
-        mask_predictor=MaskRCNNPredictor(n_features, MASK_WIDTH, n_outputs) if masks else None,
+        mask_predictor=Outliner(n_features, n_outputs) if masks else None,
     )
     return Parts(IntermediateLayerGetter(body, {"layer3": "0"}), width(body.layer3), (config.anchors,), heads)
 
@@ -113,7 +126,7 @@ def _fpn(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Part
     with_masks = {
         "mask_roi_pool": MultiScaleRoIAlign(names, 14, 2),
         "mask_head": MaskRCNNHeads(PYRAMID, four, 1, norm_layer=BatchNorm),
-        "mask_predictor": MaskRCNNPredictor(PYRAMID, MASK_WIDTH, n_outputs),
+        "mask_predictor": Outliner(PYRAMID, n_outputs),
     }
     heads = RoIHeads(
         MultiScaleRoIAlign(names, 7, 2),

@@ -12,6 +12,7 @@ from .voc import CLASSES, has_list, read_voc
 
 VOC, COCO = "voc07+12", "coco"
 NAMES = (VOC, COCO)
+YEARS = ("VOC2007", "VOC2012")
 TRAIN, TEST = ("trainval", "train"), ("test", "val")
 LAYOUTS = (
     "annotations/*train*.json and *val*.json (COCO), or Annotations/, JPEGImages/ and ImageSets/Main/train.txt and "
@@ -41,13 +42,9 @@ class Detection(NamedTuple):
 
 def load_detection(source: str, agnostic: bool = False) -> Detection:
     """The set of that name, or at that path; `agnostic` makes one class of all categories."""
+    path = folder_of(source)
     if source == VOC:
-        return _voc(data_root() / "VOCdevkit", VOC, agnostic)
-    path = data_root() / COCO if source == COCO else Path(source).expanduser()
-    if not path.is_dir():
-        place = f"place it in {path}, or point LOGO_DATA at the folder that holds {COCO}/" if source == COCO else ""
-        named = f"give a folder with {LAYOUTS}, or a name: {', '.join(NAMES)}.{nearest(source, NAMES)}"
-        raise DataMissing(f"No data at {source!r}; {place or named}")
+        return _voc(path, VOC, agnostic)
     files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
     if files:
         return _coco(path, files, agnostic)._replace(official=source == COCO)
@@ -61,14 +58,37 @@ def load_detection(source: str, agnostic: bool = False) -> Detection:
     raise UserError(f"{path} has no boxes to learn from and to test on; it needs {LAYOUTS}.")
 
 
-def _voc(devkit: Path, name: str, agnostic: bool) -> Detection:
-    """The official years: trainval of 2007 and 2012, and test of 2007."""
-    places = [devkit / year for year in ("VOC2007", "VOC2012")]
+def folder_of(source: str) -> Path:
+    """Where the set of that name or path lies; if nowhere, what to place where."""
+    if source == VOC:
+        devkit = data_root() / "VOCdevkit"
+        _refuse_half(devkit)
+        return devkit
+    path = data_root() / COCO if source == COCO else Path(source).expanduser()
+    if path.is_dir():
+        return path
+    if source == COCO:
+        raise DataMissing(
+            f"coco is not in {path}; place train2017/, val2017/ and annotations/instances_train2017.json and "
+            f"instances_val2017.json there, or point LOGO_DATA at the folder that holds {COCO}/."
+        )
+    named = f"give a folder with {LAYOUTS}, or a name: {', '.join(NAMES)}.{nearest(source, NAMES)}"
+    raise DataMissing(f"No data at {source!r}; {named}")
+
+
+def _refuse_half(devkit: Path) -> None:
+    places = [devkit / year for year in YEARS]
     if not all((place / "Annotations").is_dir() for place in places):
         raise DataMissing(
-            f"{name} is not in {devkit}; unpack VOCtrainval and VOCtest of 2007 and VOCtrainval of 2012 there, so that "
+            f"{VOC} is not in {devkit}; unpack VOCtrainval and VOCtest of 2007 and VOCtrainval of 2012 there, so that "
             f"{places[0]} and {places[1]} exist, or point LOGO_DATA at the folder that holds VOCdevkit/."
         )
+
+
+def _voc(devkit: Path, name: str, agnostic: bool) -> Detection:
+    """The official years: trainval of 2007 and 2012, and test of 2007."""
+    _refuse_half(devkit)
+    places = [devkit / year for year in YEARS]
     train = chain.from_iterable(read_voc(place, ("trainval",)) for place in places)
     test = read_voc(places[0], ("test",))
     return _both(name, settled(train, CLASSES, agnostic), settled(test, CLASSES, agnostic), True, True)

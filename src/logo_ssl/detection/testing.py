@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 
+from ..data.workers import fitting_workers
+from .detector import Detector
 from .masks import encoded
 from .pictures import Picture
 from .precision import Detected
-from .samples import TestPictures, loader, whole
+from .samples import BYTES, TestPictures, loader, whole
 from .training import Progress
 
 INSIDE = 0.5
@@ -19,7 +20,7 @@ INSIDE = 0.5
 
 @torch.no_grad()
 def find_objects(
-    detector: GeneralizedRCNN,
+    detector: Detector,
     pictures: Sequence[Picture],
     device: torch.device,
     workers: int = 0,
@@ -28,8 +29,11 @@ def find_objects(
     """What the detector finds in each picture, in float32."""
     detector.to(device).eval()
     found: list[Detected] = []
-    for batch in loader(TestPictures(pictures), 1, workers):
-        found += [_detected(each) for each in detector([pixels.to(device) for pixels in whole(batch)])]
+    one_by_one = [[row] for row in range(len(pictures))]
+    for batch in loader(TestPictures(pictures), one_by_one, fitting_workers(workers, BYTES)):
+        found += [
+            _detected(each) for each in detector([pixels.to(device, non_blocking=True) for pixels in whole(batch)])
+        ]
         progress("testing", len(found), len(pictures))
     return found
 

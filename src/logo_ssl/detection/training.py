@@ -1,45 +1,80 @@
 """How does a detector learn? SGD with steps, through Lightning; then its batch norms see training pictures again."""
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
-from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 
-from ..errors import UserError
-from ..models.norm import BatchNorm
-from ..randomness import stream
+from ..errors import Interrupted, UserError
+from ..launch import is_first
+from ..models.norm import BatchNorm, set_synchronised
+from ..ranks import rank
+from ..run import Run
+from ..signals import StopSignals
+from ..train.checkpoints import Checkpoints, Writer, clear, load, newest_whole
+from ..train.compiling import first_line
+from ..train.faults import Diverged, dead_worker
+from ..train.lock import locked
+from ..train.processes import DDP, lost_another, processes_for, refuse_another_number, refuse_uneven, whose_end
 from ..train.quiet import quiet
+from ..train.sittings import Sittings
+from .detector import Detector
 from .recipe import DetectionRecipe, learning_rate
-from .samples import Read, Sample, TrainingPictures, loader, whole
+from .samples import Batches, Read, Sample, TrainingPictures, whole
 
 LOOK_EVERY = 50
 """Iterations between looks at the loss: each look waits for the device."""
 LINES = 10
 """Sentences about the loss in a training."""
+CURE = "the same command goes on"
 Progress = Callable[[str, int, int], None]
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where a detector is trained, and how often that is saved; nothing here changes what it learns."""
+
+    device: str = "auto"
+    devices: int | Literal["auto"] = 1
+    """Processes that share each batch."""
+    nodes: int = 1
+    workers: int = -1
+    """Processes that decode pictures, in all; -1: one per core."""
+    folder: Path | None = None
+    """Where an interrupted training can go on from; None: nowhere."""
+    identity: str = ""
+    """What is trained on what; a training of another identity is not gone on with."""
+    checkpoint_every: int = 1
+    checkpoint_minutes: float = 10.0
+    checkpoint_keep: int = 1
 
 
 class Detecting(L.LightningModule):
     """A detector in training."""
 
-    def __init__(self, detector: GeneralizedRCNN, recipe: DetectionRecipe, progress: Progress, say: Say) -> None:
+    def __init__(
+        self, detector: Detector, recipe: DetectionRecipe, identity: str, progress: Progress, say: Say
+    ) -> None:
         super().__init__()
-        self.detector, self.recipe, self.told, self.say = detector, recipe, progress, say
+        self.detector, self.recipe, self.identity, self.told, self.say = detector, recipe, identity, progress, say
 
     def training_step(self, batch: list[Read], batch_idx: int) -> Tensor:
         """The sum of all losses of a batch; the draws of an iteration come from its number."""
-        torch.manual_seed(stream(self.recipe.seed, "detect", batch_idx).initial_seed())
+        iteration = self.global_step
+        self.detector.draws.begin(self.recipe.seed, iteration, rank() * len(batch))
         loss = torch.stack(list(losses_of(self.detector, batch).values())).sum()
-        if batch_idx % LOOK_EVERY == 0 and not loss.isfinite():
-            raise UserError(f"The loss is no finite number at iteration {batch_idx}; lower lr, or warm up for longer.")
-        self.told("training", done := batch_idx + 1, self.recipe.iterations)
+        if iteration % LOOK_EVERY == 0 and not loss.isfinite():
+            raise UserError(f"The loss is no finite number at iteration {iteration}; lower lr, or warm up for longer.")
+        self.told("training", done := iteration + 1, self.recipe.iterations)
         if done % max(self.recipe.iterations // LINES, 1) == 0:
-            rate = learning_rate(self.recipe, batch_idx)
+            rate = learning_rate(self.recipe, iteration)
             self.say(
                 f"Iteration {done:,}/{self.recipe.iterations:,}: loss {loss.item():.3f}, learning rate {rate:.2g}."
             )
@@ -63,63 +98,150 @@ class Detecting(L.LightningModule):
         rates = torch.optim.lr_scheduler.LambdaLR(sgd, lambda i: learning_rate(recipe, i) / recipe.lr)
         return {"optimizer": sgd, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Say what is trained."""
+        checkpoint["identity"] = self.identity
 
-def losses_of(detector: GeneralizedRCNN, batch: Sequence[Read]) -> dict[str, Tensor]:
-    """What torchvision's detector makes of a batch in train mode."""
+
+def losses_of(detector: Detector, batch: Sequence[Read]) -> dict[str, Tensor]:
+    """What the detector makes of a batch in train mode."""
     there = whole(batch)
     return detector([sample.pixels for sample in there], [sample.target for sample in there])
 
 
 def train_detector(
-    detector: GeneralizedRCNN,
+    detector: Detector,
     pictures: TrainingPictures,
     recipe: DetectionRecipe,
-    device: torch.device,
-    workers: int = 0,
+    where: Workshop = Workshop(),  # noqa: B008 (frozen)
     progress: Progress = lambda what, done, total: None,
     say: Say = lambda sentence: None,
-) -> None:
-    """Train a detector in place, in bfloat16 on CUDA, and refresh its batch norms."""
-    module = Detecting(detector.train(), recipe, progress, say)
-    batches = loader(pictures, recipe.batch_size, workers)
+) -> int:
+    """Train a detector in place, in bfloat16 on CUDA, and refresh its batch norms.
+
+    With a folder, a training that was interrupted there goes on; gives back how many iterations had been done there. Of
+    several processes, only the first has a detector to test in the end.
+    """
+    refuse_another_number(where)
+    processes = processes_for(where)
+    if processes.total > 1:
+        refuse_uneven(recipe.batch_size, processes)
+    checkpoint = _begun(where, say)
+    module = Detecting(detector.train(), recipe, where.identity, progress, say)
+    with quiet():
+        trainer = _trainer(where, say, resumed=checkpoint is not None)
+    device = trainer.strategy.root_device
     cuda = [device] if device.type == "cuda" else []
-    with quiet(), torch.random.fork_rng(devices=cuda):
-        trainer = L.Trainer(
-            accelerator=device.type,
-            devices=1,
-            precision="bf16-mixed" if cuda else "32-true",
-            max_steps=recipe.iterations,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+    with quiet(), torch.random.fork_rng(cuda), _told(recipe, where):
+        if cuda:
+            detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
+        done = 0 if checkpoint is None else load(checkpoint)["global_step"]
+        if done:
+            say(f"Going on after {done:,} iterations.")
+        part = (trainer.global_rank, trainer.world_size)
+        batches = Batches(pictures, recipe.iterations, where.workers, done, part)
         try:
-            trainer.fit(module, batches)
-            last = islice(batches, recipe.norm_batches) if recipe.norm_batches else ()
-            refresh_norms(detector.to(device), last, device)
-        except torch.OutOfMemoryError as error:
-            raise UserError(
-                f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch-size (and "
-                "lr with it), or short-sides."
-            ) from error
+            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+        except RuntimeError as error:
+            if trainer.world_size > 1 and lost_another(error):
+                raise UserError(f"{whose_end(trainer.strategy)}; {CURE}.") from error
+            raise
+        if is_first():
+            again = Batches(pictures, recipe.norm_batches, where.workers)
+            refresh_norms(detector.to(device), again, device, recipe.seed)
+    return done
 
 
 @torch.no_grad()
-def refresh_norms(detector: GeneralizedRCNN, batches: Iterable[list[Read]], device: torch.device) -> None:
+def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: torch.device, seed: int = 0) -> None:
     """Make the running statistics of batch norms plain means over batches, with the weights as they are now."""
     norms = [module for module in detector.modules() if isinstance(module, BatchNorm)]
     momenta = [norm.momentum for norm in norms]
+    set_synchronised(detector, False)  # whole batches, by one process
     detector.train()
     for n, batch in enumerate(batches, 1):
+        detector.draws.begin(seed, n - 1)
         for norm in norms:
             norm.momentum = 1 / n  # the n-th of a running mean
-        there = [
-            Sample(sample.pixels.to(device), {name: value.to(device) for name, value in sample.target.items()})
-            for sample in whole(batch)
-        ]
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            losses_of(detector, there)
+            losses_of(detector, [_sent(sample, device) for sample in whole(batch)])
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
+    set_synchronised(detector, True)
     detector.eval()
+
+
+@contextmanager
+def alone_in(folder: Path | None) -> Iterator[None]:
+    """Hold the folder of a training; of several processes the first one does."""
+    with locked(folder) if folder is not None and is_first() else nullcontext():
+        yield
+
+
+def _begun(where: Workshop, say: Say) -> Path | None:
+    """The checkpoint to go on from, if there is one."""
+    if where.folder is None:
+        return None
+    checkpoint = newest_whole(where.folder, say)
+    if checkpoint is not None and load(checkpoint).get("identity") != where.identity:
+        raise UserError(
+            f"{where.folder} holds an unfinished training of another encoder, on other pictures or by other settings; "
+            "remove it, or choose another --out."
+        )
+    if is_first():
+        clear(where.folder, checkpoint)
+    return checkpoint
+
+
+def _trainer(where: Workshop, say: Say, *, resumed: bool) -> L.Trainer:
+    processes = processes_for(where)
+    kept = where.folder is not None
+    folder = where.folder or Path()
+    sittings = Sittings(Run(folder), resumed=resumed)
+    try:
+        return L.Trainer(
+            accelerator=where.device,
+            devices=processes.devices,
+            num_nodes=processes.nodes,
+            strategy=DDP(CURE) if processes.total > 1 else "auto",
+            precision="bf16-mixed" if _on_cuda(where) else "32-true",
+            use_distributed_sampler=False,
+            max_epochs=1,
+            callbacks=[Checkpoints(folder, where, StopSignals(CURE), sittings)] if kept else [],
+            plugins=[Writer(folder, where.checkpoint_keep, say, sittings)] if kept else [],
+            logger=False,
+            enable_checkpointing=kept,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+    except (MisconfigurationException, RuntimeError) as error:
+        raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
+
+
+def _on_cuda(where: Workshop) -> bool:
+    return where.device == "cuda" or (where.device == "auto" and torch.cuda.is_available())
+
+
+@contextmanager
+def _told(recipe: DetectionRecipe, where: Workshop) -> Iterator[None]:
+    """What can be mended is told in a sentence."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch-size (and lr "
+            "with it) or short-sides, or use more devices."
+        ) from error
+    except Diverged as error:
+        raise UserError(
+            f"A weight is no finite number at iteration {error.step}; lower lr, or warm up for longer."
+        ) from error
+    except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
+        raise Interrupted(f"Interrupted; {CURE if where.folder else 'start again'}.") from None
+    except RuntimeError as error:
+        raise (dead_worker(error) or error) from error
+
+
+def _sent(sample: Sample, device: torch.device) -> Sample:
+    target = {name: value.to(device, non_blocking=True) for name, value in sample.target.items()}
+    return Sample(sample.pixels.to(device, non_blocking=True), target)

@@ -186,8 +186,10 @@ class Detect(RecipeOptions, Subject):
     """voc07+12, coco, or a folder in VOC's or COCO's layout."""
     agnostic: bool = False
     """Make one class of all categories."""
+    devices: int | Literal["auto"] = 1
+    """Processes that share each batch, one on each GPU; auto: as many as there are (docs/scaling.md)."""
     dry_run: bool = False
-    """Show the schedule and stop."""
+    """Show the schedule and how long it takes, and stop."""
 
     size: tyro.conf.Suppress[int | None] = None
     max_bad: tyro.conf.Suppress[float] = Extraction.max_bad
@@ -206,7 +208,8 @@ class Detect(RecipeOptions, Subject):
         for sentence in data.about():
             console.print(sentence, markup=False, highlight=False)
         with _told(self, console) as how:
-            figures = list(evaluate_detect(frozen, data, recipe, how, masks=self.masks, out=self.out))
+            settings = {"masks": self.masks, "out": self.out, "devices": self.devices}
+            figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
         _show_detection(console, figures, data.name if data.official and not self.agnostic else None)
         _say_unless_saved(self, frozen, console)
 
@@ -221,7 +224,7 @@ class Detect(RecipeOptions, Subject):
         recipe = self.applied_to(recipe_for(name, n_pictures, official))
         check_recipe(recipe)
         table = Table("what", "how much", title="Schedule")
-        for row in schedule(name, recipe, n_pictures):
+        for row in schedule(name, recipe, n_pictures, self.masks):
             table.add_row(*row)
         console.print(table)
 

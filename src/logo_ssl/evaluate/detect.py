@@ -1,30 +1,35 @@
 """How well does an encoder detect objects, fine-tuned by MoCo's protocol? The paper's Table 6, or any pictures."""
 
 import hashlib
+import json
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 from ..detection.coco_metric import coco_metric
 from ..detection.detector import build_detector
+from ..detection.drawing import draw_found
 from ..detection.masks import coco_library
 from ..detection.pictures import PictureSet
-from ..detection.precision import AveragePrecision
+from ..detection.precision import AveragePrecision, Detected
 from ..detection.recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe, check_recipe, for_custom
 from ..detection.samples import TrainingPictures
 from ..detection.sources import COCO, VOC, Detection
+from ..detection.speed import duration
 from ..detection.testing import find_objects
-from ..detection.training import train_detector
+from ..detection.training import Workshop, alone_in, train_detector
 from ..detection.voc_metric import voc07_metric
 from ..errors import UserError
 from ..hardware import best_device
+from ..launch import is_first
 from .encoders import FrozenEncoder
 from .extraction import Extraction
-from .record import save_about
+from .record import place_of, save_about
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, pictures resized and "
@@ -71,51 +76,80 @@ def detect(
     *,
     masks: bool = False,
     out: Path | None = None,
+    devices: int | Literal["auto"] = 1,
 ) -> Iterator[tuple[Found, float]]:
-    """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`."""
+    """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`.
+
+    Beside the file lie NAME-pictures/ and, until all is done, NAME-training/, from which an interrupted training goes
+    on. Of several processes, only the first yields.
+    """
     how = how or Extraction()
     check_recipe(recipe)
     coco_library()
     device = best_device(how.device)
     if masks:
         refuse_without_masks(data)
+    protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
+    about = {
+        "data": data.name,
+        "data_fingerprint": {"train": _fingerprint(data.train), "test": _fingerprint(data.test)},
+    }
+    file = place_of(protocol, about, encoder, out, settings)
+    state = None if file is None else file.with_name(f"{file.stem}-training")
+    if state is None:
+        how.say("Without --out nothing is saved here, and an interrupted training starts again.")
+    identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
     pictures = TrainingPictures(data.train, recipe, masks)
     n_classes = len(data.train.classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
     began = time.time()
-    train_detector(detector, pictures, recipe, device, how.workers, how.progress, how.say)
-    trained = time.time()
-    found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
+    with alone_in(state):
+        where = Workshop(str(how.device), devices, workers=how.workers, folder=state, identity=identity)
+        resumed_at = train_detector(detector, pictures, recipe, where, how.progress, how.say)
+        if not is_first():
+            return
+        trained = time.time()
+        found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
+        results = _measured(data, found, masks)
+        for (what, by), told in results.items():
+            yield from ((Found(what, by, name), value) for name, value in told.overall.items() if value is not None)
+        drawn: dict[str, Path] = {}
+        if file is not None:
+            folder = file.with_name(f"{file.stem}-pictures")
+            drawn = draw_found(data.test.pictures, found, data.test.classes, folder)
+            how.say(f"Pictures: {folder}")
+        model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
+        record = about | {
+            "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
+            "results": [{"of": what, "measure": by, **told._asdict()} for (what, by), told in results.items()],
+            "classes": list(data.test.classes) if n_classes < 100 else n_classes,
+            "about_data": data.about(),
+            "train_pictures": len(pictures.pictures),
+            "test_pictures": len(data.test),
+            "detection_recipe": asdict(recipe),
+            "official": data.official,
+            "resumed_at": resumed_at,
+            "seconds": {"training": round(trained - began, 1), "testing": round(time.time() - trained, 1)},
+            "pictures": [f"{picture.parent.name}/{picture.name}" for picture in drawn.values()],
+        }
+        save_about(protocol, record, encoder, how, out, settings)
+        if state is not None:
+            shutil.rmtree(state, ignore_errors=True)
+
+
+def _measured(data: Detection, found: list[Detected], masks: bool) -> dict[tuple[str, str], AveragePrecision]:
+    """Average precision by all measures that are the custom: of what, by which."""
     shown = data.test.pictures, found, data.test.classes
-    results: dict[tuple[str, str], AveragePrecision] = {}
-    if data.is_voc:
-        results["box", "VOC07"] = voc07_metric(*shown)
+    results = {("box", "VOC07"): voc07_metric(*shown)} if data.is_voc else {}
     results["box", "COCO"] = coco_metric(*shown)
     if masks:
         results["mask", "COCO"] = coco_metric(*shown, "segm")
-    for (what, measure), told in results.items():
-        yield from ((Found(what, measure, name), value) for name, value in told.overall.items() if value is not None)
-    model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
-    record = {
-        "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
-        "results": [{"of": what, "measure": by, **told._asdict()} for (what, by), told in results.items()],
-        "data": data.name,
-        "data_fingerprint": {"train": _fingerprint(data.train), "test": _fingerprint(data.test)},
-        "classes": list(data.test.classes) if n_classes < 100 else n_classes,
-        "about_data": data.about(),
-        "train_pictures": len(pictures.pictures),
-        "test_pictures": len(data.test),
-        "detection_recipe": asdict(recipe),
-        "official": data.official,
-        "seconds": {"training": round(trained - began, 1), "testing": round(time.time() - trained, 1)},
-    }
-    settings = {"recipe": asdict(recipe), "masks": masks}
-    save_about("segment" if masks else "detect", record, encoder, how, out, settings)
+    return results
 
 
-def schedule(data: str, recipe: DetectionRecipe, n_pictures: int) -> list[tuple[str, str]]:
+def schedule(data: str, recipe: DetectionRecipe, n_pictures: int, masks: bool = False) -> list[tuple[str, str]]:
     """What a training would do, as (what, how much)."""
     edges = [0, *recipe.steps, recipe.iterations]
     rates = ", ".join(
@@ -132,6 +166,7 @@ def schedule(data: str, recipe: DetectionRecipe, n_pictures: int) -> list[tuple[
         ("short side", f"{sides} px in training, {detector.test_side} px in the test"),
         ("longer side", f"{detector.longest} px at most"),
         ("detector", f"{detector.head}, batch norms {detector.norm}, {recipe.norm_batches} batches to refresh them"),
+        ("training time", duration(recipe, masks)),
     ]
 
 

@@ -66,7 +66,7 @@ def save_about(
     settings: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Write a result that tells its `data` and `data_fingerprint`, as `save` does."""
-    seen = {"size": encoder.size, "mean": list(encoder.mean), "std": list(encoder.std)}
+    seen = _seen(encoder)
     record = result | {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
@@ -78,14 +78,31 @@ def save_about(
     if encoder.run is not None:
         record |= about_run(encoder.run)
     content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
-    if out is None and encoder.run is not None:
-        identity = json.dumps([result["data_fingerprint"], seen, dict(settings or {})], sort_keys=True)
-        name = re.sub(r"[^\w.-]", "-", result["data"])
-        out = encoder.run.evaluation_file(f"{protocol}-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
+    out = place_of(protocol, result, encoder, out, settings)
     if out is None:
         return None
     how.say(f"Saved: {write(out, content)}")
     return out
+
+
+def place_of(
+    protocol: str,
+    result: Mapping[str, Any],
+    encoder: FrozenEncoder,
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Where `save_about` writes a result with this `data` and `data_fingerprint`; None: nowhere."""
+    if out is not None or encoder.run is None:
+        return out
+    identity = json.dumps([result["data_fingerprint"], _seen(encoder), dict(settings or {})], sort_keys=True)
+    name = re.sub(r"[^\w.-]", "-", result["data"])
+    return encoder.run.evaluation_file(f"{protocol}-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
+
+
+def _seen(encoder: FrozenEncoder) -> dict[str, Any]:
+    """How images are shown to an encoder."""
+    return {"size": encoder.size, "mean": list(encoder.mean), "std": list(encoder.std)}
 
 
 def about_run(run: Run) -> dict[str, Any]:

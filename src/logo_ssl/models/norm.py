@@ -25,6 +25,7 @@ class BatchNorm(nn.Module):
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.groups = 1
         self.synchronised = True
+        self.uneven = False
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
         self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
         self.register_buffer("running_mean", torch.zeros(num_features))
@@ -59,17 +60,25 @@ class BatchNorm(nn.Module):
         wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # sums want 32 bits
         grouped = wide.unflatten(0, (self.groups, -1))  # [G n C *pixels]
         over = [1, *range(3, grouped.dim())]
-        count = grouped[0, :, 0].numel() * ranks
         # E[x^2] - E[x]^2 needs one pass where the exact order needs two: 3 % of a whole step (docs/decisions/0007).
         sums = torch.stack((grouped.sum(over, keepdim=True), grouped.square().sum(over, keepdim=True)))
-        mean, square = (summed(sums) if ranks > 1 else sums) / count
+        sums, count = self._of_all(sums, grouped[0, :, 0].numel(), ranks)
+        mean, square = sums / count
         variance = (square - mean.square()).clamp_min(0)
-        self._track(mean.flatten(1), variance.flatten(1) * (count / max(count - 1, 1)))
+        unbiased = count / (count - 1).clamp_min(1) if isinstance(count, Tensor) else count / max(count - 1, 1)
+        self._track(mean.flatten(1), variance.flatten(1) * unbiased)
         scale, shift = torch.rsqrt(variance + self.eps), torch.zeros_like(mean)
         if self.weight is not None and self.bias is not None:
             per_channel = (1, 1, -1, *[1] * (x.dim() - 2))
             scale, shift = scale * self.weight.view(per_channel), self.bias.view(per_channel)
         return (grouped * scale + (shift - mean * scale)).flatten(0, 1).to(x.dtype)
+
+    def _of_all(self, sums: Tensor, count: int, ranks: int) -> tuple[Tensor, int | Tensor]:
+        """Sums and numbers of values over all processes, in one message."""
+        if ranks == 1 or not self.uneven:
+            return (summed(sums) if ranks > 1 else sums), count * ranks
+        together = summed(torch.cat((sums.flatten(), sums.new_full((1,), count))))
+        return together[:-1].view_as(sums), together[-1].detach()
 
     @torch.no_grad()
     def _track(self, means: Float[Tensor, "G C"], variances: Float[Tensor, "G C"]) -> None:
@@ -95,6 +104,13 @@ def set_synchronised(module: nn.Module, synchronised: bool) -> None:
     for child in module.modules():
         if isinstance(child, BatchNorm):
             child.synchronised = synchronised
+
+
+def set_uneven(module: nn.Module) -> None:
+    """Say that processes may hold different numbers of values, as with pictures of many sizes."""
+    for child in module.modules():
+        if isinstance(child, BatchNorm):
+            child.uneven = True
 
 
 def average_statistics(module: nn.Module) -> None:

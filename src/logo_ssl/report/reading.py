@@ -70,6 +70,13 @@ class Told:
             file = self.run.path / "figures" / f"{stem}.png"
             if file.is_file():
                 yield words, file.read_bytes()
+        folder = self.run.evaluation_file("x").parent.resolve()
+        for name, record in self.evaluations.items():
+            for place in record.get("pictures") or ():
+                file = (folder / str(place)).resolve()
+                if file.is_relative_to(folder) and file.is_file():
+                    words = f"{name}, {file.stem} pictures: objects on the left, what was found on the right"
+                    yield words, file.read_bytes()
 
     @cached_property
     def bad_images(self) -> list[tuple[str, str]]:

@@ -24,14 +24,14 @@ from .tables import PaperTable, choose
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run the rows of the paper's tables (table1 to table5, table7) or of its curves (fig1b), and write what came out.
+    """Run the rows of the paper's tables (table1 to table7) or of its curves (fig1b), and write what came out.
 
     Finished rows are not run again, interrupted ones go on, and tables share their runs. Exit code 1: a row failed, or
     its data are missing.
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1, table2, table3, table4, table5, table7, fig1b."""
+    """table1 to table7, fig1b."""
     out: Path = Path("runs/reproduce")
     """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table."""
     seeds: int = 1

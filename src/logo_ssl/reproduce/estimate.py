@@ -6,6 +6,7 @@ from importlib.resources import files
 from statistics import median
 from typing import Any, NamedTuple
 
+from ..errors import DataMissing
 from ..recipes import RECIPES, Recipe
 from .plan import Task
 from .settings import name_of
@@ -36,9 +37,29 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
         if images.remark and not task.place.finished:
             remarks[images.remark] = None
     yield from remarks
+    yield from detections(measurement for task in tasks for measurement in task.unmeasured)
     more = f" and {unknown} runs of unknown length" if unknown else ""
     beside = f"; {jobs} run side by side, which may take less" if jobs > 1 else ""
     yield f"In all: about {total:.1f} min{more}, one after another, evaluation not counted{beside}."
+
+
+def detections(measurements: Iterable[str]) -> Iterator[str]:
+    """The schedule of each detector that is to be trained, how long it takes, and what is missing for it."""
+    kinds = dict.fromkeys(tuple(m.split("-", 1)) for m in measurements if m.startswith(("detect-", "segment-")))
+    if not kinds:
+        return
+    from ..detection.sources import folder_of  # slow to import: only where it is needed
+    from ..evaluate.detect import OFFICIAL_SIZES, recipe_for, schedule
+
+    for kind, name in kinds:
+        n_pictures = OFFICIAL_SIZES[name]
+        told = schedule(name, recipe_for(name, n_pictures, True), n_pictures, kind == "segment")
+        (_, pictures), *rest = told
+        yield "; ".join((f"eval {kind} of each row on {pictures}", *(f"{what} {how}" for what, how in rest)))
+        try:
+            folder_of(name)
+        except DataMissing as error:
+            yield str(error)
 
 
 def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -> Speed | None:

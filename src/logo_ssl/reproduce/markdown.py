@@ -16,6 +16,10 @@ PROTOCOLS = {
     "linear": "Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.",
     "transfer": "Transfer: logistic regression on frozen backbone features, its penalty chosen on the official "
     "validation images or, without any, on a fifth of train.",
+    "detect": "Detection: Faster R-CNN with a ResNet-C4 head, fine-tuned by MoCo's protocol (docs/decisions/0020); "
+    "average precision in percent, on VOC by its measure of 2007.",
+    "segment": "Segmentation: Mask R-CNN with a ResNet-C4 head, fine-tuned likewise; average precision in percent of "
+    "boxes and of instance masks, by COCO's measure.",
 }
 
 

@@ -1,8 +1,12 @@
 """How is one row run? Pretrained or gone on with, then measured; what is done already is left alone."""
 
+from dataclasses import replace
+
 from ..data import ImageSet
+from ..detection import load_detection
 from ..errors import DataMissing
 from ..evaluate import Extraction, FrozenEncoder, data_for, load_encoder
+from ..evaluate.detect import detect, recipe_for
 from ..evaluate.knn import knn
 from ..evaluate.linear import linear
 from ..evaluate.transfer import transfer
@@ -12,6 +16,8 @@ from ..train import pretrain, resume
 from .plan import Place
 
 TRANSFER_SIZE = 224  # Table 5
+ABROAD = ("transfer-", "detect-", "segment-")
+"""What is measured on other data than those of the pretraining."""
 
 
 def perform(place: Place, measurements: list[str]) -> None:
@@ -31,13 +37,13 @@ def perform(place: Place, measurements: list[str]) -> None:
         device=recipe.device, workers=recipe.loading.workers, max_bad=recipe.loading.max_bad, say=said.append
     )
     encoder = load_encoder(str(path))
-    at_home = any(not measurement.startswith("transfer-") for measurement in left)
+    at_home = any(not measurement.startswith(ABROAD) for measurement in left)
     data = data_for(encoder, recipe.data) if at_home else None
     missing = []
     for measurement in left:
         console.print(f"Measuring {measurement}")
         said.clear()
-        figures = _measure(measurement, encoder, data, how)
+        figures = _measure(measurement, encoder, data, how, recipe.seed)
         for sentence in said if figures else ():
             console.print(sentence)
         if figures:
@@ -49,7 +55,9 @@ def perform(place: Place, measurements: list[str]) -> None:
         raise DataMissing(" ".join(missing))
 
 
-def _measure(measurement: str, encoder: FrozenEncoder, data: ImageSet | None, how: Extraction) -> dict[str, float]:
+def _measure(
+    measurement: str, encoder: FrozenEncoder, data: ImageSet | None, how: Extraction, seed: int
+) -> dict[str, float]:
     match measurement.split("-", 1):
         case ["knn"] if data is not None:
             return dict(knn(encoder, data, how))
@@ -58,5 +66,19 @@ def _measure(measurement: str, encoder: FrozenEncoder, data: ImageSet | None, ho
         case ["transfer", name]:
             found = transfer(load_encoder(encoder.name, size=TRANSFER_SIZE), [name], how)
             return {str(metric): value for metric, value in found}
+        case ["detect" | "segment" as kind, name]:
+            return _detected(name, encoder, how, kind == "segment", seed)
         case _:
             raise ValueError(f"nothing measures {measurement!r}")
+
+
+def _detected(name: str, encoder: FrozenEncoder, how: Extraction, masks: bool, seed: int) -> dict[str, float]:
+    """Figures of detection on a set, or a sentence and none where it is missing; an interrupted training goes on."""
+    try:
+        data = load_detection(name)
+    except DataMissing as error:
+        how.say(str(error))
+        return {}
+    recipe = replace(recipe_for(data.name, len(data.train), data.official), seed=seed)
+    shown = load_encoder(encoder.name, size=recipe.detector.test_side)
+    return {str(found): value for found, value in detect(shown, data, recipe, how, masks=masks)}

@@ -15,11 +15,11 @@ TITLES = {
     "table3": "Table 3: ImageNet-100, ResNet-34",
     "table4": "Table 4: ImageNet-100, ResNet-34 and ResNet-50",
     "table5": "Table 5: transfer from ImageNet-100, ResNet-50",
+    "table6": "Table 6: detection and segmentation from ImageNet-100, ResNet-50",
     "table7": "Table 7: with and without L2L",
     "fig1b": "Figure 1b: kNN over epochs",
 }
 ELSEWHERE = {
-    "table6": "Table 6 is measured by `logo-ssl eval detect` and `logo-ssl eval segment`, one encoder at a time",
     "fig3": "Figure 3 (learned affinity beside cosine) shows one run: `logo-ssl affinity RUN`",
 }
 WITH_CURVES = ("table1", "table2", "table3")  # Figure 1b shows the rows of Table 3 over epochs
@@ -30,6 +30,13 @@ TRANSFER_ROWS = {
     "MoCo-LoGo w/o L2L": "imagenet100-resnet50-moco-multicrop",
     "MoCo-LoGo": "imagenet100-resnet50-moco-logo",
 }
+DETECTION_ROWS = {"MoCo": "imagenet100-resnet50-moco", "MoCo-LoGo": "imagenet100-resnet50-moco-logo"}
+DETECTIONS = (("voc07+12", "box", "detect"), ("coco", "box", "segment"), ("coco", "mask", "segment"))
+"""Data, what is found, and what measures it: on COCO boxes and masks come from one Mask R-CNN."""
+SUPERVISED = (
+    "the paper's row Super(IN-1k) needs no pretraining: `logo-ssl eval detect torchvision/resnet50 --data voc07+12` "
+    "and `logo-ssl eval segment torchvision/resnet50 --data coco`"
+)
 TRANSFER_NOTES = {"MoCo+Aug*": "the paper's figures are those of 500 epochs"}
 
 
@@ -37,7 +44,7 @@ class Figure(NamedTuple):
     """One number of a row."""
 
     measurement: str
-    """What measures it: knn, linear-PROTOCOL or transfer-SET."""
+    """What measures it: knn, linear-PROTOCOL, transfer-SET, detect-SET or segment-SET."""
     metric: str
     """What the evaluation calls it."""
     protocol: str
@@ -89,6 +96,8 @@ def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
 def _rows(name: str, asked: Sequence[str], patterns: Sequence[str]) -> tuple[Row, ...]:
     if name == "table5":
         return _transfer_rows()
+    if name == "table6":
+        return _detection_rows()
     if name != "fig1b":
         return _table_rows(int(name.removeprefix("table")))
     beside = [other for other in WITH_CURVES if other in asked] or (WITH_CURVES if patterns else ["table3"])
@@ -118,4 +127,19 @@ def _transfer_rows() -> tuple[Row, ...]:
             metric = "mean per class" if known.per_class else "top-1"
             figures.append(Figure(f"transfer-{name}", f"{name} {metric}", f"{known.title}, {metric}", paper))
         rows.append(Row(label, find_recipe(recipe), tuple(figures), TRANSFER_NOTES.get(label, "")))
+    return tuple(rows)
+
+
+def _detection_rows() -> tuple[Row, ...]:
+    from ..evaluate.table6 import COLUMNS, PAPER  # slow to import: only where it is needed
+
+    rows = []
+    for label, recipe in DETECTION_ROWS.items():
+        figures = []
+        for data, what, measured_by in DETECTIONS:
+            measure = "VOC07" if data == "voc07+12" else "COCO"
+            for column, paper in zip(COLUMNS, PAPER[data, what][label], strict=True):
+                metric = f"{what} {column} ({measure})"
+                figures.append(Figure(f"{measured_by}-{data}", metric, f"{data}, {what} {column}", paper))
+        rows.append(Row(label, find_recipe(recipe), tuple(figures), SUPERVISED if not rows else ""))
     return tuple(rows)

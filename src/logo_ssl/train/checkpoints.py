@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 import torch
@@ -23,7 +23,6 @@ from torch.utils._pytree import tree_map_only
 
 from ..errors import UserError
 from ..ranks import world_size
-from ..recipes import Recipe
 from ..run import CHECKPOINT, found_checkpoints, sync_folder
 from ..signals import StopSignals
 from ..terminal import counted
@@ -38,11 +37,26 @@ AGREE_S = 2.0  # seconds between two times that several processes ask each other
 AGREE_STEPS = 20  # steps between them at most: the next ones may take longer than the last
 
 
+@runtime_checkable
+class Rhythm(Protocol):
+    """How often a training is saved; a recipe says so, among other things."""
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Epochs between checkpoints."""
+        ...
+
+    @property
+    def checkpoint_minutes(self) -> float:
+        """Minutes between checkpoints inside an epoch; 0: none."""
+        ...
+
+
 class Checkpoints(Checkpoint):
     """Says when to save: every so many epochs and minutes, after the last epoch, and when a signal asks to stop."""
 
-    def __init__(self, folder: Path, recipe: Recipe, stop: StopSignals, sittings: Sittings) -> None:
-        self.folder, self.recipe, self.stop, self.sittings = folder, recipe, stop, sittings
+    def __init__(self, folder: Path, rhythm: Rhythm, stop: StopSignals, sittings: Sittings) -> None:
+        self.folder, self.rhythm, self.stop, self.sittings = folder, rhythm, stop, sittings
         self.saved_at = time.monotonic()
         self.agreement = Agreement()
 
@@ -70,7 +84,7 @@ class Checkpoints(Checkpoint):
         stops, saves = self._agreed(trainer)
         if stops and epoch != trainer.max_epochs:
             self._save_and_stop(trainer)
-        if saves or epoch % self.recipe.checkpoint_every == 0 or epoch == trainer.max_epochs:
+        if saves or epoch % self.rhythm.checkpoint_every == 0 or epoch == trainer.max_epochs:
             self._save(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -82,7 +96,7 @@ class Checkpoints(Checkpoint):
         self.stop.ignore()
 
     def _is_time(self) -> bool:
-        minutes = self.recipe.checkpoint_minutes
+        minutes = self.rhythm.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
 
     def _agreed(self, trainer: L.Trainer) -> tuple[bool, bool]:

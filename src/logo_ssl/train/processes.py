@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,6 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 
 from ..errors import UserError
 from ..launch import is_restarted, started
-from ..recipes import Recipe
 from ..signals import Stopped
 from ..terminal import signature
 from .faults import Diverged
@@ -29,6 +28,26 @@ LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", 
 
 CHILDREN: list[subprocess.Popen[bytes]] = []
 """What this process has started."""
+
+
+@runtime_checkable
+class Wish(Protocol):
+    """Where somebody wishes to train; a recipe says so, among other things."""
+
+    @property
+    def device(self) -> str:
+        """The kind of device."""
+        ...
+
+    @property
+    def devices(self) -> int | Literal["auto"]:
+        """Processes on each machine."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Machines."""
+        ...
 
 
 class Processes(NamedTuple):
@@ -43,30 +62,30 @@ class Processes(NamedTuple):
         return self.devices * self.nodes
 
 
-def processes_for(recipe: Recipe) -> Processes:
-    """As many as torchrun or Slurm started or, where neither did, as the recipe asks for."""
+def processes_for(wish: Wish) -> Processes:
+    """As many as torchrun or Slurm started or, where neither did, as were wished for."""
     if (others := started()) is not None:
         return Processes(others.devices, others.nodes)
-    if recipe.devices == "auto":
-        usable = torch.cuda.device_count() if recipe.device in ("auto", "cuda") else 1
-        return Processes(max(1, usable), recipe.nodes)
-    return Processes(recipe.devices, recipe.nodes)
+    if wish.devices == "auto":
+        usable = torch.cuda.device_count() if wish.device in ("auto", "cuda") else 1
+        return Processes(max(1, usable), wish.nodes)
+    return Processes(wish.devices, wish.nodes)
 
 
-def refuse_another_number(recipe: Recipe) -> None:
-    """Raise a UserError where the recipe asks for other processes than were started."""
-    others, asked = started(), (recipe.devices, recipe.nodes)
+def refuse_another_number(wish: Wish) -> None:
+    """Raise a UserError where others are wished for than were started."""
+    others, asked = started(), (wish.devices, wish.nodes)
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
-    if others is None and recipe.nodes > 1 and missing:
+    if others is None and wish.nodes > 1 and missing:
         raise UserError(
-            f"nodes is {recipe.nodes}, but {', '.join(missing)} is not set, so the machines cannot find each other; "
+            f"nodes is {wish.nodes}, but {', '.join(missing)} is not set, so the machines cannot find each other; "
             "set it on each, or start with torchrun or Slurm (docs/scaling.md)."
         )
-    if others is None or recipe.devices == "auto" or asked in ((1, 1), (others.devices, others.nodes)):
+    if others is None or wish.devices == "auto" or asked in ((1, 1), (others.devices, others.nodes)):
         return
     raise UserError(
-        f"{others.by} started {others.nodes} x {others.devices} processes, but nodes x devices is {recipe.nodes} x "
-        f"{recipe.devices}; leave both out, or ask {others.by} for as many."
+        f"{others.by} started {others.nodes} x {others.devices} processes, but nodes x devices is {wish.nodes} x "
+        f"{wish.devices}; leave both out, or ask {others.by} for as many."
     )
 
 

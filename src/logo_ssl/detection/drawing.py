@@ -1,0 +1,135 @@
+"""What did a detector find? Its best, its worst and some random pictures, with the truth on the left of each pair."""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from PIL import Image, ImageDraw, ImageFont
+
+from ..randomness import stream
+from ..run import write
+from .masks import decoded
+from .pictures import Picture
+from .precision import Detected
+from .voc_metric import overlap
+
+EACH, COLUMNS = 6, 2
+"""Pictures of a kind, and pairs in a row."""
+SIDE, GAP, LETTER = 360, 8, 13  # pixels
+SURE = 0.5
+"""Score from which a detection is drawn and judged, and overlap from which it is right."""
+TRUE, RIGHT, WRONG = "#009E73", "#0072B2", "#D55E00"
+"""Objects, what was found of them, and what is none: told apart by the colour-blind."""
+SHINE = 0.4
+"""Of a mask over its picture."""
+
+
+class Shown(NamedTuple):
+    """A thing with an outline, as it is drawn."""
+
+    box: Sequence[float]
+    colour: str
+    name: str
+    mask: Bool[np.ndarray, "H W"] | None
+
+
+def draw_found(
+    pictures: Sequence[Picture], detected: Sequence[Detected], classes: tuple[str, ...], folder: Path
+) -> dict[str, Path]:
+    """Write best.png, worst.png and random.png; gives back the files."""
+    scores = [harmony(picture, each) for picture, each in zip(pictures, detected, strict=True)]
+    order = np.argsort(-np.array(scores), kind="stable").tolist()
+    chance = torch.randperm(len(pictures), generator=stream(0, "pictures to draw")).tolist()
+    chosen = {"best": order[:EACH], "worst": order[::-1][:EACH], "random": chance[:EACH]}
+    files = {}
+    for name, rows in chosen.items():
+        pairs = [_pair(pictures[row], detected[row], classes, scores[row]) for row in rows]
+        content = io.BytesIO()
+        _sheet(pairs).save(content, "png")
+        files[name] = write(folder / f"{name}.png", content.getvalue())
+    return files
+
+
+def harmony(picture: Picture, detected: Detected) -> float:
+    """Twice what was found rightly over what there is and what was found (F1); 1 where both are none."""
+    asked = np.flatnonzero(~(picture.crowd | picture.difficult))
+    right = int(matched(picture, detected).sum())
+    n_found = int((detected.scores >= SURE).sum())
+    return 2 * right / (len(asked) + n_found) if len(asked) + n_found else 1.0
+
+
+def matched(picture: Picture, detected: Detected) -> Bool[np.ndarray, " found"]:
+    """Which detections are sure and right: the surest first, each object once."""
+    free = ~(picture.crowd | picture.difficult)
+    right = np.zeros(len(detected.scores), bool)
+    shared = overlap(detected.boxes, picture.boxes)
+    for n in np.argsort(-detected.scores, kind="stable"):
+        if detected.scores[n] < SURE or not len(free):
+            continue
+        fits = np.where(free & (picture.labels == detected.labels[n]), shared[n], 0)
+        best = int(fits.argmax())
+        if fits[best] > SURE:
+            free[best], right[n] = False, True
+    return right
+
+
+def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score: float) -> Image.Image:
+    seen = Image.fromarray(picture.pixels())
+    size = (picture.height, picture.width)
+    truth = [
+        Shown(box, TRUE, classes[label - 1], None if shape is None else decoded(shape, *size).astype(bool))
+        for box, label, shape in zip(picture.boxes, picture.labels, picture.segmentations, strict=True)
+    ]
+    right = matched(picture, detected)
+    masks = detected.masks or (None,) * len(right)
+    found = [
+        Shown(
+            detected.boxes[n],
+            RIGHT if right[n] else WRONG,
+            f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}",
+            None if masks[n] is None else decoded(masks[n], *size).astype(bool),
+        )
+        for n in np.flatnonzero(detected.scores >= SURE)
+    ]
+    sides = [_drawn(seen, things) for things in (truth, found)]
+    pair = Image.new("RGB", (2 * SIDE, SIDE + 2 * LETTER), "white")
+    for n, side in enumerate(sides):
+        pair.paste(side, (n * SIDE, 2 * LETTER))
+    objects = f"{len(truth)} object{'' if len(truth) == 1 else 's'}"
+    titles = f"{picture.path.name}: {objects}", f"found, F1 {score:.2f}"
+    for n, title in enumerate(titles):
+        ImageDraw.Draw(pair).text((n * SIDE + 2, LETTER // 2), title, "black", ImageFont.load_default(LETTER))
+    return pair
+
+
+def _drawn(seen: Image.Image, things: Iterable[Shown]) -> Image.Image:
+    """A picture, shrunk or enlarged to the sheet's scale, with things on it."""
+    things = list(things)
+    pixels = np.asarray(seen, np.float32)
+    for thing in things:
+        if thing.mask is not None:
+            colour = np.array(Image.new("RGB", (1, 1), thing.colour), np.float32)[0, 0]
+            pixels = np.where(thing.mask[..., None], (1 - SHINE) * pixels + SHINE * colour, pixels)
+    scale = (SIDE - GAP) / max(seen.size)
+    size = tuple(max(1, round(side * scale)) for side in seen.size)
+    drawn = Image.fromarray(pixels.astype(np.uint8)).resize((size[0], size[1]))
+    pen, letters = ImageDraw.Draw(drawn), ImageFont.load_default(LETTER)
+    for thing in things:
+        left, top, right, bottom = (float(edge) * scale for edge in thing.box)
+        pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=thing.colour, width=2)
+        pen.text((left + 3, top + 1), thing.name, "white", letters, stroke_width=1, stroke_fill=thing.colour)
+    return drawn
+
+
+def _sheet(pairs: Sequence[Image.Image]) -> Image.Image:
+    """Pairs beside and below each other."""
+    width, height = (2 * SIDE + GAP, SIDE + 2 * LETTER + GAP)
+    rows = -(-len(pairs) // COLUMNS)
+    sheet = Image.new("RGB", (min(COLUMNS, len(pairs)) * width, rows * height), "white")
+    for n, pair in enumerate(pairs):
+        sheet.paste(pair, (n % COLUMNS * width, n // COLUMNS * height))
+    return sheet

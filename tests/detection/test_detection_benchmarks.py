@@ -1,0 +1,74 @@
+"""Do the benchmarks of detection run, and is every speed that is quoted one that was measured?"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn import save_coco
+
+from logo_ssl.detection import load_detection, speed
+from logo_ssl.detection.recipe import VOC_RECIPE
+from logo_ssl.detection.speed import Measured, duration
+
+ROOT = Path(__file__).parents[2]
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("what", ["box", "mask"])
+def test_a_quoted_speed_is_the_measured_one(what):
+    if what not in speed.MEASURED:
+        pytest.skip("not measured")
+    known = speed.MEASURED[what]
+    lines = [json.loads(line) for line in (ROOT / known.file).read_text().splitlines()]
+    told = {(line["iterations_per_s"][what], line["hardware"]) for line in lines if not line["tiny"]}
+    assert (known.iterations_per_s, known.hardware) in told
+
+
+def test_hours_follow_from_iterations_and_speed(monkeypatch):
+    monkeypatch.setattr(speed, "MEASURED", {})
+    assert duration(VOC_RECIPE, masks=False).startswith("not measured")
+    monkeypatch.setattr(speed, "MEASURED", {"box": Measured(2.0, "GPU", "raw.jsonl")})
+    assert duration(VOC_RECIPE, masks=False).startswith("about 3.3 h with a ResNet-50 at 2.00 iterations/s on one GPU")
+    assert duration(VOC_RECIPE, masks=True).startswith("not measured")
+
+
+def test_the_benchmark_measures_all_that_it_compares(capsys):
+    script("detection").main(["--tiny", "--steps", "1", "--warm-up", "0", "--pictures", "8"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["iterations_per_s"].keys() == {"box", "mask", "torchvision fpn"}
+    assert min(*told["iterations_per_s"].values(), *told["batches_loaded_per_s"].values()) > 0
+    assert told["iterations_per_s_from_files"] > 0
+
+
+def test_the_check_compares_in_both_layouts(tmp_path, capsys):
+    root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
+    options = "--run random/resnet18 --overfit-steps 1 --steps 1 --seeds 1 --side 32 --overfit-side 32 --pictures 2"
+    options += " --batch-size 2 --regions 2 --norm-batches 0 --device cpu --workers 0"
+    script("detection_check").main(["--data", str(root), *options.split()])
+    overfit, coco, voc = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (overfit["pictures"], overfit["objects"]) == (2, 4)
+    assert [each["layout"] for each in (coco, voc)] == ["coco", "voc"]
+    assert "box AP50 (VOC07)" in voc["figures"]["run"][0]
+    assert coco["mean"]["run"] == pytest.approx(coco["mean"]["random"])  # the same encoder, here
+
+
+def test_a_set_in_vocs_layout_holds_the_same_boxes(tmp_path):
+    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})))
+    voc = load_detection(str(script("detection_check").as_voc(data, tmp_path / "voc")))
+    for ours, theirs in ((data.train, voc.train), (data.test, voc.test)):
+        assert len(ours) == len(theirs)
+        for before, after in zip(ours.pictures, theirs.pictures, strict=True):
+            assert np.allclose(before.boxes, after.boxes)
+            named = [
+                [part.classes[label - 1] for label in picture.labels]
+                for part, picture in ((ours, before), (theirs, after))
+            ]
+            assert named[0] == named[1]

@@ -1,0 +1,77 @@
+"""Are the best and the worst pictures those that they should be, and is on them what was found?"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn import save_coco
+from PIL import Image, ImageColor
+
+from logo_ssl.detection import load_detection
+from logo_ssl.detection.drawing import EACH, RIGHT, SIDE, TRUE, WRONG, draw_found, harmony, matched
+from logo_ssl.detection.masks import encoded
+from logo_ssl.detection.pictures import Told, ToldPicture, settled
+from logo_ssl.detection.precision import Detected
+
+CAT, FAR = (10, 10, 50, 50), (60, 60, 100, 100)
+
+
+def picture(*objects, **marks):
+    told = ToldPicture(Path("p"), 120, 120, [Told(name, box, **marks) for name, box in objects])
+    return settled([told], ("cat", "dog")).pictures[0]
+
+
+def found(*things):
+    boxes, labels, scores = zip(*things, strict=True) if things else ((), (), ())
+    kinds = ((boxes, np.float32), (scores, np.float32), (labels, np.int64))
+    shaped = [np.array(values, kind) for values, kind in kinds]
+    return Detected(shaped[0].reshape(-1, 4), shaped[1], shaped[2])
+
+
+@pytest.mark.parametrize(
+    ("there", "seen", "right", "score"),
+    [
+        ([("cat", CAT)], [(CAT, 1, 0.9)], [True], 1.0),
+        ([("cat", CAT)], [(CAT, 1, 0.4)], [False], 0.0),  # not sure
+        ([("cat", CAT)], [(CAT, 2, 0.9)], [False], 0.0),  # another class
+        ([("cat", CAT)], [(CAT, 1, 0.8), (CAT, 1, 0.9)], [False, True], 2 / 3),  # once
+        ([("cat", CAT), ("dog", FAR)], [(CAT, 1, 0.9)], [True], 2 / 3),
+        ([], [(CAT, 1, 0.9)], [False], 0.0),
+        ([], [], [], 1.0),
+    ],
+)
+def test_a_detection_is_right_once_for_each_object(there, seen, right, score):
+    assert matched(picture(*there), found(*seen)).tolist() == right
+    assert harmony(picture(*there), found(*seen)) == pytest.approx(score)
+
+
+def test_crowds_and_difficult_objects_are_not_asked_for():
+    assert harmony(picture(("cat", CAT), crowd=True), found()) == 1
+    assert harmony(picture(("cat", CAT), difficult=True), found()) == 1
+
+
+def colours(file):
+    pixels = np.asarray(Image.open(file))
+    halves = {"truth": pixels[:, :SIDE], "found": pixels[:, SIDE : 2 * SIDE]}
+    return {
+        (where, colour)
+        for where, half in halves.items()
+        for colour in (TRUE, RIGHT, WRONG)
+        if (half == ImageColor.getrgb(colour)).all(2).any()
+    }
+
+
+def test_truth_and_detections_are_drawn_beside_each_other(tmp_path):
+    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 1, "val": EACH + 1}))).test
+    right = [
+        Detected(p.boxes, np.ones(len(p.labels), np.float32), p.labels, (encoded(np.eye(64, dtype=np.uint8)),) * 2)
+        for p in data.pictures
+    ]
+    wrong = Detected(np.array([[0, 0, 8, 8]], np.float32), np.ones(1, np.float32), np.ones(1, np.int64))
+    files = draw_found(data.pictures, [wrong, *right[1:]], data.classes, tmp_path / "pictures")
+    assert list(files) == ["best", "worst", "random"]
+    assert colours(files["best"]) == {("truth", TRUE), ("found", RIGHT)}
+    first = Image.open(files["worst"])
+    first.crop((0, 0, first.width // 2, SIDE)).save(tmp_path / "first.png")
+    assert colours(tmp_path / "first.png") == {("truth", TRUE), ("found", WRONG)}
+    assert draw_found(data.pictures[:1], right[:1], data.classes, tmp_path / "one").keys() == files.keys()
