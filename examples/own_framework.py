@@ -1,6 +1,6 @@
 """A framework of your own, in one file: alignment and uniformity (Wang & Isola 2020), trained with every strategy.
 
-python examples/own_framework.py OUT [EPOCHS]
+python examples/own_framework.py OUT [EPOCHS] [DATA]
 """
 
 import sys
@@ -54,6 +54,6 @@ FRAMEWORKS["align-uniform"] = AlignUniformConfig  # so that recipe.json can name
 
 
 if __name__ == "__main__":
-    epochs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    run = logo_ssl.pretrain("tiny", out=sys.argv[1], framework=AlignUniformConfig(), epochs=epochs)
-    print(logo_ssl.embed(run.path, split="test", workers=0).vectors.shape)
+    out, epochs, data = [*sys.argv[1:], *["runs/own", "5", "scenes"][len(sys.argv) - 1 :]]
+    run = logo_ssl.pretrain("tiny", out=out, framework=AlignUniformConfig(), epochs=int(epochs), data=data)
+    print(logo_ssl.embed(run.path, workers=0).vectors.shape)

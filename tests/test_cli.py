@@ -49,8 +49,11 @@ def test_help_of_a_recipe_shows_every_field(capsys):
     ("line", "sentence"),
     [
         ("pretain tiny", "No command is called 'pretain'.*Did you mean pretrain"),
-        ("pretrain", "Say which recipe"),
-        ("pretrain --epochs 3", "The recipe comes first"),
+        ("pretrain", "Say where your images are.*or name a recipe"),
+        ("pretrain --epochs 3", "Say where your images are"),
+        ("pretrain auto", "Say where your images are"),
+        ("pretrain --data nowhere", "No data at"),
+        ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
         ("pretrain tiny --epoch 3", "--epoch.*Did you mean --epochs"),
         ("pretrain tiny --strategy.lambda 3", "--strategy.lambda"),

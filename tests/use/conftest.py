@@ -1,12 +1,10 @@
-"""Photographs, some of them bad, and encoders whose statistics are not the first ones."""
+"""Photographs, some of them bad, and an encoder."""
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from torch import nn
-
-import logo_ssl
+from use_encoders import lived_in
 
 
 @pytest.fixture(autouse=True)
@@ -26,16 +24,6 @@ def photos(tmp_path):
     torn = tmp_path / "photos" / "b" / "01.jpg"
     torn.write_bytes(torn.read_bytes()[:300])
     return tmp_path / "photos"
-
-
-def lived_in(source: str, **options) -> nn.Module:
-    """An encoder with running statistics as after training."""
-    encoder, generator = logo_ssl.load(source, **options), torch.Generator().manual_seed(3)
-    for norm in encoder.modules():
-        if isinstance(norm, nn.modules.batchnorm._BatchNorm):
-            norm.running_mean.normal_(0, 0.1, generator=generator)
-            norm.running_var.uniform_(0.5, 1.5, generator=generator)
-    return encoder
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
-
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.record import refuse_unwritable
@@ -103,10 +101,9 @@ class Search(Source):
         console = plain_console()
         found = search(self.load(), self.index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
-            table = Table("", "cosine", "label", "image", title=f"Most like {query}", title_justify="left")
-            for i, neighbour in enumerate(neighbours, start=1):
-                table.add_row(str(i), f"{neighbour.cosine:.4f}", neighbour.label or "", neighbour.path)
-            console.print(table)
+            console.print(f"Most like {query}:")
+            for i, (path, label, cosine) in enumerate(neighbours, start=1):
+                console.print(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}")
         if self.out is not None:
             console.print(f"Sheet: {write(self.out, contact_sheet(self.query, found))}")
 

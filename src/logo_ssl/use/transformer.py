@@ -30,18 +30,19 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
     pretrains one on the images, by `recipe`, in the folder `out` (a temporary one where none is named).
     """
 
+    # scikit-learn's custom: whatever is given is stored, and looked at in `fit`.
     def __init__(
         self,
-        encoder: str | os.PathLike[str] | None = None,
-        recipe: str = "auto",
-        out: str | os.PathLike[str] | None = None,
-        epochs: int | None = None,
-        size: int | None = None,
-        batch_size: int = Extraction.batch_size,
-        device: str = "auto",
-        workers: int = -1,
-        random_state: int = 0,
-    ) -> None:
+        encoder=None,
+        recipe="auto",
+        out=None,
+        epochs=None,
+        size=None,
+        batch_size=Extraction.batch_size,
+        device="auto",
+        workers=-1,
+        random_state=0,
+    ):
         self.encoder, self.recipe, self.out, self.epochs = encoder, recipe, out, epochs
         self.size, self.batch_size, self.device, self.workers = size, batch_size, device, workers
         self.random_state = random_state
