@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torchvision.io import ImageReadMode, decode_jpeg
 
 import logo_ssl
 from logo_ssl.data import load_data
@@ -205,3 +206,26 @@ def test_names_that_are_no_text_are_written_as_escapes(encoder, photos, tmp_path
         paths, _, _ = whole(logo_ssl.embed(encoder, [odd], out=tmp_path / f"f.{suffix}", workers=0))
         assert paths == [str(photos / "a" / "od\\xe9.png")]
         json.dumps(paths).encode()
+
+
+@pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
+def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, monkeypatch):
+    def on_cpu(files, device):
+        return [decode_jpeg(file, mode=ImageReadMode.RGB) for file in files]
+
+    expected = logo_ssl.embed(encoder, photos, workers=0)
+    monkeypatch.setattr("logo_ssl.data.nvjpeg.decode_jpegs", on_cpu)
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.decodes_on_gpu", lambda how: True)
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.Prefetch", lambda feed, device: feed)
+    found = logo_ssl.embed(encoder, photos, workers=0)
+    assert (found.paths, found.labels, found.bad) == (expected.paths, expected.labels, expected.bad)
+    assert np.abs(found.vectors - expected.vectors).max() < 0.02 * np.abs(expected.vectors).max()
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_nvjpeg_gives_the_features_of_workers(encoder, photos):
+    fast, slow = (logo_ssl.embed(encoder, photos, decoder=decoder) for decoder in ("nvjpeg", "workers"))
+    assert (fast.paths, sorted(fast.bad)) == (slow.paths, sorted(slow.bad))
+    assert np.abs(fast.vectors - slow.vectors).max() < 0.02 * np.abs(slow.vectors).max()

@@ -14,7 +14,7 @@ from ...evaluate.libraries import SOLO_PADDING
 RESNETS = ("resnet18", "resnet34", "resnet50")
 STEMS = {"cifar": (3, 1, 1), "solo-learn": (3, 1, SOLO_PADDING[0]), "imagenet": (7, 2, 3)}
 """Side, stride and padding of a ResNet's first convolution."""
-SAID_ELSEWHERE = "`--to onnx` and `--to safetensors` take it"
+SAID_ELSEWHERE = "train with --backbone resnet18, or export `--to onnx` or `--to safetensors`, which take it"
 
 
 class Rebuilt(NamedTuple):
@@ -28,7 +28,7 @@ def in_torchvision(encoder: FrozenEncoder) -> Rebuilt:
     """A ResNet of torchvision without its classifier."""
     name, stem = of_ours(encoder)
     if name not in RESNETS:
-        raise UserError(f"torchvision has no {name}; export a ResNet, or choose another target: {SAID_ELSEWHERE}.")
+        raise UserError(f"torchvision has no {name}; {SAID_ELSEWHERE}.")
     network: Any = torchvision.models.get_model(name, weights=None)
     network.fc = nn.Identity()
     lines = (f"encoder = torchvision.models.{name}()", "encoder.fc = torch.nn.Identity()")
@@ -39,9 +39,7 @@ def in_timm(encoder: FrozenEncoder) -> Rebuilt:
     """A network of timm without its classifier; its ResNets have torchvision's keys and computations."""
     name, stem = of_ours(encoder)
     if not name.startswith("timm/") and name not in RESNETS:
-        raise UserError(
-            f"timm has no {name}; export a ResNet or a timm/ model, or choose another target: {SAID_ELSEWHERE}."
-        )
+        raise UserError(f"timm has no {name}; {SAID_ELSEWHERE}.")
     name, options = name.removeprefix("timm/"), timm_options(encoder)
     network = timm.create_model(name, **options)
     told = "".join(f", {key}={value!r}" for key, value in options.items())
