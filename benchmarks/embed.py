@@ -21,7 +21,8 @@ from logo_ssl.run import provenance
 from logo_ssl.use.embedding import Extraction, embed, images_of
 from logo_ssl.use.loading import frozen
 
-SIZE, PHOTOGRAPH, QUALITY, BATCH, DRAWN = 224, (500, 375), 90, 256, 64
+SIZE, PHOTOGRAPH, QUALITY, DRAWN = 224, (500, 375), 90, 64
+BATCH = 256 if torch.cuda.is_available() else 32
 
 
 def save(job):
@@ -54,9 +55,9 @@ def forward_alone(encoder, n: int, device: torch.device) -> float:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--encoder", default="random/resnet50")
+    parser.add_argument("--encoder", default="random/resnet50" if torch.cuda.is_available() else "random/resnet18")
     parser.add_argument("--data", help="a folder of photographs (default: made-up ones)")
-    parser.add_argument("--images", type=int, default=16_384 if torch.cuda.is_available() else 256)
+    parser.add_argument("--images", type=int, default=16_384 if torch.cuda.is_available() else 64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decoder", choices=["auto", "nvjpeg", "workers"], default="auto")
     parser.add_argument("--device", default="auto")

@@ -52,6 +52,7 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("pretrain", "Say where your images are.*or name a recipe"),
         ("pretrain --epochs 3", "Say where your images are"),
         ("pretrain auto", "Say where your images are"),
+        ("pretrain --data scenes --device tpu", "'tpu', which this machine does not have"),
         ("pretrain --data nowhere", "No data at"),
         ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),

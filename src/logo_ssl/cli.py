@@ -141,17 +141,19 @@ def pretrain(arguments: Sequence[str]) -> None:
     from .train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
     run = run_pretraining(parsed.recipe, parsed.out)
-    plain_console().print(f"Done: {run.backbone_file}")
+    console = plain_console()
+    console.print(f"Done: {run.backbone_file}")
+    console.print(f"Next: logo-ssl embed {run.path} --out features.parquet")
 
 
 def _recipe_of(arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
     """The recipe that comes first, or one chosen for `--data`; and what else was said."""
     from .recipes import AUTO, find_recipe
 
-    named = [AUTO] if not arguments or arguments[0].startswith("-") else [arguments[0]]
-    rest = arguments[0 if not arguments or arguments[0].startswith("-") else 1 :]
-    if named[0] != AUTO or "-h" in rest or "--help" in rest:
-        return _choose_parts(find_recipe(named[0]), rest)
+    nameless = not arguments or arguments[0].startswith("-")
+    name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
+    if name != AUTO or "-h" in rest or "--help" in rest:
+        return _choose_parts(find_recipe(name), rest)
     from .train.automatic import recipe_for
 
     return _choose_parts(recipe_for(_option(rest, "--data"), _option(rest, "--device") or "auto"), rest)
@@ -159,12 +161,13 @@ def _recipe_of(arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
 
 def _option(arguments: Sequence[str], name: str) -> str | None:
     """The value of an option that must be known before the others can be read."""
+    found = None  # the last one counts, as for tyro
     for place, word in enumerate(arguments):
         if word == name and place + 1 < len(arguments):
-            return arguments[place + 1]
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None
+            found = arguments[place + 1]
+        elif word.startswith(f"{name}="):
+            found = word.partition("=")[2]
+    return found
 
 
 def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", list[str]]:

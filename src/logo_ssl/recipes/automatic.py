@@ -41,7 +41,7 @@ BYTES_PER_PIXEL = {
 }
 """Memory that a pixel of a crop takes while training in bf16: the second and fourth follow from the peaks in
 docs/results/speed.md, the others are guesses on the safe side."""
-MEMORY_SHARE = 0.7  # of what is free
+MEMORY_SHARE = 0.7  # of it
 
 
 class Machine(NamedTuple):
@@ -51,7 +51,7 @@ class Machine(NamedTuple):
     """cpu, cuda or mps."""
     name: str
     memory: int
-    """Bytes that are free."""
+    """Bytes: all of a GPU, else what is free."""
 
 
 def choose(facts: Facts, machine: Machine) -> Recipe:

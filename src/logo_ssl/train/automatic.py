@@ -12,9 +12,10 @@ SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes a
 
 
 def machine_for(device: str) -> Machine:
-    """The device that training would take, and what is free on it."""
+    """The device that training would take, and its memory: all of a GPU's, so that every process chooses the same."""
     found = best_device(device)
-    return Machine(found.type, hardware(found), available_memory(torch.device(found)))
+    whole = torch.cuda.get_device_properties(found).total_memory if found.type == "cuda" else available_memory(found)
+    return Machine(found.type, hardware(found), whole)
 
 
 def recipe_for(data: str | None, device: str = "auto") -> Recipe:
