@@ -4,16 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check format bench soak clean help
+.PHONY: demo test slow check format bench soak wheel wheel-test clean help
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 demo: $(READY)  ## pretrain a small encoder with LoGo on made-up scenes and show that it learned
 	$(BIN)/logo-ssl demo --out runs/demo --fresh
 
 test: $(READY)  ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+slow: $(READY)  ## run the tests that are left out of `make test`, since they take long
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 check: $(READY)  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -30,6 +33,15 @@ bench: $(READY)  ## run the benchmarks; each prints one JSON line
 
 soak: $(READY)  ## kill a small run fifty times and see that nothing is lost
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py 50
+
+wheel: $(READY)  ## build the wheel and the source distribution into dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
+wheel-test: wheel  ## install the wheel into an empty environment and run the demo there (minutes: it downloads torch)
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	cd build && empty/bin/logo-ssl doctor && empty/bin/logo-ssl demo --out demo --fresh --epochs 2
 
 clean:  ## remove the environment, caches and runs
 	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

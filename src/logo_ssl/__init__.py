@@ -9,17 +9,37 @@ if TYPE_CHECKING:
     from .recipes import RECIPES, Recipe
     from .run import Run
     from .train import load_backbone, pretrain, resume
+    from .use import embed, export, load, search
+    from .use.transformer import LoGoFeatures
 
-__all__ = ["RECIPES", "Recipe", "Run", "__version__", "load_backbone", "pretrain", "resume"]
+__all__ = [
+    "RECIPES",
+    "LoGoFeatures",
+    "Recipe",
+    "Run",
+    "__version__",
+    "embed",
+    "export",
+    "load",
+    "load_backbone",
+    "pretrain",
+    "resume",
+    "search",
+]
 
 # Imported when first used: `logo-ssl --version` and the report need no torch.
 _HOMES = {
+    "LoGoFeatures": "use.transformer",
     "RECIPES": "recipes",
     "Recipe": "recipes",
     "Run": "run",
+    "embed": "use",
+    "export": "use",
+    "load": "use",
     "load_backbone": "train",
     "pretrain": "train",
     "resume": "train",
+    "search": "use",
 }
 
 
@@ -27,3 +47,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -33,28 +34,40 @@ Self-supervised pretraining of image encoders with local and global crops (LoGo,
 commands:
   demo                 pretrain a small encoder on made-up scenes and show that it learned (minutes, no GPU)
   recipes              list the recipes, with the paper's row and numbers
-  pretrain RECIPE ...  pretrain an encoder; `pretrain RECIPE --help` shows every field
+  pretrain [RECIPE]    pretrain an encoder; without a recipe, all is chosen for --data and this machine
   resume RUN           go on with an interrupted run
   eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi, detect, segment
+  embed RUN            write features of images: path, label, vector
+  search RUN           find the images most like a query
+  export RUN           write an encoder for torchvision, timm, ONNX, safetensors or the Hugging Face Hub
   affinity RUN         draw how alike crops are by the learned measure, beside cosine, and measure how well both rank
   report RUN ...       write one HTML page about some runs: numbers, curves, tables, pictures, settings
   show-crops [RECIPE]  draw the crops of some images as the network sees them
   reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
   bench RECIPE         measure the speed of training and of its parts, as JSON
+  doctor               look at this machine: versions, devices, speed, and what would be chosen for --data
+  completion SHELL     print completion for bash, zsh or fish
 
 options:
   -h, --help           show this and exit
   --version            show the version and exit
 
+exit codes:
+  0 done   1 a row of `reproduce` failed   2 something to mend, said in a sentence   128 + n stopped by signal n
+
 examples:
-  logo-ssl pretrain tiny --out runs/first --epochs 5
+  logo-ssl pretrain --data photos/ --out runs/photos
+  logo-ssl embed runs/photos --data photos/ --out features.parquet
+  logo-ssl search runs/photos --index features.parquet --query cat.jpg --out sheet.png
+  logo-ssl export runs/photos --to timm
   logo-ssl pretrain tiny --framework byol --data photos/ --out runs/byol
-  logo-ssl show-crops imagenet100-moco-logo --data photos/ --out crops.png
 """
 
 
 def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0, fresh: bool = False) -> None:
     """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
+
+    example: logo-ssl demo --out runs/demo --fresh
 
     Args:
         out: Run folder.
@@ -84,7 +97,10 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
 
 
 def recipes() -> None:
-    """List the recipes, with the paper's row and numbers."""
+    """List the recipes, with the paper's row and numbers.
+
+    example: logo-ssl recipes
+    """
     from .recipes import RECIPES
 
     table = Table("recipe", "data", "backbone", "paper", "row", "kNN (%)", "linear (%)")
@@ -101,19 +117,19 @@ def recipes() -> None:
 
 def pretrain(arguments: Sequence[str]) -> None:
     """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
-    from .recipes import RECIPES, Recipe, check, find_recipe
+    from .recipes import RECIPES, Recipe, check
 
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if arguments and arguments[0] in ("-h", "--help"):
         _out(
-            f"usage: logo-ssl pretrain RECIPE [options]\n\nrecipes: {', '.join(RECIPES)}\n\n"
-            "`logo-ssl pretrain RECIPE --help` shows every option of a recipe.\n"
+            "usage: logo-ssl pretrain [RECIPE] [options]\n\nWithout a recipe, or with `auto`, everything is chosen for "
+            f"the images and this machine.\n\nrecipes: {', '.join(RECIPES)}\n\n"
+            "`logo-ssl pretrain RECIPE --help` shows every option of a recipe.\n\nexamples:\n"
+            "  logo-ssl pretrain --data photos/ --out runs/photos\n"
+            "  logo-ssl pretrain --data photos/ --epochs 50 --backbone resnet50\n"
+            "  logo-ssl pretrain cifar10-simsiam-logo --strategy.lam 0.1\n"
         )
-        if not arguments:
-            raise UserError("Say which recipe to pretrain, for example: logo-ssl pretrain tiny --out runs/first")
         return
-    if arguments[0].startswith("-"):
-        raise UserError(f"The recipe comes first: logo-ssl pretrain RECIPE {' '.join(arguments)}")
-    chosen, rest = _choose_parts(find_recipe(arguments[0]), arguments[1:])
+    chosen, rest = _recipe_of(arguments)
 
     @dataclass(frozen=True)
     class Options:
@@ -132,7 +148,33 @@ def pretrain(arguments: Sequence[str]) -> None:
     from .train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
     run = run_pretraining(parsed.recipe, parsed.out)
-    plain_console().print(f"Done: {run.backbone_file}")
+    console = plain_console()
+    console.print(f"Done: {run.backbone_file}")
+    console.print(f"Next: logo-ssl embed {run.path} --out features.parquet")
+
+
+def _recipe_of(arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
+    """The recipe that comes first, or one chosen for `--data`; and what else was said."""
+    from .recipes import AUTO, find_recipe
+
+    nameless = not arguments or arguments[0].startswith("-")
+    name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
+    if name != AUTO or "-h" in rest or "--help" in rest:
+        return _choose_parts(find_recipe(name), rest)
+    from .train.automatic import recipe_for
+
+    return _choose_parts(recipe_for(_option(rest, "--data"), _option(rest, "--device") or "auto"), rest)
+
+
+def _option(arguments: Sequence[str], name: str) -> str | None:
+    """The value of an option that must be known before the others can be read."""
+    found = None  # the last one counts, as for tyro
+    for place, word in enumerate(arguments):
+        if word == name and place + 1 < len(arguments):
+            found = arguments[place + 1]
+        elif word.startswith(f"{name}="):
+            found = word.partition("=")[2]
+    return found
 
 
 def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
@@ -164,7 +206,8 @@ def resume(arguments: Sequence[str]) -> None:
             _out(
                 "usage: logo-ssl resume RUN [options]\n\nGo on with an interrupted run from its last checkpoint, or "
                 "with a finished one: logo-ssl resume RUN --epochs 400\n\n"
-                "`logo-ssl resume RUN --help` shows what may change; all else is kept.\n"
+                "`logo-ssl resume RUN --help` shows what may change; all else is kept.\n\n"
+                "example: logo-ssl resume runs/first\n"
             )
             return
         raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
@@ -204,7 +247,10 @@ def show_crops(arguments: Sequence[str]) -> None:
 
     @dataclass(frozen=True)
     class Options:
-        """Draw the crops of some images as the network sees them, and their boxes on the originals."""
+        """Draw the crops of some images as the network sees them, and their boxes on the originals.
+
+        example: logo-ssl show-crops imagenet100-moco-logo --data photos/ --out crops.png
+        """
 
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         out: Path = Path("crops.png")
@@ -234,7 +280,8 @@ def evaluate(arguments: Sequence[str]) -> None:
     )
     usage += (
         "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo, SimSiam,\n"
-        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n"
+        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
+        "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
     )
     if not arguments or arguments[0] in ("-h", "--help"):
         _out(usage)
@@ -275,9 +322,41 @@ def reproduce(arguments: Sequence[str]) -> None:
         sys.exit(1)
 
 
+def use(name: str, example: str, arguments: Sequence[str]) -> None:
+    """Put an encoder to use: embed, search or export."""
+    from .use.commands import USES
+
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError(f"Say which encoder first, for example: logo-ssl {name} {example}")
+    parse(USES[name], arguments, prog=f"logo-ssl {name}").run()
+
+
+def doctor(arguments: Sequence[str]) -> None:
+    """Look at this machine: versions, devices, speed, and what would be chosen."""
+    from .use.doctor import Doctor
+
+    parse(Doctor, arguments, prog="logo-ssl doctor").run()
+
+
+def completion(arguments: Sequence[str]) -> None:
+    """Print the lines that make a shell complete commands, options and recipes."""
+    from .completion import SHELLS, script
+
+    if len(arguments) != 1 or arguments[0] not in SHELLS:
+        if arguments and arguments[0] in ("-h", "--help"):
+            _out(
+                "usage: logo-ssl completion SHELL\n\n"
+                + "".join(f"  {name:5} {how}\n" for name, how in SHELLS.items())
+                + "\nexample: logo-ssl completion fish\n"
+            )
+            return
+        raise UserError(f"Say for which shell: logo-ssl completion {'|'.join(SHELLS)}")
+    _out(script(arguments[0]))
+
+
 def bench(arguments: Sequence[str]) -> None:
     """Measure the speed of a recipe; any of its fields can be given as an option."""
-    from .recipes import Recipe, find_recipe
+    from .recipes import Recipe
 
     if not arguments:
         raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
@@ -286,10 +365,10 @@ def bench(arguments: Sequence[str]) -> None:
             "usage: logo-ssl bench RECIPE [options]\n\n"
             "Trains for a few epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
             "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
-            "`logo-ssl pretrain RECIPE`.\n"
+            "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
         )
         return
-    chosen, rest = _choose_parts(find_recipe(arguments[0]), arguments[1:])
+    chosen, rest = _recipe_of(arguments)
 
     @dataclass(frozen=True)
     class Options:
@@ -308,6 +387,11 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "recipes": lambda arguments: parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
     "eval": evaluate,
+    "embed": partial(use, "embed", "runs/first --data photos/ --out features.parquet"),
+    "search": partial(use, "search", "runs/first --index features.parquet --query image.jpg"),
+    "export": partial(use, "export", "runs/first --to timm"),
+    "doctor": doctor,
+    "completion": completion,
     "affinity": affinity,
     "report": report,
     "show-crops": show_crops,

@@ -19,22 +19,29 @@ def extract(
 ) -> Float[Tensor, "N F"]:
     """Features of central squares, on the backbone's device; batch norm uses its running statistics."""
     device = next(backbone.parameters()).device
-    shift, scale = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (mean, std))
     was_training = backbone.training
     backbone.eval()
     try:
         rows = []
         for batch in images.split(batch_size):
-            x = _central_square(batch).to(device, non_blocking=True).float() / 255
-            if x.shape[-2:] != (size, size):
-                x = F.interpolate(x, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
-            x = (x - shift) / scale
+            x = prepared(_central_square(batch).to(device, non_blocking=True), mean, std, size)
             if x.is_cuda:
                 x = x.contiguous(memory_format=torch.channels_last)
             rows.append(backbone(x).float())
         return torch.cat(rows)
     finally:
         backbone.train(was_training)
+
+
+def prepared(
+    images: UInt8[Tensor, "N C H W"], mean: Sequence[float], std: Sequence[float], size: int
+) -> Float[Tensor, "N C {size} {size}"]:
+    """Central squares of images as a backbone wants them: resized and normalised."""
+    x = _central_square(images).float() / 255
+    if x.shape[-2:] != (size, size):
+        x = F.interpolate(x, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
+    shift, scale = (torch.tensor(values, device=x.device).view(1, -1, 1, 1) for values in (mean, std))
+    return (x - shift) / scale
 
 
 def _central_square(images: UInt8[Tensor, "N C H W"]) -> UInt8[Tensor, "N C S S"]:

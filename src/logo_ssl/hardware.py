@@ -27,7 +27,7 @@ def best_device(wish: str) -> torch.device:
     there.append("cpu")
     if wish == "auto":
         return torch.device(there[0])
-    if torch.device(wish).type not in there:
+    if wish.split(":")[0] not in there:
         raise UserError(f"device is {wish!r}, which this machine does not have; use auto or {' or '.join(there)}.")
     return torch.device(wish)
 

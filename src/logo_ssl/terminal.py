@@ -1,6 +1,11 @@
 """How do we speak to a person at a terminal? In plain sentences: a path with brackets in it is no markup."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .launch import is_first, name
 
@@ -18,3 +23,23 @@ def counted(n: int, noun: str) -> str:
 def signature() -> str:
     """Who speaks on the error stream, where every process may."""
     return "logo-ssl" if is_first() else f"logo-ssl ({name()})"
+
+
+@contextmanager
+def progress_bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A function that takes what is being done, how much is done and how much there is; on a terminal it shows bars."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,}/{task.total:,}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield progress

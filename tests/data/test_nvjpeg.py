@@ -14,8 +14,8 @@ from logo_ssl.data.decode import decode
 from logo_ssl.data.feed import Feed
 from logo_ssl.data.files import Paths
 from logo_ssl.data.jpeg import read_header
-from logo_ssl.data.nvjpeg import Nvjpeg, shrunk, upright
-from logo_ssl.data.workers import Decoding
+from logo_ssl.data.nvjpeg import Nvjpeg, shrunk, squared, upright
+from logo_ssl.data.workers import Decoding, square
 
 
 def picture(height: int = 24, width: int = 40) -> Image.Image:
@@ -70,6 +70,15 @@ def test_shrinking_keeps_the_shape_of_the_picture() -> None:
     assert shrunk(image, 120) is image
 
 
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 16), (90, 31)])
+@pytest.mark.parametrize("size", [8, 16, 50])
+def test_squares_on_the_device_are_those_of_the_cpu(shape: tuple[int, int], size: int) -> None:
+    array = np.array(picture(*shape))
+    there = squared(torch.from_numpy(array).permute(2, 0, 1), size).permute(1, 2, 0)
+    assert there.shape == (size, size, 3)
+    assert np.abs(there.numpy().astype(int) - square(array, size)).max() <= 1
+
+
 def mixed(tmp_path: Path) -> tuple[Photos, list[int]]:
     """Good JPEGs of several kinds beside files that nvJPEG may not see, and which of them are bad."""
     png = io.BytesIO()
@@ -115,6 +124,13 @@ def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: py
     photos, bad_rows = mixed(tmp_path)
     bad = BadImages(len(photos), 1.0)
     check(cut(Nvjpeg(Decoding(photos, 60), bad, workers, torch.device("cpu")), len(photos)), photos, bad_rows, bad)
+    feed = Nvjpeg(Decoding(photos, 0, square=12), bad, workers, torch.device("cpu"))
+    for pixels, sizes, rows in feed.batches(torch.arange(len(photos)).split(5)):
+        assert sizes is None
+        for image, row in zip(pixels, rows.tolist(), strict=True):
+            seen = square(decode(photos.read(row), 48), 12)
+            assert np.abs(image.permute(1, 2, 0).numpy().astype(int) - seen).mean() < 2
+    feed.close()
 
 
 @pytest.mark.gpu

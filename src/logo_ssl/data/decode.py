@@ -34,12 +34,13 @@ def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow: odd metadata, large images, palettes with transparency
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                return np.array(_seen(image, max_side))
+                return np.array(seen(image, max_side))
     except Exception as error:  # decoders raise whatever broken bytes lead them to
         raise BadImage(str(error) or type(error).__name__) from error
 
 
-def _seen(image: Image.Image, max_side: int) -> Image.Image:
+def seen(image: Image.Image, max_side: int) -> Image.Image:
+    """An opened image as a person sees it, its longer side shrunk to `max_side` (0: never)."""
     if image.width * image.height > MOST_PIXELS:
         raise BadImage(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
     if max_side and max(image.size) >= 2 * max_side:

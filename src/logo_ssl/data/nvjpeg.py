@@ -50,6 +50,18 @@ def shrunk(image: UInt8[Tensor, "C H W"], max_side: int) -> UInt8[Tensor, "C h w
     return smaller.round_().clamp_(0, 255).to(torch.uint8)
 
 
+def squared(image: UInt8[Tensor, "C H W"], size: int) -> UInt8[Tensor, "C S S"]:
+    """The image with its short side brought to `size` and its middle cut out, as `workers.square` does."""
+    height, width = image.shape[1:]
+    scale = size / min(height, width)
+    larger = (max(size, round(height * scale)), max(size, round(width * scale)))
+    top, left = (larger[0] - size) // 2, (larger[1] - size) // 2
+    if larger != (height, width):
+        resized = F.interpolate(image[None].float(), size=larger, mode="bicubic", antialias=True)[0]
+        image = resized.round_().clamp_(0, 255).to(torch.uint8)
+    return image[:, top : top + size, left : left + size]
+
+
 def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
     """RGB pixels of several encoded images, on the device."""
     import torchvision  # slow to import: only where it is needed
@@ -100,8 +112,12 @@ class Nvjpeg(Feed):
             if i + 1 == len(headers) or sum(headers[j].pixels for j in group) + header.pixels > PIXELS_AT_ONCE:
                 for j, image in zip(group, self._group([files[j] for j in group]), strict=True):
                     whole = None if image is None else upright(image, headers[j].orientation)
-                    yield None if whole is None else shrunk(whole, self.decoding.max_side)
+                    yield None if whole is None else self._fitted(whole)
                 group = []
+
+    def _fitted(self, image: UInt8[Tensor, "C H W"]) -> UInt8[Tensor, "C h w"]:
+        square = self.decoding.square
+        return squared(image, square) if square else shrunk(image, self.decoding.max_side)
 
     def _group(self, files: list[Tensor]) -> list[Tensor | None]:
         """Decode together; when one fails nvJPEG gives up all, so each is tried alone."""

@@ -23,7 +23,7 @@ def features_of(
     """Features of all images of a split, on the CPU; the rows of images that cannot be read are NaN."""
     how = how or Extraction()
     store = Store(cache_folder()) if how.cache else None
-    key = "" if store is None else _key(encoder, split)
+    key = "" if store is None else features_key(encoder, split)
     features: Tensor | None = None
     missing: list[Tensor] = []
     for rows in torch.arange(len(split)).split(PART):
@@ -53,7 +53,7 @@ def labelled_features(
     return features[~bad], labels[~bad]
 
 
-def _key(encoder: FrozenEncoder, split: Split) -> str:
+def features_key(encoder: FrozenEncoder, split: Split) -> str:
     """What features depend on: all that goes in, not where or how fast they are computed."""
     data = (data_fingerprint(split.images), data_stamp(split.images))
     parts = (encoder.fingerprint, *data, encoder.size, encoder.mean, encoder.std, PREPROCESSING)

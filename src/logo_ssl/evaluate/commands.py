@@ -4,30 +4,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ..detection.recipe import check_recipe
 from ..detection.sources import load_detection
 from ..errors import UserError
-from ..terminal import plain_console
+from ..terminal import plain_console, progress_bars
 from .detect import OFFICIAL_SIZES, Found, recipe_for, schedule
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
-from .encoders import FrozenEncoder, load_encoder
+from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
 from .finetune import finetune as evaluate_finetune
 from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
 from .knn import knn as evaluate_knn
-from .libraries import EncoderStem
 from .linear import Protocol
 from .linear import linear as evaluate_linear
 from .record import data_for, refuse_unwritable
+from .source import Source
 from .table5 import PAPER, SETS
 from .table6 import COLUMNS
 from .table6 import PAPER as PAPER_OF_DETECTION
@@ -36,21 +35,9 @@ from .transfer import transfer as evaluate_transfer
 
 
 @dataclass(frozen=True)
-class Subject:
+class Subject(Source):
     """What every protocol asks: which encoder, on which images, computed how."""
 
-    encoder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENCODER")]
-    """A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file."""
-    backbone: str | None = None
-    """What a checkpoint holds, where its shapes do not tell."""
-    stem: EncoderStem | None = None
-    """First layers of random/NAME or of a checkpoint, where its shapes do not tell."""
-    size: int | None = None
-    """Side of the images in pixels (default: as in training, 32 for a CIFAR stem, else 224 as the paper's transfer)."""
-    mean: tuple[float, ...] | None = None
-    """Of each channel, on a scale from 0 to 1 (default: as in training, or ImageNet's)."""
-    std: tuple[float, ...] | None = None
-    """Of each channel, on the same scale."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute."""
     workers: int = -1
@@ -259,8 +246,7 @@ def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
         )
     if isinstance(subject, OnFeatures) and subject.batch_size < 1:
         raise UserError(f"batch-size is {subject.batch_size}; use 1 or more.")
-    looks = {"size": subject.size, "mean": subject.mean, "std": subject.std}
-    encoder = load_encoder(subject.encoder, backbone=subject.backbone, stem=subject.stem, **looks)
+    encoder = subject.load()
     for sentence in encoder.says:
         console.print(sentence)
     return encoder, console
@@ -269,20 +255,7 @@ def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
 @contextmanager
 def _told(subject: Subject, console: Console) -> Iterator[Extraction]:
     """How features are computed, with a bar while they are."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,}/{task.total:,}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        tasks: dict[str, Any] = {}
-
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
-
+    with progress_bars(console) as progress:
         batch, cache = Extraction.batch_size, False
         if isinstance(subject, OnFeatures):
             batch, cache = subject.batch_size, subject.cache

@@ -9,11 +9,11 @@ from torch import nn
 
 from ..errors import UserError
 from ..run import Run
-from ..train import load_backbone
+from ..train.weights import load_backbone, read_backbone
 from .checkpoints import SUFFIXES
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
-from .libraries import EncoderStem, Found, timm_encoder, torchvision_encoder, untrained_encoder
+from .libraries import EncoderStem, Found, seeded_backbone, timm_encoder, torchvision_encoder, untrained_encoder
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -41,6 +41,8 @@ class FrozenEncoder:
     """Keys of the backbone that its checkpoint does not have: at most counters of batches."""
     unused: tuple[str, ...] = ()
     """Keys of its checkpoint that found no place."""
+    architecture: tuple[str, ...] = ()
+    """Backbone and stem, or the library and its name for it."""
 
     @property
     def channels(self) -> int:
@@ -88,6 +90,7 @@ def load_encoder(
         found.run,
         found.missing,
         found.unused,
+        found.architecture,
     )
 
 
@@ -109,7 +112,8 @@ def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int
     if path.is_dir():
         return _of_run(Run.existing(path))
     if _is_ours(path):
-        return _of_run(Run(path.parent))
+        beside = Run(path.parent)
+        return _of_run(beside) if path.name == beside.backbone_file.name else _of_export(path)
     if foreign:
         return checkpoint_encoder(path, backbone, stem, size)
     raise UserError(
@@ -132,12 +136,24 @@ def _of_run(run: Run) -> Found:
     return Found(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
 
 
+def _of_export(path: Path) -> Found:
+    """What `logo-ssl export --to safetensors` wrote."""
+    try:
+        weights, needs = read_backbone(path)
+        mean, name, stem, size = needs["mean"], needs["backbone"], needs["stem"], needs["size"]
+        backbone = seeded_backbone(name, stem, len(mean), size)
+        backbone.load_state_dict(weights)
+    except (safetensors.SafetensorError, RuntimeError, ValueError) as error:
+        raise UserError(f"{path} is no whole encoder ({error}); export or copy it again.") from error
+    return Found(backbone, (name, stem), len(mean), mean, needs["std"], size)
+
+
 def _is_ours(path: Path) -> bool:
-    """Whether a file is the backbone of a run: it says how it was made."""
-    if path.name != Run(path.parent).backbone_file.name or not path.is_file():
+    """Whether a file is a backbone that we wrote: it says what it is and what its input needs."""
+    if path.suffix != ".safetensors" or not path.is_file():
         return False
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            return "recipe" in (file.metadata() or {})
+            return set(file.metadata() or {}) >= {"backbone", "stem", "size", "mean", "std"}
     except safetensors.SafetensorError:
         return False

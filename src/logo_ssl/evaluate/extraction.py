@@ -3,12 +3,15 @@
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
-from ..data import BadImages, Photos, Split
+from ..data import BadImages, Photos, Split, nvjpeg
+from ..data.feed import Feed
+from ..data.prefetch import Prefetch
 from ..data.samples import CHUNK
 from ..data.workers import Decoding, Workers, fitting_workers
 from ..errors import UserError
@@ -37,6 +40,8 @@ class Extraction:
     """Takes sentences for the user."""
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
     """Takes what is being done, how much of it is done, and how much there is."""
+    decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
+    """Who decodes photographs: worker processes always see the same pixels; nvJPEG is faster, and rounds otherwise."""
 
 
 def exactly() -> AbstractContextManager[None]:
@@ -56,15 +61,31 @@ def in_channels(encoder: FrozenEncoder, split: Split) -> Split:
     return Split(split.array.expand(-1, encoder.channels, -1, -1), split.labels)  # a view, which takes no memory
 
 
+def decodes_on_gpu(how: Extraction) -> bool:
+    """Whether nvJPEG decodes; UserError where it was asked for and is not there."""
+    if how.decoder == "workers":
+        return False
+    device = best_device(how.device)
+    there = device.type == "cuda" and nvjpeg.works(device)
+    if how.decoder == "nvjpeg" and not there:
+        raise UserError("decoder is 'nvjpeg', which this machine does not have; use auto or workers.")
+    return there
+
+
 def compute(
-    encoder: FrozenEncoder, split: Split, parts: list[Int[Tensor, " _"]], how: Extraction, what: str
+    encoder: FrozenEncoder,
+    split: Split,
+    parts: list[Int[Tensor, " _"]],
+    how: Extraction,
+    what: str,
+    bad: BadImages | None = None,
 ) -> Iterator[Float[Tensor, "n F"]]:
     """Features of each part of a split, on the CPU; the rows of images that cannot be read are NaN."""
     if not parts:
         return
     device = best_device(how.device)
     backbone = encoder.backbone.to(device)
-    bad = BadImages(len(split), how.max_bad)
+    bad = BadImages(len(split), how.max_bad) if bad is None else bad
     order = [rows for part in parts for rows in part.split(CHUNK)]
     done = len(split) - sum(map(len, parts))
     waiting, found = iter(parts), list[Tensor]()
@@ -112,8 +133,12 @@ def _chunks(
     if not isinstance(shown.images, Photos):
         yield from (shown.array[rows] for rows in order)
         return
+    decoding = Decoding(shown.images, max_side=0, square=encoder.size)
     workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
-    feed = Workers(Decoding(shown.images, max_side=0, square=encoder.size), bad, workers)
+    feed: Feed = Workers(decoding, bad, workers)
+    if decodes_on_gpu(how):
+        device = best_device(how.device)
+        feed = Prefetch(nvjpeg.Nvjpeg(decoding, bad, workers, device), device)
     try:
         yield from (batch.pixels for batch in feed.batches(order))
     finally:

@@ -4,6 +4,8 @@
 parameter names, so weights load from and into torchvision and timm.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -33,6 +35,8 @@ class BatchNorm(nn.Module):
         self.register_buffer("num_batches_tracked", torch.tensor(0))
         self.drop: nn.Module = nn.Identity()  # timm fuses these two into its batch norms
         self.act: nn.Module = nn.Identity()
+        self.replaced: type[nn.Module] | None = None
+        """The library's norm that this one stands for."""
 
     def forward(self, x: Float[Tensor, "N C *pixels"]) -> Float[Tensor, "N C *pixels"]:
         """Normalise with the statistics of each group, or with the running ones in eval mode."""
@@ -150,4 +154,26 @@ def _converted(norm: nn.modules.batchnorm._BatchNorm) -> BatchNorm:
     ours.load_state_dict(norm.state_dict(), strict=norm.track_running_stats)
     if isinstance(norm, BatchNormAct2d):
         ours.drop, ours.act = norm.get_submodule("drop"), norm.get_submodule("act")
+    ours.replaced = type(norm)
     return ours.train(norm.training)
+
+
+def with_plain_batch_norm(module: nn.Module) -> nn.Module:
+    """Give every batch norm of ours back as its library's, weights and all: what other code expects to find."""
+    for name, child in module.named_children():
+        if isinstance(child, BatchNorm):
+            setattr(module, name, _plain(child))
+        else:
+            with_plain_batch_norm(child)
+    return module
+
+
+def _plain(ours: BatchNorm) -> nn.Module:
+    from timm.layers import BatchNormAct2d  # slow to import: only where it is needed
+
+    kind: Any = ours.replaced or nn.BatchNorm2d
+    norm: nn.Module = kind(ours.num_features, eps=ours.eps, momentum=ours.momentum, affine=ours.weight is not None)
+    norm.load_state_dict(ours.state_dict())
+    if isinstance(norm, BatchNormAct2d):
+        norm.drop, norm.act = ours.drop, ours.act
+    return norm.train(ours.training).to(ours.running_mean.device)

@@ -1,22 +1,28 @@
 """Which settings make a run, can they work, and which row of the paper do they stand for?"""
 
+from .automatic import AUTO, DECIDED, Machine, choose, summary
 from .checks import check
 from .paper import RECIPES, find_recipe
 from .recipe import OptimiserConfig, PaperRow, Recipe
 from .saved import HARMLESS, Differences, differences, flat, is_harmless, read_recipe, refuse_harmful
 
 __all__ = [
+    "AUTO",
+    "DECIDED",
     "HARMLESS",
     "RECIPES",
     "Differences",
+    "Machine",
     "OptimiserConfig",
     "PaperRow",
     "Recipe",
     "check",
+    "choose",
     "differences",
     "find_recipe",
     "flat",
     "is_harmless",
     "read_recipe",
     "refuse_harmful",
+    "summary",
 ]

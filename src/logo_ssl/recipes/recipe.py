@@ -1,7 +1,7 @@
 """Which settings make a run? A `Recipe`: nested, frozen, saved as JSON."""
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
@@ -106,6 +106,8 @@ class Recipe:
     """Loggers beside metrics.jsonl."""
     paper: NoFlag[tuple[PaperRow, ...]] = ()
     """The rows of the paper that this recipe stands for."""
+    chosen: NoFlag[tuple[str, ...]] = ()
+    """Why values are what they are, where they were chosen for the data (recipe `auto`)."""
 
     def changed(self, **changes: Any) -> "Recipe":
         """The recipe with other values; `strategy__lam` is the field `lam` of the strategy."""
@@ -160,7 +162,7 @@ def _build(cls: Any, record: Any) -> Any:
         raise UserError(f"Unknown field {key!r} in the recipe's {cls.__name__}.{nearest(key, hints)}")
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
     for key, value in values.items():
-        if not _fits(value, hints[key]):
+        if not is_dataclass(value) and not _fits(value, hints[key]):  # parts are built and checked before
             raise UserError(f"{key} is {record[key]!r} in the recipe's {cls.__name__}, which cannot be.")
     return cls(**values)
 

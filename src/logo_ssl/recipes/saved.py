@@ -50,7 +50,7 @@ def differences(before: Recipe, after: Recipe) -> Differences:
     return {
         field: (one.get(field), other.get(field))
         for field in dict.fromkeys([*one, *other])
-        if one.get(field) != other.get(field) and field not in ("name", "paper")
+        if one.get(field) != other.get(field) and field not in ("name", "paper", "chosen")
     }
 
 

@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..evaluate.record import refuse_unwritable
 from ..frameworks import FRAMEWORKS
 from ..randomness import stream
-from ..recipes import RECIPES, Recipe, differences, flat, read_recipe
+from ..recipes import AUTO, DECIDED, RECIPES, Recipe, differences, flat, read_recipe
 from ..report.page import write_report
 from ..report.reading import Told
 from ..run import Run, write
@@ -28,7 +28,10 @@ MOST_RUNS = 50
 
 @dataclass(frozen=True)
 class Report:
-    """Write one HTML page about some runs: numbers, curves, tables, pictures, settings. It needs no network."""
+    """Write one HTML page about some runs: numbers, curves, tables, pictures, settings. It needs no network.
+
+    example: logo-ssl report runs/first runs/second --out report.html
+    """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Run folders, finished or not."""
@@ -84,7 +87,10 @@ def rerun(recipe: Recipe, out: str) -> str | None:
             words += [f"--{part}", kind]
     if isinstance(base.strategy, TwoViewConfig):
         base = replace(base, crops=replace(base.crops, n_local=0))
-    for field, (_, value) in differences(base, recipe).items():
+    told = {field: value for field, (_, value) in differences(base, recipe).items()}
+    if recipe.name == AUTO:  # other data or another machine would choose otherwise
+        told |= {field: flat(recipe)[field] for field in DECIDED if field in flat(recipe)}
+    for field, value in told.items():
         words += _option(field.replace("_", "-"), value)
     return shlex.join([*words, "--out", f"runs/{out.rsplit('/', 1)[-1]}-again"])
 

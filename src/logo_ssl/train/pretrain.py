@@ -1,11 +1,13 @@
 """How is an encoder pretrained? From a recipe to a finished run folder."""
 
 import json
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -18,10 +20,11 @@ from ..errors import Interrupted, UserError
 from ..hardware import hardware
 from ..launch import is_first, is_restarted
 from ..ranks import meet
-from ..recipes import Recipe, check, differences, find_recipe, read_recipe, refuse_harmful
+from ..recipes import AUTO, Recipe, check, differences, find_recipe, read_recipe, refuse_harmful, summary
 from ..run import Run, provenance, write
 from ..signals import Stopped, heeded
 from ..terminal import counted, plain_console
+from .automatic import recipe_for
 from .building import fitted, refuse_misfit
 from .checkpoints import Writer, clear, load, newest_whole
 from .faults import TRIES, Diverged, dead_worker, diagnosis, free_memory, too_large
@@ -41,18 +44,32 @@ from .sittings import Sittings
 from .weights import save_encoder
 
 
-def pretrain(recipe: Recipe | str, out: str | Path, *, console: Console | None = None, **changes: object) -> Run:
-    """Pretrain an encoder by a recipe or its name and leave everything in the folder `out`.
+def pretrain(
+    recipe: Recipe | str = AUTO,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    console: Console | None = None,
+    **changes: Any,
+) -> Run:
+    """Pretrain an encoder by a recipe or its name and leave everything in the folder `out` (default: runs/RECIPE).
 
-    Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`.
+    Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. The
+    recipe `auto` chooses for the images at `data` and this machine, and says what and why.
     """
+    changes = {name: os.fspath(value) if isinstance(value, Path) else value for name, value in changes.items()}
+    if recipe == AUTO:
+        recipe = recipe_for(changes.get("data"), changes.get("device", "auto"))
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
+    out = Path("runs") / recipe.name if out is None else Path(out)
     check(recipe)
     refuse_another_number(recipe)
     if is_restarted() and Run(out).recipe_file.is_file():
         return resume(out, console=console)
-    run = _vacant(Path(out)) if is_first() else Run(out)
+    run = _vacant(out) if is_first() else Run(out)
     console = console or plain_console()
+    if recipe.chosen:
+        console.print(" ".join(recipe.chosen))
+        console.print(f"Settings: {summary(recipe)}")
     with _told_how_to_go_on(run):
         recipe = replace(recipe, data=locate(recipe.data))
         data = load_data(recipe.data, recipe.crops.global_size)

@@ -49,15 +49,19 @@ def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
     run = run if isinstance(run, Run) else Run.existing(run)
     if not run.backbone_file.is_file():
         raise UserError(f"{run.path} has no {run.backbone_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
-    with safetensors.safe_open(run.backbone_file, framework="pt") as file:
+    weights, needs = read_backbone(run.backbone_file)
+    backbone = build_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
+    backbone.load_state_dict(weights)
+    return backbone.eval(), needs
+
+
+def read_backbone(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights in a backbone's file, and what it says of itself: backbone, stem, mean, std, size."""
+    with safetensors.safe_open(path, framework="pt") as file:
         metadata = dict(file.metadata())
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    recipe = Recipe.from_json(metadata["recipe"])
-    channels = len(json.loads(metadata["mean"]))
-    backbone = build_backbone(recipe.backbone, recipe.stem, channels, recipe.crops.global_size)
-    backbone.load_state_dict(weights)
     needs = {"mean": json.loads(metadata["mean"]), "std": json.loads(metadata["std"]), "size": int(metadata["size"])}
-    return backbone.eval(), needs | {"backbone": recipe.backbone, "stem": recipe.stem}
+    return weights, needs | {"backbone": metadata["backbone"], "stem": metadata["stem"]}
 
 
 def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:

@@ -1,0 +1,59 @@
+"""A framework of your own, in one file: alignment and uniformity (Wang & Isola 2020), trained with every strategy.
+
+python examples/own_framework.py OUT [EPOCHS] [DATA]
+"""
+
+import sys
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import logo_ssl
+from logo_ssl.frameworks import FRAMEWORKS, Framework
+from logo_ssl.models import Encoder, mlp, pick
+from logo_ssl.types import Crops, Latent, PerImage, Projections, Roles
+
+
+@dataclass(frozen=True)
+class AlignUniformConfig:
+    """Settings of alignment and uniformity."""
+
+    dim: int = 64
+    """Width of the latents."""
+    t: float = 2.0
+    """How far images repel each other."""
+
+    def build(self, backbone: nn.Module, n_features: int) -> "AlignUniform":
+        """The framework on a backbone."""
+        return AlignUniform(self, backbone, n_features)
+
+
+class AlignUniform(Framework):
+    """Two crops of an image lie close together, and images lie apart on the sphere."""
+
+    def __init__(self, config: AlignUniformConfig, backbone: nn.Module, n_features: int) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(backbone, mlp([n_features, n_features, config.dim]))
+
+    def similarity(self, q: Latent, t: Latent) -> PerImage:
+        """l_s: the distance to the other crop, and the log of how close the other images are. Pure, per image."""
+        q, t = F.normalize(q, dim=-1), F.normalize(t, dim=-1)
+        apart = torch.cdist(q, q).square().masked_fill(torch.eye(len(q), dtype=torch.bool, device=q.device), torch.inf)
+        return (q - t).square().sum(-1) + torch.logsumexp(-self.config.t * apart, dim=-1)
+
+    def project(self, crops: Crops, roles: Roles) -> Projections:
+        """The encoder asks and answers; there is no other state."""
+        z_g, z_l = self.encoder.encode(crops.x_g, crops.x_l)
+        return Projections(z_g, z_l, q_g=pick(z_g, roles.queries), q_l=z_l, t_g=pick(z_g, roles.targets))
+
+
+FRAMEWORKS["align-uniform"] = AlignUniformConfig  # so that recipe.json can name it
+
+
+if __name__ == "__main__":
+    out, epochs, data = [*sys.argv[1:], *["runs/own", "5", "scenes"][len(sys.argv) - 1 :]]
+    run = logo_ssl.pretrain("tiny", out=out, framework=AlignUniformConfig(), epochs=int(epochs), data=data)
+    print(logo_ssl.embed(run.path, workers=0).vectors.shape)

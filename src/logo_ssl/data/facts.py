@@ -1,0 +1,50 @@
+"""What is known of a data set before anything is trained? How many images there are, how large, and of which kind."""
+
+import io
+from statistics import median
+from typing import NamedTuple
+
+from PIL import Image
+
+from ..errors import UserError
+from .decode import FORMATS
+from .images import ImageSet, Photos
+from .samples import sample
+
+LOOKED_AT = 64  # files whose headers stand for all
+
+
+class Facts(NamedTuple):
+    """What settings can be chosen by."""
+
+    n_images: int
+    side: int
+    """Of the shorter sides, the median, in pixels."""
+    channels: int
+    labelled: bool
+
+    def __str__(self) -> str:
+        kind = "" if self.channels == 3 else f" with {self.channels} channels"
+        return (
+            f"{self.n_images:,} images of about {self.side} px{kind}, {'with' if self.labelled else 'without'} labels"
+        )
+
+
+def facts_of(data: ImageSet) -> Facts:
+    """Look at a data set; of photographs, at the headers of some."""
+    images = data.train.images
+    side = _photographed(images) if isinstance(images, Photos) else min(images.shape[2:])
+    return Facts(len(data.train), side, data.channels, data.train.has_labels)
+
+
+def _photographed(photos: Photos) -> int:
+    sides = list[int]()
+    for content in sample(photos, LOOKED_AT):
+        try:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                sides.append(min(image.size))
+        except Exception:  # broken bytes lead decoders anywhere
+            continue
+    if not sides:
+        raise UserError(f"None of the images can be read (the first: {photos.name(0)}); look at the files.")
+    return int(median(sides))

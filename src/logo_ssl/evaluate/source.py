@@ -1,0 +1,32 @@
+"""How is an encoder named in a shell? By a source, and what this does not tell itself."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from .encoders import FrozenEncoder, load_encoder
+from .libraries import EncoderStem
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which encoder."""
+
+    encoder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENCODER")]
+    """A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file."""
+    backbone: str | None = None
+    """What a checkpoint holds, where its shapes do not tell."""
+    stem: EncoderStem | None = None
+    """First layers of random/NAME or of a checkpoint, where its shapes do not tell."""
+    size: int | None = None
+    """Side of the images in pixels (default: as in training, 32 for a CIFAR stem, else 224 as the paper's transfer)."""
+    mean: tuple[float, ...] | None = None
+    """Of each channel, on a scale from 0 to 1 (default: as in training, or ImageNet's)."""
+    std: tuple[float, ...] | None = None
+    """Of each channel, on the same scale."""
+
+    def load(self) -> FrozenEncoder:
+        """The encoder that these options name."""
+        looks = {"size": self.size, "mean": self.mean, "std": self.std}
+        return load_encoder(self.encoder, backbone=self.backbone, stem=self.stem, **looks)

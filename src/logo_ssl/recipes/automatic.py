@@ -1,0 +1,118 @@
+"""Which recipe suits these images and this machine? Chosen by a few rules, each said in a sentence."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..augment import CropPlan
+from ..data.facts import Facts
+from ..strategies import LoGoConfig
+from .paper import RECIPES
+from .recipe import Recipe
+
+AUTO = "auto"
+DECIDED = (
+    "backbone",
+    "stem",
+    "epochs",
+    "batch_size",
+    "framework.queue",
+    "crops.global_size",
+    "crops.local_size",
+    "crops.blur_p",
+    "optimiser.lr",
+    "knn_every",
+    "checkpoint_every",
+)
+"""What is chosen; all else is as in the recipe that it begins with."""
+
+SMALL, MEDIUM, LARGE = 48, 112, 160  # px: up to the first images are like CIFAR's; from the last on, photographs
+FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the second ResNet-34, then ResNet-50
+VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
+EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
+STEPS = 8  # of an epoch, at least, unless batches would be too small for
+LEAST_BATCH = 32  # batch norm
+BATCH = {"cpu": 64, "mps": 128, "cuda": 256}
+BYTES_PER_PIXEL = {
+    ("tiny", "imagenet"): 400,
+    ("resnet18", "cifar"): 2800,
+    ("resnet18", "imagenet"): 400,
+    ("resnet34", "imagenet"): 400,
+    ("resnet50", "imagenet"): 1200,
+}
+"""Memory that a pixel of a crop takes while training in bf16: the second and fourth follow from the peaks in
+docs/results/speed.md, the others are guesses on the safe side."""
+MEMORY_SHARE = 0.7  # of it
+
+
+class Machine(NamedTuple):
+    """Where training will run."""
+
+    device: str
+    """cpu, cuda or mps."""
+    name: str
+    memory: int
+    """Bytes: all of a GPU, else what is free."""
+
+
+def choose(facts: Facts, machine: Machine) -> Recipe:
+    """A recipe for these data on this machine; its `chosen` says why. Whatever it sets can be set otherwise."""
+    base, says = _network(facts, machine)
+    batch = _batch(base, facts, machine)
+    fewest, most = EPOCHS[machine.device]
+    epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
+    queue = min(getattr(base.framework, "queue", 0), _power_of_two(facts.n_images // 2))
+    lr = base.optimiser.lr * batch / base.batch_size
+    return replace(
+        base,
+        name=AUTO,
+        paper=(),
+        strategy=LoGoConfig(),
+        epochs=epochs,
+        batch_size=batch,
+        framework=replace(base.framework, queue=queue),  # type: ignore[call-arg] (MoCo's)
+        optimiser=replace(base.optimiser, lr=lr),
+        knn_every=max(1, epochs // 20),
+        checkpoint_every=max(1, epochs // 20),
+        chosen=(f"Chosen for {facts}, on {machine.name}: {says}",),
+    )
+
+
+def summary(recipe: Recipe) -> str:
+    """The values that `choose` decides, as they are after all changes."""
+    crops, queue = recipe.crops, getattr(recipe.framework, "queue", 0)
+    return (
+        f"{recipe.backbone} with the {recipe.stem} stem, crops of {crops.global_size} and {crops.local_size} px, "
+        f"batches of {recipe.batch_size}, learning rate {recipe.optimiser.lr:.3g}, "
+        f"{f'a queue of {queue:,} keys, ' if queue else ''}{recipe.epochs} epochs; an option of that name sets each."
+    )
+
+
+def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
+    """Backbone and crops, from the recipe for such images."""
+    if machine.device == "cpu":
+        side = 32 if facts.side <= SMALL else 64
+        crops = replace(RECIPES["tiny"].crops, global_size=side, local_size=side // 2)
+        return replace(RECIPES["tiny"], crops=crops), "the backbone tiny, since a CPU trains larger ones for days."
+    if facts.side <= MEDIUM:
+        side = 32 if facts.side <= SMALL else 64
+        base = RECIPES["cifar10-moco-logo"]
+        crops = replace(base.crops, global_size=side, local_size=side)
+        return replace(base, crops=crops), "ResNet-18 with the CIFAR stem, for small images."
+    base, sizes = RECIPES["imagenet100-moco-logo"], (224, 96) if facts.side >= LARGE else (128, 64)
+    name = "resnet18" if facts.n_images <= FEW else "resnet34" if facts.n_images <= MANY else "resnet50"
+    crops: CropPlan = replace(base.crops, global_size=sizes[0], local_size=sizes[1])
+    return replace(base, backbone=name, crops=crops), f"{name}, for so many photographs."
+
+
+def _batch(base: Recipe, facts: Facts, machine: Machine) -> int:
+    """As many images as are usual, as leave some steps to an epoch, and as fit into memory."""
+    crops = base.crops
+    pixels = crops.n_global * crops.global_size**2 + crops.n_local * crops.local_size**2
+    fitting = int(MEMORY_SHARE * machine.memory) // (pixels * BYTES_PER_PIXEL[base.backbone, base.stem])
+    enough = max(LEAST_BATCH, facts.n_images // STEPS)
+    return _power_of_two(min(BATCH[machine.device], enough, facts.n_images, fitting))
+
+
+def _power_of_two(n: int) -> int:
+    """The largest one that is no more; 2 at least."""
+    return 1 << max(1, n.bit_length() - 1)

@@ -1,0 +1,31 @@
+"""Which settings does nobody have to give? Those that the images and this machine decide."""
+
+import torch
+
+from ..data import load_data, locate
+from ..data.facts import facts_of
+from ..errors import UserError
+from ..hardware import available_memory, best_device, hardware
+from ..recipes import RECIPES, Machine, Recipe, choose
+
+SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
+
+
+def machine_for(device: str) -> Machine:
+    """The device that training would take, and its memory: all of a GPU's, so that every process chooses the same."""
+    found = best_device(device)
+    whole = torch.cuda.get_device_properties(found).total_memory if found.type == "cuda" else available_memory(found)
+    return Machine(found.type, hardware(found), whole)
+
+
+def recipe_for(data: str | None, device: str = "auto") -> Recipe:
+    """The recipe that suits the images at `data` and this machine; its `chosen` says why."""
+    if data is None:
+        raise UserError(
+            "Say where your images are, for example: logo-ssl pretrain --data photos/ --out runs/photos; or name a "
+            "recipe: logo-ssl pretrain tiny"
+        )
+    facts = facts_of(load_data(locate(data), SCENES_SIDE))
+    if facts.n_images < 2:
+        raise UserError(f"{data} has {facts.n_images} training image; LoGo compares images and needs 2 or more.")
+    return choose(facts, machine_for(device)).changed(data=data)

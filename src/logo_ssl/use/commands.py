@@ -1,0 +1,141 @@
+"""How is an encoder put to use in a shell? One class for each command; names and defaults are those of Python."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..errors import UserError
+from ..evaluate import Extraction, FrozenEncoder
+from ..evaluate.record import refuse_unwritable
+from ..evaluate.source import Source
+from ..run import write
+from ..terminal import plain_console, progress_bars
+from .embedding import Which, embed, refuse_senseless
+from .exporting import Target, export
+from .searching import search
+from .sheet import contact_sheet
+from .tables import FORMATS, refuse_unknown
+
+
+@dataclass(frozen=True)
+class Embed(Source):
+    """Write the features of images to a file: path, label and vector of each, in order.
+
+    Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
+
+    example: logo-ssl embed runs/photos --data photos/ --out features.parquet
+    """
+
+    data: str | None = None
+    """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+    out: Path | None = None
+    """The file: .parquet (needs pyarrow), .npz or .csv."""
+    split: Which = "all"
+    """Train images, test images, or both one after the other."""
+    batch_size: int = Extraction.batch_size
+    """Images that the encoder sees at a time."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+    workers: int = -1
+    """Processes that decode photographs; -1: one per core."""
+    decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
+    """nvJPEG on the GPU or worker processes; auto takes nvJPEG where there is a CUDA device."""
+    max_bad: float = Extraction.max_bad
+    """Share of unreadable images that stops the command; up to it they are left out."""
+
+    def run(self) -> None:
+        """Embed, and say where the features are."""
+        if self.out is None:
+            raise UserError(f"Say where the features go: --out features.parquet (or {', '.join([*FORMATS][1:])}).")
+        refuse_senseless(self.batch_size, self.workers, self.max_bad)
+        refuse_unknown(self.out)
+        refuse_unwritable(self.out)
+        console, encoder = plain_console(), _told(self)
+        with progress_bars(console) as progress:
+            file = embed(
+                encoder,
+                self.data,
+                out=self.out,
+                split=self.split,
+                batch_size=self.batch_size,
+                device=self.device,
+                workers=self.workers,
+                decoder=self.decoder,
+                max_bad=self.max_bad,
+                say=console.print,
+                progress=progress,
+            )
+        console.print(f"Features: {file}")
+        console.print(f"Next: logo-ssl search {self.encoder} --index {file} --query IMAGE --out sheet.png")
+
+
+@dataclass(frozen=True)
+class Search(Source):
+    """Find the images that are most like a query, by features that `embed` wrote.
+
+    example: logo-ssl search runs/photos --index features.parquet --query cat.jpg --out sheet.png
+    """
+
+    index: Path | None = None
+    """The file that `embed` wrote."""
+    query: tuple[str, ...] = ()
+    """One image or more."""
+    k: int = 12
+    """Neighbours of each."""
+    out: Path | None = None
+    """A contact sheet to draw (.png)."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+
+    def run(self) -> None:
+        """Search, show the neighbours, and draw them."""
+        if self.index is None or not self.query:
+            raise UserError(
+                f"Say where and what to look for: logo-ssl search {self.encoder} --index features.parquet --query "
+                "image.jpg"
+            )
+        if self.out is not None:
+            if self.out.suffix.lower() != ".png":
+                raise UserError(f"--out is {self.out}; the contact sheet is a .png file.")
+            refuse_unwritable(self.out)
+        console = plain_console()
+        found = search(self.load(), self.index, self.query, k=self.k, device=self.device)
+        for query, neighbours in zip(self.query, found, strict=True):
+            console.print(f"Most like {query}:")
+            for i, (path, label, cosine) in enumerate(neighbours, start=1):
+                console.print(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}")
+        if self.out is not None:
+            console.print(f"Sheet: {write(self.out, contact_sheet(self.query, found))}")
+
+
+@dataclass(frozen=True)
+class Export(Source):
+    """Write an encoder so that torchvision, timm, ONNX or the Hugging Face Hub load it; shows the lines that do.
+
+    example: logo-ssl export runs/photos --to timm --out encoder.safetensors
+    """
+
+    to: Target | None = None
+    """torchvision, timm, onnx, safetensors, or hf: a folder with a model card."""
+    out: Path | None = None
+    """File, or folder for hf (default: encoder and the target's name, in this folder)."""
+
+    def run(self) -> None:
+        """Export, and show how to load it."""
+        if self.to is None:
+            raise UserError(
+                f"Say where to: logo-ssl export {self.encoder} --to timm (torchvision, onnx, safetensors, hf)."
+            )
+        console = plain_console()
+        done = export(_told(self), self.to, self.out)
+        console.print(f"Exported: {done.path}\n\n{done.snippet}")
+
+
+def _told(source: Source) -> FrozenEncoder:
+    encoder, console = source.load(), plain_console()
+    for sentence in encoder.says:
+        console.print(sentence)
+    return encoder
+
+
+USES = {"embed": Embed, "search": Search, "export": Export}

@@ -1,0 +1,134 @@
+"""Is this machine ready, and what would it be asked to do? Versions, devices, the data's way, and what is chosen."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+import torch
+from rich.table import Table
+
+from ..data import BadImages, ImageSet, LoadingConfig, Photos, load_data, locate, nvjpeg, place
+from ..data.facts import facts_of
+from ..data.sources import data_root
+from ..data.workers import fitting_workers
+from ..evaluate.store import cache_folder
+from ..hardware import available_memory, best_device, hardware
+from ..recipes import choose, summary
+from ..run import provenance
+from ..terminal import plain_console
+from ..train.automatic import SCENES_SIDE, machine_for
+from ..train.compiling import has_compiler
+
+EXTRAS = {
+    "pyarrow": "parquet",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+    "scikit-learn": "sklearn",
+    "faster-coco-eval": "detect",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+}
+"""Packages that some commands need, and the extra that brings each."""
+SECONDS = 2.0  # of reading, to measure its speed
+BATCH = 64
+PIXELS = 3 * 640 * 480  # bytes of a photograph, for the number of workers
+
+Row = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Look at this machine: versions, GPU, compiler, decoders; with --data, how fast images come and what is chosen.
+
+    example: logo-ssl doctor --data photos/
+    """
+
+    data: str | None = None
+    """A name or a path, as for `pretrain`."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where training would run."""
+
+    def run(self) -> None:
+        """Look, and show what was found."""
+        console, device = plain_console(), best_device(self.device)
+        table = Table("what", "found", title="This machine", title_justify="left")
+        for row in (*_versions(device), *_devices(device)):
+            table.add_row(*row)
+        console.print(table)
+        if self.data is None:
+            console.print("With --data PATH: how fast these images come, and what `pretrain --data PATH` would choose.")
+            return
+        data = load_data(locate(self.data), SCENES_SIDE)
+        facts = facts_of(data)
+        console.print(f"Data: {data.name}, {facts}.")
+        console.print(f"Speed: {_speed(data, device)}")
+        chosen = choose(facts, machine_for(self.device))
+        console.print(f"Chosen: {summary(chosen)}")
+        console.print(f"Next: logo-ssl pretrain --data {self.data} --out runs/{data.name}")
+
+
+def _versions(device: torch.device) -> Iterator[Row]:
+    told = provenance(hardware(device))
+    yield "commit", told["commit"]
+    yield from told["versions"].items()
+    for package, extra in EXTRAS.items():
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            yield package, f"not installed (pip install 'logo-ssl[{extra}]')"
+
+
+def _devices(device: torch.device) -> Iterator[Row]:
+    yield "platform", provenance("")["platform"]
+    yield "CPU cores", str(os.cpu_count())
+    yield "free RAM", _gb(available_memory(torch.device("cpu")))
+    yield "device", f"{device.type}: {hardware(device)}"
+    if device.type == "cuda":
+        yield "GPUs", str(torch.cuda.device_count())
+        yield "free GPU memory", _gb(available_memory(device))
+        yield "bfloat16", "yes" if torch.cuda.is_bf16_supported(including_emulation=False) else "no: trains in float32"
+    yield "torch.compile", _compiles(device)
+    yield "JPEG on the GPU (nvJPEG)", "yes" if device.type == "cuda" and nvjpeg.works(device) else "no: workers decode"
+    yield "workers that memory serves", str(fitting_workers(-1, PIXELS))
+    yield "named data sets", str(data_root())
+    yield "cached features", str(cache_folder())
+
+
+def _compiles(device: torch.device) -> str:
+    if has_compiler(device):
+        return "yes, used by default"
+    return "not used by default on this device" if device.type != "cuda" else "no Triton: trains slower"
+
+
+def _speed(data: ImageSet, device: torch.device) -> str:
+    """Images a second from where they lie to the device, decoded anew each time if they are files."""
+    images, n = data.train.images, len(data.train)
+    config = LoadingConfig(placement="disk" if isinstance(images, Photos) else "auto")
+    bad = BadImages(n, 1.0)
+    feed, where = place(images, device, config, bad)
+    try:
+        seconds, seen = _timed(feed.batches(torch.randperm(n).repeat(-(-BATCH * 4 // n)).split(BATCH)))
+    finally:
+        feed.close()
+    unreadable = f"; {len(bad)} of them cannot be read" if len(bad) else ""
+    return f"{seen / max(seconds, 1e-9):,.0f} images/s ({seen:,} images seen{unreadable}), {where}."
+
+
+def _timed(batches: Iterator) -> tuple[float, int]:
+    """Seconds and images after the first batch, which starts everything; all of them where there is one only."""
+    began = warm = time.perf_counter()
+    seen = first = 0
+    for batch in batches:
+        seen += len(batch.pixels)
+        if not first:
+            first, warm = seen, time.perf_counter()
+        elif time.perf_counter() - began > SECONDS:
+            break
+    return (time.perf_counter() - warm, seen - first) if seen > first else (time.perf_counter() - began, seen)
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"

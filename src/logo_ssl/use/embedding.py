@@ -1,0 +1,223 @@
+"""What does an encoder see in each image? Paths, labels and vectors, in order; interruptions cost a part at most."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor, nn
+
+from .. import __version__
+from ..data import BadImages, ImageSet, Photos, Split
+from ..data.folders import split_of
+from ..errors import Interrupted, UserError
+from ..evaluate import Extraction, FrozenEncoder, data_for
+from ..evaluate.cache import features_key
+from ..evaluate.extraction import compute, decodes_on_gpu
+from ..evaluate.record import refuse_unwritable
+from ..evaluate.store import SUFFIX, Store
+from .loading import frozen
+from .tables import Part, Shape, refuse_unknown, write_table
+
+PART = 2048  # images whose features are kept together: an interruption loses no more
+UNBOUNDED = 2**63
+
+Which = Literal["all", "train", "test"]
+Encoder = nn.Module | FrozenEncoder | str | os.PathLike[str]
+Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
+
+
+class Embeddings(NamedTuple):
+    """What an encoder saw, in the order of the data; images that could not be read are left out."""
+
+    paths: list[str]
+    labels: list[str | None]
+    vectors: Float32[np.ndarray, "N F"]
+    bad: list[str]
+    """Paths of the images that could not be read."""
+
+
+@overload
+def embed(encoder: Encoder, data: Data | None = None, *, out: None = None, **options: Any) -> Embeddings: ...
+@overload
+def embed(encoder: Encoder, data: Data | None = None, *, out: str | os.PathLike[str], **options: Any) -> Path: ...
+def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the same in both)
+    encoder: Encoder,
+    data: Data | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    split: Which = "all",
+    batch_size: int = Extraction.batch_size,
+    device: str = "auto",
+    workers: int = -1,
+    decoder: Literal["auto", "nvjpeg", "workers"] = "auto",
+    max_bad: float = Extraction.max_bad,
+    say: Callable[[str], None] = lambda sentence: None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Embeddings | Path:
+    """Features of all images: in memory, or in the file `out` (.parquet, .npz, .csv), written part by part.
+
+    `encoder` comes from `load`, or is what that takes; `data` is a name or a path as for `pretrain` (default: what the
+    run was trained on), a list of paths, or an array of images [N C H W]. An interrupted call with `out` goes on where
+    it stopped when it is made again.
+    """
+    refuse_senseless(batch_size, workers, max_bad)
+    target = None if out is None else Path(out)
+    if target is not None:
+        refuse_unknown(target)
+        refuse_unwritable(target)
+    known = frozen(encoder)
+    images = images_of(known, data, split)
+    how = Extraction(device, batch_size, workers, max_bad, False, say, progress, decoder)
+    home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
+    try:
+        return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target)
+    finally:
+        known.backbone.to(home)
+
+
+def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
+    """Raise a UserError for numbers that cannot work."""
+    if batch_size < 1 or workers < -1 or not 0 <= max_bad <= 1:
+        raise UserError(
+            f"batch-size is {batch_size}, workers {workers} and max-bad {max_bad}; use 1 or more, -1 (one per core) or "
+            "more, and a share in 0 to 1."
+        )
+
+
+class Images(NamedTuple):
+    """A split that is to be embedded, and what its images and classes are called."""
+
+    part: str
+    split: Split
+    classes: tuple[str, ...]
+
+    def name(self, row: int) -> str:
+        """The path of an image; its number where it has none."""
+        images = self.split.images
+        return images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]"
+
+    def label(self, row: int) -> str | None:
+        """The class of an image, if it has one."""
+        number = -1 if self.split.labels is None else int(self.split.labels[row])
+        return None if number < 0 else self.classes[number] if number < len(self.classes) else str(number)
+
+    def told(self, rows: Tensor, features: Tensor) -> Part:
+        """The rows of a table, without those of images that could not be read."""
+        good = ~features[:, 0].isnan()
+        kept = rows[good].tolist()
+        return Part([*map(self.name, kept)], [*map(self.label, kept)], features[good].numpy())
+
+
+def images_of(encoder: FrozenEncoder, data: Data | None, which: Which) -> list[Images]:
+    """The images that a name, a path, paths or arrays stand for: train, then test."""
+    if isinstance(data, np.ndarray | Tensor):
+        pixels = torch.as_tensor(data)
+        if pixels.dtype != torch.uint8 or pixels.dim() != 4:
+            raise UserError(f"data is {pixels.dtype} {tuple(pixels.shape)}; give images as uint8 [N C H W], or paths.")
+        data = Split(pixels)
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        paths = [os.fspath(path) for path in data]
+        data = split_of(paths, [None] * len(paths), ())
+    if isinstance(data, Split):
+        data = ImageSet("images", data)
+    if not isinstance(data, ImageSet):
+        data = data_for(encoder, None if data is None else os.fspath(data))
+    parts = {"train": data.train, "test": data.test}
+    chosen = [
+        Images(name, part, data.classes) for name, part in parts.items() if part is not None and which in ("all", name)
+    ]
+    if not any(len(images.split) for images in chosen):
+        raise UserError(
+            f"{data.name} has no {'' if which == 'all' else which + ' '}images to embed; give at least one."
+        )
+    return [images for images in chosen if len(images.split)]
+
+
+def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
+    parts, bad = list[Part](), list[str]()
+    for images in chosen:
+        found = BadImages(len(images.split), how.max_bad)
+        rows = list(torch.arange(len(images.split)).split(PART))
+        made = compute(encoder, images.split, rows, how, f"{images.part} images", found)
+        parts += [images.told(*pair) for pair in zip(rows, made, strict=True)]
+        bad += sorted(found.names)
+    paths = [path for part in parts for path in part.paths]
+    labels = [label for part in parts for label in part.labels]
+    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), bad)
+
+
+def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
+    """Keep each part beside `out` until all are there, then write these into it one by one."""
+    kept = out.with_name(f".{out.name}.parts")
+    listed = out.with_name(f"{out.stem}-bad-images.csv")
+    keys = [f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
+    if not _belongs(kept, keys):
+        shutil.rmtree(kept, ignore_errors=True)
+        listed.unlink(missing_ok=True)
+    store = Store(kept, UNBOUNDED)
+    try:
+        for images, key in zip(chosen, keys, strict=True):
+            _keep_features(encoder, images, how, store, key, BadImages(len(images.split), how.max_bad, listed))
+    except KeyboardInterrupt:
+        raise Interrupted(f"Interrupted; the same command goes on with what {kept} holds.") from None
+    parts = [part for images, key in zip(chosen, keys, strict=True) for part in _kept_parts(images, store, key)]
+    good = [part.rows for part in parts]
+    about = {
+        "encoder": encoder.name,
+        "fingerprint": encoder.fingerprint,
+        "size": encoder.size,
+        "mean": encoder.mean,
+        "std": encoder.std,
+        "version": __version__,
+    }
+    write_table(out, (part.read() for part in parts), Shape(sum(good), parts[0].width), about)
+    shutil.rmtree(kept)
+    left_out = sum(len(images.split) for images in chosen) - sum(good)
+    if left_out:
+        how.say(f"{left_out} images cannot be read and are left out; {listed} lists them.")
+    return out
+
+
+def _belongs(kept: Path, keys: list[str]) -> bool:
+    """Whether all that was kept is of these images and this encoder."""
+    return kept.is_dir() and all(any(file.name.startswith(key) for key in keys) for file in kept.glob(f"*{SUFFIX}"))
+
+
+def _keep_features(
+    encoder: FrozenEncoder, images: Images, how: Extraction, store: Store, key: str, bad: BadImages
+) -> None:
+    parts = torch.arange(len(images.split)).split(PART)
+    missing = [rows for rows in parts if store.load(f"{key}-{rows[0]}", len(rows)) is None]
+    if len(missing) < len(parts):
+        done = len(images.split) - sum(map(len, missing))
+        how.say(f"Going on after {done:,} of {len(images.split):,} {images.part} images.")
+    made = compute(encoder, images.split, missing, how, f"{images.part} images", bad)
+    for rows, features in zip(missing, made, strict=True):
+        store.save(f"{key}-{rows[0]}", features)
+
+
+class _Kept(NamedTuple):
+    """A part that waits in the store."""
+
+    read: Callable[[], Part]
+    rows: int
+    width: int
+
+
+def _kept_parts(images: Images, store: Store, key: str) -> Iterator[_Kept]:
+    for rows in torch.arange(len(images.split)).split(PART):
+        read = partial(_read_part, images, store, key, rows)
+        yield _Kept(read, *read().vectors.shape)
+
+
+def _read_part(images: Images, store: Store, key: str, rows: Tensor) -> Part:
+    features = store.load(f"{key}-{rows[0]}", len(rows))
+    if features is None:
+        raise UserError(f"{store.folder} was changed by another process; run the same command again.")
+    return images.told(rows, features)

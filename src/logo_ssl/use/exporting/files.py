@@ -1,0 +1,72 @@
+"""How are weights written that torchvision, timm or safetensors load with every key in its place?"""
+
+import json
+from pathlib import Path
+
+import safetensors.torch
+from torch import nn
+
+from ... import __version__
+from ...evaluate import FrozenEncoder
+from ...recipes import read_recipe
+from ...run import write
+from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
+
+
+def to_torchvision(encoder: FrozenEncoder, out: Path) -> str:
+    """Weights for torchvision's own class."""
+    return _written(encoder, in_torchvision(encoder), out, ("import torch", "import torchvision"))
+
+
+def to_timm(encoder: FrozenEncoder, out: Path) -> str:
+    """Weights for timm's own class."""
+    rebuilt = in_timm(encoder)
+    imports = ("import timm", *(["import torch"] if any("torch." in line for line in rebuilt.lines) else []))
+    return _written(encoder, rebuilt, out, imports)
+
+
+def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
+    """Weights that say themselves what they are: any backbone of ours; `logo_ssl.load` needs no more."""
+    of_ours(encoder)
+    _write_weights(encoder, encoder.backbone, out)
+    lines = ["import logo_ssl", "", f"encoder = logo_ssl.load({str(out)!r})  # encoder.transform(path) makes its input"]
+    return snippet(encoder, lines)
+
+
+def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
+    """What a file says of its weights: network, input, and the recipe where they come from a run."""
+    name, stem = encoder.architecture[:2]
+    about = {
+        "format": "pt",
+        "backbone": name,
+        "stem": stem,
+        "size": str(encoder.size),
+        "mean": json.dumps(encoder.mean),
+        "std": json.dumps(encoder.std),
+        "logo_ssl": __version__,
+    }
+    return about if encoder.run is None else about | {"recipe": read_recipe(encoder.run).to_json()}
+
+
+def snippet(encoder: FrozenEncoder, lines: list[str]) -> str:
+    """The lines that load an encoder, and what its input is."""
+    needs = f"(pixels / 255 - mean) / std, mean={_rounded(encoder.mean)}, std={_rounded(encoder.std)}"
+    shape = f"[B {encoder.channels} {encoder.size} {encoder.size}]"
+    return "\n".join([*lines, f"features = encoder(images)  # images {shape}: {needs}", ""])
+
+
+def _rounded(values: tuple[float, ...]) -> list[float]:
+    return [round(value, 6) for value in values]
+
+
+def _written(encoder: FrozenEncoder, rebuilt: Rebuilt, out: Path, imports: tuple[str, ...]) -> str:
+    rebuilt.network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
+    _write_weights(encoder, encoder.backbone, out)
+    lines = [*imports, "from safetensors.torch import load_file", "", *rebuilt.lines]
+    lines += [f"encoder.load_state_dict(load_file({str(out)!r}))  # strict: every key matches", "encoder.eval()"]
+    return snippet(encoder, lines)
+
+
+def _write_weights(encoder: FrozenEncoder, network: nn.Module, out: Path) -> None:
+    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    write(out, safetensors.torch.save(weights, metadata_of(encoder)))

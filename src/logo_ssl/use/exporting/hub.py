@@ -1,0 +1,125 @@
+"""How does an encoder become a folder as on the Hugging Face Hub? Weights, a config for timm, and a model card."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+
+from ... import __version__
+from ...errors import UserError
+from ...evaluate import FrozenEncoder
+from ...recipes import read_recipe
+from .files import metadata_of, snippet
+from .rebuilding import in_timm, of_ours, timm_options
+
+RGB = 3  # channels, which timm takes all pretrained weights to have
+FILES = ("config.json", "model.safetensors", "README.md")
+
+
+def to_hf(encoder: FrozenEncoder, out: Path) -> str:
+    """A folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, and the Hub's layout."""
+    name, stem = of_ours(encoder)
+    if stem != "imagenet" and not name.startswith("timm/"):
+        raise UserError(
+            f"{encoder.name} has a {stem} stem, which a timm config cannot describe; `--to timm` writes its weights "
+            "and the lines that rebuild the stem."
+        )
+    if encoder.channels != RGB:
+        raise UserError(
+            f"{encoder.name} sees {encoder.channels} channels, and timm changes such weights when it loads a folder; "
+            "`--to timm` writes them and the lines that load them as they are."
+        )
+    network = in_timm(encoder).network
+    network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
+    if out.exists() and (not out.is_dir() or {child.name for child in out.iterdir()} - set(FILES)):
+        raise UserError(f"{out} exists and is no such folder; choose a new or empty one for --out.")
+    loading = snippet(
+        encoder, ["import timm", "", f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
+    )
+    weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    contents = {
+        "model.safetensors": safetensors.torch.save(weights, metadata_of(encoder)),
+        "config.json": (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
+        "README.md": model_card(encoder, weights).encode(),
+    }
+    _write_folder(out, contents)
+    return loading
+
+
+def config(encoder: FrozenEncoder, network: Any) -> dict[str, Any]:
+    """What timm reads: the network, how to build it, and what its input needs."""
+    options = {key: value for key, value in timm_options(encoder).items() if key != "num_classes"}
+    known = network.pretrained_cfg
+    return {
+        "architecture": encoder.architecture[0].removeprefix("timm/"),
+        "num_classes": 0,
+        "num_features": network.num_features,
+        "model_args": options,
+        "pretrained_cfg": {
+            "tag": "logo_ssl",
+            "custom_load": False,
+            "input_size": [encoder.channels, encoder.size, encoder.size],
+            "interpolation": "bicubic",
+            "crop_pct": 1.0,
+            "crop_mode": "center",
+            "mean": list(encoder.mean),
+            "std": list(encoder.std),
+            "num_classes": 0,
+            "pool_size": known.get("pool_size"),
+            "first_conv": known.get("first_conv"),
+            "classifier": known.get("classifier"),
+        },
+    }
+
+
+def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
+    """Who the encoder is, how it was trained, and how to load it; what only its maker knows is left to fill in."""
+    name = encoder.architecture[0].removeprefix("timm/")
+    head = ["---", "library_name: timm", "pipeline_tag: image-feature-extraction", "tags:"]
+    head += ["- timm", "- self-supervised", "- logo-ssl", "---", f"# {name}, pretrained without labels", ""]
+    if encoder.run is not None:
+        recipe = read_recipe(encoder.run)
+        framework, strategy = (
+            type(part).__name__.removesuffix("Config") for part in (recipe.framework, recipe.strategy)
+        )
+        head += [
+            f"Trained by logo-ssl {__version__}: {framework} with the strategy {strategy}, recipe `{recipe.name}`, "
+            f"{recipe.epochs} epochs, batch {recipe.batch_size}, seed {recipe.seed}, on {Path(recipe.data).name}.",
+            "",
+        ]
+    parameters = sum(value.numel() for value in weights.values() if value.is_floating_point())
+    head += [
+        f"- Parameters and statistics: {parameters / 1e6:.1f} M",
+        f"- Input: {encoder.channels} channels, {encoder.size} px, mean {list(encoder.mean)}, std {list(encoder.std)}",
+        "- Output: features before any classifier",
+        "- Licence, intended use, limits: to be filled in by whoever shares it",
+        "",
+        "```python",
+        "import timm",
+        "",
+        'encoder = timm.create_model("local-dir:THIS_FOLDER", pretrained=True).eval()',
+        "transform = timm.data.create_transform(**timm.data.resolve_model_data_config(encoder))",
+        "```",
+        "",
+    ]
+    return "\n".join(head)
+
+
+def _write_folder(out: Path, contents: dict[str, bytes]) -> None:
+    """All files or none: written beside, then renamed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+    try:
+        for name, content in contents.items():
+            (beside / name).write_bytes(content)
+        beside.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        os.replace(beside, out)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise

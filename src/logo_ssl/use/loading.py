@@ -1,0 +1,102 @@
+"""How does a pretrained encoder get into other code? As a plain module that brings its transform along."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor, nn
+
+from ..data.bad import plain_reason
+from ..data.decode import BadImage, decode, seen
+from ..data.files import Paths
+from ..data.workers import square
+from ..errors import UserError
+from ..evaluate import FrozenEncoder, load_encoder
+from ..evaluate.fingerprints import weights_fingerprint
+from ..evaluate.libraries import EncoderStem
+from ..features import prepared
+from ..models.norm import with_plain_batch_norm
+
+ENLARGED = 4  # JPEGs are decoded at so many times the side at most, as evaluation does
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What an encoder is shown of an image: its middle, resized and normalised, exactly as evaluation does."""
+
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, image: Any) -> Float[Tensor, "C S S"]:
+        """From a path, a PIL image, an array H x W x C or a tensor C x H x W of uint8."""
+        if isinstance(image, str | os.PathLike):
+            pixels = self._photograph(_read(Path(image), ENLARGED * self.size))
+        elif isinstance(image, Image.Image):
+            pixels = self._photograph(np.array(seen(image, ENLARGED * self.size)))
+        else:
+            pixels = _channels_first(image)
+        if len(pixels) == 1:
+            pixels = pixels.expand(len(self.mean), -1, -1)  # grey fills every channel
+        if len(pixels) != len(self.mean):
+            raise UserError(f"An image has {len(pixels)} channels, and this encoder sees {len(self.mean)}; give these.")
+        return prepared(pixels[None], self.mean, self.std, self.size)[0]
+
+    def _photograph(self, pixels: np.ndarray) -> Tensor:
+        return torch.from_numpy(square(pixels, self.size)).permute(2, 0, 1)
+
+
+def _read(path: Path, max_side: int) -> np.ndarray:
+    try:
+        return decode(Paths([path]).read(0), max_side)
+    except (OSError, BadImage) as error:
+        raise UserError(f"{path} cannot be read as an image ({plain_reason(error)}); give another.") from error
+
+
+def _channels_first(image: Any) -> Tensor:
+    pixels = torch.from_numpy(image) if isinstance(image, np.ndarray) else image
+    if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8 or pixels.dim() != 3:
+        what = f"{pixels.dtype} {tuple(pixels.shape)}" if isinstance(pixels, Tensor) else type(image).__name__
+        raise UserError(
+            f"An image is {what}; give a path, a PIL image, or uint8: an array H x W x C, a tensor C x H x W."
+        )
+    return pixels.permute(2, 0, 1) if isinstance(image, np.ndarray) else pixels
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    backbone: str | None = None,
+    stem: EncoderStem | None = None,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
+    """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo and the like.
+
+    It is a plain module in eval mode that gives features [B F]: keys and layers are its library's. `encoder.transform`
+    makes its input of an image, `encoder.about` says where it comes from and what it needs.
+    """
+    found = load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std)
+    network: Any = with_plain_batch_norm(found.backbone).requires_grad_(True)
+    network.transform = Transform(found.size, found.mean, found.std)
+    network.about = replace(found, backbone=network)
+    return network
+
+
+def frozen(encoder: nn.Module | FrozenEncoder | str | os.PathLike[str]) -> FrozenEncoder:
+    """What `load` gave, or what it would give for a source, with all that is known of it."""
+    if isinstance(encoder, FrozenEncoder):
+        return encoder
+    if isinstance(encoder, str | os.PathLike):
+        return load_encoder(os.fspath(encoder))
+    about = getattr(encoder, "about", None)
+    if not isinstance(about, FrozenEncoder):
+        raise UserError(f"{type(encoder).__name__} does not say what its input needs; get it from logo_ssl.load.")
+    return replace(about, backbone=encoder, fingerprint=weights_fingerprint(encoder.state_dict(), *about.architecture))

@@ -1,0 +1,72 @@
+"""Which images are most like this one? By the cosine of features that were computed before."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import UserError
+from .embedding import Encoder, embed
+from .loading import frozen
+from .tables import about_table, read_table
+
+
+class Neighbour(NamedTuple):
+    """An image of the index, and how like the query it is."""
+
+    path: str
+    label: str | None
+    cosine: float
+
+
+def search(
+    encoder: Encoder,
+    index: str | os.PathLike[str],
+    query: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    k: int = 12,
+    device: str = "auto",
+) -> list[list[Neighbour]]:
+    """The `k` images of an index (a file from `embed`) that are most like each query, the likest first."""
+    if k < 1:
+        raise UserError(f"k is {k}; ask for 1 neighbour or more.")
+    known, table = frozen(encoder), Path(index)
+    made_by = about_table(table)
+    if made_by.get("fingerprint", known.fingerprint) != known.fingerprint:
+        raise UserError(
+            f"{table} holds features of another encoder ({made_by['encoder']}) than {known.name}; search with that "
+            "one, or make the index again with `logo-ssl embed`."
+        )
+    queries = [query] if isinstance(query, str | os.PathLike) else list(query)
+    found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
+    if found.bad:
+        raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
+    return nearest_in(table, found.vectors, k)
+
+
+def nearest_in(table: Path, queries: np.ndarray, k: int) -> list[list[Neighbour]]:
+    """The best of each part of the table, then the best of these: memory holds a part at a time."""
+    wanted = _normalised(queries)
+    best: list[list[Neighbour]] = [[] for _ in wanted]
+    for part in read_table(table):
+        if part.vectors.shape[1] != wanted.shape[1]:
+            raise UserError(
+                f"{table} holds features of width {part.vectors.shape[1]}, and this encoder's have {wanted.shape[1]}; "
+                "search with the encoder that made it."
+            )
+        cosines = wanted @ _normalised(part.vectors).T
+        for i, row in enumerate(cosines):
+            top = np.argsort(-row, kind="stable")[:k].tolist()
+            new = [Neighbour(str(part.paths[j]), part.labels[j], float(row[j])) for j in top]
+            best[i] = _likest([*best[i], *new], k)
+    return best
+
+
+def _likest(neighbours: Iterable[Neighbour], k: int) -> list[Neighbour]:
+    return sorted(neighbours, key=lambda neighbour: -neighbour.cosine)[:k]
+
+
+def _normalised(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -1,0 +1,218 @@
+"""In which file do features lie? Parquet, .npz or .csv, written and read part by part, so that memory is bounded."""
+
+import csv
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+
+from ..errors import UserError
+
+ABOUT = "logo-ssl"
+"""Under which name a file says which encoder made it."""
+ROWS = 4096  # read at a time
+
+
+class Part(NamedTuple):
+    """Some rows of a table: where each image lies, its class (if any), and what the encoder saw in it."""
+
+    paths: Sequence[str]
+    labels: Sequence[str | None]
+    vectors: Float32[np.ndarray, "n F"]
+
+
+class Shape(NamedTuple):
+    """What is known of a table before it is written."""
+
+    rows: int
+    width: int
+
+
+Write = Callable[[Path, Iterator[Part], Shape, dict[str, Any]], None]
+Read = Callable[[Path], Iterator[Part]]
+
+
+def write_table(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> Path:
+    """Write a table whole or not at all, in the format that its name ends with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        _format(path).write(Path(temporary), parts, shape, about)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def read_table(path: Path) -> Iterator[Part]:
+    """The rows of a table, part by part."""
+    with _told(path):
+        yield from _format(path).read(path)
+
+
+def about_table(path: Path) -> dict[str, Any]:
+    """What a table says of the encoder that made it; nothing in a .csv."""
+    with _told(path):
+        return _format(path).about(path)
+
+
+def refuse_unknown(path: Path) -> None:
+    """Raise a UserError for a name that no table can have, or whose format is not installed."""
+    _format(path).ready()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What is wrong with a file, in a sentence."""
+    if not path.is_file():
+        raise UserError(f"There is no file {path}; make it with `logo-ssl embed RUN --data DATA --out {path}`.")
+    try:
+        yield
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is no table of features ({error}); make it again with `logo-ssl embed`.") from error
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError("Parquet needs pyarrow: pip install 'logo-ssl[parquet]', or use .npz or .csv.") from error
+    return pyarrow
+
+
+def _write_parquet(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
+    arrow = _pyarrow()
+    columns = [
+        ("path", arrow.string()),
+        ("label", arrow.string()),
+        ("vector", arrow.list_(arrow.float32(), shape.width)),
+    ]
+    schema = arrow.schema(columns, metadata={ABOUT: json.dumps(about)})
+    with arrow.parquet.ParquetWriter(path, schema) as writer:
+        for part in parts:
+            flat = arrow.array(part.vectors.ravel())
+            vectors = arrow.FixedSizeListArray.from_arrays(flat, shape.width)
+            paths = arrow.array([_printable(name) for name in part.paths], arrow.string())
+            writer.write_batch(
+                arrow.record_batch([paths, arrow.array(part.labels, arrow.string()), vectors], schema=schema)
+            )
+
+
+def _read_parquet(path: Path) -> Iterator[Part]:
+    with _pyarrow().parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS, columns=["path", "label", "vector"]):
+            vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False)
+            yield Part(batch["path"].to_pylist(), batch["label"].to_pylist(), _rows(vectors, batch.num_rows))
+
+
+def _about_parquet(path: Path) -> dict[str, Any]:
+    return json.loads((_pyarrow().parquet.read_schema(path).metadata or {}).get(ABOUT.encode(), b"{}"))
+
+
+def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
+    """An ordinary .npz; the vectors go into it part by part."""
+    paths, labels = list[str](), list[str]()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        with archive.open("vectors.npy", "w", force_zip64=True) as member:
+            head = {"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}
+            np.lib.format.write_array_header_1_0(member, head)
+            for part in parts:
+                member.write(np.ascontiguousarray(part.vectors, "<f4").data)
+                paths += map(_printable, part.paths)
+                labels += [label or "" for label in part.labels]
+        for name, values in (("paths", paths), ("labels", labels), (ABOUT, json.dumps(about))):
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.array(values, dtype=np.str_), allow_pickle=False)
+
+
+def _read_npz(path: Path) -> Iterator[Part]:
+    with np.load(path, allow_pickle=False) as file:
+        paths, labels = file["paths"], file["labels"]
+    with zipfile.ZipFile(path) as archive, archive.open("vectors.npy") as member:
+        np.lib.format.read_magic(member)
+        (n, width), _, kind = np.lib.format.read_array_header_1_0(member)
+        for begin in range(0, n, ROWS):
+            end = min(begin + ROWS, n)
+            vectors = np.frombuffer(member.read((end - begin) * width * kind.itemsize), kind).reshape(-1, width)
+            known = [label or None for label in labels[begin:end].tolist()]
+            yield Part(paths[begin:end].tolist(), known, vectors.astype(np.float32))
+
+
+def _about_npz(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as file:
+        return json.loads(str(file[ABOUT])) if ABOUT in file else {}
+
+
+def _write_csv(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", *(f"f{i}" for i in range(shape.width))])
+        for part in parts:
+            for name, label, vector in zip(part.paths, part.labels, part.vectors, strict=True):
+                writer.writerow([name, label or "", *map(str, vector)])  # as few digits as give the same float32 again
+
+
+def _read_csv(path: Path) -> Iterator[Part]:
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        rows = csv.reader(file)
+        if next(rows, [])[:2] != ["path", "label"]:
+            raise ValueError("its columns are not path, label, f0, ...")
+        waiting: list[list[str]] = []
+        for row in rows:
+            waiting.append(row)
+            if len(waiting) == ROWS:
+                yield _parsed(waiting)
+                waiting = []
+        if waiting:
+            yield _parsed(waiting)
+
+
+def _parsed(rows: list[list[str]]) -> Part:
+    vectors = np.array([row[2:] for row in rows], dtype=np.float32)
+    return Part([row[0] for row in rows], [row[1] or None for row in rows], vectors)
+
+
+def _rows(flat: np.ndarray, n: int) -> np.ndarray:
+    return flat.reshape(n, -1).astype(np.float32)
+
+
+def _printable(name: str) -> str:
+    """A name with bytes that are no text, which these formats cannot hold, written as escapes."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _nothing_needed() -> None:
+    pass
+
+
+class Format(NamedTuple):
+    """How a table is written and read."""
+
+    write: Write
+    read: Read
+    about: Callable[[Path], dict[str, Any]]
+    ready: Callable[[], Any] = _nothing_needed
+
+
+FORMATS = {
+    ".parquet": Format(_write_parquet, _read_parquet, _about_parquet, _pyarrow),
+    ".npz": Format(_write_npz, _read_npz, _about_npz),
+    ".csv": Format(_write_csv, _read_csv, lambda path: {}),
+}
+
+
+def _format(path: Path) -> Format:
+    if path.suffix.lower() not in FORMATS:
+        raise UserError(f"{path} is none of {', '.join(FORMATS)}; features lie in one of these.")
+    return FORMATS[path.suffix.lower()]

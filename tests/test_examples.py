@@ -1,0 +1,59 @@
+"""Do the examples run, stay short, and learn?"""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import logo_ssl
+from logo_ssl.data.scenes import make_scenes
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+LONGEST = 60
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
+def test_examples_are_short(file):
+    assert len(file.read_text().splitlines()) < LONGEST
+
+
+def test_a_plain_loop_learns():
+    train = runpy.run_path(str(EXAMPLES / "plain_loop.py"))["train"]
+    images, _ = make_scenes(64, 32, 0)
+    losses = train(images, 16)
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-4:]) < np.mean(losses[4:8])  # the queue is full after four steps
+    assert train(images, 2) == losses[:2]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_hugging_face_data_train(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from PIL import Image
+
+    images, _ = make_scenes(32, 32, 0)
+    pictures = [
+        Image.fromarray(image.permute(1, 2, 0).numpy()).resize((40 + i % 3, 36)) for i, image in enumerate(images)
+    ]
+    data = datasets.Dataset.from_dict({"image": pictures}, features=datasets.Features({"image": datasets.Image()}))
+    backbone, losses = runpy.run_path(str(EXAMPLES / "hugging_face_data.py"))["train"](data, 6)
+    assert len(losses) == 6
+    assert np.isfinite(losses).all()
+    assert backbone.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 256)
+
+
+def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
+    images, _ = make_scenes(32, 32, 0)
+    np.savez(tmp_path / "scenes.npz", train_images=images.permute(0, 2, 3, 1).numpy())
+    line = [sys.executable, str(EXAMPLES / "own_framework.py"), "run", "1", "scenes.npz"]
+    env = os.environ | {"PYTHONPATH": str(Path(logo_ssl.__file__).parent.parent)}
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "(32, 256)"
+    assert '"kind": "align-uniform"' in (tmp_path / "run" / "recipe.json").read_text()

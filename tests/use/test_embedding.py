@@ -1,0 +1,231 @@
+"""Are features whole and in order, however they are written, and does an interruption cost a part at most?"""
+
+import csv
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torchvision.io import ImageReadMode, decode_jpeg
+
+import logo_ssl
+from logo_ssl.data import load_data
+from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.use import embedding
+from logo_ssl.use.tables import about_table, read_table
+
+NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
+
+
+def whole(table: Path):
+    parts = list(read_table(table))
+    paths, labels = ([value for part in parts for value in part[column]] for column in (0, 1))
+    return paths, labels, np.concatenate([part.vectors for part in parts])
+
+
+def test_features_come_in_order_with_labels_and_without_bad_images(encoder, photos):
+    found = logo_ssl.embed(encoder, photos, workers=0)
+    assert [Path(path).stem for path in found.paths] == sorted(NAMES, key=lambda name: (int(name) % 3, name))
+    assert found.labels == [Path(path).parent.name for path in found.paths]
+    assert sorted(Path(path).name for path in found.bad) == ["01.jpg", "bad.jpg"]
+    assert found.vectors.shape == (23, 256)
+    assert np.isfinite(found.vectors).all()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
+def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(embedding, "PART", 10)
+    monkeypatch.setattr("logo_ssl.use.tables.ROWS", 4)
+    expected, said = logo_ssl.embed(encoder, photos, workers=0), []
+    file = logo_ssl.embed(encoder, photos, out=tmp_path / "new" / f"f.{suffix}", workers=0, say=said.append)
+    paths, labels, vectors = whole(file)
+    assert (paths, labels) == (expected.paths, expected.labels)
+    assert np.array_equal(vectors, expected.vectors)
+    assert sorted(child.name for child in file.parent.iterdir()) == ["f-bad-images.csv", file.name]
+    with (file.parent / "f-bad-images.csv").open() as listed:
+        assert sorted(Path(row[0]).name for row in csv.reader(listed)) == ["01.jpg", "bad.jpg", "image"]
+    assert "2 images cannot be read and are left out" in said[-1]
+    if suffix != "csv":
+        about = about_table(file)
+        assert (about["encoder"], about["size"], about["fingerprint"][:3]) == (
+            "random/tiny",
+            16,
+            embedding.frozen(encoder).fingerprint[:3],
+        )
+
+
+def test_other_programs_read_the_files(encoder, photos, tmp_path):
+    from pyarrow import parquet
+
+    expected = logo_ssl.embed(encoder, photos, workers=0)
+    table = parquet.read_table(logo_ssl.embed(encoder, photos, out=tmp_path / "f.parquet", workers=0))
+    assert table.column_names == ["path", "label", "vector"]
+    assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), expected.vectors)
+    with np.load(logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0), allow_pickle=False) as file:
+        assert np.array_equal(file["vectors"], expected.vectors)
+        assert file["paths"].tolist() == expected.paths
+    text = logo_ssl.embed(encoder, photos, out=tmp_path / "f.csv", workers=0).read_text()
+    rows = list(csv.reader(text.splitlines()))
+    assert rows[0][:3] == ["path", "label", "f0"]
+    assert np.array_equal(np.array([row[2:] for row in rows[1:]], np.float32), expected.vectors)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_path, monkeypatch, stop):
+    monkeypatch.setattr(embedding, "PART", 4)
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.CHUNK", 4)
+    expected, seen = logo_ssl.embed(encoder, photos, workers=0), []
+    encoder.register_forward_pre_hook(lambda module, x: seen.append(len(x[0])))
+
+    def interrupt(*_):
+        if sum(seen) >= 12:
+            raise stop
+
+    broken = encoder.register_forward_hook(interrupt)
+    with pytest.raises(Interrupted if stop is KeyboardInterrupt else stop):
+        logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    assert not (tmp_path / "f.npz").exists()
+    broken.remove()
+    before, said = sum(seen), []
+    file = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0, say=said.append)
+    assert before == 12
+    assert sum(seen) == 12 + 25 - 8  # two parts were kept, the third was being made
+    assert said[0] == "Going on after 8 of 25 train images."
+    paths, labels, vectors = whole(file)
+    assert (paths, labels) == (expected.paths, expected.labels)
+    np.testing.assert_allclose(vectors, expected.vectors, rtol=1e-4, atol=1e-6)
+    assert {child.name for child in tmp_path.iterdir()} == {"photos", "f.npz", "f-bad-images.csv"}
+
+
+def test_parts_of_another_encoder_are_not_taken(encoder, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "PART", 4)
+
+    def fail(*_):
+        raise OSError("a full disk")
+
+    with monkeypatch.context() as patch, suppress(OSError):
+        patch.setattr(embedding, "write_table", fail)
+        logo_ssl.embed("random/tiny", photos, out=tmp_path / "f.npz", workers=0)
+    assert list((tmp_path / ".f.npz.parts").iterdir())
+    said: list[str] = []
+    file = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0, say=said.append)
+    assert not any(sentence.startswith("Going on") for sentence in said)
+    assert np.array_equal(whole(file)[2], logo_ssl.embed(encoder, photos, workers=0).vectors)
+
+
+def test_memory_holds_a_part_at_a_time(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding, "PART", 8)
+    images = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8)
+    largest: list[int] = []
+    told = embedding.Images.told
+    monkeypatch.setattr(embedding.Images, "told", lambda *a: largest.append(len(a[1])) or told(*a))
+    logo_ssl.embed(encoder, images, out=tmp_path / "f.npz", workers=0)
+    assert max(largest) == 8
+    assert np.array_equal(whole(tmp_path / "f.npz")[2], logo_ssl.embed(encoder, images).vectors)
+
+
+def test_splits_follow_each_other_and_arrays_have_numbers(encoder, tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (10, 16, 16, 3), np.uint8)
+    parts = {"train_images": images[:6], "test_images": images[6:], "train_labels": np.arange(6) % 2}
+    np.savez(tmp_path / "set.npz", **parts, test_labels=np.arange(4) % 2)
+    every = logo_ssl.embed(encoder, tmp_path / "set.npz")
+    assert every.paths == [f"train[{i}]" for i in range(6)] + [f"test[{i}]" for i in range(4)]
+    assert every.labels == ["0", "1"] * 5
+    test = logo_ssl.embed(encoder, load_data(str(tmp_path / "set.npz"), 16), split="test")
+    assert np.array_equal(test.vectors, every.vectors[6:])
+    pixels = images.transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(logo_ssl.embed(encoder, pixels).vectors, every.vectors, rtol=1e-4, atol=1e-5)
+
+
+def test_a_list_of_paths_keeps_its_order_and_repetitions(encoder, photos):
+    paths = [photos / "b" / "04.png", photos / "a" / "00.png", photos / "b" / "04.png"]
+    found = logo_ssl.embed(encoder, paths, workers=0)
+    assert found.paths == [str(path) for path in paths]
+    assert found.labels == [None] * 3
+    assert np.array_equal(found.vectors[0], found.vectors[2])
+
+
+def test_the_encoder_stays_where_and_as_it_was(encoder, photos):
+    encoder.train()
+    logo_ssl.embed(encoder, photos, workers=0)
+    assert encoder.training
+    assert next(encoder.parameters()).device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "sentence"),
+    [
+        (None, {}, "name them with --data"),
+        ("nowhere", {}, "No data at"),
+        ([], {}, "no images to embed"),
+        (np.zeros((2, 3, 4, 4)), {}, "float64"),
+        (np.zeros((2, 3, 8, 8), np.uint8), {"split": "test"}, "no test images"),
+        (np.zeros((2, 5, 8, 8), np.uint8), {}, "sees images of 3 channels"),
+        (["x.jpg"], {"max_bad": 2}, "max-bad 2"),
+        (["x.jpg"], {"batch_size": 0}, "batch-size is 0"),
+        (["x.jpg"], {"workers": 0}, "1 of 1 images cannot be read"),
+        (["x.jpg"], {"out": "f.xlsx"}, "none of .parquet, .npz, .csv"),
+        (["x.jpg"], {"out": "file/f.csv"}, "nothing can be written in"),
+        pytest.param(
+            ["x.jpg"],
+            {"decoder": "nvjpeg"},
+            "'nvjpeg', which this machine does not have",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA"),
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(encoder, tmp_path, monkeypatch, data, options, sentence):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    with pytest.raises(UserError, match=sentence):
+        logo_ssl.embed(encoder, data, **options)
+    assert [child.name for child in tmp_path.iterdir()] == ["file"]
+
+
+def test_without_pyarrow_the_extra_is_named(encoder, photos, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(UserError, match=r"pip install 'logo-ssl\[parquet\]', or use .npz or .csv"):
+        logo_ssl.embed(encoder, photos, out=tmp_path / "f.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("f.npz", b"x"), ("f.csv", b"a,b\n"), ("f.parquet", b"x"), ("f.csv", b"")]
+)
+def test_a_file_that_is_no_table_is_told(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name} is no table of features"):
+        list(read_table(tmp_path / name))
+
+
+def test_names_that_are_no_text_are_written_as_escapes(encoder, photos, tmp_path):
+    odd = Path(str(photos / "a" / "00.png")).rename(photos / "a" / "od\udce9.png")
+    for suffix in ("parquet", "npz"):
+        paths, _, _ = whole(logo_ssl.embed(encoder, [odd], out=tmp_path / f"f.{suffix}", workers=0))
+        assert paths == [str(photos / "a" / "od\\xe9.png")]
+        json.dumps(paths).encode()
+
+
+@pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
+def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, monkeypatch):
+    def on_cpu(files, device):
+        return [decode_jpeg(file, mode=ImageReadMode.RGB) for file in files]
+
+    expected = logo_ssl.embed(encoder, photos, workers=0)
+    monkeypatch.setattr("logo_ssl.data.nvjpeg.decode_jpegs", on_cpu)
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.decodes_on_gpu", lambda how: True)
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.Prefetch", lambda feed, device: feed)
+    found = logo_ssl.embed(encoder, photos, workers=0)
+    assert (found.paths, found.labels, found.bad) == (expected.paths, expected.labels, expected.bad)
+    assert np.abs(found.vectors - expected.vectors).max() < 0.02 * np.abs(expected.vectors).max()
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_nvjpeg_gives_the_features_of_workers(encoder, photos):
+    fast, slow = (logo_ssl.embed(encoder, photos, decoder=decoder) for decoder in ("nvjpeg", "workers"))
+    assert (fast.paths, sorted(fast.bad)) == (slow.paths, sorted(slow.bad))
+    assert np.abs(fast.vectors - slow.vectors).max() < 0.02 * np.abs(slow.vectors).max()

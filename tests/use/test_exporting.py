@@ -1,0 +1,201 @@
+"""Do exported encoders load by the printed lines, strictly, and give the features of the run?"""
+
+import json
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torchvision
+from PIL import Image
+from use_encoders import lived_in
+
+import logo_ssl
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.errors import UserError
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
+
+TOLERANCE = 1e-4  # of the largest feature
+SIZE = 64
+EVERYWHERE = ("torchvision", "timm", "onnx", "safetensors", "hf")
+CASES = {
+    "resnet18": ("random/resnet18", {}, EVERYWHERE),
+    "resnet34": ("random/resnet34", {}, ("torchvision", "timm")),
+    "resnet50": ("random/resnet50", {}, ("torchvision", "timm")),
+    "resnet18, CIFAR stem": ("random/resnet18", {"stem": "cifar"}, ("torchvision", "timm")),
+    "resnet18, solo-learn's stem": ("random/resnet18", {"stem": "solo-learn"}, ("torchvision", "safetensors")),
+    "resnet18, five channels": ("random/resnet18", {"mean": (0.5,) * 5, "std": (0.2,) * 5}, ("torchvision", "timm")),
+    "small-alexnet": ("random/small-alexnet", {}, ("safetensors",)),
+    "vit": ("random/timm/test_vit", {}, ("timm", "onnx", "safetensors", "hf")),
+    "efficientnet": ("random/timm/test_efficientnet", {}, ("timm", "safetensors", "hf")),
+}
+SLOW = {  # the exporter of ONNX takes seconds for each
+    "resnet34": ("random/resnet34", {}, EVERYWHERE),
+    "resnet50": ("random/resnet50", {}, EVERYWHERE),
+    "resnet18, CIFAR stem": ("random/resnet18", {"stem": "cifar"}, ("onnx", "safetensors")),
+    "small-alexnet": ("random/small-alexnet", {}, ("onnx",)),
+    "vit": ("random/timm/vit_tiny_patch16_224", {}, ("timm", "onnx", "safetensors", "hf")),
+}
+SUFFIXES = {"hf": "", "onnx": ".onnx"}
+
+
+def executed(snippet: str, images: torch.Tensor) -> torch.Tensor:
+    """What the printed lines make of images."""
+    names = {"images": images}
+    exec(snippet, names)
+    return names["features"].detach()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*CASES.values(), *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW.values())],
+    ids=[*CASES, *(f"{name}, slow" for name in SLOW)],
+)
+def test_features_make_the_round_trip(tmp_path, case):
+    source, options, targets = case
+    encoder = lived_in(source, size=SIZE, **options)
+    images = torch.randn(3, encoder.about.channels, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    expected = encoder(images).detach()
+    for target in targets:
+        exported = logo_ssl.export(encoder, target, tmp_path / f"x-{target}{SUFFIXES.get(target, '.safetensors')}")
+        apart = (executed(exported.snippet, images) - expected).abs().max() / expected.abs().max()
+        assert apart <= TOLERANCE, (target, float(apart))
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "target", "sentence"),
+    [
+        (
+            "random/resnet18",
+            {"stem": "cifar"},
+            "hf",
+            "has a cifar stem, which a timm config cannot describe; `--to timm`",
+        ),
+        ("random/resnet18", {"mean": (0.5,), "std": (0.2,)}, "hf", "sees 1 channels, and timm changes such weights"),
+        ("random/small-alexnet", {}, "torchvision", "torchvision has no small-alexnet.*--to onnx"),
+        ("random/tiny", {}, "timm", "timm has no tiny"),
+        ("random/tiny", {}, "hf", "timm has no tiny"),
+        ("random/timm/vit_tiny_patch16_224", {}, "torchvision", "torchvision has no timm/vit_tiny_patch16_224"),
+    ],
+)
+def test_what_a_target_does_not_have_is_refused_with_the_reason(tmp_path, source, options, target, sentence):
+    encoder = logo_ssl.load(source, size=32, **options)
+    with pytest.raises(UserError, match=sentence):
+        logo_ssl.export(encoder, target, tmp_path / f"x{SUFFIXES.get(target, '.safetensors')}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_published_networks_are_not_exported_back(tmp_path, monkeypatch):
+    state = torchvision.models.resnet18().state_dict()
+    monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", lambda *_, **__: state)
+    with pytest.raises(UserError, match="torchvision/resnet18 is torchvision's own and loads there as resnet18"):
+        logo_ssl.export("torchvision/resnet18", "timm", tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("target", "out", "sentence"),
+    [
+        ("onnx", "x.pt", "a file that ends in .onnx"),
+        ("timm", "folder", "a file that ends in .safetensors"),
+        ("hf", "folder", "folder exists and is no such folder"),
+        ("hf", "file", "file exists and is no such folder"),
+    ],
+)
+def test_places_that_cannot_be_written_are_refused(tmp_path, target, out, sentence):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "precious").write_text("")
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(UserError, match=sentence):
+        logo_ssl.export(logo_ssl.load("random/resnet18", size=32), target, tmp_path / out)
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def untrained_run(folder, backbone: str) -> Run:
+    images = torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    recipe, run = find_recipe("tiny").changed(backbone=backbone), Run(folder)
+    save_encoder(run, build(recipe, ImageSet("noise", Split(images))))
+    run.recipe_file.write_text(recipe.to_json())
+    return run
+
+
+@pytest.fixture
+def run(tmp_path):
+    return untrained_run(tmp_path / "run", "tiny")
+
+
+def test_metadata_say_what_the_weights_need(run, tmp_path):
+    logo_ssl.export(run.path, "safetensors", tmp_path / "x.safetensors")
+    encoder = logo_ssl.load(run.path)
+    with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt") as file:
+        told = file.metadata()
+    assert json.loads(told["mean"]) == list(encoder.transform.mean)
+    assert json.loads(told["std"]) == list(encoder.transform.std)
+    assert (told["size"], json.loads(told["recipe"])["name"]) == ("32", "tiny")
+    again = logo_ssl.load(tmp_path / "x.safetensors")
+    assert again.transform == encoder.transform
+    assert again.about.fingerprint == encoder.about.fingerprint
+    assert logo_ssl.export(again, "safetensors", tmp_path / "y.safetensors").path.is_file()
+
+
+def test_a_torn_export_is_told(run, tmp_path):
+    file = logo_ssl.export(run.path, "safetensors", tmp_path / "x.safetensors").path
+    weights = safetensors.torch.load_file(file)
+    del weights["0.weight"]
+    with safetensors.safe_open(file, framework="pt") as whole:
+        safetensors.torch.save_file(weights, tmp_path / "torn.safetensors", whole.metadata())
+    with pytest.raises(UserError, match=r"torn.safetensors is no whole encoder"):
+        logo_ssl.load(tmp_path / "torn.safetensors")
+
+
+def test_a_hub_folder_has_a_card_and_timm_makes_the_same_input(tmp_path, photos):
+    run = untrained_run(tmp_path / "run", "resnet18")
+    folder = logo_ssl.export(run.path, "hf", tmp_path / "hub").path
+    assert logo_ssl.export(run.path, "hf", folder).path == folder  # again, in its place
+    assert {child.name for child in folder.iterdir()} == {"config.json", "model.safetensors", "README.md"}
+    card = (folder / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: timm\n")
+    assert "MoCo with the strategy LoGo, recipe `tiny`" in card
+    encoder, other = logo_ssl.load(run.path), timm.create_model(f"local-dir:{folder}", pretrained=True)
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(other))
+    with Image.open(photos / "a" / "00.png") as image:
+        torch.testing.assert_close(transform(image), encoder.transform(image), atol=0.02, rtol=0)
+
+
+def test_an_onnx_graph_says_what_it_needs_and_takes_any_batch(run, tmp_path):
+    import onnx
+    import onnxruntime
+
+    file = logo_ssl.export(run.path, "onnx", tmp_path / "x.onnx").path
+    told = {entry.key: entry.value for entry in onnx.load(file).metadata_props}
+    assert (told["backbone"], told["size"]) == ("tiny", "32")
+    session, encoder = onnxruntime.InferenceSession(file), logo_ssl.load(run.path)
+    for n in (1, 7):
+        x = torch.randn(n, 3, 32, 32)
+        (features,) = session.run(None, {"images": x.numpy()})
+        torch.testing.assert_close(torch.from_numpy(features), encoder(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_an_onnx_graph_that_computes_something_else_is_not_written(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.use.exporting.onnx.TOLERANCE", 0.0)
+    with pytest.raises(UserError, match=r"differ from PyTorch's by .* nothing was written"):
+        logo_ssl.export(run.path, "onnx", tmp_path / "x.onnx")
+    assert not (tmp_path / "x.onnx").exists()
+
+
+@pytest.mark.parametrize("package", ["onnxscript", "onnxruntime"])
+def test_without_onnx_the_extra_is_named(run, tmp_path, monkeypatch, package):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(UserError, match=rf"ONNX needs {package}: pip install 'logo-ssl\[onnx\]'"):
+        logo_ssl.export(run.path, "onnx", tmp_path / "x.onnx")
+
+
+def test_a_foreign_checkpoint_can_be_exported(tmp_path):
+    net = torchvision.models.resnet18()
+    torch.save({f"module.encoder_q.{key}": value for key, value in net.state_dict().items()}, tmp_path / "moco.pth")
+    exported = logo_ssl.export(str(tmp_path / "moco.pth"), "timm", tmp_path / "x.safetensors")
+    net.fc = torch.nn.Identity()
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(executed(exported.snippet, images), net.eval()(images).detach())

@@ -1,0 +1,72 @@
+"""Are the likest images found, and shown?"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import logo_ssl
+from logo_ssl.errors import UserError
+from logo_ssl.use.searching import nearest_in
+from logo_ssl.use.sheet import contact_sheet
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
+def test_an_image_is_most_like_itself_and_the_order_is_that_of_cosines(encoder, photos, tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("logo_ssl.use.tables.ROWS", 5)
+    found = logo_ssl.embed(encoder, photos, workers=0)
+    index = logo_ssl.embed(encoder, photos, out=tmp_path / f"f.{suffix}", workers=0)
+    queries = [found.paths[3], found.paths[11]]
+    unit = found.vectors / np.linalg.norm(found.vectors, axis=1, keepdims=True)
+    for query, row, neighbours in zip(queries, (3, 11), logo_ssl.search(encoder, index, queries, k=6), strict=True):
+        cosines = unit @ unit[row]
+        best = np.argsort(-cosines, kind="stable")[:6]
+        assert [neighbour.path for neighbour in neighbours] == [found.paths[i] for i in best]
+        np.testing.assert_allclose([neighbour.cosine for neighbour in neighbours], cosines[best], atol=1e-5)
+        assert neighbours[0].path == query
+        assert neighbours[0].label == Path(query).parent.name
+
+
+def test_more_neighbours_than_images_are_all_images(encoder, photos, tmp_path):
+    index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    (all_of_them,) = logo_ssl.search(encoder, index, photos / "a" / "00.png", k=1000)
+    assert len(all_of_them) == 23
+
+
+def test_an_index_of_another_encoder_is_refused(encoder, photos, tmp_path):
+    index = logo_ssl.embed("random/tiny", photos, out=tmp_path / "f.npz", workers=0)
+    with pytest.raises(UserError, match="features of another encoder"):
+        logo_ssl.search(encoder, index, photos / "a" / "00.png")
+    table = logo_ssl.embed("random/tiny", photos, out=tmp_path / "f.csv", workers=0)
+    with pytest.raises(UserError, match="features of width 256, and this encoder's have 7"):
+        nearest_in(table, np.ones((1, 7), np.float32), 3)
+
+
+@pytest.mark.parametrize(
+    ("index", "query", "k", "sentence"),
+    [
+        ("f.npz", "bad.jpg", 3, "bad.jpg cannot be read as an image"),
+        ("f.npz", "00.png", 0, "k is 0"),
+        ("g.npz", "00.png", 3, "There is no file .*make it with `logo-ssl embed"),
+    ],
+)
+def test_bad_searches_are_told(encoder, photos, tmp_path, index, query, k, sentence):
+    logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    with pytest.raises(UserError, match=sentence):
+        logo_ssl.search(encoder, tmp_path / index, photos / "a" / query, k=k)
+
+
+def test_the_sheet_shows_the_query_and_its_neighbours(encoder, photos, tmp_path):
+    index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    queries = [str(photos / "a" / "00.png"), str(photos / "b" / "04.png")]
+    found = logo_ssl.search(encoder, index, queries, k=8)
+    found[0][3] = found[0][3]._replace(path="train[7]")  # an image without a file
+    with Image.open(io.BytesIO(contact_sheet(queries, found))) as sheet:
+        pixels = np.array(sheet)
+    tile = 172
+    assert pixels.shape == (12 + 4 * (160 + 34 + 12), 12 + 7 * tile, 3)  # two rows for each query: six, and two more
+    middles = pixels[12 + 80, [12 + 80 + tile * i for i in range(7)]]
+    assert (middles[4] == 0xDD).all()  # the grey field
+    assert np.unique(middles, axis=0).shape[0] > 3

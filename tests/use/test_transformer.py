@@ -1,0 +1,136 @@
+"""Does LoGoFeatures behave as scikit-learn expects of a transformer?"""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+import logo_ssl
+from logo_ssl import LoGoFeatures
+from logo_ssl.errors import UserError
+
+OF_TABLES = "feeds tables of numbers, which are no images"
+EXPECTED = {
+    f"check_{name}": OF_TABLES
+    for name in (
+        "array_api_input",
+        "complex_data",
+        "dict_unchanged",
+        "dont_overwrite_parameters",
+        "dtype_object",
+        "estimator_sparse_array",
+        "estimator_sparse_matrix",
+        "estimator_sparse_tag",
+        "estimators_dtypes",
+        "estimators_empty_data_messages",
+        "estimators_fit_returns_self",
+        "estimators_nan_inf",
+        "estimators_overwrite_params",
+        "estimators_pickle",
+        "f_contiguous_array_estimator",
+        "fit1d",
+        "fit2d_1feature",
+        "fit2d_1sample",
+        "fit2d_predict1d",
+        "fit_check_is_fitted",
+        "fit_idempotent",
+        "fit_score_takes_y",
+        "methods_sample_order_invariance",
+        "methods_subset_invariance",
+        "n_features_in",
+        "n_features_in_after_fitting",
+        "pipeline_consistency",
+        "positive_only_tag_during_fit",
+        "readonly_memmap_input",
+        "transformer_data_not_an_array",
+        "transformer_general",
+        "transformer_preserve_dtypes",
+    )
+}
+MUST_PASS = {
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_no_attributes_set_in_init",
+    "check_estimators_unfitted",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_mixin_order",
+    "check_transformers_unfitted",
+}
+
+
+class SaidToTakeTables(LoGoFeatures):
+    """Tags say that it takes no tables, at which scikit-learn leaves out nearly every check."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        return tags
+
+
+@pytest.fixture
+def paths(photos):
+    return [str(path) for path in sorted(photos.rglob("*.png"))]
+
+
+@pytest.fixture
+def features():
+    return LoGoFeatures("random/tiny", size=16, workers=0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learns_checks_pass_where_they_apply(features):
+    check_estimator(features)
+    estimator = SaidToTakeTables("random/tiny", size=16, workers=0)
+    results = check_estimator(estimator, expected_failed_checks=EXPECTED, on_fail=None)
+    by_status = {status: {r["check_name"] for r in results if r["status"] == status} for status in ("passed", "failed")}
+    assert not by_status["failed"]
+    assert by_status["passed"] >= MUST_PASS
+
+
+def test_features_are_those_of_embed_whatever_the_order(features, paths):
+    expected = logo_ssl.embed(logo_ssl.load("random/tiny", size=16), paths, workers=0).vectors
+    assert np.array_equal(features.fit_transform(paths), expected)
+    assert np.array_equal(features.fit(paths).transform(np.array(paths)[:, None]), expected)  # a column of a table
+    np.testing.assert_allclose(features.transform(paths[::-1]), expected[::-1], rtol=1e-4, atol=1e-5)
+    one_by_one = np.concatenate([features.transform([path]) for path in paths])
+    np.testing.assert_allclose(one_by_one, expected, rtol=1e-4, atol=1e-5)
+    assert len(features.get_feature_names_out()) == expected.shape[1]
+    for copy in (pickle.loads(pickle.dumps(features)), clone(features).fit(paths)):
+        assert np.array_equal(copy.transform(paths), expected)
+
+
+def test_it_stands_in_a_pipeline(features, paths):
+    labels = [path.split("/")[-2] for path in paths]
+    model = make_pipeline(features, LogisticRegression()).fit(paths, labels)
+    assert model.predict(paths).tolist() == labels
+
+
+def test_without_an_encoder_fitting_pretrains_one(paths, tmp_path, capsys):
+    features = LoGoFeatures(recipe="tiny", out=tmp_path / "run", epochs=1, device="cpu", workers=0, random_state=3)
+    vectors = features.fit_transform(paths)
+    assert vectors.shape == (len(paths), 256)
+    saved = logo_ssl.load(tmp_path / "run")
+    assert np.array_equal(logo_ssl.embed(saved, paths, workers=0).vectors, vectors)
+    assert capsys.readouterr().out == ""
+    images = np.random.default_rng(0).integers(0, 256, (8, 3, 16, 16), np.uint8)
+    beside = LoGoFeatures(epochs=1, device="cpu", workers=0).fit_transform(images)
+    assert beside.shape == (8, 256)
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["photos", "run", "run-images.txt"]
+
+
+@pytest.mark.parametrize("given", [[], "one.jpg", [[1.0, 2.0]]])
+def test_what_is_no_list_of_images_is_told(features, given):
+    with pytest.raises(UserError, match=r"X (holds no images|is one path)"):
+        features.fit(given)
+
+
+def test_an_unreadable_image_is_an_error(features, paths, photos):
+    with pytest.raises(UserError, match=r"1 images cannot be read \(the first: .*bad.jpg"):
+        features.fit(paths).transform([*paths, str(photos / "a" / "bad.jpg")])
