@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+BROWSER := $(VENV)/chromium/.ready
 
 .PHONY: demo test check format bench soak clean help
 
@@ -12,7 +13,7 @@ help:  ## list the targets
 demo: $(READY)  ## pretrain a small encoder with LoGo on made-up scenes and show that it learned
 	$(BIN)/logo-ssl demo --out runs/demo --fresh
 
-test: $(READY)  ## run every test
+test: $(READY) $(BROWSER)  ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY)  ## format, lint, types, import contracts
@@ -42,3 +43,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+# Where no browser can be had, tests of pages are left out, and the next `make test` looks again.
+$(BROWSER): tools/chromium | $(READY)
+	@tools/chromium $(VENV)/chromium
