@@ -69,7 +69,7 @@ def test_losses_and_omega_have_no_good_direction(what, make_told):
     groups = grouped([make_told("a", loss=1.0), make_told("b", loss=9.0, optimiser__lr=0.5)])
     told = {kind.what: verdict(kind, spreads) for kind, spreads in comparison(groups)}
     assert told[what] == "no good direction"
-    assert list(told)[0].startswith("kNN")
+    assert next(iter(told)).startswith("kNN")
 
 
 def test_the_page_shows_means_with_their_spread_in_one_format(make_told):
