@@ -1,5 +1,6 @@
 """What stands on the page? Each section as HTML, from runs as they are told."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from .results import TOP1, accuracies, evaluations_of
 from .results import rows as results
 
 MOST_BAD = 50
+MEASURES = ("learned", "cosine")
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
 UNINTERESTING = ("name", "paper")
 HIDDEN = (
@@ -259,9 +261,15 @@ def _headlines(run: Told) -> Iterator[tuple[str, str]]:
     for record in evaluations_of(run, "affinity"):
         for row in results(record):
             if row.get("metric") == "AUC":
-                both = " against ".join(words(row.get(measure, "")) for measure in ("learned", "cosine"))
                 where = f"{row.get('references')} references, on {record.get('data')}"
-                yield f"learned affinity against cosine: AUC of {row.get('task')}, {where}", both
+                told = [f"{measure} {words(row[measure])}" for measure in MEASURES if measure in row]
+                yield f"AUC of {row.get('task')}, {where}, with 95 % intervals: {', '.join(told)}", _means(row)
+
+
+def _means(row: dict[str, Any]) -> str:
+    """Both measures of a row, without their intervals."""
+    found = [(measure, row[measure]) for measure in MEASURES if isinstance(row.get(measure), dict)]
+    return ", ".join(f"{measure} {value.get('mean', math.nan):.3f}" for measure, value in found)
 
 
 def _settings(record: dict[str, Any]) -> str:

@@ -38,12 +38,14 @@ def tsne(unit: Float[Tensor, "N F"], seed: int) -> Float[np.ndarray, "N 2"] | No
     """scikit-learn's t-SNE from PCA's places; None where all vectors are equal or the package is not there."""
     try:
         from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
     except ImportError:
         return None
     if float(unit.std(dim=0).max()) < 1e-6:
         return None
     perplexity = min(PERPLEXITY, (len(unit) - 1) / 3)
-    with warnings.catch_warnings():
+    # One thread: of several, each waits busily for the others in every step, for minutes where training shares the CPU.
+    with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         drawn = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(unit.double().numpy())
     return drawn.astype(float) if math.isfinite(float(np.abs(drawn).max())) else None
