@@ -44,7 +44,7 @@ def tsne(unit: Float[Tensor, "N F"], seed: int) -> Float[np.ndarray, "N 2"] | No
     if float(unit.std(dim=0).max()) < 1e-6:
         return None
     perplexity = min(PERPLEXITY, (len(unit) - 1) / 3)
-    # One thread: of several, each waits busily for the others in every step, for minutes where training shares the CPU.
+    # One thread: of several, each waits busily for the others in every step, ten times as long beside a training.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         drawn = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(unit.double().numpy())

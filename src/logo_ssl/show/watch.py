@@ -2,12 +2,13 @@
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 import tyro
 
 from ..errors import UserError
@@ -48,6 +49,7 @@ class Watch:
             raise UserError(f"images is {self.images}; use 0 to {MOST_IMAGES}.")
         if not 0.1 <= self.every <= 3600:
             raise UserError(f"every is {self.every}; use 0.1 to 3600 seconds.")
+        torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
         runs = [Run.existing(path) for path in self.runs]
         keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print))
@@ -89,7 +91,7 @@ class Keeper:
         self._make()
         return True
 
-    def keep(self, stop: threading.Event, every: float, say) -> None:
+    def keep(self, stop: threading.Event, every: float, say: Callable[[str], None]) -> None:
         """First what takes long, then a look every so many seconds; a torn file is looked at again later."""
         self.seen = ()
         while not stop.is_set():
