@@ -159,28 +159,33 @@ def test_another_reference_changes_the_bars_by_keyboard(page):
     assert bars() == before
 
 
-def test_hovering_over_a_point_shows_its_image_and_so_does_the_slider(page):
-    looked, slider = page.locator("[data-looked='0']"), page.locator("[data-slider='0']")
+def test_hovering_over_a_point_shows_its_image(page):
+    picture = page.locator("[data-looked='0'] img")
     page.locator("[data-map='0']").first.scroll_into_view_if_needed()
-    before = looked.locator("img").get_attribute("src")
+    before = picture.get_attribute("src")
     points = page.locator("[data-map='0']").first.locator(".points path")
-    for i in range(points.count()):
-        points.nth(i).hover(force=True)
-        if looked.locator("img").get_attribute("src") != before:
-            break
-    after = looked.locator("img").get_attribute("src")
-    assert after != before
-    assert after.startswith("data:image/webp")
-    assert int(slider.input_value()) > 0
-    slider.focus()
-    page.keyboard.press("Home")
-    assert looked.locator("img").get_attribute("src") == before
+    points.nth(points.count() // 2).hover(force=True)
+    page.wait_for_function("document.querySelector(\"[data-slider='0']\").value !== '0'")
+    assert picture.get_attribute("src") != before
+    assert picture.get_attribute("src").startswith("data:image/webp")
+    page.mouse.move(0, 0)
+    page.wait_for_function("!document.querySelector(\"[data-map='0'] .hoverlayer > *\")")
+
+
+def test_the_slider_goes_from_image_to_image_on_every_map(opened):
+    page = opened.page
+    page.reload()
+    page.wait_for_function("document.querySelectorAll('[data-map] .main-svg').length > 0")
+    picture, slider = page.locator("[data-looked='0'] img"), page.locator("[data-slider='0']")
     ring = "[...document.querySelectorAll('[data-map=\"0\"]')].map((map) => map.data.at(-1).x[0])"
-    places = page.evaluate(ring)
+    first, places = picture.get_attribute("src"), page.evaluate(ring)
+    slider.focus()
     page.keyboard.press("ArrowRight")
     assert slider.input_value() == "1"
+    assert picture.get_attribute("src") != first
     assert all(one != other for one, other in zip(places, page.evaluate(ring), strict=True))
     page.keyboard.press("Home")
+    assert picture.get_attribute("src") == first
 
 
 def test_runs_can_be_hidden_and_shown(page):

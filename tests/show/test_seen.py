@@ -153,6 +153,18 @@ def test_an_unfinished_run_says_that_its_pictures_come_later(make_run):
     assert "once the run is finished" in told.missing[0]
 
 
+@pytest.mark.parametrize("content", [None, b"torn"])
+def test_missing_or_torn_heads_cost_the_affinities_only(content, make_run):
+    run = make_run()
+    run.heads_file.unlink()
+    if content is not None:
+        run.heads_file.write_bytes(content)
+    (told,) = Teller(crops=False).tell([run])
+    assert told.neighbourhood is not None
+    assert told.comparisons == ()
+    assert told.missing[0].startswith("affinities: ")
+
+
 def test_a_torn_encoder_costs_its_pictures_only(make_run):
     run = make_run()
     run.backbone_file.write_bytes(b"torn")

@@ -115,16 +115,19 @@ class Teller:
             encoder = load_encoder(str(run.path))
             data = self._data(recipe.data, encoder.size)
             around = look_around(encoder, data, self.images, self.seed, self.device)
-            measured = isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned"
-            found = (
-                choices(load_measures(run, self.device), data, recipe.loading.max_side, self.seed) if measured else ()
-            )
         except (UserError, OSError) as error:
             self.say(f"No neighbours, maps and affinities are shown of {run.path}: {error}")
             return Looked(missing=(f"neighbours, maps and affinities: {error}",))
-        if around is None:
-            return Looked(None, None, found, (f"{data.name} has too few images for neighbours and maps.",))
-        return Looked(*around, found)
+        near, seen = around or (None, None)
+        missing = () if around else (f"{data.name} has too few images for neighbours and maps.",)
+        if not isinstance(recipe.strategy, LoGoConfig) or recipe.strategy.affinity != "learned":
+            return Looked(near, seen, (), missing)
+        try:
+            found = choices(load_measures(run, self.device), data, recipe.loading.max_side, self.seed)
+        except (UserError, OSError) as error:
+            self.say(f"No affinities are shown of {run.path}: {error}")
+            return Looked(near, seen, (), (*missing, f"affinities: {error}"))
+        return Looked(near, seen, found, missing)
 
 
 def stamps(*files: Path) -> tuple[tuple[str, int, int] | None, ...]:
