@@ -153,6 +153,8 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     for row in ("raw pixels", "random initialisation", "trained encoder"):
         assert row in out
     assert (tmp_path / "demo" / "curves.png").stat().st_size > 10_000
+    assert out.splitlines()[-1].startswith(f"Report: {tmp_path / 'demo' / 'report.html'} (")
+    assert "data-map" in (tmp_path / "demo" / "report.html").read_text()
     assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")[0] == 2
     assert Run.existing(tmp_path / "demo").backbone_file.is_file()
     code, out, _ = run(capsys, "resume", str(tmp_path / "demo"))

@@ -42,6 +42,7 @@ commands:
   export RUN           write an encoder for torchvision, timm, ONNX, safetensors or the Hugging Face Hub
   affinity RUN         draw how alike crops are by the learned measure, beside cosine, and measure how well both rank
   report RUN ...       write one HTML page about some runs: numbers, curves, tables, pictures, settings
+  watch RUN ...        the same page served on this machine while the runs go on, always new
   show-crops [RECIPE]  draw the crops of some images as the network sees them
   reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
   bench RECIPE         measure the speed of training and of its parts, as JSON
@@ -79,6 +80,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
     from .recipes import find_recipe
     from .report import draw_curves
     from .run import Run
+    from .show.report import Report
     from .train import pretrain
 
     console = plain_console()
@@ -94,6 +96,7 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
     console.print(table)
     console.print(f"Curves: {draw_curves(run)}")
     console.print(f"Encoder: {run.backbone_file}")
+    Report((run.path,), run.path / "report.html").run()
 
 
 def recipes() -> None:
@@ -312,6 +315,15 @@ def report(arguments: Sequence[str]) -> None:
     parse(Report, arguments, prog="logo-ssl report").run()
 
 
+def watch(arguments: Sequence[str]) -> None:
+    """Serve the report's page while runs go on."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError("Say which runs first, for example: logo-ssl watch runs/first")
+    from .show.watch import Watch
+
+    parse(Watch, arguments, prog="logo-ssl watch").run()
+
+
 def reproduce(arguments: Sequence[str]) -> None:
     """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
     from .reproduce.command import Reproduce
@@ -394,6 +406,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "completion": completion,
     "affinity": affinity,
     "report": report,
+    "watch": watch,
     "show-crops": show_crops,
     "reproduce": reproduce,
     "bench": bench,
@@ -438,6 +451,7 @@ def _clear_demo(run: Any) -> None:
         "metrics.jsonl",
         "provenance.json",
         "curves.png",
+        "report.html",
         "backbone.safetensors",
         "heads.safetensors",
         "sittings.json",

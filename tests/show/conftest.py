@@ -5,6 +5,7 @@ import torch
 
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import ImageSet, Split
+from logo_ssl.errors import UserError
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
@@ -24,11 +25,18 @@ def images(generator) -> ImageSet:
     return ImageSet("blobs", *splits, ("ash", "birch", "cedar", "<b>elm</b>"), source="blobs")
 
 
+def _found(source: str, images: ImageSet) -> ImageSet:
+    if "nowhere" in source:
+        raise UserError(f"{source} is not there.")
+    return images
+
+
 @pytest.fixture
 def make_run(tmp_path, images, monkeypatch):
     """Writes a run folder whose data are `images`."""
     monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("logo_ssl.evaluate.record.load_data", lambda source, size: images)
+    for place in ("evaluate.record", "show.telling"):
+        monkeypatch.setattr(f"logo_ssl.{place}.load_data", lambda source, size: _found(source, images))
 
     def make(name="run", **changes) -> Run:
         small = {

@@ -7,16 +7,20 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+VOID = ("img", "input", "link", "meta")  # elements that hold nothing and are not closed
+
 
 class Html(str):
     """Text that is HTML already."""
 
 
-def tag(name: str, *children: Any, **attributes: Any) -> Html:
-    """An element; `class_` is the attribute class, `aria_label` is aria-label, and None is left out."""
+def tag(element: str, /, *children: Any, **attributes: Any) -> Html:
+    """An element; `class_` is the attribute class, `aria_label` aria-label; None is left out, True stands alone."""
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    inside = "".join(f' {key}="{escape(str(value))}"' for key, value in named.items())
-    return Html(f"<{name}{inside}>{joined(children)}</{name}>")
+    inside = "".join(
+        f' {key}="{escape(str(value))}"' if value is not True else f" {key}" for key, value in named.items()
+    )
+    return Html(f"<{element}{inside}>" if element in VOID else f"<{element}{inside}>{joined(children)}</{element}>")
 
 
 def joined(parts: Iterable[Any]) -> Html:
@@ -35,7 +39,7 @@ def table(caption: str, head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> H
 def picture(content: bytes, description: str) -> Html:
     """A PNG inside the page."""
     source = "data:image/png;base64," + base64.b64encode(content).decode()
-    return Html(f'<img src="{source}" alt="{escape(description)}" loading="lazy">')
+    return tag("img", src=source, alt=description, loading="lazy")
 
 
 def data_script(identity: str, value: Any) -> Html:

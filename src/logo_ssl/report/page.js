@@ -1,8 +1,9 @@
 "use strict";
-const plots = JSON.parse(document.getElementById("plots").textContent);
-const places = [...document.querySelectorAll("[data-plot]")];
-const boxes = [...document.querySelectorAll("[data-run]")];
-const shown = (run) => boxes.length === 0 || boxes[run].checked;
+const config = { responsive: true, displaylogo: false, displayModeBar: false };
+const all = (selector) => [...document.querySelectorAll(selector)];
+const told = (identity) => JSON.parse(document.getElementById(identity)?.textContent || "null");
+// Plotly reads some tags in names; here they are text.
+const asText = (name) => name.replace(/[<&]/g, (sign) => (sign === "<" ? "&lt;" : "&amp;"));
 
 function layout() {
   const style = getComputedStyle(document.documentElement);
@@ -21,24 +22,33 @@ function layout() {
   };
 }
 
-const names = boxes.map((box) => box.parentElement.textContent.replace(/[<&]/g, (sign) => (sign === "<" ? "&lt;" : "&amp;")));
-
-function draw() {
-  for (const place of places) {
+function drawCurves() {
+  const plots = told("plots");
+  const boxes = all("[data-run]");
+  const names = boxes.map((box) => asText(box.parentElement.textContent));
+  for (const place of all("[data-plot]")) {
     const traces = plots[place.dataset.plot].traces.map((trace) => ({
       ...trace,
       type: "scatter",
       name: names[trace.run],
-      visible: shown(trace.run),
+      visible: boxes[trace.run].checked,
     }));
-    Plotly.react(place, traces, layout(), { responsive: true, displaylogo: false, displayModeBar: false });
+    Plotly.react(place, traces, layout(), config);
   }
 }
 
-if (places.length) {
-  draw();
-  boxes.forEach((box) => box.addEventListener("change", draw));
-  for (const query of ["(prefers-color-scheme: dark)", "print"]) {
-    matchMedia(query).addEventListener("change", draw);
-  }
+const drawers = [drawCurves];
+
+function drawAll() {
+  drawers.forEach((draw) => draw());
+}
+
+function start() {
+  if (typeof Plotly === "undefined") return;
+  drawAll();
+  all("[data-run]").forEach((box) => box.addEventListener("change", drawCurves));
+}
+
+for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+  matchMedia(query).addEventListener("change", () => typeof Plotly !== "undefined" && drawAll());
 }

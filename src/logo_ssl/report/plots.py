@@ -7,6 +7,7 @@ from .reading import Told
 from .style import COLOURS
 
 MOST_POINTS = 1000  # of a curve; more cannot be told apart on a screen
+FEW = 25  # points that are marked each
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 QUANTITIES = {
     "knn": ("kNN top-1 while training", "%"),
@@ -50,7 +51,7 @@ def _trace(run: Told, i: int, name: str) -> dict[str, Any] | None:
         "run": i,
         "x": [round(step * scale, 4) for step, _ in thin],
         "y": [float(f"{value:.6g}") for _, value in thin],
-        "mode": "lines+markers" if len(thin) <= 50 else "lines",
+        "mode": "lines+markers" if len(thin) <= FEW else "lines",
         "line": looks(i),
     }
 

@@ -3,13 +3,16 @@
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from ..run import Run
+from .affinity_bars import Comparison
+from .feature_map import FeatureMap
+from .neighbours import Neighbourhood
 
 FIGURES = {
     "affinity": "Learned affinity beside cosine similarity: a reference crop against crops of other images",
@@ -24,12 +27,24 @@ class Told:
     run: Run
     name: str
     """What to call it on the page, different for each run."""
-    crops: Path | None = None
+    crops: bytes | None = None
     """A picture of the crops as the network sees them."""
     rerun: str | None = None
     """The command that trains it again."""
-    departures: Sequence[str] = field(default=())
+    departures: Sequence[str] = ()
     """In what its settings differ from the named recipe."""
+    alarms: Sequence[str] = ()
+    """Signs of collapse, a sentence each."""
+    comparisons: Sequence[Comparison] = ()
+    """Reference crops and how alike others are to them."""
+    neighbourhood: Neighbourhood | None = None
+    """Some images and their nearest ones."""
+    feature_map: FeatureMap | None = None
+    """Images in feature space."""
+    without_effect: Sequence[str] = ()
+    """Settings that change nothing of what is learned."""
+    missing: Sequence[str] = ()
+    """What cannot be shown, and why."""
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -64,8 +79,8 @@ class Told:
 
     def figures(self) -> Iterator[tuple[str, bytes]]:
         """Pictures that lie in the run, with what they show."""
-        if self.crops is not None and self.crops.is_file():
-            yield "Crops as the network sees them, and their boxes on the originals", self.crops.read_bytes()
+        if self.crops is not None:
+            yield "Crops as the network sees them, and their boxes on the originals", self.crops
         for stem, words in FIGURES.items():
             file = self.run.path / "figures" / f"{stem}.png"
             if file.is_file():
@@ -87,6 +102,10 @@ class Told:
         except OSError:
             return []
         return [(row[0], ", ".join(row[1:])) for row in rows if row != ["image", "reason"]]
+
+    def counts(self, setting: str) -> bool:
+        """Whether a setting has a part in what is learned."""
+        return setting.split(".")[0] not in self.without_effect
 
     def online_knn(self) -> dict[str, Any] | None:
         """The last kNN that was logged while training."""

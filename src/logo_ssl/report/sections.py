@@ -1,13 +1,24 @@
 """What stands on the page? Each section as HTML, from runs as they are told."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from .affinity_choice import affinity_choice
+from .comparing import better
+from .feature_map import feature_maps
 from .markup import Html, joined, picture, table, tag
-from .plots import looks, plots
+from .neighbours import neighbours
+from .numbers import percent, result, words
+from .paper_tables import Paper, detection_table, transfer_table
+from .plots import looks
 from .reading import Told
+from .results import TOP1, accuracies, evaluations_of
+from .results import rows as results
 
 MOST_BAD = 50
+MEASURES = ("learned", "cosine")
+STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
 UNINTERESTING = ("name", "paper")
 HIDDEN = (
     "results",
@@ -19,6 +30,12 @@ HIDDEN = (
     "keys_without_place",
 )
 
+ABOUT_AFFINITY = (
+    "Each measure runs from 0 (least alike) to 1 (most alike) over the crops beside a reference; lines are means over "
+    "an image's crops. References come by chance, never by looks. How well each measure ranks over many references is "
+    "measured by logo-ssl affinity, and stands in the evaluations."
+)
+
 
 def headline(runs: Sequence[Told]) -> Html:
     """The numbers to take away, each with its protocol."""
@@ -28,23 +45,22 @@ def headline(runs: Sequence[Told]) -> Html:
             rows.append((run.name, value, protocol))
         if not run.provenance:
             rows.append((run.name, "not finished", "go on with logo-ssl resume"))
-    return section("Headline", table("The numbers, and how they were measured", ("run", "figure", "protocol"), rows))
+    return table("The numbers, and how they were measured", ("run", "figure", "protocol"), rows)
 
 
 def chooser(runs: Sequence[Told]) -> Html:
     """A box for each run that shows and hides its curves."""
     boxes = []
     for i, run in enumerate(runs):
-        box = Html(f'<input type="checkbox" data-run="{i}" checked>')
-        swatch = tag("span", class_="swatch", style=f"background:{looks(i)['color']}", aria_hidden="true")
-        boxes.append(tag("label", box, swatch, run.name))
+        box = tag("input", type="checkbox", data_run=i, checked=True)
+        boxes.append(tag("label", box, _swatch(i), run.name))
     return tag("fieldset", tag("legend", "Runs shown in the curves"), *boxes, class_="runs")
 
 
 def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
     """A place for each plot; the script fills it, and its label says how each curve ends."""
     if not made:
-        return section("Curves", tag("p", "Nothing was logged yet."))
+        return tag("p", "Nothing was logged yet.")
     figures = [
         tag(
             "figure",
@@ -53,33 +69,28 @@ def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
         )
         for i, plot in enumerate(made)
     ]
-    return section("Curves", chooser(runs), tag("div", *figures, class_="plots"))
+    return joined((chooser(runs), tag("div", *figures, class_="plots")))
 
 
-def beside_the_paper(runs: Sequence[Told]) -> Html:
-    """The paper's rows that the recipes stand for, beside what was measured."""
-    rows = []
-    for run in runs:
-        knn = dict(_measured(run, "knn"))
-        linear = dict(_measured(run, "linear"))
-        for row in run.paper:
-            said = f"Table {row.get('table')}: {row.get('row')}"
-            departures = ", ".join(run.departures) or "none"
-            rows.append(
-                (
-                    run.name,
-                    said,
-                    _number(row.get("knn")),
-                    _lines(knn),
-                    _number(row.get("linear")),
-                    _lines(linear),
-                    departures,
-                )
-            )
-    if not rows:
-        return Html("")
+def beside_the_paper(runs: Sequence[Told], paper: Paper) -> Html:
+    """The paper's rows that the recipes stand for, and those of transfer and detection, beside what was measured."""
+    rows = [
+        (
+            run.name,
+            f"Table {row.get('table')}: {row.get('row')}",
+            percent(row.get("knn")),
+            _lines(accuracies(run, "knn")),
+            percent(row.get("linear")),
+            _lines(accuracies(run, "linear")),
+            ", ".join(run.departures) or "none",
+        )
+        for run in runs
+        for row in run.paper
+    ]
     head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", "departs from the recipe in")
-    return section("Beside the paper", table("Top-1 in percent; the paper names no k and no temperature", head, rows))
+    parts = [table("Top-1 in percent; the paper names no k and no temperature", head, rows)] if rows else []
+    parts += [part for part in (transfer_table(runs, paper), detection_table(runs, paper)) if part]
+    return joined(parts)
 
 
 def evaluations(runs: Sequence[Told]) -> Html:
@@ -88,15 +99,15 @@ def evaluations(runs: Sequence[Told]) -> Html:
     for run in runs:
         for name, record in run.evaluations.items():
             parts.append(tag("h3", f"{run.name}: {name}"))
-            parts.append(tag("p", f"{record.get('protocol', 'no protocol was saved')}. {_settings(record)}"))
-            rows = _result_rows(record)
-            if rows:
-                head = list(dict.fromkeys(key for row in rows for key in row))
-                cells = [[_words(row.get(key, "")) for key in head] for row in rows]
+            parts.append(tag("p", f"{record.get('protocol', 'no protocol was saved')}."))
+            if found := results(record):
+                head = list(dict.fromkeys(key for row in found for key in row))
+                cells = [[result(key, row[key]) if key in row else "" for key in head] for row in found]
                 parts.append(table(f"{run.name}: {name}", head, cells))
+            parts.append(_folded("Settings and provenance", tag("p", _settings(record))))
     if not parts:
         parts.append(tag("p", "Nothing was evaluated yet; logo-ssl eval does it."))
-    return section("Evaluations", *parts)
+    return joined(parts)
 
 
 def pictures(runs: Sequence[Told]) -> Html:
@@ -106,7 +117,7 @@ def pictures(runs: Sequence[Told]) -> Html:
         for run in runs
         for words, content in run.figures()
     ]
-    return section("Pictures", *shown) if shown else Html("")
+    return joined(shown)
 
 
 def bad_images(runs: Sequence[Told]) -> Html:
@@ -117,22 +128,25 @@ def bad_images(runs: Sequence[Told]) -> Html:
             told = f"{run.name}: {len(found)} images could not be read"
             told += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
             parts.append(table(told, ("image", "reason"), found[:MOST_BAD]))
-    return section("Bad images", *parts) if parts else Html("")
+    return joined(parts)
+
+
+def comparison(runs: Sequence[Told]) -> Html:
+    """What differs between the runs, and which of them is better."""
+    return joined((differences(runs), better(runs))) if len(runs) > 1 else Html("")
 
 
 def differences(runs: Sequence[Told]) -> Html:
     """The settings in which the runs differ, side by side."""
-    if len(runs) < 2:
-        return Html("")
     fields = [f for f in dict.fromkeys(f for run in runs for f in run.recipe) if f not in UNINTERESTING]
     rows = []
     for field in fields:
-        values = [_words(run.recipe[field]) if field in run.recipe else "absent" for run in runs]
+        values = [words(run.recipe[field]) if field in run.recipe else "absent" for run in runs]
         if len(set(values)) > 1:
             rows.append((field, *values))
     if not rows:
-        return section("What differs", tag("p", "Nothing: the recipes are the same."))
-    return section("What differs", table("Settings that differ", ("setting", *(run.name for run in runs)), rows))
+        return tag("p", "Nothing differs: the recipes are the same.")
+    return table("Settings that differ", ("setting", *(run.name for run in runs)), rows)
 
 
 def recipes(runs: Sequence[Told]) -> Html:
@@ -145,93 +159,127 @@ def recipes(runs: Sequence[Told]) -> Html:
         made = {key: value for key, value in run.provenance.items() if not isinstance(value, dict)}
         made |= run.provenance.get("versions") or {}
         if made:
-            rows = [(key, _words(value)) for key, value in made.items()]
+            rows = [(key, words(value)) for key, value in made.items()]
             parts.append(_folded("Provenance", table(f"{run.name}: who made it", ("what", "value"), rows)))
-        rows = [(key, _words(value)) for key, value in run.recipe.items() if key != "paper"]
+        rows = [(key, words(value)) for key, value in run.recipe.items() if key != "paper"]
         parts.append(_folded("Recipe", table(f"{run.name}: every setting", ("setting", "value"), rows)))
-    return section("Recipe and provenance", *parts)
+    return joined(parts)
 
 
 def section(title: str, *parts: Html) -> Html:
     """A part of the page that can be jumped to."""
-    identity = title.lower().replace(" ", "-")
+    identity = _identity(title)
     return tag("section", tag("h2", title, id=identity), *parts, aria_labelledby=identity)
 
 
-def all_sections(runs: Sequence[Told]) -> tuple[Html, list[dict[str, Any]]]:
-    """The page's body, and the plots that its script draws."""
-    made = plots(runs)
-    parts = (headline(runs), curves(runs, made), beside_the_paper(runs), evaluations(runs))
-    return joined((*parts, pictures(runs), bad_images(runs), differences(runs), recipes(runs))), made
+def health(runs: Sequence[Told]) -> Html:
+    """Signs of collapse in words, or that there is none."""
+    parts = []
+    for run in runs:
+        said = [tag("li", f"{run.name}: {sentence}", class_="alarm") for sentence in run.alarms]
+        parts += said or [tag("li", f"{run.name}: {_well(run)}")]
+    return tag("ul", *parts)
+
+
+def seen(runs: Sequence[Told]) -> dict[str, Html]:
+    """What needs the encoder: neighbours, maps and affinities of the runs that have one, by title."""
+    near = [neighbours(run.name, run.neighbourhood) for run in runs if run.neighbourhood]
+    maps = [(run.name, run.feature_map) for run in runs if run.feature_map]
+    asked = [(run.name, run.comparisons) for run in runs if run.comparisons]
+    bars = [affinity_choice(i, name, found) for i, (name, found) in enumerate(asked)]
+    return {
+        "Nearest neighbours": joined(near),
+        "Map of features": joined(feature_maps(maps) if maps else ()),
+        "Affinity": joined((tag("p", ABOUT_AFFINITY), *bars) if bars else ()),
+    }
+
+
+def not_shown(runs: Sequence[Told]) -> Html:
+    """What is missing from the page, and why."""
+    gone = [tag("li", f"{run.name}: {sentence}") for run in runs for sentence in run.missing]
+    return tag("ul", *gone) if gone else Html("")
+
+
+def all_sections(runs: Sequence[Told], made: list[dict[str, Any]], paper: Paper) -> Html:
+    """The page's body, with links to its sections first."""
+    parts = {
+        "Headline": headline(runs),
+        "Health": health(runs),
+        "Comparison": comparison(runs),
+        "Curves": curves(runs, made),
+        "Beside the paper": beside_the_paper(runs, paper),
+        "Evaluations": evaluations(runs),
+        **seen(runs),
+        "Pictures": pictures(runs),
+        "Bad images": bad_images(runs),
+        "Not shown": not_shown(runs),
+        "Recipe and provenance": recipes(runs),
+    }
+    kept = {title: part for title, part in parts.items() if part}
+    links = [tag("a", title, href=f"#{_identity(title)}") for title in kept]
+    wrapped = (section(title, part) for title, part in kept.items())
+    return joined((tag("nav", *links, aria_label="Sections"), *wrapped))
+
+
+def _swatch(i: int) -> Html:
+    """A short line as run i has it."""
+    look = looks(i)
+    line = {"stroke": look["color"], "stroke_width": 4, "stroke_dasharray": STROKES[look["dash"]]}
+    return tag("svg", tag("path", d="M0 4H32", **line), viewBox="0 0 32 8", class_="swatch", aria_hidden="true")
+
+
+def _well(run: Told) -> str:
+    lines = [line for line in run.metrics if isinstance(line.get("z_std"), int | float)]
+    if not lines:
+        return "nothing was measured yet."
+    spread, rank = lines[-1]["z_std"], lines[-1].get("z_rank", 0.0)
+    return (
+        f"no sign of collapse (spread of the latents {spread:.3f} of 1, effective rank {rank:.1f}, at the last look)."
+    )
+
+
+def _identity(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 def _headlines(run: Told) -> Iterator[tuple[str, str]]:
     if line := run.online_knn():
         where = f"weighted kNN while training, k={line.get('knn_k')}, tau={line.get('knn_tau')}"
-        yield f"{where}, after epoch {line.get('epochs_done')}, on {run.recipe.get('data')}", f"{line['knn']:.2f} %"
-    for kind in ("knn", "linear", "finetune", "semi"):
-        for what, value in _measured(run, kind):
-            yield what, f"{value} %"
-    for name, record in run.evaluations.items():
-        if name.startswith("transfer") and "value" in record:
-            yield f"transfer to {record.get('data')}, {record.get('metric')}", f"{record['value']} %"
-        if name.startswith("affinity"):
-            for row in _result_rows(record):
-                if row.get("metric") == "AUC":
-                    both = " against ".join(_words(row.get(measure, "")) for measure in ("learned", "cosine"))
-                    where = f"{row.get('references')} references, on {record.get('data')}"
-                    yield f"learned affinity against cosine: AUC of {row.get('task')}, {where}", both
+        told = f"{where}, after epoch {line.get('epochs_done')}, on {run.recipe.get('data')}"
+        yield told, f"{percent(line['knn'])} %"
+    for kind in TOP1:
+        for what, value in accuracies(run, kind):
+            yield what, f"{percent(value)} %"
+    for record in evaluations_of(run, "transfer"):
+        if "value" in record:
+            yield f"transfer to {record.get('data')}, {record.get('metric')}", f"{percent(record['value'])} %"
+    for kind in ("detect", "segment"):
+        for record in evaluations_of(run, kind):
+            for row in results(record):
+                where = f"{row.get('measure')}, on {record.get('data')}"
+                yield f"{kind}: AP of {row.get('of')}, {where}", f"{percent(row.get('AP'))} %"
+    for record in evaluations_of(run, "affinity"):
+        for row in results(record):
+            if row.get("metric") == "AUC":
+                where = f"{row.get('references')} references, on {record.get('data')}"
+                told = [f"{measure} {words(row[measure])}" for measure in MEASURES if measure in row]
+                yield f"AUC of {row.get('task')}, {where}, with 95 % intervals: {', '.join(told)}", _means(row)
 
 
-def _measured(run: Told, kind: str) -> Iterator[tuple[str, Any]]:
-    """Top-1 of the trained encoder by the evaluations of a kind, with their settings."""
-    for name, record in run.evaluations.items():
-        if name.split("-")[0] != kind:
-            continue
-        for row in _result_rows(record):
-            top1 = row.get("top1", row.get("top-1"))
-            if top1 is not None and row.get("features", "trained encoder") == "trained encoder":
-                told = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
-                yield (
-                    ", ".join([name.split("-")[0] if kind == "knn" else name, *told, f"on {record.get('data')}"]),
-                    top1,
-                )
-
-
-def _result_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    match record.get("results"):
-        case list() as rows:
-            return [row for row in rows if isinstance(row, dict)]
-        case dict() as row:
-            return [row]
-        case _:
-            return [{"metric": record["metric"], "value": record["value"]}] if "value" in record else []
+def _means(row: dict[str, Any]) -> str:
+    """Both measures of a row, without their intervals."""
+    found = [(measure, row[measure]) for measure in MEASURES if isinstance(row.get(measure), dict)]
+    return ", ".join(f"{measure} {value.get('mean', math.nan):.3f}" for measure, value in found)
 
 
 def _settings(record: dict[str, Any]) -> str:
-    plain = {k: v for k, v in record.items() if k not in HIDDEN and isinstance(v, str | int | float) and v is not None}
-    return "; ".join(f"{key.replace('_', ' ')}: {_words(value)}" for key, value in plain.items())
+    plain = {k: v for k, v in record.items() if k not in HIDDEN and isinstance(v, str | int | float)}
+    return "; ".join(f"{key.replace('_', ' ')}: {result(key, value)}" for key, value in plain.items())
 
 
 def _folded(title: str, inside: Html) -> Html:
     return tag("details", tag("summary", title), inside)
 
 
-def _words(value: Any) -> str:
-    match value:
-        case {"mean": mean, "low": low, "high": high}:
-            return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-        case list():
-            return " ".join(map(_words, value))
-        case None:
-            return "none"
-        case _:
-            return str(value)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, int | float) else ""
-
-
-def _lines(found: dict[str, Any]) -> str:
-    return "; ".join(f"{value} ({what})" for what, value in found.items()) or "not measured"
+def _lines(found: Iterable[tuple[str, float]]) -> str:
+    return "; ".join(f"{percent(value)} ({what})" for what, value in found) or "not measured"

@@ -50,6 +50,13 @@ def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
     return torch.exp(-torch.special.xlogy(share, share).sum())
 
 
+def knn_fall(best: float, accuracy: float) -> str | None:
+    """A sentence if accuracy fell far below the best so far."""
+    if accuracy >= best - KNN_FALL:
+        return None
+    return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
+
+
 def log(trainer: L.Trainer, values: dict[str, Any], step: int | None = None) -> None:
     """Hand values to every logger, at a step or the current one; one process of several does."""
     if not trainer.is_global_zero:
@@ -294,11 +301,8 @@ class OnlineKNN(L.Callback):
         accuracy = self.accuracy(pl_module)
         if accuracy is not None:
             log(trainer, {"knn": accuracy, "knn_k": KNN_K, "knn_tau": KNN_TAU, "epochs_done": epoch})
-            if accuracy < self.best - KNN_FALL:
-                sentence = (
-                    f"Epoch {epoch}: kNN fell from {self.best:.1f} % to {accuracy:.1f} %, a sign of collapse. "
-                    f"{diagnose(pl_module.recipe)}"
-                )
+            if fall := knn_fall(self.best, accuracy):
+                sentence = f"Epoch {epoch}: {fall} {diagnose(pl_module.recipe)}"
                 if pl_module.recipe.on_collapse == "stop":
                     raise UserError(f"{sentence} Stopped, as on-collapse asks.")
                 self.say(sentence)

@@ -26,7 +26,6 @@ EXTRAS = {
     "pyarrow": "parquet",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
-    "scikit-learn": "sklearn",
     "faster-coco-eval": "detect",
     "wandb": "wandb",
     "mlflow": "mlflow",

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import UserError
 from ..evaluate import Extraction
@@ -14,13 +17,6 @@ from ..run import write
 from ..terminal import plain_console
 from .embedding import embed
 from .loading import load
-
-try:
-    from sklearn.base import BaseEstimator, TransformerMixin
-    from sklearn.utils import Tags
-    from sklearn.utils.validation import check_is_fitted
-except ImportError as error:
-    raise UserError("LoGoFeatures needs scikit-learn: pip install 'logo-ssl[sklearn]'.") from error
 
 
 class LoGoFeatures(TransformerMixin, BaseEstimator):

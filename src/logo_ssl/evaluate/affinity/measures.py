@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
@@ -90,7 +91,10 @@ def load_measures(run: Run, device: str = "auto") -> Measures:
     """The measures of a run that learned one."""
     recipe = read_recipe(run)
     encoder = load_encoder(str(run.path))
-    projector, regressor = load_heads(run, encoder.backbone)
+    try:
+        projector, regressor = load_heads(run, encoder.backbone)
+    except (safetensors.SafetensorError, RuntimeError, KeyError, TypeError) as error:
+        raise UserError(f"{run.heads_file} holds no whole heads ({error}); train it or copy it again.") from error
     if regressor is None:
         settings = flat(recipe)
         raise UserError(

@@ -41,9 +41,9 @@ class Reference(NamedTuple):
 
 def gather(data: ImageSet, encoder: FrozenEncoder, n: int, max_side: int, generator: Generator) -> Pool:
     """About n images, as many of each class as can be and two at least; unreadable ones are left out."""
-    part, split = _source(data, encoder)
+    part, split = held_out(data, encoder)
     rows, images = list[int](), list[Tensor]()
-    for row in _spread(split, n, generator):
+    for row in spread(split, n, generator):
         image = _read(split, row, max_side)
         if image is not None:
             rows.append(row)
@@ -59,7 +59,7 @@ def reference_by_hand(text: str, data: ImageSet, encoder: FrozenEncoder, max_sid
     match = REFERENCE.fullmatch(text)
     if match is None:
         raise UserError("A reference is empty; give IMAGE or IMAGE:x,y,w,h.")
-    part, split = _source(data, encoder)
+    part, split = held_out(data, encoder)
     named, path = match["image"], Path(match["image"]).expanduser()
     if path.is_file():
         content, row = path.read_bytes(), _row_of(path, split)
@@ -83,13 +83,13 @@ def reference_by_hand(text: str, data: ImageSet, encoder: FrozenEncoder, max_sid
     return Reference(image, named if path.is_file() else f"{part} image {named}", _known(label), box)
 
 
-def _source(data: ImageSet, encoder: FrozenEncoder) -> tuple[str, Split]:
+def held_out(data: ImageSet, encoder: FrozenEncoder) -> tuple[str, Split]:
     """What is held out, else the training images."""
     part, split = ("test", data.test) if data.test is not None and len(data.test) else ("train", data.train)
     return part, in_channels(encoder, split)
 
 
-def _spread(split: Split, n: int, generator: Generator) -> list[int]:
+def spread(split: Split, n: int, generator: Generator) -> list[int]:
     """Rows in random order, the classes in turn, so that a small share has two images of each class it has."""
     order = torch.randperm(len(split), generator=generator).tolist()
     if split.labels is None or not split.has_labels:

@@ -1,0 +1,136 @@
+"""Which runs are better, by which figure? Runs that differ in their seed alone are one group, with its spread."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean, stdev
+from typing import NamedTuple
+
+from .markup import Html, joined, table, tag
+from .reading import Told
+from .results import Figure, figures
+
+NAMING = ("name", "paper", "seed")
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""Student's t for 95 % on both sides, by degrees of freedom from 1; beyond them 2.131 is a little wide."""
+
+
+class Group(NamedTuple):
+    """Runs of one recipe, under a letter."""
+
+    letter: str
+    runs: tuple[Told, ...]
+
+    def __str__(self) -> str:
+        return f"{self.letter}: {', '.join(run.name for run in self.runs)}"
+
+
+class Spread(NamedTuple):
+    """A figure over the runs of a group."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over the runs."""
+        return mean(self.values)
+
+    def interval(self) -> tuple[float, float] | None:
+        """95 % for the mean, by Student's t; unknown for one run."""
+        n = len(self.values)
+        if n < 2:
+            return None
+        half = T95[min(n - 2, len(T95) - 1)] * stdev(self.values) / math.sqrt(n)
+        return self.mean - half, self.mean + half
+
+    def written(self, kind: Figure) -> str:
+        """Mean, standard deviation and number of runs."""
+        n = len(self.values)
+        beside = f" ± {_deviation(kind, stdev(self.values))}" if n > 1 else ""
+        return f"{kind.written(self.mean)}{beside} (n={n})"
+
+
+def grouped(runs: Sequence[Told]) -> list[Group]:
+    """The runs by recipe: seed, names and settings without effect on what is learned do not count."""
+    found: dict[str, list[Told]] = {}
+    for run in runs:
+        kept = {field: value for field, value in run.recipe.items() if field not in NAMING and run.counts(field)}
+        found.setdefault(json.dumps(kept, sort_keys=True), []).append(run)
+    return [Group(_letter(i), tuple(members)) for i, members in enumerate(found.values())]
+
+
+def comparison(groups: Sequence[Group]) -> Iterator[tuple[Figure, dict[str, Spread]]]:
+    """Each figure that two groups have at least, with its spread in each."""
+    kinds: dict[str, Figure] = {}
+    spreads: dict[str, dict[str, list[float]]] = {}
+    for group in groups:
+        for run in group.runs:
+            for figure in figures(run):
+                kinds.setdefault(figure.what, figure)
+                spreads.setdefault(figure.what, {}).setdefault(group.letter, []).append(figure.value)
+    for what in sorted(spreads, key=lambda what: kinds[what].better == "neither"):  # what has no direction comes last
+        if len(spreads[what]) > 1:
+            yield kinds[what], {letter: Spread(tuple(values)) for letter, values in spreads[what].items()}
+
+
+def verdict(kind: Figure, spreads: Mapping[str, Spread]) -> str:
+    """Which group is better, if that can be said: where its interval lies apart from every other."""
+    if kind.better == "neither":
+        return "no good direction"
+    order = sorted(spreads, key=lambda name: spreads[name].mean, reverse=kind.better == "higher")
+    if spreads[order[0]].mean == spreads[order[1]].mean:
+        return "equal"
+    single = [name for name in order if len(spreads[name].values) < 2]
+    if single:
+        return f"{order[0]} is {kind.better}; with one seed of {' and '.join(single)}, chance is not ruled out"
+    best = spreads[order[0]].interval()
+    apart = [name for name in order[1:] if not _overlap(best, spreads[name].interval())]
+    if len(apart) == len(order) - 1:
+        return f"{order[0]} is better"
+    close = [name for name in order[1:] if name not in apart]
+    return f"{order[0]} is {kind.better}, but its interval overlaps that of {' and '.join(close)}"
+
+
+def better(runs: Sequence[Told]) -> Html:
+    """The figures of the groups side by side, and which is better; nothing for one group."""
+    groups = grouped(runs)
+    if len(groups) < 2:
+        if len(runs) < 2:
+            return Html("")
+        return joined([tag("p", f"The {len(runs)} runs differ in their seed alone:"), _over_seeds(groups[0])])
+    told = [
+        (
+            kind.what,
+            *(spreads[group.letter].written(kind) if group.letter in spreads else "" for group in groups),
+            verdict(kind, spreads),
+        )
+        for kind, spreads in comparison(groups)
+    ]
+    if not told:
+        return tag("p", "The runs have no figure in common.")
+    caption = (
+        "Mean ± standard deviation over seeds. One is called better only where 95 % intervals of the means (Student's "
+        "t) lie apart; of many figures some may do so by chance"
+    )
+    return table(caption, ("figure", *map(str, groups), "which is better"), told)
+
+
+def _over_seeds(group: Group) -> Html:
+    kinds: dict[str, list[Figure]] = {}
+    for run in group.runs:
+        for figure in figures(run):
+            kinds.setdefault(figure.what, []).append(figure)
+    rows = [(what, Spread(tuple(f.value for f in found)).written(found[0])) for what, found in kinds.items()]
+    return table("Mean ± standard deviation over seeds", ("figure", str(group)), rows)
+
+
+def _deviation(kind: Figure, value: float) -> str:
+    return kind.written(value) if kind.unit else f"{value:.2g}" if value < 100 else f"{value:.0f}"
+
+
+def _letter(i: int) -> str:
+    return chr(ord("A") + i) if i < 26 else f"{_letter(i // 26 - 1)}{_letter(i % 26)}"
+
+
+def _overlap(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
+    return one is None or other is None or (one[0] <= other[1] and other[0] <= one[1])

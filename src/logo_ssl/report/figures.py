@@ -1,0 +1,64 @@
+"""How do the page's figures get into a paper? As SVG and PNG files, in the one style."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
+
+from .affinity_bars import draw_affinity_bars
+from .feature_map import FeatureMap, looks
+from .plots import plots
+from .reading import Told
+from .style import plain, save_figure
+
+DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "triangle-up": "^", "x": "X", "star": "*"}
+WIDTH, HEIGHT = 5.5, 3.6  # inches: a column of a paper
+
+
+def draw_figures(runs: Sequence[Told], folder: Path) -> list[Path]:
+    """Each curve of all runs, and the maps and affinities of each run; gives back the files."""
+    files = []
+    for plot in plots(runs):
+        files += _curve(plot, runs, folder / plot["name"])
+    for run in runs:
+        name = re.sub(r"[^\w.-]+", "-", run.name)
+        if (found := run.feature_map) is not None:
+            for projection in found.places:
+                files += _map(found, projection, folder / f"{name}-{projection.lower()}")
+        if run.comparisons:
+            files += draw_affinity_bars(run.comparisons, folder / f"{name}-affinity.png")
+    return files
+
+
+def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path) -> list[Path]:
+    figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
+    for trace in plot["traces"]:
+        line, few = trace["line"], "markers" in trace["mode"]
+        style = {"color": line["color"], "linestyle": DASHES[line["dash"]], "marker": "o" if few else None}
+        axes.plot(trace["x"], trace["y"], markersize=3, linewidth=1.4, label=runs[trace["run"]].name, **style)
+    axes.set(xlabel="epoch", ylabel=plot["title"])
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(runs) > 1:
+        for text in axes.legend(frameon=False, fontsize=8).get_texts():
+            text.set_parse_math(False)
+    plain(axes)
+    return save_figure(figure, file.with_name(f"{file.name}.svg"))
+
+
+def _map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
+    figure, axes = plt.subplots(figsize=(WIDTH, WIDTH), layout="constrained")
+    places, labels = found.places[projection], [image.label or "" for image in found.images]
+    for k, label in enumerate(sorted(set(labels))):
+        rows, look = [i for i, other in enumerate(labels) if other == label], looks(k)
+        style = {"color": look["color"], "marker": MARKERS[look["symbol"]], "linewidths": 0}
+        axes.scatter(places[rows, 0], places[rows, 1], s=18, alpha=0.85, label=label or None, **style)
+    axes.set(xticks=[], yticks=[], aspect="equal", xlabel=f"{projection}, {len(labels)} {found.of}")
+    axes.spines[:].set_visible(False)
+    if 1 < len(set(labels)) <= len(MARKERS) * 2:
+        for text in figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8).get_texts():
+            text.set_parse_math(False)
+    return save_figure(figure, file.with_name(f"{file.name}.svg"))

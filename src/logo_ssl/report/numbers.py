@@ -1,0 +1,40 @@
+"""How are numbers written? Percent with two digits, shares with three, always the same."""
+
+from typing import Any
+
+PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation")
+"""Names of results that are percentages; so are AP, AP50 and the like."""
+
+
+def percent(value: Any) -> str:
+    """Two digits after the point, as the paper has them; nothing for what is no number."""
+    return f"{value:.2f}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def result(name: str, value: Any) -> str:
+    """A value of an evaluation, by what it is called."""
+    if isinstance(value, int | float) and (name in PERCENTS or name.startswith("AP")):
+        return percent(value)
+    if name == "chance" and isinstance(value, float):
+        return f"{value:.3f}"
+    return words(value)
+
+
+def words(value: Any) -> str:
+    """Any value as text; a mean with its interval as shares."""
+    match value:
+        case {"mean": mean, "low": low, "high": high}:
+            return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+        case dict():
+            return "; ".join(f"{key}: {words(inner)}" for key, inner in value.items())
+        case list() | tuple():
+            return " ".join(map(words, value))
+        case None:
+            return "none"
+        case _:
+            return str(value)
+
+
+def short(value: float) -> str:
+    """Four digits that count: for what has no custom of its own."""
+    return f"{value:.4g}"

@@ -1,0 +1,58 @@
+"""Did a run collapse? The alarms that training raises, heard again from what it logged."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..recipes import Recipe
+from ..train.doctor import diagnose
+from ..train.monitors import CollapseGauge, knn_fall
+
+
+class Reading(NamedTuple):
+    """What is watched, after which epoch, and a sentence if it rings."""
+
+    kind: str
+    epoch: int
+    sentence: str | None
+
+
+@dataclass
+class Stretch:
+    """Epochs in a row that rang, and what the last of them said."""
+
+    first: int
+    last: int
+    sentence: str
+
+    def __str__(self) -> str:
+        when = f"Epoch {self.last}" if self.first == self.last else f"Epochs {self.first} to {self.last}"
+        return f"{when}: {self.sentence}"
+
+
+def alarms(lines: Iterable[dict[str, Any]], recipe: Recipe) -> list[str]:
+    """A sentence with cause and cure for each stretch of alarms."""
+    found, ringing = list[Stretch](), dict[str, Stretch]()
+    for kind, epoch, sentence in _readings(lines, recipe):
+        if sentence is None:
+            ringing.pop(kind, None)
+        elif kind in ringing:
+            ringing[kind].last, ringing[kind].sentence = epoch, sentence
+        else:
+            ringing[kind] = Stretch(epoch, epoch, sentence)
+            found.append(ringing[kind])
+    return [str(stretch) for stretch in found]
+
+
+def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Reading]:
+    gauge, best, ratio = CollapseGauge(lambda sentence: None, recipe), 0.0, None
+    for line in lines:
+        ratio = line.get("ratio", ratio)
+        match line:
+            case {"z_std": float(std), "z_rank": float(rank), "epoch": int(epoch)}:
+                sentence = gauge.alarm(std, rank, recipe.batch_size)
+                yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")
+            case {"knn": float(accuracy), "epochs_done": int(epoch)}:
+                sentence = knn_fall(best, accuracy)
+                yield Reading("kNN", epoch, sentence and f"{sentence} {diagnose(recipe)}")
+                best = max(best, accuracy)

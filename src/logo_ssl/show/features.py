@@ -1,0 +1,100 @@
+"""What lies near what in a run's feature space? Neighbours of some held-out images, and maps of many."""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from ..augment.picture import visible
+from ..data import BadImages, ImageSet, Photos, Split, squared
+from ..evaluate.affinity.pool import class_name, held_out, spread
+from ..evaluate.encoders import FrozenEncoder
+from ..evaluate.extraction import exactly, in_channels
+from ..features import extract
+from ..hardware import best_device
+from ..knn import nearest_neighbours
+from ..randomness import stream
+from ..report.feature_map import FeatureMap
+from ..report.neighbours import Neighbour, Neighbourhood, Pictured, Query
+from .projections import projections
+
+QUERIES, NEAR = 6, 6
+LEAST = 4  # images on each side
+
+
+class Sample(NamedTuple):
+    """Some images with their unit features."""
+
+    pixels: UInt8[Tensor, "N C H W"]
+    names: list[str]
+    labels: list[int] | None
+    unit: Float[Tensor, "N F"]
+
+    def pictured(self, i: int, classes: tuple[str, ...]) -> Pictured:
+        """Image i as the page shows it."""
+        label = None if self.labels is None or self.labels[i] < 0 else class_name(classes, self.labels[i])
+        return Pictured(visible(self.pixels[i].permute(1, 2, 0).numpy()), self.names[i], label)
+
+
+def look_around(
+    encoder: FrozenEncoder, data: ImageSet, n: int, seed: int, device: str = "auto"
+) -> tuple[Neighbourhood, FeatureMap] | None:
+    """Neighbours among training images, and maps, of n held-out images by seed; None where there are too few.
+
+    Without a test split, both are from the training images, and no image is its own neighbour.
+    """
+    part, asked = held_out(data, encoder)
+    known = in_channels(encoder, data.train)
+    n = n if part == "test" else min(n, len(known) // 2)
+    queries_rows = torch.tensor(spread(asked, n, stream(seed, "report queries")))
+    bank_rows = torch.tensor(spread(known, 2 * n, stream(seed, "report bank")))
+    if part == "train":
+        bank_rows = bank_rows[~torch.isin(bank_rows, queries_rows)]
+    if min(len(queries_rows), len(bank_rows)) < LEAST:
+        return None
+    queries = _sample(encoder, asked, queries_rows, part, device)
+    bank = _sample(encoder, known, bank_rows[:n], "train", device)
+    if min(len(queries.names), len(bank.names)) < LEAST:
+        return None
+    return _neighbourhood(queries, bank, data.classes), _map(queries, part, data, seed)
+
+
+def _sample(encoder: FrozenEncoder, split: Split, rows: Tensor, part: str, device: str) -> Sample:
+    """The images of these rows that can be read, as squares, and their features."""
+    shown = squared(Split(split.images[rows], rows), encoder.size, BadImages(len(rows), math.inf), workers=0)
+    kept = rows if shown.labels is None else shown.labels
+    backbone = encoder.backbone.to(best_device(device))
+    with exactly():
+        features = extract(backbone, shown.array, encoder.mean, encoder.std, encoder.size).cpu()
+    photos = split.images if isinstance(split.images, Photos) else None
+    names = [f"{part} image {row}" if photos is None else photos.name(row) for row in kept.tolist()]
+    labels = split.labels[kept].tolist() if split.labels is not None and split.has_labels else None
+    return Sample(shown.array, names, labels, F.normalize(features, dim=1))
+
+
+def _neighbourhood(queries: Sample, bank: Sample, classes: tuple[str, ...]) -> Neighbourhood:
+    near = nearest_neighbours(queries.unit, bank.unit, NEAR)
+    asked = [
+        Query(
+            queries.pictured(i, classes),
+            [
+                Neighbour(bank.pictured(row, classes), cosine)
+                for row, cosine in zip(near.row[i].tolist(), near.cosine[i].tolist(), strict=True)
+            ],
+        )
+        for i in range(min(QUERIES, len(queries.names)))
+    ]
+    right = None
+    if queries.labels is not None and bank.labels is not None and set(queries.labels) <= set(bank.labels):
+        hits = torch.tensor(bank.labels)[near.row[:, 0]] == torch.tensor(queries.labels)
+        right = 100 * float(hits.double().mean())
+    return Neighbourhood(asked, f"{len(bank.names)} training images", len(queries.names), right)
+
+
+def _map(queries: Sample, part: str, data: ImageSet, seed: int) -> FeatureMap:
+    images = [queries.pictured(i, data.classes) for i in range(len(queries.names))]
+    kind = "held-out images" if part == "test" else "training images"
+    return FeatureMap(images, *projections(queries.unit, seed), f"{kind} of {data.name}")

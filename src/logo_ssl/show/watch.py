@@ -1,0 +1,125 @@
+"""How is a run doing right now? `logo-ssl watch`: the report's page, served on this machine and always new."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import tyro
+
+from ..errors import UserError
+from ..report.page import page, plotly
+from ..run import Run
+from ..terminal import plain_console
+from .report import MOST_IMAGES, MOST_RUNS
+from .serving import EVERYWHERE, LOOPBACK, Served, open_server
+from .telling import PAPERS, Teller, stamps
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Serve the page of `logo-ssl report` while runs go on; it renews itself. Ctrl-C ends it, and never the runs."""
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
+    """Run folders, finished or not."""
+    port: int = 8600
+    """Where to listen; 0: any that is free."""
+    host: str = "127.0.0.1"
+    """Who can see it: this machine only, unless another address of it is given. There is no password."""
+    every: float = 5.0
+    """Seconds between two looks at the run folders."""
+    crops: bool = True
+    """Show crops as the network sees them, where the data are on this machine."""
+    images: int = 400
+    """Images on the map of features of finished runs, and among which neighbours are looked for; 0: neither."""
+    seed: int = 0
+    """Decides which images and reference crops are shown."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"
+    """Where features are computed; the CPU leaves a GPU to the runs."""
+
+    def run(self) -> None:
+        """Listen until told to stop."""
+        if not 1 <= len(self.runs) <= MOST_RUNS:
+            raise UserError(f"{len(self.runs)} runs were given; give 1 to {MOST_RUNS}.")
+        if not 0 <= self.images <= MOST_IMAGES:
+            raise UserError(f"images is {self.images}; use 0 to {MOST_IMAGES}.")
+        if not 0.1 <= self.every <= 3600:
+            raise UserError(f"every is {self.every}; use 0.1 to 3600 seconds.")
+        torch.set_num_threads(1)  # the other cores are the runs'
+        console = plain_console()
+        runs = [Run.existing(path) for path in self.runs]
+        keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print))
+        library = cache(lambda: plotly().encode())
+        server = open_server(self.host, self.port, lambda: keeper.latest, library)
+        port = server.server_address[1]
+        console.print(f"Watching: http://{'127.0.0.1' if self.host in EVERYWHERE else self.host}:{port}/")
+        if self.host not in LOOPBACK:
+            console.print(f"Everybody who can reach {self.host}:{port} can read it.")
+        stop = threading.Event()
+        threading.Thread(target=keeper.keep, args=(stop, self.every, console.print), daemon=True).start()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            console.print("Stopped watching; the runs go on.")
+        finally:
+            stop.set()
+            server.server_close()
+
+
+@dataclass
+class Keeper:
+    """Keeps the newest page of some runs; it is made anew only when one of their files has changed."""
+
+    runs: Sequence[Run]
+    teller: Teller
+    latest: Served = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seen = self._stamps()
+        self._make(quickly=True)
+
+    def look(self) -> bool:
+        """Make the page anew if anything changed; whether it did."""
+        seen = self._stamps()
+        if seen == self.seen:
+            return False
+        self.seen = seen
+        self._make()
+        return True
+
+    def keep(self, stop: threading.Event, every: float, say: Callable[[str], None]) -> None:
+        """First what takes long, then a look every so many seconds; a torn file is looked at again later."""
+        self.seen = ()
+        while not stop.is_set():
+            try:
+                self.look()
+            except (UserError, OSError) as error:
+                self.seen = ()
+                say(f"The page is not renewed: {error}")
+            stop.wait(every)
+
+    def _make(self, *, quickly: bool = False) -> None:
+        content = page(self.teller.tell(self.runs, quickly=quickly), PAPERS, served=True).encode()
+        self.latest = Served(hashlib.sha256(content).hexdigest()[:16], content)
+
+    def _stamps(self) -> tuple[object, ...]:
+        files = [file for run in self.runs for file in _files(run)]
+        return stamps(*files)
+
+
+def _files(run: Run) -> list[Path]:
+    """Everything that the page is made of."""
+    single = (
+        run.recipe_file,
+        run.metrics_file,
+        run.provenance_file,
+        run.backbone_file,
+        run.heads_file,
+        run.bad_images_file,
+    )
+    folders = (run.evaluation_file("x").parent.glob("*.json"), (run.path / "figures").glob("*.png"))
+    return [*single, *(file for folder in folders for file in sorted(folder))]

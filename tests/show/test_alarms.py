@@ -1,0 +1,53 @@
+"""Are alarms heard again from a run's log, once for each stretch, and is silence told from health?"""
+
+from logo_ssl.recipes import find_recipe
+from logo_ssl.report.sections import health
+from logo_ssl.show.alarms import alarms
+from logo_ssl.show.telling import Teller
+
+RECIPE = find_recipe("tiny")
+
+
+def latents(epoch, std, rank=20.0):
+    return {"step": 10 * epoch, "z_std": std, "z_rank": rank, "epoch": epoch - 1}
+
+
+def knn(epoch, accuracy):
+    return {"step": 10 * epoch, "knn": accuracy, "epochs_done": epoch}
+
+
+def test_a_healthy_run_rings_no_alarm():
+    assert alarms([latents(1, 0.4), knn(1, 40.0), latents(2, 0.9), knn(2, 35.0)], RECIPE) == []
+
+
+def test_a_stretch_of_collapse_is_one_sentence_with_its_cure():
+    lines = [latents(1, 0.9), *(latents(epoch, 0.01, 1.2) for epoch in (2, 3, 4)), latents(5, 0.8)]
+    (sentence,) = alarms(lines, RECIPE)
+    assert sentence.startswith("Epochs 2 to 4: the latents are collapsing to one point (spread 0.010 of 1")
+    assert "optimiser.lr" in sentence or "Most likely" in sentence
+
+
+def test_two_stretches_are_two_sentences():
+    lines = [latents(1, 0.9), latents(2, 0.01), latents(3, 0.9), latents(4, 0.01)]
+    assert [sentence.split(":")[0] for sentence in alarms(lines, RECIPE)] == ["Epoch 2", "Epoch 4"]
+
+
+def test_a_fall_of_knn_rings_though_the_latents_are_spread():
+    (sentence,) = alarms([knn(5, 60.0), latents(6, 0.9), knn(10, 30.0)], RECIPE)
+    assert sentence.startswith("Epoch 10: kNN fell from 60.0 % to 30.0 %, a sign of collapse.")
+
+
+def test_the_ratio_of_gradients_tells_the_cause():
+    heavy = find_recipe("tiny").changed(strategy__lam=3.0)
+    (sentence,) = alarms([{"step": 1, "ratio": 1.5}, latents(1, 0.9), latents(2, 0.001)], heavy)
+    assert "pushed apart harder" in sentence
+
+
+def test_the_page_says_alarms_and_the_lack_of_them(make_run):
+    sick, well, young = (make_run(name) for name in ("sick", "well", "young"))
+    sick.metrics_file.write_text('{"step": 1, "z_std": 0.001, "z_rank": 1.0, "epoch": 0}\n')
+    well.metrics_file.write_text('{"step": 1, "z_std": 0.9, "z_rank": 30.0, "epoch": 0}\n')
+    text = health(Teller(crops=False, images=0).tell([sick, well, young]))
+    assert "sick: Epoch 1: the latents are collapsing" in text
+    assert "well: no sign of collapse (spread of the latents 0.900 of 1, effective rank 30.0" in text
+    assert "young: nothing was measured yet" in text

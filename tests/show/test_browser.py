@@ -1,0 +1,254 @@
+"""Does the page work in a real browser? Chromium without a screen, and a page from disk of runs that were trained."""
+
+import io
+import os
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from logo_ssl import pretrain
+from logo_ssl.augment import CropPlan
+from logo_ssl.data.scenes import make_scenes
+from logo_ssl.frameworks import MoCoConfig
+from logo_ssl.recipes import find_recipe
+from logo_ssl.report.page import plotly
+from logo_ssl.run import Run
+from logo_ssl.show.report import Report
+from logo_ssl.show.serving import open_server
+from logo_ssl.show.telling import Teller
+from logo_ssl.show.watch import Keeper
+from logo_ssl.strategies import LoGoConfig
+
+CHROMIUM = Path(sys.prefix) / "chromium" / "chromium"
+HOSTILE = "<img src=x onerror=document.title='taken'>"
+CLASSES = ("ash", "birch", f"<b>elm & {HOSTILE}")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+SMALL = replace(
+    find_recipe("tiny"),
+    epochs=2,
+    batch_size=16,
+    framework=MoCoConfig(dim=8, queue=32, splits=2),
+    strategy=LoGoConfig(depth=2, width=16),
+    crops=CropPlan(global_size=16, local_size=8),
+    knn_every=1,
+    log_every=1,
+    loggers=(),
+    device="cpu",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, as `make test` sets it up."""
+    if not CHROMIUM.is_file():
+        missing = CHROMIUM.with_name("why-not.txt")
+        reason = missing.read_text().strip() if missing.is_file() else "run tools/chromium .venv/chromium"
+        if os.environ.get("LOGO_BROWSER") == "required":
+            pytest.fail(f"No browser: {reason}")
+        pytest.skip(f"no browser: {reason}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        program = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield program
+        program.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two runs on scenes in class folders, one with a name that is HTML; so are a class and all files."""
+    root = tmp_path_factory.mktemp("browser")
+    images, _ = make_scenes(72, 32)
+    for i, pixels in enumerate(images):
+        place = root / "data" / ("train" if i < 48 else "val") / CLASSES[i % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"{HOSTILE} {i:02}.png")
+    (root / "data" / "train" / "ash" / f"{HOSTILE}.jpg").write_bytes(b"broken")
+    for name, seed in (("first", 0), (HOSTILE, 1)):
+        said = Console(file=io.StringIO())
+        pretrain(SMALL, root / name, data=str(root / "data"), seed=seed, console=said)
+    return root
+
+
+@pytest.fixture(scope="module")
+def file(folder) -> Path:
+    """The report of both runs."""
+    out = folder / "report.html"
+    Report((folder / "first", folder / HOSTILE), out, images=24).run()
+    return out
+
+
+class Opened:
+    """A page, with what it said and what it asked for."""
+
+    def __init__(self, browser, address, **options) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        self.page = self.context.new_page()
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(address)
+        self.page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser, file):
+    """The report from disk, without any network."""
+    with Opened(browser, file.as_uri(), offline=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(opened):
+    return opened.page
+
+
+def test_every_plot_is_drawn_without_errors_or_network(opened):
+    page, places = opened.page, opened.page.locator(".plot")
+    kinds = {kind: page.locator(f".plot[data-{kind}]").count() for kind in ("plot", "map", "bars")}
+    assert kinds == {"plot": 11, "map": 4, "bars": 2}
+    for i in range(places.count()):
+        place = places.nth(i)
+        box = place.locator(".main-svg").first.bounding_box()
+        assert box["width"] > 100
+        assert box["height"] > 100
+        assert place.locator("path.js-line, path.point, .points path").count() > 0, place.get_attribute("aria-label")
+    assert opened.said == []
+    assert all(address.startswith(("file:", "data:", "blob:")) for address in opened.asked)
+
+
+def test_every_picture_is_shown(page):
+    page.evaluate("[...document.images].forEach((image) => (image.loading = 'eager'))")
+    page.wait_for_function("[...document.images].every((image) => image.complete)")
+    assert page.evaluate("document.images.length") > 40
+    assert page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
+
+
+def test_another_reference_changes_the_bars_by_keyboard(page):
+    def bars():
+        return page.evaluate("document.querySelector('[data-bars]').data.slice(0, 2).map((trace) => trace.y)")
+
+    def heights():
+        return page.evaluate(
+            "[...document.querySelectorAll('[data-bars=\"0\"] .point path')].map((p) => p.getAttribute('d'))"
+        )
+
+    before, drawn, means = bars(), heights(), page.locator("[data-means]").first.text_content()
+    page.locator("[name=reference-0]").first.focus()
+    page.keyboard.press("ArrowRight")
+    after = bars()
+    assert page.locator("[name=reference-0]").nth(1).is_checked()
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    assert heights() != drawn
+    assert page.locator("[data-means]").first.text_content() != means
+    label = page.locator("[data-bars]").first.get_attribute("aria-label")
+    assert page.locator("[data-means]").first.text_content() in label
+    page.keyboard.press("ArrowLeft")
+    assert bars() == before
+
+
+def test_hovering_over_a_point_shows_its_image(page):
+    picture = page.locator("[data-looked='0'] img")
+    page.locator("[data-map='0']").first.scroll_into_view_if_needed()
+    before = picture.get_attribute("src")
+    points = page.locator("[data-map='0']").first.locator(".points path")
+    points.nth(points.count() // 2).hover(force=True)
+    page.wait_for_function("document.querySelector(\"[data-slider='0']\").value !== '0'")
+    assert picture.get_attribute("src") != before
+    assert picture.get_attribute("src").startswith("data:image/webp")
+    page.mouse.move(0, 0)
+    page.wait_for_function("!document.querySelector(\"[data-map='0'] .hoverlayer > *\")")
+
+
+def test_the_slider_goes_from_image_to_image_on_every_map(opened):
+    page = opened.page
+    page.reload()
+    page.wait_for_function("document.querySelectorAll('[data-map] .main-svg').length > 0")
+    picture, slider = page.locator("[data-looked='0'] img"), page.locator("[data-slider='0']")
+    ring = "[...document.querySelectorAll('[data-map=\"0\"]')].map((map) => map.data.at(-1).x[0])"
+    first, places = picture.get_attribute("src"), page.evaluate(ring)
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert slider.input_value() == "1"
+    assert picture.get_attribute("src") != first
+    assert all(one != other for one, other in zip(places, page.evaluate(ring), strict=True))
+    page.keyboard.press("Home")
+    assert picture.get_attribute("src") == first
+
+
+def test_runs_can_be_hidden_and_shown(page):
+    lines = page.locator("[data-plot='0'] path.js-line")
+    assert lines.count() == 2
+    page.locator("[data-run='1']").uncheck()
+    assert lines.count() == 1
+    page.locator("[data-run='1']").check()
+    assert lines.count() == 2
+
+
+def test_hostile_names_are_text(page):
+    text = page.locator("main").inner_text()
+    assert HOSTILE in text
+    assert CLASSES[2] in page.locator(".legend").first.inner_text()
+    assert f"{HOSTILE}.jpg" in page.locator("section:has(#bad-images)").inner_text()
+    titles = page.locator("[data-bars] .annotation-text").all_text_contents()
+    assert any(CLASSES[2] in title for title in titles)
+    names = page.evaluate("[...document.querySelectorAll('[data-looked]')].map((output) => output.textContent)")
+    assert all("onerror" in name for name in names)
+    assert page.title().startswith("LoGo: ")
+    assert page.evaluate("document.querySelectorAll('[onerror], img[src=x]').length") == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
+def test_axe_finds_no_serious_violation_and_nothing_is_wider_than_the_screen(browser, file, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    with Opened(browser, file.as_uri(), viewport={"width": width, "height": 844}, color_scheme=scheme) as opened:
+        found = Axe().run(opened.page, options={"resultTypes": ["violations"]}).response
+        serious = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+        told = {rule["id"]: [node["html"][:200] for node in rule["nodes"][:3]] for rule in serious}
+        assert told == {}
+        assert len(found["passes"]) > 20
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder):
+    run = Run(folder / "first")
+    keeper = Keeper([run], Teller(crops=False, images=24))
+    keeper.seen = ()
+    keeper.look()
+    server = open_server("127.0.0.1", 0, lambda: keeper.latest, lambda: plotly().encode())
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    whole = run.metrics_file.read_text()
+    try:
+        with Opened(browser, f"http://127.0.0.1:{server.server_address[1]}/") as opened:
+            page = opened.page
+            page.locator("[name=reference-0]").nth(2).check()
+            page.wait_for_function("version !== null")
+            last = "document.querySelector('[data-plot=\"1\"]').data[0].y.at(-1)"
+            assert page.evaluate(last) != 1.25
+            run.metrics_file.write_text(whole + '{"step": 99, "loss": 1.25, "epoch": 1}\n')
+            assert keeper.look()
+            page.evaluate("refresh()")
+            page.wait_for_function(f"{last} === 1.25")
+            assert page.locator("[name=reference-0]").nth(2).is_checked()
+            assert page.locator("[data-bars='0'] .main-svg").count() > 0
+            assert sum(address.endswith("plotly.js") for address in opened.asked) == 1
+            assert opened.said == []
+            server.shutdown()
+            server.server_close()
+            page.evaluate("refresh()")
+            page.wait_for_function("document.getElementById('news').textContent.includes('does not answer')")
+    finally:
+        run.metrics_file.write_text(whole)

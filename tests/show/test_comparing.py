@@ -1,0 +1,144 @@
+"""Is a run called better only where that can be said, and do tables stand beside the paper's rows?"""
+
+import json
+
+import pytest
+
+from logo_ssl.recipes import find_recipe
+from logo_ssl.report.comparing import Spread, better, comparison, grouped, verdict
+from logo_ssl.report.paper_tables import detection_table, transfer_table
+from logo_ssl.report.reading import Told
+from logo_ssl.report.results import Figure, figures
+from logo_ssl.run import Run
+from logo_ssl.show.telling import PAPERS, WITHOUT_EFFECT
+
+ACCURACY = Figure("kNN", 50.0, "higher")
+
+
+@pytest.fixture
+def make_told(tmp_path):
+    """Runs with a kNN accuracy and a last loss."""
+
+    def make(name, knn=50.0, loss=1.0, **changes) -> Told:
+        run = Run(tmp_path / name)
+        run.path.mkdir()
+        run.recipe_file.write_text(find_recipe("tiny").changed(**changes).to_json())
+        lines = [
+            {"step": 1, "loss": loss, "omega": -1.0, "l_ll": 0.5, "images_per_s": 100.0},
+            {"step": 2, "knn": knn, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 1},
+        ]
+        run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return Told(run, name, without_effect=WITHOUT_EFFECT)
+
+    return make
+
+
+def test_runs_that_differ_in_seed_or_harmless_settings_are_one_group(make_told):
+    runs = [make_told("a"), make_told("b", seed=1, log_every=3, loading__workers=0), make_told("c", optimiser__lr=0.5)]
+    assert [str(group) for group in grouped(runs)] == ["A: a, b", "B: c"]
+    assert len(grouped([make_told("d"), make_told("e", epochs=7)])) == 2
+    assert len(grouped([make_told("f"), make_told("g", data="elsewhere")])) == 2
+
+
+def test_the_interval_is_students():
+    low, high = Spread((1.0, 2.0, 3.0)).interval()
+    assert (low, high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-3)
+    assert Spread((1.0,)).interval() is None
+    wide, narrow = Spread((1.0, 2.0)).interval(), Spread((1.0, 2.0) * 10).interval()
+    assert wide[1] - wide[0] > 10 * (narrow[1] - narrow[0])
+
+
+def test_better_is_said_only_where_intervals_lie_apart():
+    apart = {"A": Spread((50.0, 50.1, 49.9)), "B": Spread((60.0, 60.1, 59.9))}
+    assert verdict(ACCURACY, apart) == "B is better"
+    assert verdict(Figure("seconds", 1.0, "lower"), apart) == "A is better"
+    close = {"A": Spread((50.0, 60.0)), "B": Spread((52.0, 61.0))}
+    assert verdict(ACCURACY, close) == "B is higher, but its interval overlaps that of A"
+    single = {"A": Spread((50.0,)), "B": Spread((60.0, 60.1))}
+    assert verdict(ACCURACY, single) == "B is higher; with one seed of A, chance is not ruled out"
+    assert verdict(ACCURACY, {"A": Spread((50.0,)), "B": Spread((50.0,))}) == "equal"
+
+
+def test_of_three_groups_the_best_must_lie_apart_from_both():
+    spreads = {"A": Spread((50.0, 50.1)), "B": Spread((60.0, 60.1)), "C": Spread((59.9, 60.3))}
+    assert verdict(ACCURACY, spreads) == "C is higher, but its interval overlaps that of B"
+
+
+@pytest.mark.parametrize("what", ["loss, last", "local-to-local loss, last", "omega, last"])
+def test_losses_and_omega_have_no_good_direction(what, make_told):
+    groups = grouped([make_told("a", loss=1.0), make_told("b", loss=9.0, optimiser__lr=0.5)])
+    told = {kind.what: verdict(kind, spreads) for kind, spreads in comparison(groups)}
+    assert told[what] == "no good direction"
+    assert next(iter(told)).startswith("kNN")
+
+
+def test_the_page_shows_means_with_their_spread_in_one_format(make_told):
+    runs = [make_told(f"a{i}", knn, seed=i) for i, knn in enumerate((56.3, 57.0, 58.0))]
+    runs.append(make_told("b", 56.3, optimiser__lr=0.5))
+    text = better(runs)
+    assert "57.10 ± 0.85 (n=3)" in text
+    assert "56.30 (n=1)" in text
+    assert "A: a0, a1, a2" in text
+    seeds = better(runs[:3])
+    assert "differ in their seed alone" in seeds
+    assert "57.10 ± 0.85 (n=3)" in seeds
+    assert better(runs[:1]) == ""
+
+
+def test_runs_without_a_common_figure_are_not_compared(make_told):
+    one, other = make_told("a"), make_told("b", optimiser__lr=0.5)
+    other.run.metrics_file.unlink()
+    assert "no figure in common" in better([one, other])
+
+
+def write(run, name, **record):
+    run.run.write_evaluation(name, record)
+
+
+def test_transfer_stands_above_table_5(make_told):
+    told = make_told("mine")
+    write(told, "transfer-pets-1", protocol="p", data="pets", metric="pets mean per class", value=70.5)
+    write(told, "transfer-own-1", protocol="p", data="own", metric="my/own top-1", value=12.0)
+    text = transfer_table([told], PAPERS)
+    assert "Pets mean per class" in text
+    assert "70.50" in text
+    assert "12.00" in text
+    assert "paper, Table 5: MoCo-LoGo<" in text
+    assert "76.17" in text
+    assert "86.09" not in text  # CIFAR-10 was not measured
+    assert transfer_table([make_told("bare")], PAPERS) == ""
+
+
+def test_only_sets_of_our_own_have_no_paper_rows(make_told):
+    told = make_told("mine")
+    write(told, "transfer-own-1", protocol="p", data="own", metric="my/own top-1", value=12.0)
+    assert "paper" not in transfer_table([told], PAPERS)
+
+
+def test_detection_stands_above_table_6_by_the_same_measure(make_told):
+    told = make_told("mine")
+    rows = [
+        {
+            "of": "box",
+            "measure": "VOC07",
+            "overall": {"AP": 50.0, "AP50": 77.7, "AP75": None},
+            "per_class": {"cat": 1.0},
+        },
+        {"of": "box", "measure": "COCO", "overall": {"AP": 49.0, "AP50": 76.0, "AP75": 50.0}, "per_class": {}},
+    ]
+    write(told, "detect-voc-1", protocol="p", data="voc07+12", official=True, results=rows)
+    text = detection_table([told], PAPERS)
+    assert "77.70" in text
+    assert text.count("54.91") == 1  # MoCo-LoGo on VOC, once
+    assert "40.23" not in text  # COCO was not measured
+    write(told, "detect-own-1", protocol="p", data="own", official=False, results=rows)
+    assert detection_table([Told(told.run, "mine")], PAPERS).count("paper, Table 6") == 3
+    names = [figure.what for figure in figures(Told(told.run, "mine"))]
+    assert "detect voc07+12, box AP50 (VOC07)" in names
+
+
+def test_own_pictures_are_not_set_beside_the_papers(make_told):
+    told = make_told("mine")
+    rows = [{"of": "box", "measure": "COCO", "overall": {"AP": 49.0}, "per_class": {}}]
+    write(told, "detect-own-1", protocol="p", data="coco", official=False, results=rows)
+    assert "paper" not in detection_table([told], PAPERS)

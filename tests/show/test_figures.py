@@ -1,0 +1,53 @@
+"""Do the page's figures come as SVG and PNG, in the colours of the page, with names as they are?"""
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+from PIL import Image
+
+from logo_ssl import cli
+from logo_ssl.report.feature_map import SYMBOLS
+from logo_ssl.report.figures import DASHES, MARKERS, draw_figures
+from logo_ssl.report.plots import DASHES as DASHES_OF_THE_PAGE
+from logo_ssl.report.style import COLOURS
+from logo_ssl.show.telling import Teller
+
+HOSTILE = "$two$ & <b>"
+
+
+def train(run, loss):
+    lines = [{"step": step, "loss": loss - step / 10, "lr": 0.1, "epoch": 0} for step in range(1, 4)]
+    lines.append({"step": 4, "knn": 40.0, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 1})
+    run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_every_curve_and_map_is_a_figure_in_both_formats(make_run, tmp_path):
+    first, second = make_run("one"), make_run(HOSTILE, seed=1)
+    train(first, 5.0)
+    train(second, 4.0)
+    (one,) = Teller(crops=False).tell([first])
+    (two,) = Teller(crops=False, images=0).tell([second])
+    files = draw_figures([replace(one, comparisons=one.comparisons[:1]), two], tmp_path / "figures")
+    stems = {"knn", "loss", "lr", "one-pca", "one-t-sne", "one-affinity"}
+    assert sorted(files) == sorted(tmp_path / "figures" / f"{stem}.{kind}" for stem in stems for kind in ("png", "svg"))
+    for stem in stems:
+        with Image.open(tmp_path / "figures" / f"{stem}.png") as picture:
+            assert picture.width > 500
+    drawn = tmp_path / "figures" / "loss.svg"
+    assert all(colour.lower() in drawn.read_text() for colour in COLOURS[:2])
+    assert HOSTILE in [element.text for element in ElementTree.parse(drawn).iter()]
+
+
+def test_the_command_draws_them_where_it_is_told(make_run, tmp_path, capsys):
+    run = make_run(HOSTILE)
+    train(run, 5.0)
+    options = ["--out", str(tmp_path / "r.html"), "--figures", str(tmp_path / "f"), "--images", "0", "--no-crops"]
+    cli.report([str(run.path), *options])
+    assert f"Figure: {tmp_path / 'f' / 'knn.svg'}" in capsys.readouterr().out
+    assert (tmp_path / "f" / "knn.svg").is_file()
+
+
+def test_the_figures_know_every_dash_and_symbol_of_the_page():
+    assert set(DASHES) == set(DASHES_OF_THE_PAGE)
+    assert set(MARKERS) == set(SYMBOLS)

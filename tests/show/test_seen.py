@@ -1,0 +1,185 @@
+"""Are neighbours the nearest, maps what they are called, and is each small picture in the page once?"""
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.evaluate import load_encoder
+from logo_ssl.features import extract
+from logo_ssl.report.affinity_choice import affinity_data
+from logo_ssl.report.feature_map import map_data
+from logo_ssl.report.neighbours import Neighbour, Neighbourhood, Pictured, Query, neighbours
+from logo_ssl.report.thumbnails import Thumbnails, thumbnail
+from logo_ssl.run import Run
+from logo_ssl.show.features import NEAR, look_around
+from logo_ssl.show.projections import LEAST_FOR_TSNE, pca, projections, tsne
+from logo_ssl.show.telling import Teller
+from logo_ssl.strategies import TwoViewConfig
+
+
+def unit_features(encoder, split):
+    return F.normalize(extract(encoder.backbone, split.array, encoder.mean, encoder.std, encoder.size), dim=1)
+
+
+def test_neighbours_are_the_most_alike_training_images(make_run, images):
+    encoder = load_encoder(str(make_run().path))
+    neighbourhood, _ = look_around(encoder, images, 40, seed=0)
+    similar = unit_features(encoder, images.test) @ unit_features(encoder, images.train).T
+    nearest = images.train.labels[similar.argmax(dim=1)] == images.test.labels
+    assert neighbourhood.right == pytest.approx(100 * nearest.double().mean().item())
+    assert neighbourhood.asked == 16
+    for query in neighbourhood.queries:
+        row = int(query.image.name.removeprefix("test image "))
+        best = similar[row].topk(NEAR)
+        assert [near.image.name for near in query.near] == [f"train image {i}" for i in best.indices.tolist()]
+        assert [near.cosine for near in query.near] == pytest.approx(best.values.tolist(), abs=1e-5)
+        assert query.image.label == images.classes[images.test.labels[row]]
+
+
+def test_without_a_test_split_no_image_is_its_own_neighbour(make_run, images):
+    encoder = load_encoder(str(make_run().path))
+    alone = ImageSet("blobs", images.train, None, images.classes)
+    neighbourhood, seen = look_around(encoder, alone, 40, seed=0)
+    asked = {image.name for image in seen.images}
+    assert len(asked) == 12
+    assert all(near.image.name not in asked for query in neighbourhood.queries for near in query.near)
+
+
+def test_too_few_images_have_no_neighbours_and_are_said(make_run, images):
+    encoder = load_encoder(str(make_run().path))
+    few = ImageSet("few", images.train[torch.arange(3)], None, images.classes)
+    assert look_around(encoder, few, 40, seed=0) is None
+
+
+def test_a_class_that_the_bank_lacks_leaves_the_share_of_right_ones_open(make_run, images):
+    encoder = load_encoder(str(make_run().path))
+    narrow = ImageSet("narrow", images.train[images.train.labels < 3], images.test, images.classes)
+    neighbourhood, _ = look_around(encoder, narrow, 40, seed=0)
+    assert neighbourhood.right is None
+
+
+def test_images_without_labels_have_neighbours_without_marks(make_run, images):
+    encoder = load_encoder(str(make_run().path))
+    bare = ImageSet("bare", Split(images.train.images), Split(images.test.images))
+    neighbourhood, seen = look_around(encoder, bare, 40, seed=0)
+    text = neighbours("run", neighbourhood)
+    assert "right" not in text
+    assert "wrong" not in text
+    assert {label["name"] for label in map_data("run", seen, Thumbnails())["classes"]} == {"image"}
+
+
+def test_marks_are_words_and_names_are_text():
+    pixels = np.zeros((4, 6, 3), dtype=np.uint8)
+    near = [Neighbour(Pictured(pixels, "<i>a</i>.png", label), 0.5) for label in ("ash", "elm")]
+    found = Neighbourhood([Query(Pictured(pixels, "q", "ash"), near)], "9 training images", 7, 50.0)
+    text = neighbours("<b>run</b>", found)
+    assert text.count("\N{CHECK MARK} right") == 1
+    assert text.count("\N{MULTIPLICATION X} wrong") == 1
+    assert "<i>" not in text
+    assert "<b>" not in text
+    assert "&lt;i&gt;a&lt;/i&gt;.png" in text
+
+
+def test_pca_keeps_the_directions_of_largest_variance(random):
+    data = random(50, 8) * torch.tensor([9.0, 5, 1, 1, 1, 1, 1, 1])
+    places, share = pca(data)
+    covariance = np.cov(data.numpy().T, bias=True)
+    values = np.linalg.eigvalsh(covariance)
+    assert places.var(axis=0) == pytest.approx(values[::-1][:2])
+    assert share == pytest.approx(values[::-1][:2].sum() / values.sum())
+    assert pca(-data)[0] == pytest.approx(-places)  # signs follow the data, not the library
+
+
+def test_maps_of_few_or_equal_images_are_pca_alone(random):
+    few = F.normalize(random(LEAST_FOR_TSNE - 1, 5), dim=1)
+    assert set(projections(few, 0)[0]) == {"PCA"}
+    equal = torch.ones(20, 5)
+    assert set(projections(equal, 0)[0]) == {"PCA"}
+    assert projections(torch.ones(4, 1), 0)[0]["PCA"].tolist() == [[0, 0]] * 4
+
+
+def test_tsne_keeps_groups_together_and_follows_its_seed(random):
+    centres = torch.eye(3, 6, dtype=torch.float64).repeat_interleave(12, dim=0)
+    unit = F.normalize(centres + 0.05 * random(36, 6), dim=1)
+    places = tsne(unit, 0)
+    groups = places.reshape(3, 12, 2)
+    within = np.linalg.norm(groups - groups.mean(axis=1, keepdims=True), axis=2).max()
+    between = min(np.linalg.norm(groups[i].mean(0) - groups[j].mean(0)) for i in range(3) for j in range(i))
+    assert between > 2 * within
+    assert np.array_equal(places, tsne(unit, 0))
+
+
+def test_runs_that_saw_the_same_images_share_their_pictures(make_run):
+    teller = Teller(crops=False)
+    told = teller.tell([make_run("one"), make_run("two")])
+    thumbnails = Thumbnails()
+    one = map_data("one", told[0].feature_map, thumbnails)
+    count = len(thumbnails.addresses)
+    assert map_data("two", told[1].feature_map, thumbnails)["pictures"] == one["pictures"]
+    assert len(thumbnails.addresses) == count == 16
+
+
+def test_a_reader_can_choose_among_references_with_both_measures(make_run):
+    (told,) = Teller(crops=False).tell([make_run()])
+    data = affinity_data("run", told.comparisons, Thumbnails())
+    assert len(data["references"]) == 6
+    assert [measure["key"] for measure in data["measures"]] == ["learned", "cosine"]
+    for reference in data["references"]:
+        values = [value for group in reference["groups"] for value in group["learned"]]
+        assert (min(values), max(values)) == (0.0, 1.0)
+        assert all(len(group["crops"]) == len(group["cosine"]) == 10 for group in reference["groups"])
+    json.dumps(data)
+
+
+def test_a_run_without_a_regressor_has_neighbours_and_no_affinity(make_run):
+    (told,) = Teller(crops=False).tell([make_run(strategy=TwoViewConfig(), crops__n_local=0)])
+    assert told.comparisons == ()
+    assert told.neighbourhood is not None
+    assert told.missing == ()
+
+
+def test_an_unfinished_run_says_that_its_pictures_come_later(make_run):
+    run = make_run()
+    run.backbone_file.unlink()
+    (told,) = Teller(crops=False).tell([run])
+    assert told.feature_map is None
+    assert "once the run is finished" in told.missing[0]
+
+
+@pytest.mark.parametrize("content", [None, b"torn"])
+def test_missing_or_torn_heads_cost_the_affinities_only(content, make_run):
+    run = make_run()
+    run.heads_file.unlink()
+    if content is not None:
+        run.heads_file.write_bytes(content)
+    (told,) = Teller(crops=False).tell([run])
+    assert told.neighbourhood is not None
+    assert told.comparisons == ()
+    assert told.missing[0].startswith("affinities: ")
+
+
+def test_a_torn_encoder_costs_its_pictures_only(make_run):
+    run = make_run()
+    run.backbone_file.write_bytes(b"torn")
+    (told,) = Teller(crops=False).tell([Run(run.path)])
+    assert "is no whole encoder" in told.missing[0]
+
+
+def test_small_images_are_not_enlarged_and_boxes_are_drawn():
+    pixels = np.full((16, 32, 3), 128, dtype=np.uint8)
+
+    def opened(address: str) -> Image.Image:
+        return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))
+
+    assert opened(thumbnail(pixels, 96)).size == (32, 16)
+    assert opened(thumbnail(pixels, 8)).size == (8, 4)
+    boxed = opened(thumbnail(pixels, 96, (0, 0, 8, 16)))
+    assert boxed.size == (96, 48)
+    assert np.asarray(boxed.convert("L")).min() < 60
