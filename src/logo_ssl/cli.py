@@ -65,6 +65,8 @@ examples:
 def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0, fresh: bool = False) -> None:
     """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
 
+    example: logo-ssl demo --out runs/demo --fresh
+
     Args:
         out: Run folder.
         epochs: Passes over the data (default: the recipe's).
@@ -93,7 +95,10 @@ def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0
 
 
 def recipes() -> None:
-    """List the recipes, with the paper's row and numbers."""
+    """List the recipes, with the paper's row and numbers.
+
+    example: logo-ssl recipes
+    """
     from .recipes import RECIPES
 
     table = Table("recipe", "data", "backbone", "paper", "row", "kNN (%)", "linear (%)")
@@ -199,7 +204,8 @@ def resume(arguments: Sequence[str]) -> None:
             _out(
                 "usage: logo-ssl resume RUN [options]\n\nGo on with an interrupted run from its last checkpoint, or "
                 "with a finished one: logo-ssl resume RUN --epochs 400\n\n"
-                "`logo-ssl resume RUN --help` shows every option; those that change what is learned are refused.\n"
+                "`logo-ssl resume RUN --help` shows every option; those that change what is learned are refused.\n\n"
+                "example: logo-ssl resume runs/first\n"
             )
             return
         raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
@@ -234,7 +240,10 @@ def show_crops(arguments: Sequence[str]) -> None:
 
     @dataclass(frozen=True)
     class Options:
-        """Draw the crops of some images as the network sees them, and their boxes on the originals."""
+        """Draw the crops of some images as the network sees them, and their boxes on the originals.
+
+        example: logo-ssl show-crops imagenet100-moco-logo --data photos/ --out crops.png
+        """
 
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         out: Path = Path("crops.png")
@@ -264,7 +273,8 @@ def evaluate(arguments: Sequence[str]) -> None:
     )
     usage += (
         "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo, SimSiam,\n"
-        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n"
+        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
+        "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
     )
     if not arguments or arguments[0] in ("-h", "--help"):
         _out(usage)
@@ -328,7 +338,9 @@ def completion(arguments: Sequence[str]) -> None:
     if len(arguments) != 1 or arguments[0] not in SHELLS:
         if arguments and arguments[0] in ("-h", "--help"):
             _out(
-                "usage: logo-ssl completion SHELL\n\n" + "".join(f"  {name:5} {how}\n" for name, how in SHELLS.items())
+                "usage: logo-ssl completion SHELL\n\n"
+                + "".join(f"  {name:5} {how}\n" for name, how in SHELLS.items())
+                + "\nexample: logo-ssl completion fish\n"
             )
             return
         raise UserError(f"Say for which shell: logo-ssl completion {'|'.join(SHELLS)}")
@@ -346,7 +358,7 @@ def bench(arguments: Sequence[str]) -> None:
             "usage: logo-ssl bench RECIPE [options]\n\n"
             "Trains for a few epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
             "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
-            "`logo-ssl pretrain RECIPE`.\n"
+            "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
         )
         return
     chosen, rest = _recipe_of(arguments)

@@ -28,6 +28,8 @@ class Reproduce:
 
     Finished rows are not run again, interrupted ones go on, and tables share their runs. Exit code 1: a row failed, or
     its data are missing.
+
+    example: logo-ssl reproduce table1 --rows 'cifar10-*' --seeds 3
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]

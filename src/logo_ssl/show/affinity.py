@@ -49,7 +49,10 @@ WIDTH = 140  # characters of the table where no terminal says
 
 @dataclass(frozen=True)
 class Affinity:
-    """Compare crops with a reference crop, by the learned affinity and by cosine, as the paper's Figure 3."""
+    """Compare crops with a reference crop, by the learned affinity and by cosine, as the paper's Figure 3.
+
+    example: logo-ssl affinity runs/first --map
+    """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A finished run with a regressor (strategy logo)."""

@@ -28,7 +28,10 @@ MOST_RUNS = 50
 
 @dataclass(frozen=True)
 class Report:
-    """Write one HTML page about some runs: numbers, curves, tables, pictures, settings. It needs no network."""
+    """Write one HTML page about some runs: numbers, curves, tables, pictures, settings. It needs no network.
+
+    example: logo-ssl report runs/first runs/second --out report.html
+    """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Run folders, finished or not."""
