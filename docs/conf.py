@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from docutils import nodes
@@ -22,6 +23,7 @@ exclude_patterns = ["_build", "results/raw"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 highlight_language = "text"
+smartquotes = False  # an option begins with two hyphens
 
 html_theme, html_title = "furo", "LoGo"
 html_static_path, html_css_files = ["_static"], ["logo.css"]
@@ -41,6 +43,12 @@ def write_reference(app: Sphinx) -> None:
             page.write_text(text)
 
 
+def list_decisions(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the notes below their index in the menu; on its own page it is a plain list."""
+    if page == "decisions/README":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
+
+
 def refuse_network(app: Sphinx, error: Exception | None) -> None:
     """Stop if a page would fetch a font, a script or a picture from elsewhere."""
     for page in Path(app.outdir).rglob("*.html") if error is None else ():
@@ -48,7 +56,7 @@ def refuse_network(app: Sphinx, error: Exception | None) -> None:
             raise ExtensionError(f"{page.relative_to(app.outdir)} fetches from the network: {found[0]}")
 
 
-def as_mathml(display: str):  # noqa: ANN201 (what Sphinx calls)
+def as_mathml(display: str) -> Callable[[nodes.NodeVisitor, nodes.Element], None]:
     """A visitor that writes a formula as MathML, which every browser draws by itself."""
 
     def visit(translator: nodes.NodeVisitor, node: nodes.Element) -> None:
@@ -62,4 +70,5 @@ def setup(app: Sphinx) -> None:
     """What Sphinx calls first."""
     app.add_html_math_renderer("mathml", (as_mathml("inline"), None), (as_mathml("block"), None))
     app.connect("builder-inited", write_reference)
+    app.connect("source-read", list_decisions)
     app.connect("build-finished", refuse_network)

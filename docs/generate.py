@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
@@ -55,12 +56,16 @@ def pages() -> dict[str, str]:
 
 def commands_page() -> str:
     """Every command: what it does, its options, an example."""
+    usages = usages_in(cli.HELP)
     parts = [
         "# Commands\n\nGenerated from the code. `logo-ssl COMMAND --help` says the same in a shell.\n\n"
-        f"```text\n{cli.HELP}```\n"
+        "| command | what |\n|---|---|\n"
+        + "".join(f"| [`{usage}`](#{usage.split()[0]}) | {what} |\n" for usage, what in usages.items())
+        + f"\nExit codes: {_section(cli.HELP, 'exit codes')[0].replace('   ', '; ')}.\n"
     ]
-    for name in cli.COMMANDS:
-        parts.append(f"## {name}\n")
+    for usage in usages:
+        name = usage.split()[0]
+        parts.append(f"## {name}\n\n`logo-ssl {usage}`\n")
         if name == "eval":
             parts.append(_printed(cli.evaluate, ["--help"]))
             parts += [f"### eval {protocol}\n\n{_command('eval', [protocol])}" for protocol in PROTOCOLS]
@@ -84,7 +89,8 @@ def fields_page() -> str:
                 text += f"\n### {part.name} {kind}\n\n{table(options(config, prefix=f'{part.name}.'))}"
         elif callable(part.default_factory) and is_dataclass(part.default_factory):
             config = part.default_factory
-            text += f"\n## {part.name}\n\n{_about(Recipe)[part.name]}\n\n{table(options(config, prefix=part.name + '.'))}"
+            text += f"\n## {part.name}\n\n{_about(Recipe)[part.name]}\n\n"
+            text += table(options(config, prefix=f"{part.name}."))
     return text
 
 
@@ -96,9 +102,8 @@ def recipes_page() -> str:
         "| recipe | data | backbone | paper | kNN (%) | linear (%) |\n|---|---|---|---|---|---|\n"
     )
     for recipe in RECIPES.values():
-        rows = recipe.paper or (None,)
-        for row in rows:
-            told = ("", "", "") if row is None else (f"Table {row.table}: {row.row}", _figure(row.knn), _figure(row.linear))
+        for row in recipe.paper or (None,):
+            told = (f"Table {row.table}: {row.row}", _figure(row.knn), _figure(row.linear)) if row else ("", "", "")
             text += f"| [`{recipe.name}`](#{recipe.name}) | {recipe.data} | {recipe.backbone} | {' | '.join(told)} |\n"
     for recipe in RECIPES.values():
         text += f"\n## {recipe.name}\n\n```sh\nlogo-ssl pretrain {recipe.name}\n```\n\n| field | value |\n|---|---|\n"
@@ -116,6 +121,12 @@ def python_page() -> str:
     return text
 
 
+def usages_in(text: str) -> dict[str, str]:
+    """How each command is called, and what it does, from the help of all."""
+    rows = (re.split(r" {2,}", line, maxsplit=1) for line in _section(text, "commands"))
+    return {usage: _cell(what) for usage, what in rows}
+
+
 def options_of(command: str, arguments: list[str]) -> list[Option]:
     """The options of a command; those of a recipe are left to their own page."""
     target, default = reads(command, arguments)
@@ -124,7 +135,12 @@ def options_of(command: str, arguments: list[str]) -> list[Option]:
             Option(f"--{name.replace('_', '-')}", _values(hint), _value(_default_of(target, name)), about)
             for (name, about), hint in zip(_arguments(target).items(), get_type_hints(target).values(), strict=False)
         ]
-    return [option for option in options(target, prefix="", default=default) if option.name != "--recipe"]
+    found = options(target, default=default)
+    return [
+        option._replace(default=option.default.replace("runs/tiny", "runs/RECIPE"))
+        for option in found
+        if option.name != "--recipe"
+    ]
 
 
 def options(config: Any, prefix: str = "", default: Any = None) -> Iterator[Option]:
@@ -166,12 +182,16 @@ def table(rows: Any) -> str:
 
 def _command(name: str, arguments: list[str]) -> str:
     target, _ = reads(name, arguments)
-    about = inspect.getdoc(target if name not in ("pretrain", "resume", "bench", "show-crops") else cli.COMMANDS[name])
-    story, _, example = (about or "").split("\n\nArgs:")[0].partition("example: ")
+    story, _, example = (inspect.getdoc(target) or "").split("\n\nArgs:")[0].partition("example: ")
     found = options_of(name, arguments)
     more = "\nEvery [field of a recipe](recipe-fields.md) is an option too.\n" if _takes_recipe(target) else ""
     shown = f"\n```sh\n{example.strip()}\n```\n" if example else ""
     return f"{_cell(story, ' ')}\n{shown}{more}\n{table(found)}"
+
+
+def _section(text: str, title: str) -> list[str]:
+    """The lines below a title, up to an empty one."""
+    return [line.strip() for line in text.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()]
 
 
 def _takes_recipe(target: Any) -> bool:
@@ -199,8 +219,8 @@ def _about(config: type) -> dict[str, str]:
         assert isinstance(tree, ast.ClassDef)
         for field, below in zip(tree.body, [*tree.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                told = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
-                found[field.target.id] = inspect.cleandoc(str(told))
+                said = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                found[field.target.id] = inspect.cleandoc(str(below.value.value)) if said else ""
     return found
 
 
