@@ -27,7 +27,7 @@ smartquotes = False  # an option begins with two hyphens
 
 html_theme, html_title = "furo", "LoGo"
 html_static_path, html_css_files = ["_static"], ["logo.css"]
-html_copy_source = html_show_sphinx = False
+html_copy_source = html_show_sphinx = html_show_copyright = False
 html_math_renderer = "mathml"
 
 FETCHED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["'](?:https?:)?//[^"']+""")

@@ -58,7 +58,8 @@ def commands_page() -> str:
     """Every command: what it does, its options, an example."""
     usages = usages_in(cli.HELP)
     parts = [
-        "# Commands\n\nGenerated from the code. `logo-ssl COMMAND --help` says the same in a shell.\n\n"
+        "# Commands\n\nGenerated from the code. `logo-ssl COMMAND --help` says the same in a shell. "
+        "What is yes or no is switched off with `no-`: `--no-cache`.\n\n"
         "| command | what |\n|---|---|\n"
         + "".join(f"| [`{usage}`](#{usage.split()[0]}) | {what} |\n" for usage, what in usages.items())
         + f"\nExit codes: {_section(cli.HELP, 'exit codes')[0].replace('   ', '; ')}.\n"
@@ -78,10 +79,11 @@ def fields_page() -> str:
     """Every field of a recipe, part by part."""
     text = (
         "# Recipe fields\n\nGenerated from the code. Each is an option of `pretrain`, `resume`, `bench` and "
-        "`show-crops`, and a keyword in Python: `--strategy.lam 0.1` is `strategy__lam=0.1`. Defaults are those of the "
-        "field; a [recipe](recipes.md) may have another, and `logo-ssl pretrain RECIPE --help` shows it.\n\n## Recipe\n"
+        "`show-crops`, and a keyword in Python: `--strategy.lam 0.1` is `strategy__lam=0.1`. What is yes or no is "
+        "switched off with `no-`: `--framework.no-constant-lr`. Defaults are those of the field; a recipe may have "
+        "[its own](recipes.md), and `logo-ssl pretrain RECIPE --help` shows it.\n\n## Recipe\n"
     )
-    text += "\n" + table(option for option in options(Recipe) if option.name not in PARTS)
+    text += "\n" + table(options(Recipe))
     for part in fields(Recipe):
         if part.name in PARTS:
             text += f"\n## {part.name}\n\n{_about(Recipe)[part.name]} `--{part.name} NAME` swaps it.\n"
