@@ -20,22 +20,22 @@ from logo_ssl.train.weights import save_encoder
 
 TOLERANCE = 1e-4  # of the largest feature
 SIZE = 64
-WEIGHTS, EVERYWHERE = ("torchvision", "timm", "safetensors"), ("torchvision", "timm", "onnx", "safetensors", "hf")
+EVERYWHERE = ("torchvision", "timm", "onnx", "safetensors", "hf")
 CASES = {
     "resnet18": ("random/resnet18", {}, EVERYWHERE),
-    "resnet34": ("random/resnet34", {}, (*WEIGHTS, "hf")),
-    "resnet50": ("random/resnet50", {}, (*WEIGHTS, "hf")),
-    "resnet18, CIFAR stem": ("random/resnet18", {"stem": "cifar"}, WEIGHTS),
+    "resnet34": ("random/resnet34", {}, ("torchvision", "timm")),
+    "resnet50": ("random/resnet50", {}, ("torchvision", "timm")),
+    "resnet18, CIFAR stem": ("random/resnet18", {"stem": "cifar"}, ("torchvision", "timm")),
     "resnet18, solo-learn's stem": ("random/resnet18", {"stem": "solo-learn"}, ("torchvision", "safetensors")),
-    "resnet18, five channels": ("random/resnet18", {"mean": (0.5,) * 5, "std": (0.2,) * 5}, WEIGHTS),
+    "resnet18, five channels": ("random/resnet18", {"mean": (0.5,) * 5, "std": (0.2,) * 5}, ("torchvision", "timm")),
     "small-alexnet": ("random/small-alexnet", {}, ("safetensors",)),
     "vit": ("random/timm/test_vit", {}, ("timm", "onnx", "safetensors", "hf")),
     "efficientnet": ("random/timm/test_efficientnet", {}, ("timm", "safetensors", "hf")),
 }
 SLOW = {  # the exporter of ONNX takes seconds for each
-    "resnet34": ("random/resnet34", {}, ("onnx",)),
-    "resnet50": ("random/resnet50", {}, ("onnx",)),
-    "resnet18, CIFAR stem": ("random/resnet18", {"stem": "cifar"}, ("onnx",)),
+    "resnet34": ("random/resnet34", {}, EVERYWHERE),
+    "resnet50": ("random/resnet50", {}, EVERYWHERE),
+    "resnet18, CIFAR stem": ("random/resnet18", {"stem": "cifar"}, ("onnx", "safetensors")),
     "small-alexnet": ("random/small-alexnet", {}, ("onnx",)),
     "vit": ("random/timm/vit_tiny_patch16_224", {}, ("timm", "onnx", "safetensors", "hf")),
 }
