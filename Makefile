@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BROWSER := $(VENV)/chromium/.ready
 
-.PHONY: demo test slow check format bench soak wheel wheel-test clean help
+.PHONY: demo test slow docs check format bench soak wheel wheel-test clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -24,6 +24,9 @@ check: $(READY)  ## format, lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+
+docs: $(READY)  ## build the documentation into docs/_build/html; a broken link fails
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html docs docs/_build/html
 
 format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff format .
@@ -45,7 +48,7 @@ wheel-test: wheel  ## install the wheel into an empty environment and run the de
 	cd build && empty/bin/logo-ssl doctor && empty/bin/logo-ssl demo --out demo --fresh --epochs 2
 
 clean:  ## remove the environment, caches and runs
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist docs/_build docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted install starts again; a second `make test` installs nothing.
@@ -53,7 +56,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "LoGo needs Python 3.11 or newer; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $@
 
 # Where no browser can be had, tests of pages are left out, and the next `make test` looks again.

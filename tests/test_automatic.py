@@ -12,7 +12,7 @@ from logo_ssl.data import load_data
 from logo_ssl.data.facts import Facts, facts_of
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import DECIDED, Machine, Recipe, check, choose, flat, summary
-from logo_ssl.show.report import rerun
+from logo_ssl.show.rerun import rerun
 
 GB = 10**9
 CPU, GPU, LAPTOP = Machine("cpu", "a CPU", 16 * GB), Machine("cuda", "a GPU", 80 * GB), Machine("mps", "a Mac", 8 * GB)

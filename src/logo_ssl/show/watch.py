@@ -22,7 +22,10 @@ from .telling import PAPERS, Teller, stamps
 
 @dataclass(frozen=True)
 class Watch:
-    """Serve the page of `logo-ssl report` while runs go on; it renews itself. Ctrl-C ends it, and never the runs."""
+    """Serve the page of `logo-ssl report` while runs go on; it renews itself. Ctrl-C ends it, and never the runs.
+
+    example: logo-ssl watch runs/first
+    """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Run folders, finished or not."""

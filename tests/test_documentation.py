@@ -1,0 +1,143 @@
+"""Does the documentation name every command, field and recipe, and only options that exist? Does its tutorial run?"""
+
+import re
+import shlex
+from dataclasses import fields
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+import logo_ssl
+from logo_ssl import cli
+from logo_ssl.completion import RECIPES_FIRST, _following
+from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.frameworks import FRAMEWORKS
+from logo_ssl.recipes import RECIPES, Recipe
+from logo_ssl.recipes.saved import flat
+from logo_ssl.strategies import STRATEGIES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+NO_PAGES = ("_build", "reference", "decisions", "results")
+TAKES_RECIPE = (*RECIPES_FIRST, "resume")
+FEWER = {
+    "tutorial.md": {"1000, 96": "40, 32", "--epochs 30": "--epochs 1", "--size 64": "--size 32"},
+    "how-to/channels.md": {"(200, 64, 64, 5)": "(40, 32, 32, 5)", "--out runs/stack": "--out runs/stack --epochs 1"},
+}
+"""Pages whose blocks can be run one after the other, and what makes them quick."""
+MADE = {
+    "tutorial.md": ("crops.png", "features.npz", "sheet.png", "encoder.safetensors", "report.html"),
+    "how-to/channels.md": ("runs/stack/backbone.safetensors",),
+}
+
+
+def load_generator():
+    spec = spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PAGES = load_generator().pages()
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
+
+
+def written() -> list[Path]:
+    found = [page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in NO_PAGES]
+    return [*sorted(found), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def section(page: str, title: str) -> str:
+    """A part of a page, up to the next heading of its level."""
+    level = title.split()[0]
+    return PAGES[page].partition(f"\n{title}\n")[2].partition(f"\n{level} ")[0]
+
+
+def options_on_page(command: str) -> set[str]:
+    own = set(OPTION.findall(section("commands.md", f"## {command}")))
+    return own | (set(OPTION.findall(PAGES["recipe-fields.md"])) if command in TAKES_RECIPE else set())
+
+
+def without_no(option: str) -> str:
+    """The option that `--no-x` switches off; pages name `--x`."""
+    return re.sub(r"^--((?:[\w-]+\.)*)no-", r"--\1", option)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_has_its_place_and_every_option_that_its_help_shows(command):
+    assert f"\n## {command}\n" in PAGES["commands.md"]
+    known = options_on_page(command) | {"--help"}
+    shown = {word for word in _following(command) if word.startswith("--")}
+    assert {option for option in shown if not {option, without_no(option)} & known} == set()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_has_its_place(protocol):
+    assert "`ENCODER`" in section("commands.md", f"### eval {protocol}")
+
+
+def test_every_field_of_every_kind_of_recipe_stands_there_with_a_sentence():
+    page = PAGES["recipe-fields.md"]
+    names = set()
+    for part, kinds in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
+        for config in kinds.values():
+            names |= {f"{part}.{field.name}" for field in fields(config)}
+    names |= {field for field in flat(Recipe("any")) if field.split(".")[0] not in ("framework", "strategy")}
+    for name in names - {"name", "paper", "chosen"}:
+        assert re.search(rf"^\| `--{re.escape(name.replace('_', '-'))}` \|.*\| .*\S \|$", page, re.MULTILINE), name
+
+
+def test_every_recipe_and_every_public_name_stands_there():
+    assert [name for name in RECIPES if f"\n## {name}\n" not in PAGES["recipes.md"]] == []
+    public = [name for name in logo_ssl.__all__ if callable(getattr(logo_ssl, name))]
+    assert [name for name in public if f"\n## {name}\n" not in PAGES["python.md"]] == []
+
+
+def test_a_recipe_shows_what_is_its_own():
+    shown = section("recipes.md", "## cifar10-moco-logo")
+    assert "| `framework.tau` | `0.1` |" in shown
+    assert "epochs" not in shown  # 200, the default
+
+
+@pytest.mark.parametrize("page", written(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_on_a_page_exist_with_their_options(page):
+    text = page.read_text().replace("\\\n", " ")
+    told = re.findall(r"(?:^|`|\s|/)logo-ssl ([a-z][^`\n#]*)", text, re.MULTILINE)
+    for line in told:
+        command, *_ = line.split()
+        if command not in cli.COMMANDS:
+            continue  # prose: "logo-ssl reads ..."
+        known = options_on_page(command) | {"--help", "--framework", "--strategy"}
+        strange = [option for option in OPTION.findall(line) if without_no(option) not in known]
+        assert strange == [], line
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_outside_the_site_lead_somewhere(page):
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
+    assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", FEWER)
+def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch):
+    text = (DOCS / page).read_text()
+    for words, fewer in FEWER[page].items():
+        assert words in text
+        text = text.replace(words, fewer)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path / "cache"))
+    for language, code in blocks(text):
+        if language == "python":
+            exec(code, {})
+        for line in code.splitlines() if language == "sh" else ():
+            with pytest.raises(SystemExit) as stop:
+                cli.main(shlex.split(line)[1:])
+            assert stop.value.code == 0, line
+    assert [name for name in MADE[page] if not Path(name).is_file()] == []
