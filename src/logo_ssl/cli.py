@@ -3,13 +3,12 @@
 import errno
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 from rich.console import Console
@@ -23,7 +22,7 @@ from .signals import Stopped, heeded
 from .terminal import plain_console, signature
 
 if TYPE_CHECKING:
-    from .recipes import Recipe
+    pass
 
 MOST_SHOWN = 30
 
@@ -65,38 +64,11 @@ examples:
 """
 
 
-def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0, fresh: bool = False) -> None:
-    """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
+def demo(arguments: Sequence[str]) -> None:
+    """Pretrain a small encoder on made-up scenes and show that it learned."""
+    from .demo import demo as show
 
-    example: logo-ssl demo --out runs/demo --fresh
-
-    Args:
-        out: Run folder.
-        epochs: Passes over the data (default: the recipe's).
-        seed: Decides initial weights, order and augmentation.
-        fresh: Replace the run that `out` holds.
-    """
-    from .evaluate import compare_knn
-    from .recipes import find_recipe
-    from .report import draw_curves
-    from .run import Run
-    from .show.report import Report
-    from .train import pretrain
-
-    console = plain_console()
-    if fresh and Run(out).recipe_file.is_file():
-        _clear_demo(Run(out))
-    changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
-    run = pretrain(find_recipe("tiny"), out, console=console, **changes)
-    table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
-    for metric, value in compare_knn(run):
-        features, k, tau = metric.split(", ")
-        bold = "bold" if features == "trained encoder" else ""
-        table.add_row(features, k.removeprefix("k="), tau.removeprefix("tau="), f"{value:.1f}", style=bold)
-    console.print(table)
-    console.print(f"Curves: {draw_curves(run)}")
-    console.print(f"Encoder: {run.backbone_file}")
-    Report((run.path,), run.path / "report.html").run()
+    parse(show, arguments, prog="logo-ssl demo")
 
 
 def recipes() -> None:
@@ -120,6 +92,7 @@ def recipes() -> None:
 
 def pretrain(arguments: Sequence[str]) -> None:
     """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
+    from .chosen import recipe_of
     from .recipes import RECIPES, Recipe, check
 
     if arguments and arguments[0] in ("-h", "--help"):
@@ -132,7 +105,7 @@ def pretrain(arguments: Sequence[str]) -> None:
             "  logo-ssl pretrain cifar10-simsiam-logo --strategy.lam 0.1\n"
         )
         return
-    chosen, rest = _recipe_of(arguments)
+    chosen, rest = recipe_of(arguments)
 
     @dataclass(frozen=True)
     class Options:
@@ -154,49 +127,6 @@ def pretrain(arguments: Sequence[str]) -> None:
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
     console.print(f"Next: logo-ssl embed {run.path} --out features.parquet")
-
-
-def _recipe_of(arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
-    """The recipe that comes first, or one chosen for `--data`; and what else was said."""
-    from .recipes import AUTO, find_recipe
-
-    nameless = not arguments or arguments[0].startswith("-")
-    name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
-    if name != AUTO or "-h" in rest or "--help" in rest:
-        return _choose_parts(find_recipe(name), rest)
-    from .train.automatic import recipe_for
-
-    return _choose_parts(recipe_for(_option(rest, "--data"), _option(rest, "--device") or "auto"), rest)
-
-
-def _option(arguments: Sequence[str], name: str) -> str | None:
-    """The value of an option that must be known before the others can be read."""
-    found = None  # the last one counts, as for tyro
-    for place, word in enumerate(arguments):
-        if word == name and place + 1 < len(arguments):
-            found = arguments[place + 1]
-        elif word.startswith(f"{name}="):
-            found = word.partition("=")[2]
-    return found
-
-
-def _choose_parts(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
-    """Swap the recipe's framework or strategy for the one named by `--framework NAME` or `--strategy NAME`."""
-    from .frameworks import FRAMEWORKS
-    from .strategies import STRATEGIES, TwoViewConfig
-
-    rest = list(arguments)
-    for part, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
-        while f"--{part}" in rest:
-            place = rest.index(f"--{part}")
-            name = rest[place + 1] if place + 1 < len(rest) else ""
-            if name not in registry:
-                raise UserError(f"No {part} is called {name!r}; choose {', '.join(registry)}.{nearest(name, registry)}")
-            del rest[place : place + 2]
-            recipe = replace(recipe, **{part: registry[name]()})
-    if isinstance(recipe.strategy, TwoViewConfig):
-        recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
-    return recipe, rest
 
 
 def resume(arguments: Sequence[str]) -> None:
@@ -238,6 +168,7 @@ def resume(arguments: Sequence[str]) -> None:
 def show_crops(arguments: Sequence[str]) -> None:
     """Draw the crops of some images; the recipe decides how they are cut."""
     from .augment.picture import draw_crops
+    from .chosen import choose_parts
     from .data import statistics
     from .data.samples import look_at
     from .data.sources import load_data, locate
@@ -246,7 +177,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     from .run import write
 
     named = [] if not arguments or arguments[0].startswith("-") else [arguments[0]]
-    chosen, rest = _choose_parts(find_recipe(*(named or ["tiny"])), arguments[len(named) :])
+    chosen, rest = choose_parts(find_recipe(*(named or ["tiny"])), arguments[len(named) :])
 
     @dataclass(frozen=True)
     class Options:
@@ -299,8 +230,7 @@ def evaluate(arguments: Sequence[str]) -> None:
 
 def affinity(arguments: Sequence[str]) -> None:
     """Draw the learned affinity beside cosine similarity, and measure how well both rank crops."""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError("Say which run first, for example: logo-ssl affinity runs/first")
+    _refuse_without(arguments, "which run", "affinity runs/first")
     from .show.affinity import Affinity
 
     parse(Affinity, arguments, prog="logo-ssl affinity").run()
@@ -308,8 +238,7 @@ def affinity(arguments: Sequence[str]) -> None:
 
 def report(arguments: Sequence[str]) -> None:
     """Write one HTML page about some runs."""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError("Say which runs first, for example: logo-ssl report runs/first runs/second --out report.html")
+    _refuse_without(arguments, "which runs", "report runs/first runs/second --out report.html")
     from .show.report import Report
 
     parse(Report, arguments, prog="logo-ssl report").run()
@@ -317,8 +246,7 @@ def report(arguments: Sequence[str]) -> None:
 
 def watch(arguments: Sequence[str]) -> None:
     """Serve the report's page while runs go on."""
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError("Say which runs first, for example: logo-ssl watch runs/first")
+    _refuse_without(arguments, "which runs", "watch runs/first")
     from .show.watch import Watch
 
     parse(Watch, arguments, prog="logo-ssl watch").run()
@@ -326,20 +254,18 @@ def watch(arguments: Sequence[str]) -> None:
 
 def reproduce(arguments: Sequence[str]) -> None:
     """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
+    _refuse_without(arguments, "what to reproduce", "reproduce table1 --seeds 3")
     from .reproduce.command import Reproduce
 
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError("Say what to reproduce first, for example: logo-ssl reproduce table1 --seeds 3")
     if not parse(Reproduce, arguments, prog="logo-ssl reproduce").run():
         sys.exit(1)
 
 
 def use(name: str, example: str, arguments: Sequence[str]) -> None:
     """Put an encoder to use: embed, search or export."""
+    _refuse_without(arguments, "which encoder", f"{name} {example}")
     from .use.commands import USES
 
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError(f"Say which encoder first, for example: logo-ssl {name} {example}")
     parse(USES[name], arguments, prog=f"logo-ssl {name}").run()
 
 
@@ -368,6 +294,7 @@ def completion(arguments: Sequence[str]) -> None:
 
 def bench(arguments: Sequence[str]) -> None:
     """Measure the speed of a recipe; any of its fields can be given as an option."""
+    from .chosen import recipe_of
     from .recipes import Recipe
 
     if not arguments:
@@ -380,7 +307,7 @@ def bench(arguments: Sequence[str]) -> None:
             "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
         )
         return
-    chosen, rest = _recipe_of(arguments)
+    chosen, rest = recipe_of(arguments)
 
     @dataclass(frozen=True)
     class Options:
@@ -395,7 +322,7 @@ def bench(arguments: Sequence[str]) -> None:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
-    "demo": lambda arguments: parse(demo, arguments, prog="logo-ssl demo"),
+    "demo": demo,
     "recipes": lambda arguments: parse(recipes, arguments, prog="logo-ssl recipes"),
     "pretrain": pretrain,
     "eval": evaluate,
@@ -442,29 +369,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(0)
 
 
-def _clear_demo(run: Any) -> None:
-    """Remove an earlier demo, and nothing that is not one."""
-    from .recipes import read_recipe
-
-    ours = {
-        "recipe.json",
-        "metrics.jsonl",
-        "provenance.json",
-        "curves.png",
-        "report.html",
-        "backbone.safetensors",
-        "heads.safetensors",
-        "sittings.json",
-        ".lock",
-    }
-    ours |= {"checkpoints", "evaluation", "figures", "tensorboard"}
-    foreign = sorted(child.name for child in run.path.iterdir() if child.name not in ours)
-    if read_recipe(run).name != "tiny" or foreign:
-        what = f"holds {foreign[0]}" if foreign else "holds a run that is no demo"
-        raise UserError(f"{run.path} {what}, so --fresh will not clear it; choose another --out.")
-    shutil.rmtree(run.path)
-
-
 def _dispatch(arguments: list[str]) -> None:
     match arguments:
         case [] | ["-h" | "--help", *_]:
@@ -477,6 +381,12 @@ def _dispatch(arguments: list[str]) -> None:
             raise UserError(
                 f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
             )
+
+
+def _refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
+    """What a command is about comes first."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError(f"Say {what} first, for example: logo-ssl {example}")
 
 
 def _number(value: float | None) -> str:

@@ -1,0 +1,47 @@
+"""Which recipe does a command line mean? The named one, or one chosen for its data, with parts swapped by name."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .errors import UserError, nearest
+from .frameworks import FRAMEWORKS
+from .recipes import AUTO, Recipe, find_recipe
+from .strategies import STRATEGIES, TwoViewConfig
+
+
+def recipe_of(arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
+    """The recipe that comes first, or one chosen for `--data`; and what else was said."""
+    nameless = not arguments or arguments[0].startswith("-")
+    name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
+    if name != AUTO or "-h" in rest or "--help" in rest:
+        return choose_parts(find_recipe(name), rest)
+    from .train.automatic import recipe_for
+
+    return choose_parts(recipe_for(_option(rest, "--data"), _option(rest, "--device") or "auto"), rest)
+
+
+def _option(arguments: Sequence[str], name: str) -> str | None:
+    """The value of an option that must be known before the others can be read."""
+    found = None  # the last one counts, as for tyro
+    for place, word in enumerate(arguments):
+        if word == name and place + 1 < len(arguments):
+            found = arguments[place + 1]
+        elif word.startswith(f"{name}="):
+            found = word.partition("=")[2]
+    return found
+
+
+def choose_parts(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
+    """Swap the recipe's framework or strategy for the one named by `--framework NAME` or `--strategy NAME`."""
+    rest = list(arguments)
+    for part, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
+        while f"--{part}" in rest:
+            place = rest.index(f"--{part}")
+            name = rest[place + 1] if place + 1 < len(rest) else ""
+            if name not in registry:
+                raise UserError(f"No {part} is called {name!r}; choose {', '.join(registry)}.{nearest(name, registry)}")
+            del rest[place : place + 2]
+            recipe = replace(recipe, **{part: registry[name]()})
+    if isinstance(recipe.strategy, TwoViewConfig):
+        recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
+    return recipe, rest

@@ -1,0 +1,63 @@
+"""Does it work here? A small encoder, pretrained on made-up scenes, beside pixels and an untrained one."""
+
+import shutil
+from pathlib import Path
+
+from rich.table import Table
+
+from .errors import UserError
+from .evaluate import compare_knn
+from .recipes import find_recipe, read_recipe
+from .report import draw_curves
+from .run import Run
+from .show.report import Report
+from .terminal import plain_console
+from .train import pretrain
+
+
+def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0, fresh: bool = False) -> None:
+    """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
+
+    example: logo-ssl demo --out runs/demo --fresh
+
+    Args:
+        out: Run folder.
+        epochs: Passes over the data (default: the recipe's).
+        seed: Decides initial weights, order and augmentation.
+        fresh: Replace the run that `out` holds.
+    """
+    console = plain_console()
+    if fresh and Run(out).recipe_file.is_file():
+        _clear(Run(out))
+    changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
+    run = pretrain(find_recipe("tiny"), out, console=console, **changes)
+    table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
+    for metric, value in compare_knn(run):
+        features, k, tau = metric.split(", ")
+        bold = "bold" if features == "trained encoder" else ""
+        table.add_row(features, k.removeprefix("k="), tau.removeprefix("tau="), f"{value:.1f}", style=bold)
+    console.print(table)
+    console.print(f"Curves: {draw_curves(run)}")
+    console.print(f"Encoder: {run.backbone_file}")
+    Report((run.path,), run.path / "report.html").run()
+
+
+def _clear(run: Run) -> None:
+    """Remove an earlier demo, and nothing that is not one."""
+    ours = {
+        "recipe.json",
+        "metrics.jsonl",
+        "provenance.json",
+        "curves.png",
+        "report.html",
+        "backbone.safetensors",
+        "heads.safetensors",
+        "sittings.json",
+        ".lock",
+    }
+    ours |= {"checkpoints", "evaluation", "figures", "tensorboard"}
+    foreign = sorted(child.name for child in run.path.iterdir() if child.name not in ours)
+    if read_recipe(run).name != "tiny" or foreign:
+        what = f"holds {foreign[0]}" if foreign else "holds a run that is no demo"
+        raise UserError(f"{run.path} {what}, so --fresh will not clear it; choose another --out.")
+    shutil.rmtree(run.path)
