@@ -20,7 +20,7 @@ from logo_ssl import cli
 from logo_ssl.completion import SHELLS
 from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.frameworks import FRAMEWORKS
-from logo_ssl.recipes import AUTO, DECIDED, RECIPES, Recipe, flat
+from logo_ssl.recipes import AUTO, BASES, RECIPES, Recipe, flat
 from logo_ssl.strategies import STRATEGIES
 
 HIDDEN, POSITIONAL = (get_args(marker[int])[1] for marker in (tyro.conf.Suppress, tyro.conf.Positional))
@@ -108,9 +108,10 @@ def recipes_page() -> str:
         for row in recipe.paper or (None,):
             told = (f"Table {row.table}: {row.row}", _figure(row.knn), _figure(row.linear)) if row else ("", "", "")
             text += f"| [`{recipe.name}`](#{recipe.name}) | {recipe.data} | {recipe.backbone} | {' | '.join(told)} |\n"
-    decided = ", ".join(f"`{field}`" for field in DECIDED)
-    text += f"\n## {AUTO}\n\nChosen for the images and the machine, and said: {decided}. It is what `logo-ssl pretrain "
-    text += "--data PATH` takes without a recipe ([0021](../decisions/0021-using-the-encoder.md)).\n"
+    bases = ", ".join(f"`{name}`" for name in BASES)
+    text += f"\n## {AUTO}\n\nOne of {bases}, with backbone, crops, batches, learning rate and epochs "
+    text += "chosen for the images and the machine, and said. It is what `logo-ssl pretrain --data PATH` takes without a recipe "
+    text += "([0021](../decisions/0021-using-the-encoder.md)).\n"
     for recipe in named:
         text += f"\n## {recipe.name}\n\n```sh\nlogo-ssl pretrain {recipe.name}\n```\n\n| field | value |\n|---|---|\n"
         text += "".join(f"| `{field}` | {_value(value)} |\n" for field, value in _own(recipe).items())

@@ -1,6 +1,7 @@
 """Is a sensible recipe chosen for data and machine, said, saved, and changed by whoever knows better?"""
 
 import json
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +9,15 @@ import pytest
 from PIL import Image
 
 import logo_ssl
+from logo_ssl import cli
+from logo_ssl.chosen import recipe_of
 from logo_ssl.data import load_data
 from logo_ssl.data.facts import Facts, facts_of
 from logo_ssl.errors import UserError
-from logo_ssl.recipes import DECIDED, Machine, Recipe, check, choose, flat, summary
+from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, read_recipe, summary
+from logo_ssl.run import Run
 from logo_ssl.show.rerun import rerun
+from logo_ssl.train.automatic import recipe_for
 
 GB = 10**9
 CPU, GPU, LAPTOP = Machine("cpu", "a CPU", 16 * GB), Machine("cuda", "a GPU", 80 * GB), Machine("mps", "a Mac", 8 * GB)
@@ -107,10 +112,44 @@ def test_without_data_there_is_nothing_to_choose_by(tmp_path):
         logo_ssl.pretrain(out=tmp_path / "run")
 
 
-def test_the_command_that_repeats_an_automatic_run_names_all_that_was_chosen():
-    recipe = replace(choose(Facts(5_000, 400, 3, False), GPU), data="photos")
-    command = rerun(recipe, "again")
-    assert command.startswith("logo-ssl pretrain auto ")
-    for field in DECIDED:
-        assert field in flat(recipe)
-        assert f"--{field.replace('_', '-')} " in command
+@pytest.mark.parametrize("machine", [CPU, GPU])
+@pytest.mark.parametrize("side", [32, 64, 400])
+def test_the_command_that_repeats_an_automatic_run_repeats_it_on_any_machine(side, machine, monkeypatch):
+    recipe = replace(choose(Facts(5_000, side, 3, False), machine), data="photos")
+    program, command, *arguments = shlex.split(rerun(recipe, "again"))
+    assert (program, command) == ("logo-ssl", "pretrain")
+    seen = []
+    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
+    cli.pretrain(arguments)
+    assert differences(recipe, seen[0]) == {}
+
+
+def test_what_others_depend_on_is_wished_for_before_the_choice():
+    photographs = Facts(60_000, 400, 3, False)
+    plain = choose(photographs, SMALL_GPU)
+    deep = choose(photographs, SMALL_GPU, {"backbone": "resnet50"})
+    assert deep.backbone == "resnet50"
+    assert deep.batch_size < plain.batch_size
+    assert deep.optimiser.lr / deep.batch_size == pytest.approx(plain.optimiser.lr / plain.batch_size)
+    few = choose(photographs, GPU, {"batch_size": 48})
+    assert few.batch_size == 48
+    assert few.optimiser.lr / 48 == pytest.approx(plain.optimiser.lr / plain.batch_size)
+    assert choose(photographs, SMALL_GPU._replace(bf16=False)).batch_size < plain.batch_size
+
+
+def test_the_shell_and_python_wish_alike(array):
+    line = f"--data {array} --device cpu --backbone resnet18 --batch-size 16 --crops.global-size 24"
+    by_line, rest = recipe_of(line.split())
+    assert rest == line.split()
+    python = recipe_for(str(array), "cpu", {"backbone": "resnet18", "batch_size": 16, "crops__global_size": 24})
+    assert by_line == python
+    assert (python.batch_size, python.crops.global_size) == (16, 24)
+
+
+def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = logo_ssl.pretrain(RECIPES["auto"], data=array, epochs=1, device="cpu", loggers=())
+    assert read_recipe(run).chosen
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["show-crops", "--data", str(array), "--device", "cpu", "--images", "1"])
+    assert stop.value.code == 0, capsys.readouterr().err

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from .errors import UserError, nearest
 from .frameworks import FRAMEWORKS
-from .recipes import AUTO, Recipe, find_recipe
+from .recipes import AUTO, WEIGHTY, Recipe, find_recipe
 from .strategies import STRATEGIES, TwoViewConfig
 
 
@@ -17,10 +17,21 @@ def recipe_of(arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
         return choose_parts(find_recipe(name), rest)
     from .train.automatic import recipe_for
 
-    return choose_parts(recipe_for(_option(rest, "--data"), _option(rest, "--device") or "auto"), rest)
+    wishes = {field: _wish(rest, field, kind) for field, kind in WEIGHTY.items()}
+    told = {field: value for field, value in wishes.items() if value is not None}
+    return choose_parts(recipe_for(option(rest, "--data"), option(rest, "--device") or "auto", told), rest)
 
 
-def _option(arguments: Sequence[str], name: str) -> str | None:
+def _wish(arguments: Sequence[str], field: str, kind: type) -> str | int | None:
+    """What is asked for a field, if it can be understood; if not, it is refused when all options are read."""
+    asked = option(arguments, f"--{field.replace('__', '.').replace('_', '-')}")
+    try:
+        return None if asked is None else kind(asked)
+    except ValueError:
+        return None
+
+
+def option(arguments: Sequence[str], name: str) -> str | None:
     """The value of an option that must be known before the others can be read."""
     found = None  # the last one counts, as for tyro
     for place, word in enumerate(arguments):

@@ -168,7 +168,7 @@ def resume(arguments: Sequence[str]) -> None:
 def show_crops(arguments: Sequence[str]) -> None:
     """Draw the crops of some images; the recipe decides how they are cut."""
     from .augment.picture import draw_crops
-    from .chosen import choose_parts
+    from .chosen import choose_parts, option, recipe_of
     from .data import statistics
     from .data.samples import look_at
     from .data.sources import load_data, locate
@@ -177,7 +177,10 @@ def show_crops(arguments: Sequence[str]) -> None:
     from .run import write
 
     named = [] if not arguments or arguments[0].startswith("-") else [arguments[0]]
-    chosen, rest = choose_parts(find_recipe(*(named or ["tiny"])), arguments[len(named) :])
+    if named or option(arguments, "--data"):
+        chosen, rest = recipe_of(arguments)
+    else:
+        chosen, rest = choose_parts(find_recipe("tiny"), arguments)
 
     @dataclass(frozen=True)
     class Options:

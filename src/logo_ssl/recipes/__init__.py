@@ -1,6 +1,6 @@
 """Which settings make a run, can they work, and which row of the paper do they stand for?"""
 
-from .automatic import AUTO, DECIDED, Machine, choose, summary
+from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, summary
 from .checks import check
 from .paper import RECIPES, find_recipe
 from .recipe import OptimiserConfig, PaperRow, Recipe
@@ -8,9 +8,10 @@ from .saved import HARMLESS, Differences, differences, flat, is_harmless, read_r
 
 __all__ = [
     "AUTO",
-    "DECIDED",
+    "BASES",
     "HARMLESS",
     "RECIPES",
+    "WEIGHTY",
     "Differences",
     "Machine",
     "OptimiserConfig",

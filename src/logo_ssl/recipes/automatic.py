@@ -1,7 +1,8 @@
 """Which recipe suits these images and this machine? Chosen by a few rules, each said in a sentence."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..augment import CropPlan
 from ..data.facts import Facts
@@ -10,20 +11,18 @@ from .paper import RECIPES
 from .recipe import Recipe
 
 AUTO = "auto"
-DECIDED = (
-    "backbone",
-    "stem",
-    "epochs",
-    "batch_size",
-    "framework.queue",
-    "crops.global_size",
-    "crops.local_size",
-    "crops.blur_p",
-    "optimiser.lr",
-    "knn_every",
-    "checkpoint_every",
-)
-"""What is chosen; all else is as in the recipe that it begins with."""
+BASES = ("tiny", "cifar10-moco-logo", "imagenet100-moco-logo")
+"""Recipes that a choice begins with."""
+WEIGHTY = {
+    "backbone": str,
+    "stem": str,
+    "batch_size": int,
+    "crops__n_global": int,
+    "crops__n_local": int,
+    "crops__global_size": int,
+    "crops__local_size": int,
+}
+"""Settings on which others depend (batch and rate), so that a wish must be known before the choice."""
 
 SMALL, MEDIUM, LARGE = 48, 112, 160  # px: up to the first images are like CIFAR's; from the last on, photographs
 FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the second ResNet-34, then ResNet-50
@@ -37,8 +36,8 @@ BYTES_PER_PIXEL = {
     ("resnet18", "cifar"): 2800,
     ("resnet18", "imagenet"): 400,
     ("resnet34", "imagenet"): 400,
-    ("resnet50", "imagenet"): 1200,
 }
+BYTES_OTHERWISE = {"imagenet": 1200, "cifar": 8400}
 """Memory that a pixel of a crop takes while training in bf16: the second and fourth follow from the peaks in
 docs/results/speed.md, the others are guesses on the safe side."""
 MEMORY_SHARE = 0.7  # of it
@@ -52,12 +51,20 @@ class Machine(NamedTuple):
     name: str
     memory: int
     """Bytes: all of a GPU, else what is free."""
+    bf16: bool = True
+    """Whether a GPU trains in bfloat16, and so in half the memory."""
 
 
-def choose(facts: Facts, machine: Machine) -> Recipe:
-    """A recipe for these data on this machine; its `chosen` says why. Whatever it sets can be set otherwise."""
+def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe for these data on this machine; its `chosen` says why.
+
+    Whatever it sets can be set otherwise; what others depend on (`WEIGHTY`) is better wished for beforehand.
+    """
     base, says = _network(facts, machine)
-    batch = _batch(base, facts, machine)
+    wished = {name: value for name, value in (wishes or {}).items() if name in WEIGHTY}
+    batch = wished.pop("batch_size", None)
+    base = base.changed(**wished)
+    batch = _batch(base, facts, machine) if batch is None else batch
     fewest, most = EPOCHS[machine.device]
     epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
     queue = min(getattr(base.framework, "queue", 0), _power_of_two(facts.n_images // 2))
@@ -108,7 +115,8 @@ def _batch(base: Recipe, facts: Facts, machine: Machine) -> int:
     """As many images as are usual, as leave some steps to an epoch, and as fit into memory."""
     crops = base.crops
     pixels = crops.n_global * crops.global_size**2 + crops.n_local * crops.local_size**2
-    fitting = int(MEMORY_SHARE * machine.memory) // (pixels * BYTES_PER_PIXEL[base.backbone, base.stem])
+    each = BYTES_PER_PIXEL.get((base.backbone, base.stem), BYTES_OTHERWISE[base.stem]) * (1 if machine.bf16 else 2)
+    fitting = int(MEMORY_SHARE * machine.memory) // max(1, pixels * each)
     enough = max(LEAST_BATCH, facts.n_images // STEPS)
     return _power_of_two(min(BATCH[machine.device], enough, facts.n_images, fitting))
 

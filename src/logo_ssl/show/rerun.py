@@ -5,15 +5,22 @@ from dataclasses import replace
 from typing import Any
 
 from ..frameworks import FRAMEWORKS
-from ..recipes import AUTO, DECIDED, RECIPES, Recipe, differences, flat
+from ..recipes import AUTO, BASES, RECIPES, Recipe, differences, flat
 from ..strategies import STRATEGIES, TwoViewConfig
+
+
+def began_as(recipe: Recipe) -> str:
+    """The named recipe that this one began as; one that was chosen for its data is nearest to it."""
+    if recipe.name != AUTO:
+        return recipe.name
+    return min(BASES, key=lambda name: len(differences(RECIPES[name], recipe)))
 
 
 def departures(recipe: Recipe) -> list[str]:
     """In what a recipe differs from the named one it began as."""
     if recipe.name not in RECIPES:
         return ["a recipe of another version"]
-    changes = differences(RECIPES[recipe.name], recipe)
+    changes = differences(RECIPES[began_as(recipe)], recipe)
     return [f"{field} ({before} -> {after})" for field, (before, after) in changes.items()]
 
 
@@ -21,7 +28,8 @@ def rerun(recipe: Recipe, out: str) -> str | None:
     """The command that trains by this recipe again, if its name is still known."""
     if recipe.name not in RECIPES:
         return None
-    base, words = RECIPES[recipe.name], ["logo-ssl", "pretrain", recipe.name]
+    name = began_as(recipe)  # where data and machine choose, others would choose otherwise
+    base, words = RECIPES[name], ["logo-ssl", "pretrain", name]
     for part, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
         kind = flat(recipe)[f"{part}.kind"]
         if flat(base)[f"{part}.kind"] != kind:
@@ -29,10 +37,7 @@ def rerun(recipe: Recipe, out: str) -> str | None:
             words += [f"--{part}", kind]
     if isinstance(base.strategy, TwoViewConfig):
         base = replace(base, crops=replace(base.crops, n_local=0))
-    told = {field: value for field, (_, value) in differences(base, recipe).items()}
-    if recipe.name == AUTO:  # other data or another machine would choose otherwise
-        told |= {field: flat(recipe)[field] for field in DECIDED if field in flat(recipe)}
-    for field, value in told.items():
+    for field, (_, value) in differences(base, recipe).items():
         words += _option(field.replace("_", "-"), value)
     return shlex.join([*words, "--out", f"runs/{out.rsplit('/', 1)[-1]}-again"])
 

@@ -1,5 +1,8 @@
 """Which settings does nobody have to give? Those that the images and this machine decide."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from ..data import load_data, locate
@@ -14,12 +17,14 @@ SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes a
 def machine_for(device: str) -> Machine:
     """The device that training would take, and its memory: all of a GPU's, so that every process chooses the same."""
     found = best_device(device)
-    whole = torch.cuda.get_device_properties(found).total_memory if found.type == "cuda" else available_memory(found)
-    return Machine(found.type, hardware(found), whole)
+    if found.type != "cuda":
+        return Machine(found.type, hardware(found), available_memory(found))
+    whole = torch.cuda.get_device_properties(found).total_memory
+    return Machine(found.type, hardware(found), whole, torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-def recipe_for(data: str | None, device: str = "auto") -> Recipe:
-    """The recipe that suits the images at `data` and this machine; its `chosen` says why."""
+def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe that suits the images at `data`, this machine and some wishes; its `chosen` says why."""
     if data is None:
         raise UserError(
             "Say where your images are, for example: logo-ssl pretrain --data photos/ --out runs/photos; or name a "
@@ -28,4 +33,4 @@ def recipe_for(data: str | None, device: str = "auto") -> Recipe:
     facts = facts_of(load_data(locate(data), SCENES_SIDE))
     if facts.n_images < 2:
         raise UserError(f"{data} has {facts.n_images} training image; LoGo compares images and needs 2 or more.")
-    return choose(facts, machine_for(device)).changed(data=data)
+    return choose(facts, machine_for(device), wishes).changed(data=data)

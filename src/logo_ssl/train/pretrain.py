@@ -57,8 +57,8 @@ def pretrain(
     recipe `auto` chooses for the images at `data` and this machine, and says what and why.
     """
     changes = {name: os.fspath(value) if isinstance(value, Path) else value for name, value in changes.items()}
-    if recipe == AUTO:
-        recipe = recipe_for(changes.get("data"), changes.get("device", "auto"))
+    if recipe == AUTO or (isinstance(recipe, Recipe) and recipe.name == AUTO and not recipe.chosen):
+        recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
     out = Path("runs") / recipe.name if out is None else Path(out)
     check(recipe)
