@@ -110,8 +110,8 @@ def recipes_page() -> str:
             text += f"| [`{recipe.name}`](#{recipe.name}) | {recipe.data} | {recipe.backbone} | {' | '.join(told)} |\n"
     bases = ", ".join(f"`{name}`" for name in BASES)
     text += f"\n## {AUTO}\n\nOne of {bases}, with backbone, crops, batches, learning rate and epochs "
-    text += "chosen for the images and the machine, and said. It is what `logo-ssl pretrain --data PATH` takes without a recipe "
-    text += "([0021](../decisions/0021-using-the-encoder.md)).\n"
+    text += "chosen for the images and the machine, and said. It is what `logo-ssl pretrain --data PATH` takes without "
+    text += "a recipe ([0021](../decisions/0021-using-the-encoder.md)).\n"
     for recipe in named:
         text += f"\n## {recipe.name}\n\n```sh\nlogo-ssl pretrain {recipe.name}\n```\n\n| field | value |\n|---|---|\n"
         text += "".join(f"| `{field}` | {_value(value)} |\n" for field, value in _own(recipe).items())

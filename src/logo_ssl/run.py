@@ -21,6 +21,10 @@ OLD_CHECKPOINT = "last.ckpt"  # of version 0.1.0, without a digest
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
+UMASK = os.umask(0)
+"""What this user keeps from others; it can only be learned by setting it."""
+os.umask(UMASK)
+
 
 class Run:
     """A run folder, and the names of what is in it."""
@@ -117,11 +121,14 @@ def found_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, whole or torn, newest first."""
     if not folder.is_dir():
         return []
-    named = [(int(match[1]), file) for file in folder.iterdir() if (match := CHECKPOINT.fullmatch(file.name))]
+    named: list[tuple[int, int, Path]] = []
+    for file in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process may have removed it just now
+            if match := CHECKPOINT.fullmatch(file.name):
+                named.append((int(match[1]), file.stat().st_mtime_ns, file))
     old = folder / OLD_CHECKPOINT
     # of two at one step (a run that went back and diverged again) the later one
-    ordered = sorted(named, key=lambda pair: (pair[0], pair[1].stat().st_mtime_ns), reverse=True)
-    return [file for _, file in ordered] + ([old] if old.is_file() else [])
+    return [file for *_, file in sorted(named, reverse=True)] + ([old] if old.is_file() else [])
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -141,7 +148,7 @@ def write_together(contents: dict[Path, bytes]) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(safe[path], 0o644)
+            os.chmod(safe[path], 0o666 & ~UMASK)
         for path, temporary in safe.items():
             os.replace(temporary, path)
     except BaseException:

@@ -105,6 +105,26 @@ def test_missing_sets_are_told_with_their_place(tmp_path, monkeypatch, name):
         load_detection(name)
 
 
+def test_what_is_trained_on_is_never_tested_on(tmp_path):
+    root = save_coco(tmp_path / "coco", {"trainval": 3, "val": 2})
+    both = load_detection(str(root))
+    assert (len(both.train), len(both.test)) == (3, 2)
+    (root / "annotations" / "instances_val.json").unlink()
+    with pytest.raises(UserError, match="no JSON file named after test or val"):
+        load_detection(str(root))
+
+
+def test_numbers_of_categories_may_be_text(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    for split in ("train", "val"):
+        edit(
+            root,
+            split,
+            lambda content: [told.update(category_id=str(told["category_id"])) for told in content["annotations"]],
+        )
+    assert load_detection(str(root)).train.n_objects
+
+
 def test_bad_input_is_one_sentence(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="has no boxes to learn from"):

@@ -162,7 +162,8 @@ def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tm
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     said, code = python(*torchrun, SCRIPT, "die", "pretrain", "tiny", "--data", data, "--out", str(out), *OPTIONS)
     assert code == 0, said
-    assert "logo-ssl: Another process of this run has ended" in said
+    # the lost connection or torchrun's signal, whichever comes first
+    assert re.search("logo-ssl: (Another process of this run has ended|Stopped by SIGTERM)", said), said
     assert "Going on after 1 epoch." in said
     assert said.count("Done:") == 1
     assert [line["epochs_done"] for line in Run(out).metrics() if "knn" in line] == [0, 1, 2]

@@ -31,6 +31,7 @@ from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining, checkpoints, monitors
 from logo_ssl.train.checkpoints import Agreement
 from logo_ssl.train.lock import locked
+from logo_ssl.train.monitors import knn_fall
 from logo_ssl.train.pretrain import is_finished
 from logo_ssl.train.weights import load_heads
 
@@ -367,6 +368,30 @@ def test_streams_that_others_draw_from_are_taken_back():
     assert draw() != first
     set_global_streams(kept, cpu)
     assert draw() == first
+
+
+def test_a_regressor_that_was_broken_between_two_looks_counts_as_diverged(data, tmp_path, monkeypatch):
+    broken_regressor(monkeypatch, 1, 2, 3)
+    _, said = train(SMALL, data, tmp_path / "run", epochs=3, log_every=8)  # 3 steps an epoch, the fifth was fine
+    assert said.count("with half the learning rate") == 1
+
+
+def test_chance_is_no_collapse():
+    assert knn_fall(60.0, 20.0, n_images=5) is None
+    assert knn_fall(60.0, 20.0, n_images=100)
+    assert knn_fall(60.0, 20.0)
+
+
+def test_an_untrained_encoder_is_no_measure_of_collapse(data, tmp_path, monkeypatch):
+    scores = iter([90.0, 30.0, 31.0])
+    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    assert "a sign of collapse" not in train(SMALL, data, tmp_path / "run")[1]
+
+
+def test_a_run_that_asks_for_other_machines_is_refused_when_resumed(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    with pytest.raises(UserError, match="nodes"):
+        resume(run.path, nodes=2, epochs=2, console=console())
 
 
 @pytest.mark.parametrize("on_collapse", ["warn", "stop"])

@@ -49,7 +49,7 @@ def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
 def _told(annotation: dict[str, Any], names: dict[int, str]) -> Told:
     left, top, width, height = map(float, annotation["bbox"])
     return Told(
-        names.get(annotation["category_id"], UNKNOWN),
+        names.get(int(annotation["category_id"]), UNKNOWN),
         (left, top, left + width, top + height),
         annotation.get("segmentation") or None,
         bool(annotation.get("iscrowd", 0)),

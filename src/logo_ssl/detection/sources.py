@@ -1,5 +1,6 @@
 """Where do pictures with boxes come from? A name, or a folder in Pascal VOC's or COCO's layout."""
 
+import re
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -105,18 +106,23 @@ def _custom(name: str, train: list[ToldPicture], test: list[ToldPicture], agnost
 def _coco(root: Path, files: list[Path], agnostic: bool) -> Detection:
     read = []
     for names in (TRAIN, TEST):
-        fitting = [file for name in names for file in files if name in file.stem.lower()]
+        fitting = [file for name in names for file in files if name in _words(file)]
         fitting = [file for file in fitting if "instances" in file.stem] or fitting
         if not fitting:
             raise UserError(f"{files[0].parent} has no JSON file named after {' or '.join(names)}; it needs {LAYOUTS}.")
         file = fitting[0]
-        part = next(name for name in names if name in file.stem.lower())
+        part = next(name for name in names if name in _words(file))
         folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
         read.append(read_coco(file, [*folders, root, file.parent]))
     train, test = read
     classes = train.categories
     sets = (settled(part.pictures, classes, agnostic) for part in (train, test))
     return _both(root.name, *sets, is_voc=False)
+
+
+def _words(file: Path) -> list[str]:
+    """The words of a file's name: `instances_val2017` tells of val, and `trainval` does not."""
+    return re.findall("[a-z]+", file.stem.lower())
 
 
 def _both(name: str, train: PictureSet, test: PictureSet, is_voc: bool, official: bool = False) -> Detection:

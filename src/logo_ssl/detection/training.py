@@ -21,7 +21,15 @@ from ..train.checkpoints import Checkpoints, Writer, clear, load, newest_whole
 from ..train.compiling import first_line
 from ..train.faults import Diverged, dead_worker
 from ..train.lock import locked
-from ..train.processes import DDP, lost_another, processes_for, refuse_another_number, refuse_uneven, whose_end
+from ..train.processes import (
+    DDP,
+    lost_another,
+    processes_for,
+    refuse_another_number,
+    refuse_uneven,
+    take_over_signals,
+    whose_end,
+)
 from ..train.quiet import quiet
 from ..train.sittings import Sittings
 from .detector import Detector
@@ -199,7 +207,7 @@ def _trainer(where: Workshop, say: Say, *, resumed: bool) -> L.Trainer:
     folder = where.folder or Path()
     sittings = Sittings(Run(folder), resumed=resumed)
     try:
-        return L.Trainer(
+        trainer = L.Trainer(
             accelerator=where.device,
             devices=processes.devices,
             num_nodes=processes.nodes,
@@ -216,6 +224,8 @@ def _trainer(where: Workshop, say: Say, *, resumed: bool) -> L.Trainer:
         )
     except (MisconfigurationException, RuntimeError) as error:
         raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
+    take_over_signals(trainer)
+    return trainer
 
 
 def _on_cuda(where: Workshop) -> bool:

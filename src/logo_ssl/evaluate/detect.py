@@ -131,7 +131,10 @@ def detect(
             "detection_recipe": asdict(recipe),
             "official": data.official,
             "resumed_at": resumed_at,
-            "seconds": {"training": round(trained - began, 1), "testing": round(time.time() - trained, 1)},
+            "seconds": {
+                "training since it was resumed" if resumed_at else "training": round(trained - began, 1),
+                "testing": round(time.time() - trained, 1),
+            },
             "pictures": [f"{picture.parent.name}/{picture.name}" for picture in drawn.values()],
         }
         save_about(protocol, record, encoder, how, out, settings)

@@ -53,6 +53,6 @@ def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Readi
                 sentence = gauge.alarm(std, rank, recipe.batch_size)
                 yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")
             case {"knn": float(accuracy), "epochs_done": int(epoch)}:
-                sentence = knn_fall(best, accuracy)
+                sentence = knn_fall(best, accuracy, line.get("knn_images"))
                 yield Reading("kNN", epoch, sentence and f"{sentence} {diagnose(recipe)}")
-                best = max(best, accuracy)
+                best = max(best, accuracy) if epoch else best

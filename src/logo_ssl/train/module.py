@@ -57,8 +57,8 @@ class Pretraining(L.LightningModule):
         self.streams: dict[str, Any] | None = None
         self.resumed_at = 0
         self.skipped: Tensor
-        self.register_buffer("skipped", torch.zeros(3), persistent=False)
-        """Steps without a finite gradient: the encoder's, the regressor's, and either in a row."""
+        self.register_buffer("skipped", torch.zeros(4), persistent=False)
+        """Steps without a finite gradient: the encoder's, the regressor's, either in a row, and the most in a row."""
         self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
@@ -105,7 +105,11 @@ class Pretraining(L.LightningModule):
         self._leave_out_unless_finite(broken)
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {})}
-        terms |= dict(zip(("skipped", "skipped_by_regressor", "skipped_in_a_row"), self.skipped, strict=True))
+        terms |= {
+            "skipped": self.skipped[0],
+            "skipped_by_regressor": self.skipped[1],
+            "skipped_in_a_row": self.skipped[3],
+        }
         return Projections(*(x.detach() for x in p)), {name: term.detach() for name, term in terms.items()}
 
     def try_batch(self, size: int) -> None:
@@ -263,9 +267,10 @@ class Pretraining(L.LightningModule):
         broken = ~get_total_norm(gradients).isfinite()
         for gradient in gradients:
             gradient.masked_fill_(broken, 0)
-        encoder, regressor, in_a_row = self.skipped
-        either = (in_a_row + 1) * (broken | regressor_broken)
-        self.skipped.copy_(torch.stack((encoder + broken, regressor + regressor_broken, either)))
+        encoder, regressor, in_a_row, most = self.skipped
+        in_a_row = (in_a_row + 1) * (broken | regressor_broken)
+        counts = (encoder + broken, regressor + regressor_broken, in_a_row, torch.maximum(most, in_a_row))
+        self.skipped.copy_(torch.stack(counts))
 
     def _step_encoder(self) -> float:
         """One descent step on Eq. 9; gives back the learning rate."""

@@ -50,9 +50,10 @@ def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
     return torch.exp(-torch.special.xlogy(share, share).sum())
 
 
-def knn_fall(best: float, accuracy: float) -> str | None:
-    """A sentence if accuracy fell far below the best so far."""
-    if accuracy >= best - KNN_FALL:
+def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
+    """A sentence if accuracy fell far below the best so far, and farther than chance would have it with few images."""
+    chance = 0.0 if not n_images else 200 * math.sqrt(best / 100 * (1 - best / 100) / n_images)  # two standard errors
+    if accuracy >= best - max(KNN_FALL, chance):
         return None
     return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
 
@@ -242,7 +243,7 @@ class OnlineKNN(L.Callback):
         most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
         splits = data.for_knn() if self.every else None
         self.splits = None if splits is None else [split.thinned(most) for split in splits]
-        self.best = 0.0
+        self.best, self.n_images = 0.0, 0
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
@@ -277,6 +278,7 @@ class OnlineKNN(L.Callback):
         readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
         if sum(readable) < asked:
             self.say(f"{asked - sum(readable)} images of the online kNN cannot be read and are left out of it.")
+        self.n_images = readable[1]
         if min(readable) == 0:
             self.splits = None
 
@@ -300,10 +302,12 @@ class OnlineKNN(L.Callback):
         assert isinstance(pl_module, Pretraining)
         accuracy = self.accuracy(pl_module)
         if accuracy is not None:
-            log(trainer, {"knn": accuracy, "knn_k": KNN_K, "knn_tau": KNN_TAU, "epochs_done": epoch})
-            if fall := knn_fall(self.best, accuracy):
+            about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images}
+            log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
+            if fall := knn_fall(self.best, accuracy, self.n_images):
                 sentence = f"Epoch {epoch}: {fall} {diagnose(pl_module.recipe)}"
                 if pl_module.recipe.on_collapse == "stop":
                     raise UserError(f"{sentence} Stopped, as on-collapse asks.")
                 self.say(sentence)
-            self.best = max(self.best, accuracy)
+            if epoch:  # an untrained encoder is no measure
+                self.best = max(self.best, accuracy)

@@ -87,6 +87,7 @@ def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console |
     saved = read_recipe(run)
     recipe = (saved if recipe is None else recipe).changed(**changes)
     check(recipe)
+    refuse_another_number(recipe)
     with _alone(run), _told_how_to_go_on(run):
         checkpoint = newest_whole(run.checkpoints, console.print)
         before = saved if checkpoint is None else _recipe_of(checkpoint, saved)

@@ -160,10 +160,12 @@ class Launcher(_SubprocessScriptLauncher):
         except Diverged:  # all processes go back together
             raise
         except Stopped as stop:  # not all of them may have been told
+            self.over.set()
             self.kill(stop.number)
             self._end_children()
             raise
         except BaseException:
+            self.over.set()  # the end is known; nobody need watch for one
             self._end_children()
             raise
         finally:
@@ -202,6 +204,15 @@ class Launcher(_SubprocessScriptLauncher):
         while any(process.poll() is None for process in self.procs) and time.monotonic() < patience:
             time.sleep(0.1)
         self.kill(signal.SIGKILL)
+
+
+def take_over_signals(trainer: Any) -> None:
+    """Make signals ours: Lightning's handlers would send messages between processes in the middle of others.
+
+    It also lets processes ask each other after every step whether one was heard, and makes devices wait for that.
+    """
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None
 
 
 def whose_end(strategy: Any) -> str:

@@ -14,7 +14,7 @@ from .checkpoints import Checkpoints, Writer
 from .compiling import first_line
 from .journal import Journal
 from .monitors import CollapseGauge, OnlineKNN, Steps
-from .processes import DDP, processes_for
+from .processes import DDP, processes_for, take_over_signals
 from .progress import ProgressDisplay
 from .quiet import quiet
 from .sittings import Sittings
@@ -66,8 +66,7 @@ def trainer_for(
             raise UserError(
                 f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
             ) from error
-    # Signals are ours: Lightning's handler would send messages between processes in the middle of others.
-    trainer._signal_connector.register_signal_handlers = lambda: None
+    take_over_signals(trainer)
     return trainer
 
 
