@@ -95,7 +95,7 @@ def test_pretraining_without_a_recipe_says_and_saves_what_it_chose(array, tmp_pa
     said, saved = capsys.readouterr().out, json.loads(run.recipe_file.read_text())
     assert "Chosen for 40 images of about 16 px, without labels, on CPU" in said
     assert f"Settings: {summary(Recipe.from_json(run.recipe_file.read_text()))}" in said
-    assert "1 epochs" in said  # what was said otherwise counts
+    assert "1 epoch;" in said  # what was said otherwise counts
     assert (saved["name"], saved["epochs"], saved["backbone"], saved["batch_size"]) == ("auto", 1, "tiny", 32)
     assert saved["chosen"][0].startswith("Chosen for 40 images")
     assert logo_ssl.embed(run.path, split="train").vectors.shape == (40, 256)
@@ -129,6 +129,7 @@ def test_what_others_depend_on_is_wished_for_before_the_choice():
     plain = choose(photographs, SMALL_GPU)
     deep = choose(photographs, SMALL_GPU, {"backbone": "resnet50"})
     assert deep.backbone == "resnet50"
+    assert "resnet50, as was asked" in deep.chosen[0]
     assert deep.batch_size < plain.batch_size
     assert deep.optimiser.lr / deep.batch_size == pytest.approx(plain.optimiser.lr / plain.batch_size)
     few = choose(photographs, GPU, {"batch_size": 48})

@@ -29,8 +29,8 @@ def labelled(data: ImageSet) -> LabelledSplits:
     train = _with_labels(data.train)
     if train is None:
         raise UserError(
-            f"{data.name} has no labels, and this evaluation needs them; give two or more class folders, an .npz with "
-            "train_labels, or a named set."
+            f"{data.name} has no labels, and this evaluation needs them; give --data with two or more class folders, "
+            "an .npz with train_labels, or a named set."
         )
     values = labels_of(train).unique()
     if len(values) == 1:

@@ -62,6 +62,7 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
     """
     base, says = _network(facts, machine)
     wished = {name: value for name, value in (wishes or {}).items() if name in WEIGHTY}
+    says = f"{wished['backbone']}, as was asked." if "backbone" in wished else says
     batch = wished.pop("batch_size", None)
     base = base.changed(**wished)
     batch = _batch(base, facts, machine) if batch is None else batch
@@ -90,7 +91,8 @@ def summary(recipe: Recipe) -> str:
     return (
         f"{recipe.backbone} with the {recipe.stem} stem, crops of {crops.global_size} and {crops.local_size} px, "
         f"batches of {recipe.batch_size}, learning rate {recipe.optimiser.lr:.3g}, "
-        f"{f'a queue of {queue:,} keys, ' if queue else ''}{recipe.epochs} epochs; an option of that name sets each."
+        f"{f'a queue of {queue:,} keys, ' if queue else ''}{recipe.epochs} epoch{'' if recipe.epochs == 1 else 's'}; "
+        "an option of that name sets each."
     )
 
 
