@@ -70,7 +70,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(shell, photos, tmp_path, l
     assert re.search(sentence, err), err
     assert len(err.strip().splitlines()) == 1
     left = {child for child in tmp_path.rglob("*") if child not in before}
-    assert {child.name for child in left} <= {".f.csv.parts", "f-bad-images.csv"}  # what tells which images were bad
+    assert {child.name for child in left} <= {".f.csv.parts", "f.csv-bad-images.csv"}
 
 
 def test_ctrl_c_is_answered_with_how_to_go_on(shell, photos, monkeypatch):

@@ -139,31 +139,34 @@ def images_of(encoder: FrozenEncoder, data: Data | None, which: Which) -> list[I
     return [images for images in chosen if len(images.split)]
 
 
+def _bad_among(chosen: list[Images], how: Extraction, listed: Path | None = None) -> BadImages:
+    """What is bad among the images of all splits, which share one list: their share is of all images, too."""
+    return BadImages(sum(len(images.split) for images in chosen), how.max_bad, listed)
+
+
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
-    parts, bad = list[Part](), list[str]()
+    parts, found = list[Part](), _bad_among(chosen, how)
     for images in chosen:
-        found = BadImages(len(images.split), how.max_bad)
         rows = list(torch.arange(len(images.split)).split(PART))
         made = compute(encoder, images.split, rows, how, f"{images.part} images", found)
         parts += [images.told(*pair) for pair in zip(rows, made, strict=True)]
-        bad += sorted(found.names)
     paths = [path for part in parts for path in part.paths]
     labels = [label for part in parts for label in part.labels]
-    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), bad)
+    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(found.names))
 
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept = out.with_name(f".{out.name}.parts")
-    listed = out.with_name(f"{out.stem}-bad-images.csv")
+    listed = out.with_name(f"{out.name}-bad-images.csv")
     keys = [f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
     if not _belongs(kept, keys):
         shutil.rmtree(kept, ignore_errors=True)
         listed.unlink(missing_ok=True)
-    store = Store(kept, UNBOUNDED)
+    store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, listed)
     try:
         for images, key in zip(chosen, keys, strict=True):
-            _keep_features(encoder, images, how, store, key, BadImages(len(images.split), how.max_bad, listed))
+            _keep_features(encoder, images, how, store, key, bad)
     except KeyboardInterrupt:
         raise Interrupted(f"Interrupted; the same command goes on with what {kept} holds.") from None
     parts = [part for images, key in zip(chosen, keys, strict=True) for part in _kept_parts(images, store, key)]
