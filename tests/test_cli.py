@@ -45,6 +45,12 @@ def test_help_of_a_recipe_shows_every_field(capsys):
     assert "lambda: how strongly" in out
 
 
+def test_what_comes_next_needs_no_extra_and_is_quoted_for_a_shell(capsys, monkeypatch):
+    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: Run(out))
+    _, out, _ = run(capsys, "pretrain", "tiny", "--out", "my run")
+    assert out.endswith("Next: logo-ssl embed 'my run' --out features.npz\n")
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
