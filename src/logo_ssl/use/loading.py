@@ -35,7 +35,10 @@ class Transform:
     std: tuple[float, ...]
 
     def __call__(self, image: Any) -> Float[Tensor, "C S S"]:
-        """From a path, a PIL image, an array H x W x C or a tensor C x H x W of uint8."""
+        """From a path, a PIL image, an array H x W x C or a tensor C x H x W of uint8.
+
+        A large JPEG is decoded in part if a path names it, and whole if it comes as a PIL image: these differ slightly.
+        """
         if isinstance(image, str | os.PathLike):
             pixels = self._photograph(_read(Path(image), ENLARGED * self.size))
         elif isinstance(image, Image.Image):
