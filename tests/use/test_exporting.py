@@ -30,6 +30,7 @@ CASES = {
     "resnet18, five channels": ("random/resnet18", {"mean": (0.5,) * 5, "std": (0.2,) * 5}, ("torchvision", "timm")),
     "small-alexnet": ("random/small-alexnet", {}, ("safetensors",)),
     "vit": ("random/timm/test_vit", {}, ("timm", "onnx", "safetensors", "hf")),
+    "timm's resnet18, CIFAR stem in name only": ("random/timm/resnet18", {"stem": "cifar"}, ("timm", "hf")),
     "efficientnet": ("random/timm/test_efficientnet", {}, ("timm", "safetensors", "hf")),
 }
 SLOW = {  # the exporter of ONNX takes seconds for each

@@ -23,8 +23,8 @@ TO_FILL_IN = "to be filled in by whoever shares it"
 
 def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     """A folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, and the Hub's layout."""
-    name, stem = of_ours(encoder)
-    if stem != "imagenet" and not name.startswith("timm/"):
+    _, stem = of_ours(encoder)
+    if stem != "imagenet":
         raise UserError(
             f"{encoder.name} has a {stem} stem, which a timm config cannot describe; `--to timm` writes its weights "
             "and the lines that rebuild the stem."
