@@ -86,7 +86,11 @@ def load(
     It is a plain module in eval mode that gives features [B F]: keys and layers are its library's. `encoder.transform`
     makes its input of an image, `encoder.about` says where it comes from and what it needs.
     """
-    found = load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std)
+    return plain(load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std))
+
+
+def plain(found: FrozenEncoder) -> nn.Module:
+    """An encoder as a module of its library, which brings along its transform and what is known of it."""
     network: Any = with_plain_batch_norm(found.backbone).requires_grad_(True)
     network.transform = Transform(found.size, found.mean, found.std)
     network.about = replace(found, backbone=network)
