@@ -1,6 +1,7 @@
 """Are features whole and in order, however they are written, and does an interruption cost a part at most?"""
 
 import csv
+import inspect
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -198,6 +199,21 @@ def test_bad_input_is_one_sentence(encoder, tmp_path, monkeypatch, data, options
     with pytest.raises(UserError, match=sentence):
         logo_ssl.embed(encoder, data, **options)
     assert [child.name for child in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "sentence"),
+    [
+        (["x.jpg"], {"split": "tset"}, r"split is 'tset'; use all, train, test\. Did you mean test"),
+        (["x.jpg"], {"decoder": "x"}, "decoder is 'x'; use auto, nvjpeg, workers"),
+        (iter(["x.jpg"]), {}, "data is of type list_iterator; give a name or a path, a list of paths"),
+        ([b"x.jpg"], {}, "data holds b'x.jpg' among its paths; give paths as text"),
+    ],
+)
+def test_input_of_another_type_is_one_sentence(encoder, data, options, sentence):
+    unchecked = inspect.unwrap(logo_ssl.embed)  # users have no checks of types
+    with pytest.raises(UserError, match=sentence):
+        unchecked(encoder, data, **options)
 
 
 def test_without_pyarrow_the_extra_is_named(encoder, photos, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,14 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
     photos.rename("my photos")
     _, out, _ = shell("doctor --data 'my photos' --device cpu")
     assert "Next: logo-ssl pretrain --data 'my photos' --out 'runs/my photos'" in out
+
+
+def test_bash_completes_names_with_spaces(shell, tmp_path):
+    (tmp_path / "my photo.jpg").touch()
+    _, script, _ = shell("completion bash")
+    asked = 'COMP_WORDS=(logo-ssl embed my); COMP_CWORD=2; _logo_ssl; printf "%s\\n" "${COMPREPLY[@]}"'
+    told = subprocess.run(["bash", "-c", script + asked], capture_output=True, text=True, check=True)
+    assert told.stdout == "my photo.jpg\n"
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .. import __version__
 from ..data import BadImages, ImageSet, Photos, Split
 from ..data.folders import split_of
-from ..errors import Interrupted, UserError
+from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder, data_for
 from ..evaluate.cache import features_key
 from ..evaluate.extraction import compute, decodes_on_gpu
@@ -28,6 +28,7 @@ PART = 2048  # images whose features are kept together: an interruption loses no
 UNBOUNDED = 2**63
 
 Which = Literal["all", "train", "test"]
+Decoder = Literal["auto", "nvjpeg", "workers"]
 Encoder = nn.Module | FrozenEncoder | str | os.PathLike[str]
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
 
@@ -55,7 +56,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     batch_size: int = Extraction.batch_size,
     device: str = "auto",
     workers: int = -1,
-    decoder: Literal["auto", "nvjpeg", "workers"] = "auto",
+    decoder: Decoder = "auto",
     max_bad: float = Extraction.max_bad,
     say: Callable[[str], None] = lambda sentence: None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -67,6 +68,9 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     it stopped when it is made again.
     """
     refuse_senseless(batch_size, workers, max_bad)
+    _refuse_unlisted("split", split, get_args(Which))
+    _refuse_unlisted("decoder", decoder, get_args(Decoder))
+    _refuse_no_data(data)
     target = None if out is None else Path(out)
     if target is not None:
         refuse_unknown(target)
@@ -88,6 +92,19 @@ def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
             f"batch-size is {batch_size}, workers {workers} and max-bad {max_bad}; use 1 or more, -1 (one per core) or "
             "more, and a share in 0 to 1."
         )
+
+
+def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"{name} is {value!r}; use {', '.join(known)}.{nearest(str(value), known)}")
+
+
+def _refuse_no_data(data: Any) -> None:
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        if strange := [path for path in data if not isinstance(path, str | os.PathLike)]:
+            raise UserError(f"data holds {strange[0]!r} among its paths; give paths as text, or images as one array.")
+    elif data is not None and not isinstance(data, str | os.PathLike | Tensor | np.ndarray | Split | ImageSet):
+        raise UserError(f"data is of type {type(data).__name__}; give a name or a path, a list of paths, or an array.")
 
 
 class Images(NamedTuple):
