@@ -45,6 +45,12 @@ def test_help_of_a_recipe_shows_every_field(capsys):
     assert "lambda: how strongly" in out
 
 
+def test_what_comes_next_needs_no_extra_and_is_quoted_for_a_shell(capsys, monkeypatch):
+    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: Run(out))
+    _, out, _ = run(capsys, "pretrain", "tiny", "--out", "my run")
+    assert out.endswith("Next: logo-ssl embed 'my run' --out features.npz\n")
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -105,6 +111,7 @@ def test_help_of_a_recipe_shows_every_field(capsys):
         ("pretrain tiny --out file/run", "cannot be used"),
         ("pretrain tiny --seed 18446744073709551616", "seed is 18446744073709551616"),
         ("pretrain tiny --loggers wandb", "The logger wandb is not installed"),
+        ("pretrain cifar10-moco-logo --backbone timm/resnet18", "stem is cifar.*timm/resnet18.*use --stem imagenet"),
         ("pretrain tiny --backbone timm/swin_tiny_patch4_window7_224", "cannot take crops of (32|16) px"),
         ("pretrain tiny --init nowhere.bin", "give a .safetensors file"),
         ("demo --fresh --out other", "no demo, so --fresh will not clear it"),

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def pretrain(arguments: Sequence[str]) -> None:
     run = run_pretraining(parsed.recipe, parsed.out)
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
-    console.print(f"Next: logo-ssl embed {run.path} --out features.parquet")
+    console.print(f"Next: logo-ssl embed {shlex.quote(str(run.path))} --out features.npz")
 
 
 def resume(arguments: Sequence[str]) -> None:

@@ -61,7 +61,7 @@ def _bash(words: dict[str, list[str]], *, zsh: bool) -> str:
         f'  if [ "$COMP_CWORD" -eq 1 ]; then words="{" ".join(words[""])}"; else case "${{COMP_WORDS[1]}}" in\n'
         f"{cases}  esac; fi\n"
         '  COMPREPLY=($(compgen -W "$words" -- "$current"))\n'
-        '  if [ "${#COMPREPLY[@]}" -eq 0 ]; then COMPREPLY=($(compgen -f -- "$current")); fi\n'
+        '  if [ "${#COMPREPLY[@]}" -eq 0 ]; then local IFS=$\'\\n\'; COMPREPLY=($(compgen -f -- "$current")); fi\n'
         "}\n"
         "complete -o filenames -F _logo_ssl logo-ssl\n"
     )

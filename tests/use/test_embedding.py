@@ -1,6 +1,7 @@
 """Are features whole and in order, however they are written, and does an interruption cost a part at most?"""
 
 import csv
+import inspect
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,8 @@ import torch
 from torchvision.io import ImageReadMode, decode_jpeg
 
 import logo_ssl
-from logo_ssl.data import load_data
+from logo_ssl.data import ImageSet, load_data
+from logo_ssl.data.folders import split_of
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.use import embedding
 from logo_ssl.use.tables import about_table, read_table
@@ -43,8 +45,8 @@ def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch
     paths, labels, vectors = whole(file)
     assert (paths, labels) == (expected.paths, expected.labels)
     assert np.array_equal(vectors, expected.vectors)
-    assert sorted(child.name for child in file.parent.iterdir()) == ["f-bad-images.csv", file.name]
-    with (file.parent / "f-bad-images.csv").open() as listed:
+    assert sorted(child.name for child in file.parent.iterdir()) == [file.name, f"{file.name}-bad-images.csv"]
+    with (file.parent / f"{file.name}-bad-images.csv").open() as listed:
         assert sorted(Path(row[0]).name for row in csv.reader(listed)) == ["01.jpg", "bad.jpg", "image"]
     assert "2 images cannot be read and are left out" in said[-1]
     if suffix != "csv":
@@ -96,7 +98,7 @@ def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_
     paths, labels, vectors = whole(file)
     assert (paths, labels) == (expected.paths, expected.labels)
     np.testing.assert_allclose(vectors, expected.vectors, rtol=1e-4, atol=1e-6)
-    assert {child.name for child in tmp_path.iterdir()} == {"photos", "f.npz", "f-bad-images.csv"}
+    assert {child.name for child in tmp_path.iterdir()} == {"photos", "f.npz", "f.npz-bad-images.csv"}
 
 
 def test_parts_of_another_encoder_are_not_taken(encoder, photos, tmp_path, monkeypatch):
@@ -138,6 +140,20 @@ def test_splits_follow_each_other_and_arrays_have_numbers(encoder, tmp_path):
     assert np.array_equal(test.vectors, every.vectors[6:])
     pixels = images.transpose(0, 3, 1, 2)
     np.testing.assert_allclose(logo_ssl.embed(encoder, pixels).vectors, every.vectors, rtol=1e-4, atol=1e-5)
+
+
+def test_bad_images_count_against_the_images_of_all_splits(encoder, photos, tmp_path):
+    train, test = sorted((photos / "a").iterdir()), sorted((photos / "c").iterdir())[:2]
+    split = [split_of([str(path) for path in paths], [None] * len(paths), ()) for paths in (train, test)]
+    data, out = ImageSet("two splits", *split), tmp_path / "f.csv"
+    (photos / "a" / "00.png").write_bytes(b"")
+    test[0].write_bytes(b"")
+    for _ in range(2):  # the second time the list is there
+        paths, _, _ = whole(logo_ssl.embed(encoder, data, out=out, workers=0, max_bad=0.3))
+        assert paths == [str(path) for path in [*train[1:-1], test[1]]]
+    assert len(logo_ssl.embed(encoder, data, workers=0, max_bad=0.3).bad) == 3
+    with pytest.raises(UserError, match="3 of 11 images cannot be read"):
+        logo_ssl.embed(encoder, data, out=out, workers=0, max_bad=0.2)
 
 
 def test_a_list_of_paths_keeps_its_order_and_repetitions(encoder, photos):
@@ -183,6 +199,21 @@ def test_bad_input_is_one_sentence(encoder, tmp_path, monkeypatch, data, options
     with pytest.raises(UserError, match=sentence):
         logo_ssl.embed(encoder, data, **options)
     assert [child.name for child in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "sentence"),
+    [
+        (["x.jpg"], {"split": "tset"}, r"split is 'tset'; use all, train, test\. Did you mean test"),
+        (["x.jpg"], {"decoder": "x"}, "decoder is 'x'; use auto, nvjpeg, workers"),
+        (iter(["x.jpg"]), {}, "data is of type list_iterator; give a name or a path, a list of paths"),
+        ([b"x.jpg"], {}, "data holds b'x.jpg' among its paths; give paths as text"),
+    ],
+)
+def test_input_of_another_type_is_one_sentence(encoder, data, options, sentence):
+    unchecked = inspect.unwrap(logo_ssl.embed)  # users have no checks of types
+    with pytest.raises(UserError, match=sentence):
+        unchecked(encoder, data, **options)
 
 
 def test_without_pyarrow_the_extra_is_named(encoder, photos, tmp_path, monkeypatch):

@@ -30,6 +30,7 @@ CASES = {
     "resnet18, five channels": ("random/resnet18", {"mean": (0.5,) * 5, "std": (0.2,) * 5}, ("torchvision", "timm")),
     "small-alexnet": ("random/small-alexnet", {}, ("safetensors",)),
     "vit": ("random/timm/test_vit", {}, ("timm", "onnx", "safetensors", "hf")),
+    "timm's resnet18, CIFAR stem in name only": ("random/timm/resnet18", {"stem": "cifar"}, ("timm", "hf")),
     "efficientnet": ("random/timm/test_efficientnet", {}, ("timm", "safetensors", "hf")),
 }
 SLOW = {  # the exporter of ONNX takes seconds for each
@@ -111,6 +112,35 @@ def test_places_that_cannot_be_written_are_refused(tmp_path, target, out, senten
     with pytest.raises(UserError, match=sentence):
         logo_ssl.export(logo_ssl.load("random/resnet18", size=32), target, tmp_path / out)
     assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "model.safetensors"])
+def test_a_folder_of_somebody_elses_is_left_alone(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / name).write_text("precious")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for place in ("folder", "nowhere"):
+        with pytest.raises(UserError, match=f"{place} exists and is no such folder"):
+            logo_ssl.export(logo_ssl.load("random/timm/test_vit", size=32), "hf", tmp_path / place)
+    assert (tmp_path / "folder" / name).read_text() == "precious"
+
+
+def test_exporting_again_keeps_what_was_added_to_the_folder(tmp_path):
+    encoder, real, out = logo_ssl.load("random/timm/test_vit", size=32), tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    out.symlink_to(real)
+    card = out / "README.md"
+    logo_ssl.export(encoder, "hf", out)
+    (out / "notes").write_text("precious")
+    written = card.read_text()
+    card.write_text("torn: to be filled in by whoever shares it")
+    logo_ssl.export(encoder, "hf", out)
+    assert card.read_text() == written
+    card.write_text("Licence: MIT")
+    logo_ssl.export(encoder, "hf", out)
+    assert card.read_text() == "Licence: MIT"
+    assert out.is_symlink()
+    assert sorted(child.name for child in real.iterdir()) == ["README.md", "config.json", "model.safetensors", "notes"]
 
 
 def untrained_run(folder, backbone: str) -> Run:

@@ -53,6 +53,16 @@ def test_the_transform_shows_what_evaluation_shows(encoder, photos):
         np.testing.assert_allclose(features, found.vectors[i], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_the_transform_leaves_the_callers_image_as_it_was(encoder, tmp_path, mode):
+    pixels = Image.fromarray(np.random.default_rng(0).integers(0, 256, (400, 600, 3), np.uint8)).convert(mode)
+    pixels.save(tmp_path / "large.jpg")
+    with Image.open(tmp_path / "large.jpg") as image, Image.open(tmp_path / "large.jpg") as untouched:
+        encoder.transform(image)
+        assert (image.size, image.mode) == ((600, 400), mode)
+        assert np.array_equal(np.array(image), np.array(untouched))
+
+
 def test_arrays_and_tensors_are_transformed_alike(encoder):
     array = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)
     first, second = encoder.transform(array), encoder.transform(torch.from_numpy(array).permute(2, 0, 1))

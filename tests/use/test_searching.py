@@ -45,6 +45,15 @@ def test_an_index_of_another_encoder_is_refused(encoder, photos, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "cure"), [({"size": 24}, "--size 16"), ({"std": (0.3, 0.2, 0.1)}, r"--std 0\.229 0\.224 0\.225")]
+)
+def test_an_index_of_other_inputs_is_refused_with_the_options_that_fit(photos, tmp_path, options, cure):
+    index = logo_ssl.embed(logo_ssl.load("random/tiny", size=16), photos, out=tmp_path / "f.npz", workers=0)
+    with pytest.raises(UserError, match=f"otherwise than by .*search with {cure}, or"):
+        logo_ssl.search(logo_ssl.load("random/tiny", **{"size": 16} | options), index, photos / "a" / "00.png")
+
+
+@pytest.mark.parametrize(
     ("index", "query", "k", "sentence"),
     [
         ("f.npz", "bad.jpg", 3, "bad.jpg cannot be read as an image"),

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import logo_ssl
 from logo_ssl import LoGoFeatures
 from logo_ssl.errors import UserError
+from logo_ssl.use.transformer import _as_data, _seed
 
 OF_TABLES = "feeds tables of numbers, which are no images"
 EXPECTED = {
@@ -134,3 +136,60 @@ def test_what_is_no_list_of_images_is_told(features, given):
 def test_an_unreadable_image_is_an_error(features, paths, photos):
     with pytest.raises(UserError, match=r"1 images cannot be read \(the first: .*bad.jpg"):
         features.fit(paths).transform([*paths, str(photos / "a" / "bad.jpg")])
+
+
+QUICK = {"recipe": "tiny", "epochs": 1, "device": "cpu", "workers": 0}
+
+
+def test_fitting_again_replaces_nothing(paths, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "x.txt").write_text("precious")
+    model = make_pipeline(LoGoFeatures(out=tmp_path / "runs" / "x.v1", **QUICK), LogisticRegression())
+    labels = [path.split("/")[-2] == "a" for path in paths]
+    assert np.isfinite(cross_val_score(model, paths, labels, cv=2, error_score="raise")).all()
+    found = sorted(child.name for child in (tmp_path / "runs").iterdir())
+    assert found == ["x.txt", "x.v1", "x.v1-2", "x.v1-2-images.txt", "x.v1-images.txt"]
+    assert (tmp_path / "runs" / "x.txt").read_text() == "precious"
+
+
+def test_a_folder_that_no_fit_has_made_is_refused(paths, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("precious")
+    for _ in range(2):
+        with pytest.raises(UserError, match="mine, which holds something that no fit has put there"):
+            LoGoFeatures(out=tmp_path / "mine", **QUICK).fit(paths)
+    with pytest.raises(UserError, match="No recipe is called"):
+        LoGoFeatures(out=tmp_path / "new", **QUICK | {"recipe": "tinny"}).fit(paths)
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["mine", "photos"]
+
+
+def test_an_encoder_of_a_temporary_run_is_exported(paths, tmp_path):
+    features = LoGoFeatures(random_state=np.random.RandomState(1), **QUICK).fit(paths)
+    assert logo_ssl.export(features.encoder_, "safetensors", tmp_path / "x.safetensors").path.is_file()
+
+
+def test_a_loaded_encoder_is_taken_and_left_as_it_is(features, paths):
+    given = logo_ssl.load("random/tiny", size=24)
+    expected = features.fit_transform(paths)
+    for encoder in (given, given.about):
+        taken = LoGoFeatures(encoder, size=16, workers=0)
+        assert np.array_equal(taken.fit_transform(paths), expected)
+        assert np.array_equal(clone(taken).fit_transform(paths), expected)
+    assert given.about.size == given.transform.size == 24
+    with pytest.raises(UserError, match=r"encoder is 7; give what logo_ssl.load gives"):
+        LoGoFeatures(7).fit(paths)
+
+
+def test_seeds_are_those_of_scikit_learn():
+    assert _seed(np.int64(3)) == 3
+    assert _seed(np.random.RandomState(1)) == _seed(np.random.RandomState(1)) != _seed(np.random.RandomState(2))
+    assert 0 <= _seed(None) < 2**31
+    with pytest.raises(UserError, match="random_state is 'x'"):
+        _seed("x")
+
+
+@pytest.mark.parametrize("name", ["a\nb.png", "end.png ", "od\udce9.png"])
+def test_a_path_that_no_list_can_hold_is_told(paths, name):
+    with pytest.raises(UserError, match="cannot stand in a list of paths; rename the file"):
+        _as_data([*paths, name])
+    assert _as_data(["/a\tb.png"]) == b"/a\tb.png\t-\n"

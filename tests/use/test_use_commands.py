@@ -1,8 +1,11 @@
 """What a person at a shell sees of embed, search, export, doctor and completion."""
 
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from logo_ssl import cli
@@ -15,7 +18,7 @@ def shell(capsys, monkeypatch, tmp_path):
 
     def run(line: str):
         with pytest.raises(SystemExit) as stop:
-            cli.main(line.split())
+            cli.main(shlex.split(line))
         told = capsys.readouterr()
         return stop.value.code or 0, told.out, told.err
 
@@ -24,11 +27,11 @@ def shell(capsys, monkeypatch, tmp_path):
 
 def test_photographs_are_embedded_searched_and_exported(shell, photos):
     encoder = "random/tiny --size 16"
-    code, out, err = shell(f"embed {encoder} --data photos --out f.parquet --workers 0 --device cpu")
+    code, out, err = shell(f"embed {encoder} --data photos --out 'my f.npz' --workers 0 --device cpu")
     assert code == 0, err
-    assert "Features: f.parquet" in out
+    assert "Features: my f.npz" in out
     (proposed,) = re.findall(r"^Next: logo-ssl (.*)$", out, re.MULTILINE)
-    code, out, err = shell(proposed.replace("IMAGE", "photos/a/00.png").replace("random/tiny", encoder) + " --k 3")
+    code, out, err = shell(proposed)
     assert code == 0, err
     assert re.search(r"^   1   1\.0000  .*photos/a/00\.png  \(a\)$", out, re.MULTILINE)
     assert Path("sheet.png").read_bytes().startswith(b"\x89PNG")
@@ -43,7 +46,7 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
     [
         ("embed", "Say which encoder first, for example: logo-ssl embed"),
         ("embed --out x.csv", "Say which encoder first"),
-        ("embed random/tiny", "Say where the features go: --out features.parquet"),
+        ("embed random/tiny", "Say where the features go: --out features.npz"),
         ("embed random/tiny --out f.csv", "name them with --data"),
         ("embed random/tiny --out f.txt --data photos", "none of .parquet, .npz, .csv"),
         ("embed random/tiny --out photos --data photos", "none of .parquet, .npz, .csv"),
@@ -70,7 +73,35 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(shell, photos, tmp_path, l
     assert re.search(sentence, err), err
     assert len(err.strip().splitlines()) == 1
     left = {child for child in tmp_path.rglob("*") if child not in before}
-    assert {child.name for child in left} <= {".f.csv.parts", "f-bad-images.csv"}  # what tells which images were bad
+    assert {child.name for child in left} <= {".f.csv.parts", "f.csv-bad-images.csv"}
+
+
+@pytest.mark.parametrize("options", ["--size 16", "--mean 0.1 0.2 0.3 --std 0.4 0.4 0.4", "--stem cifar"])
+def test_the_proposed_search_sees_images_as_the_index_does(shell, photos, options):
+    code, out, err = shell(f"embed random/tiny {options} --data photos --out f.npz --workers 0 --device cpu")
+    assert code == 0, err
+    (proposed,) = re.findall(r"^Next: logo-ssl (.*)$", out, re.MULTILINE)
+    code, out, err = shell(proposed)
+    assert code == 0, err
+    assert re.search(r"^   1   1\.0000  .*photos/a/00\.png  \(a\)$", out, re.MULTILINE)
+    code, _, err = shell(proposed.replace(options, "--size 24"))
+    assert code == 2
+    assert "f.npz holds features of" in err
+
+
+def test_a_table_that_does_not_say_who_made_it_is_told(shell, photos):
+    for name in ("f.csv", "f.npz"):
+        shell(f"embed random/tiny --data photos --out {name} --workers 0 --device cpu")
+        code, out, _ = shell(f"search random/tiny --index {name} --query photos/a/00.png --k 1")
+        assert code == 0
+        assert ("does not say which encoder made it" in out) == (name == "f.csv")
+
+
+def test_arrays_have_no_file_to_look_for(shell, tmp_path):
+    np.savez(tmp_path / "set.npz", train_images=np.zeros((3, 16, 16, 3), np.uint8))
+    code, out, err = shell("embed random/tiny --size 16 --data set.npz --out f.npz --device cpu")
+    assert code == 0, err
+    assert "--query IMAGE " in out
 
 
 def test_ctrl_c_is_answered_with_how_to_go_on(shell, photos, monkeypatch):
@@ -95,6 +126,17 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
     assert re.search(r"Speed: [\d,]+ images/s", out)
     assert "Chosen: tiny with the imagenet stem" in out
     assert "Next: logo-ssl pretrain --data photos" in out
+    photos.rename("my photos")
+    _, out, _ = shell("doctor --data 'my photos' --device cpu")
+    assert "Next: logo-ssl pretrain --data 'my photos' --out 'runs/my photos'" in out
+
+
+def test_bash_completes_names_with_spaces(shell, tmp_path):
+    (tmp_path / "my photo.jpg").touch()
+    _, script, _ = shell("completion bash")
+    asked = 'COMP_WORDS=(logo-ssl embed my); COMP_CWORD=2; _logo_ssl; printf "%s\\n" "${COMPREPLY[@]}"'
+    told = subprocess.run(["bash", "-c", script + asked], capture_output=True, text=True, check=True)
+    assert told.stdout == "my photo.jpg\n"
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

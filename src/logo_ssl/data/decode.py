@@ -34,23 +34,28 @@ def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow: odd metadata, large images, palettes with transparency
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                _refuse_bomb(image)
+                if max_side and max(image.size) >= 2 * max_side:
+                    image.draft("RGB", (max_side, max_side))  # lets JPEG skip detail that would be thrown away
                 return np.array(seen(image, max_side))
     except Exception as error:  # decoders raise whatever broken bytes lead them to
         raise BadImage(str(error) or type(error).__name__) from error
 
 
 def seen(image: Image.Image, max_side: int) -> Image.Image:
-    """An opened image as a person sees it, its longer side shrunk to `max_side` (0: never)."""
-    if image.width * image.height > MOST_PIXELS:
-        raise BadImage(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
-    if max_side and max(image.size) >= 2 * max_side:
-        image.draft("RGB", (max_side, max_side))  # lets JPEG skip detail that would be thrown away
+    """An image as a person sees it, its longer side shrunk to `max_side` (0: never); the image itself stays."""
+    _refuse_bomb(image)
     upright = _rgb(_upright(image))
     if max_side and max(upright.size) > max_side:
         scale = max_side / max(upright.size)
         smaller = (max(1, round(upright.width * scale)), max(1, round(upright.height * scale)))
         upright = upright.resize(smaller, Image.Resampling.BILINEAR)
     return upright
+
+
+def _refuse_bomb(image: Image.Image) -> None:
+    if image.width * image.height > MOST_PIXELS:
+        raise BadImage(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
 
 
 def _upright(image: Image.Image) -> Image.Image:

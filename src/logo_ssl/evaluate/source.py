@@ -1,5 +1,6 @@
 """How is an encoder named in a shell? By a source, and what this does not tell itself."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,6 +26,15 @@ class Source:
     """Of each channel, on a scale from 0 to 1 (default: as in training, or ImageNet's)."""
     std: tuple[float, ...] | None = None
     """Of each channel, on the same scale."""
+
+    def typed(self) -> str:
+        """What names the same encoder in another command, as a shell takes it."""
+        words = [self.encoder]
+        for option in ("backbone", "stem", "size", "mean", "std"):
+            value = getattr(self, option)
+            if value is not None:
+                words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
+        return shlex.join(words)
 
     def load(self) -> FrozenEncoder:
         """The encoder that these options name."""

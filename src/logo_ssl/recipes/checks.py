@@ -20,6 +20,11 @@ def check(recipe: Recipe) -> None:
             f"devices is {recipe.devices}; use 1 or more, or auto for every GPU.",
         ),
         (recipe.nodes >= 1, f"nodes is {recipe.nodes}; use 1 or more."),
+        (
+            recipe.stem == "imagenet" or not recipe.backbone.startswith("timm/"),
+            f"stem is {recipe.stem}, and {recipe.backbone} keeps the first layers that timm gives it; use --stem "
+            "imagenet, or --backbone resnet18 for a network with a CIFAR stem.",
+        ),
         (0 <= recipe.seed < 2**63, f"seed is {recipe.seed}; use 0 to 2^63 - 1."),
         (recipe.log_every >= 1, f"log-every is {recipe.log_every}; use 1 or more."),
         (recipe.checkpoint_every >= 1, f"checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),

@@ -1,5 +1,7 @@
 """How is an encoder put to use in a shell? One class for each command; names and defaults are those of Python."""
 
+import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +16,7 @@ from .embedding import Which, embed, refuse_senseless
 from .exporting import Target, export
 from .searching import search
 from .sheet import contact_sheet
-from .tables import FORMATS, refuse_unknown
+from .tables import FORMATS, about_table, read_table, refuse_unknown
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,13 @@ class Embed(Source):
 
     Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
 
-    example: logo-ssl embed runs/photos --data photos/ --out features.parquet
+    example: logo-ssl embed runs/photos --data photos/ --out features.npz
     """
 
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
     out: Path | None = None
-    """The file: .parquet (needs pyarrow), .npz or .csv."""
+    """The file: .npz, .csv or .parquet (needs `pip install 'logo-ssl[parquet]'`)."""
     split: Which = "all"
     """Train images, test images, or both one after the other."""
     batch_size: int = Extraction.batch_size
@@ -46,7 +48,7 @@ class Embed(Source):
     def run(self) -> None:
         """Embed, and say where the features are."""
         if self.out is None:
-            raise UserError(f"Say where the features go: --out features.parquet (or {', '.join([*FORMATS][1:])}).")
+            raise UserError(f"Say where the features go: --out features.npz (one of {', '.join(FORMATS)}).")
         refuse_senseless(self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
         refuse_unwritable(self.out)
@@ -66,14 +68,15 @@ class Embed(Source):
                 progress=progress,
             )
         console.print(f"Features: {file}")
-        console.print(f"Next: logo-ssl search {self.encoder} --index {file} --query IMAGE --out sheet.png")
+        looked_for = shlex.join(["--index", str(file), "--query", _an_image(file), "--out", "sheet.png"])
+        console.print(f"Next: logo-ssl search {self.typed()} {looked_for}")
 
 
 @dataclass(frozen=True)
 class Search(Source):
     """Find the images that are most like a query, by features that `embed` wrote.
 
-    example: logo-ssl search runs/photos --index features.parquet --query cat.jpg --out sheet.png
+    example: logo-ssl search runs/photos --index features.npz --query cat.jpg --out sheet.png
     """
 
     index: Path | None = None
@@ -91,14 +94,18 @@ class Search(Source):
         """Search, show the neighbours, and draw them."""
         if self.index is None or not self.query:
             raise UserError(
-                f"Say where and what to look for: logo-ssl search {self.encoder} --index features.parquet --query "
-                "image.jpg"
+                f"Say where and what to look for: logo-ssl search {self.encoder} --index features.npz --query image.jpg"
             )
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
                 raise UserError(f"--out is {self.out}; the contact sheet is a .png file.")
             refuse_unwritable(self.out)
         console = plain_console()
+        if not about_table(self.index):
+            console.print(
+                f"{self.index} does not say which encoder made it; cosines tell something only if it was this one, "
+                "with the same --size, --mean and --std."
+            )
         found = search(self.load(), self.index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
             console.print(f"Most like {query}:")
@@ -129,6 +136,14 @@ class Export(Source):
         console = plain_console()
         done = export(_told(self), self.to, self.out)
         console.print(f"Exported: {done.path}\n\n{done.snippet}")
+
+
+def _an_image(table: Path) -> str:
+    """The first image of a table that is a file, to look for; IMAGE where there is none."""
+    first = next((path for part in read_table(table) for path in part.paths[:1]), "")
+    if not Path(first).is_file():
+        return "IMAGE"
+    return os.path.relpath(first) if Path(first).is_relative_to(Path.cwd()) else first
 
 
 def _told(source: Source) -> FrozenEncoder:

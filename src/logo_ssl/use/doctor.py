@@ -1,6 +1,7 @@
 """Is this machine ready, and what would it be asked to do? Versions, devices, the data's way, and what is chosen."""
 
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ class Doctor:
         console.print(f"Speed: {_speed(data, device)}")
         chosen = choose(facts, machine_for(self.device))
         console.print(f"Chosen: {summary(chosen)}")
-        console.print(f"Next: logo-ssl pretrain --data {self.data} --out runs/{data.name}")
+        next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
+        console.print(f"Next: logo-ssl pretrain {next_words}")
 
 
 def _versions(device: torch.device) -> Iterator[Row]:

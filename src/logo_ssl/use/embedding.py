@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .. import __version__
 from ..data import BadImages, ImageSet, Photos, Split
 from ..data.folders import split_of
-from ..errors import Interrupted, UserError
+from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder, data_for
 from ..evaluate.cache import features_key
 from ..evaluate.extraction import compute, decodes_on_gpu
@@ -28,6 +28,7 @@ PART = 2048  # images whose features are kept together: an interruption loses no
 UNBOUNDED = 2**63
 
 Which = Literal["all", "train", "test"]
+Decoder = Literal["auto", "nvjpeg", "workers"]
 Encoder = nn.Module | FrozenEncoder | str | os.PathLike[str]
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
 
@@ -55,7 +56,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     batch_size: int = Extraction.batch_size,
     device: str = "auto",
     workers: int = -1,
-    decoder: Literal["auto", "nvjpeg", "workers"] = "auto",
+    decoder: Decoder = "auto",
     max_bad: float = Extraction.max_bad,
     say: Callable[[str], None] = lambda sentence: None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -67,6 +68,9 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     it stopped when it is made again.
     """
     refuse_senseless(batch_size, workers, max_bad)
+    _refuse_unlisted("split", split, get_args(Which))
+    _refuse_unlisted("decoder", decoder, get_args(Decoder))
+    _refuse_no_data(data)
     target = None if out is None else Path(out)
     if target is not None:
         refuse_unknown(target)
@@ -88,6 +92,19 @@ def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
             f"batch-size is {batch_size}, workers {workers} and max-bad {max_bad}; use 1 or more, -1 (one per core) or "
             "more, and a share in 0 to 1."
         )
+
+
+def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"{name} is {value!r}; use {', '.join(known)}.{nearest(str(value), known)}")
+
+
+def _refuse_no_data(data: Any) -> None:
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        if strange := [path for path in data if not isinstance(path, str | os.PathLike)]:
+            raise UserError(f"data holds {strange[0]!r} among its paths; give paths as text, or images as one array.")
+    elif data is not None and not isinstance(data, str | os.PathLike | Tensor | np.ndarray | Split | ImageSet):
+        raise UserError(f"data is of type {type(data).__name__}; give a name or a path, a list of paths, or an array.")
 
 
 class Images(NamedTuple):
@@ -139,31 +156,34 @@ def images_of(encoder: FrozenEncoder, data: Data | None, which: Which) -> list[I
     return [images for images in chosen if len(images.split)]
 
 
+def _bad_among(chosen: list[Images], how: Extraction, listed: Path | None = None) -> BadImages:
+    """What is bad among the images of all splits, which share one list: their share is of all images, too."""
+    return BadImages(sum(len(images.split) for images in chosen), how.max_bad, listed)
+
+
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
-    parts, bad = list[Part](), list[str]()
+    parts, found = list[Part](), _bad_among(chosen, how)
     for images in chosen:
-        found = BadImages(len(images.split), how.max_bad)
         rows = list(torch.arange(len(images.split)).split(PART))
         made = compute(encoder, images.split, rows, how, f"{images.part} images", found)
         parts += [images.told(*pair) for pair in zip(rows, made, strict=True)]
-        bad += sorted(found.names)
     paths = [path for part in parts for path in part.paths]
     labels = [label for part in parts for label in part.labels]
-    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), bad)
+    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(found.names))
 
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept = out.with_name(f".{out.name}.parts")
-    listed = out.with_name(f"{out.stem}-bad-images.csv")
+    listed = out.with_name(f"{out.name}-bad-images.csv")
     keys = [f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
     if not _belongs(kept, keys):
         shutil.rmtree(kept, ignore_errors=True)
         listed.unlink(missing_ok=True)
-    store = Store(kept, UNBOUNDED)
+    store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, listed)
     try:
         for images, key in zip(chosen, keys, strict=True):
-            _keep_features(encoder, images, how, store, key, BadImages(len(images.split), how.max_bad, listed))
+            _keep_features(encoder, images, how, store, key, bad)
     except KeyboardInterrupt:
         raise Interrupted(f"Interrupted; the same command goes on with what {kept} holds.") from None
     parts = [part for images, key in zip(chosen, keys, strict=True) for part in _kept_parts(images, store, key)]

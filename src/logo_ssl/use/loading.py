@@ -35,7 +35,10 @@ class Transform:
     std: tuple[float, ...]
 
     def __call__(self, image: Any) -> Float[Tensor, "C S S"]:
-        """From a path, a PIL image, an array H x W x C or a tensor C x H x W of uint8."""
+        """From a path, a PIL image, an array H x W x C or a tensor C x H x W of uint8.
+
+        A large JPEG is decoded in part if a path names it, and whole if it comes as a PIL image: these differ slightly.
+        """
         if isinstance(image, str | os.PathLike):
             pixels = self._photograph(_read(Path(image), ENLARGED * self.size))
         elif isinstance(image, Image.Image):
@@ -83,7 +86,11 @@ def load(
     It is a plain module in eval mode that gives features [B F]: keys and layers are its library's. `encoder.transform`
     makes its input of an image, `encoder.about` says where it comes from and what it needs.
     """
-    found = load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std)
+    return plain(load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std))
+
+
+def plain(found: FrozenEncoder) -> nn.Module:
+    """An encoder as a module of its library, which brings along its transform and what is known of it."""
     network: Any = with_plain_batch_norm(found.backbone).requires_grad_(True)
     network.transform = Transform(found.size, found.mean, found.std)
     network.about = replace(found, backbone=network)

@@ -1,13 +1,14 @@
 """Which images are most like this one? By the cosine of features that were computed before."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import UserError
+from ..evaluate import FrozenEncoder
 from .embedding import Encoder, embed
 from .loading import frozen
 from .tables import about_table, read_table
@@ -29,7 +30,10 @@ def search(
     k: int = 12,
     device: str = "auto",
 ) -> list[list[Neighbour]]:
-    """The `k` images of an index (a file from `embed`) that are most like each query, the likest first."""
+    """The `k` images of an index (a file from `embed`) that are most like each query, the likest first.
+
+    An index says which encoder made it, and of which input; others are refused. A .csv says nothing: that is up to you.
+    """
     if k < 1:
         raise UserError(f"k is {k}; ask for 1 neighbour or more.")
     known, table = frozen(encoder), Path(index)
@@ -39,11 +43,25 @@ def search(
             f"{table} holds features of another encoder ({made_by['encoder']}) than {known.name}; search with that "
             "one, or make the index again with `logo-ssl embed`."
         )
+    _refuse_other_inputs(table, made_by, known)
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)
     found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
     if found.bad:
         raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
     return nearest_in(table, found.vectors, k)
+
+
+def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> None:
+    """Raise a UserError where the encoder saw the images of the index otherwise than it would see the query."""
+    looks = {"size": encoder.size, "mean": [*encoder.mean], "std": [*encoder.std]}
+    others = {name: made_by[name] for name, value in looks.items() if made_by.get(name, value) != value}
+    if others:
+        wanted = " ".join(f"--{name} {' '.join(map(str, np.ravel(value)))}" for name, value in others.items())
+        shown = ", ".join(f"{name} {' '.join(map(str, np.ravel(looks[name])))}" for name in others)
+        raise UserError(
+            f"{table} holds features of images that were shown to the encoder otherwise than by {shown}; search with "
+            f"{wanted}, or make the index again with `logo-ssl embed`."
+        )
 
 
 def nearest_in(table: Path, queries: np.ndarray, k: int) -> list[list[Neighbour]]:

@@ -1,29 +1,36 @@
 """How does an encoder fit into a scikit-learn pipeline? As a transformer from images to features."""
 
+import io
 import os
 import tempfile
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from itertools import count
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from ..errors import UserError
-from ..evaluate import Extraction
-from ..run import write
+from ..evaluate import Extraction, FrozenEncoder, load_encoder
+from ..run import Run, write
 from ..terminal import plain_console
 from .embedding import embed
-from .loading import load
+from .loading import frozen, load, plain
 
 
 class LoGoFeatures(TransformerMixin, BaseEstimator):
     """Features of images, given as paths or as uint8 arrays [N C H W].
 
-    With an `encoder` (a run folder, torchvision/NAME, timm/NAME, a checkpoint), `fit` loads it. Without one, `fit`
-    pretrains one on the images, by `recipe`, in the folder `out` (a temporary one where none is named).
+    With an `encoder` (what `load` gives, or takes: a run folder, torchvision/NAME, timm/NAME, a checkpoint), `fit` uses
+    it. Without one, `fit` pretrains one on the images, by `recipe`, in the folder `out` (a temporary one where none is
+    named). Fitting again replaces nothing: the next run lies in `out`-2, then in `out`-3.
     """
 
     # scikit-learn's custom: whatever is given is stored, and looked at in `fit`.
@@ -46,13 +53,14 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> "LoGoFeatures":
         """Load the encoder, or pretrain one on these images; labels are not read."""
         images = _checked(X)
-        with tempfile.TemporaryDirectory() as folder:
-            source = (
-                self.encoder
-                if self.encoder is not None
-                else self._pretrained(images, Path(self.out or f"{folder}/run"))
-            )
-            self.encoder_ = load(source, size=self.size)
+        if self.encoder is not None:
+            self.encoder_ = _given(self.encoder, self.size)
+        elif self.out is not None:
+            self.encoder_ = load(self._pretrained(images, Path(self.out)), size=self.size)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                gone = load_encoder(str(self._pretrained(images, Path(folder) / "run")), size=self.size)
+            self.encoder_ = plain(replace(gone, run=None))
         self.n_features_out_ = int(embed(self.encoder_, images[:1], **self._how(), max_bad=1.0).vectors.shape[1])
         return self
 
@@ -75,10 +83,16 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
     def _pretrained(self, images: Sequence[str] | np.ndarray, out: Path) -> Path:
         from ..train import pretrain
 
-        changes = {"seed": self.random_state, "device": self.device, "loading__workers": self.workers}
+        changes = {"seed": _seed(self.random_state), "device": self.device, "loading__workers": self.workers}
         changes |= {} if self.epochs is None else {"epochs": self.epochs}
-        data = _as_data(images, out.with_name(f"{out.name}-images"))
-        return pretrain(self.recipe, out, console=plain_console(stderr=True), data=data, **changes).path
+        contents = _as_data(images)
+        out, data = _claimed(out, ".npz" if isinstance(images, np.ndarray) else ".txt")
+        try:
+            write(data, contents)
+            return pretrain(self.recipe, out, console=plain_console(stderr=True), data=str(data), **changes).path
+        finally:
+            if not Run(out).recipe_file.exists():  # nothing has begun that would need them
+                data.unlink(missing_ok=True)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -100,12 +114,58 @@ def _checked(X: Any) -> Sequence[str] | np.ndarray:
     return [os.fspath(value) for value in values]
 
 
-def _as_data(images: Sequence[str] | np.ndarray, beside: Path) -> str:
+def _given(encoder: Any, size: int | None) -> nn.Module:
+    """The encoder of a source, or a copy of one that is there: the caller's own stays as it is."""
+    if isinstance(encoder, str | os.PathLike):
+        return load(encoder, size=size)
+    if not isinstance(encoder, nn.Module | FrozenEncoder):
+        raise UserError(f"encoder is {encoder!r}; give what logo_ssl.load gives, or takes.")
+    known = frozen(encoder)
+    return plain(replace(known, backbone=deepcopy(known.backbone), size=known.size if size is None else size))
+
+
+def _seed(random_state: Any) -> int:
+    """A seed as scikit-learn understands it: a number, None for any, or what draws one."""
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise UserError(f"random_state is {random_state!r}; give a number, None or a RandomState.") from error
+
+
+def _claimed(out: Path, suffix: str) -> tuple[Path, Path]:
+    """A folder for a run and a file for its images: `out`, or `out`-2, ... where earlier fits lie; each once."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for n in count(1):
+        folder = out if n == 1 else out.with_name(f"{out.name}-{n}")
+        files = {ending: folder.with_name(f"{folder.name}-images{ending}") for ending in (".npz", ".txt")}
+        if any(map(os.path.lexists, files.values())) or (n > 1 and os.path.lexists(folder)):
+            continue
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"out is {folder}, which holds something that no fit has put there; choose another.")
+        try:
+            files[suffix].touch(exist_ok=False)
+        except FileExistsError:  # another process was quicker
+            continue
+        return folder, files[suffix]
+    raise AssertionError("there is always another number")
+
+
+def _as_data(images: Sequence[str] | np.ndarray) -> bytes:
     """The images in a form that `pretrain` reads: a list of paths, or an .npz."""
-    file = beside.with_suffix(".npz" if isinstance(images, np.ndarray) else ".txt")
-    file.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(images, np.ndarray):
-        np.savez(file, train_images=images.transpose(0, 2, 3, 1))
-    else:
-        write(file, "".join(f"{Path(path).absolute()}\t-\n" for path in images))  # "-": no label
-    return str(file)
+        np.savez(file := io.BytesIO(), train_images=images.transpose(0, 2, 3, 1))
+        return file.getvalue()
+    lines = [str(Path(path).absolute()) for path in images]
+    for line in lines:
+        if "\n" in line or line != line.rstrip() or not _is_text(line):
+            raise UserError(f"The path {line!r} cannot stand in a list of paths; rename the file.")
+    return "".join(f"{line}\t-\n" for line in lines).encode()  # "-": no label
+
+
+def _is_text(line: str) -> bool:
+    try:
+        return bool(line.encode())
+    except UnicodeEncodeError:  # bytes that are no UTF-8
+        return False

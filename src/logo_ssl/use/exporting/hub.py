@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,21 @@ import safetensors.torch
 from ... import __version__
 from ...errors import UserError
 from ...evaluate import FrozenEncoder
+from ...evaluate.record import refuse_unwritable
 from ...recipes import read_recipe
+from ...run import write_together
 from .files import metadata_of, snippet
 from .rebuilding import in_timm, of_ours, timm_options
 
 RGB = 3  # channels, which timm takes all pretrained weights to have
-FILES = ("config.json", "model.safetensors", "README.md")
+WEIGHTS = "model.safetensors"
+TO_FILL_IN = "to be filled in by whoever shares it"
 
 
 def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     """A folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, and the Hub's layout."""
-    name, stem = of_ours(encoder)
-    if stem != "imagenet" and not name.startswith("timm/"):
+    _, stem = of_ours(encoder)
+    if stem != "imagenet":
         raise UserError(
             f"{encoder.name} has a {stem} stem, which a timm config cannot describe; `--to timm` writes its weights "
             "and the lines that rebuild the stem."
@@ -35,18 +36,17 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
         )
     network = in_timm(encoder).network
     network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
-    if out.exists() and (not out.is_dir() or {child.name for child in out.iterdir()} - set(FILES)):
-        raise UserError(f"{out} exists and is no such folder; choose a new or empty one for --out.")
+    _refuse_others(out)
     loading = snippet(
         encoder, ["import timm", "", f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
     )
     weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
     contents = {
-        "model.safetensors": safetensors.torch.save(weights, metadata_of(encoder)),
-        "config.json": (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
-        "README.md": model_card(encoder, weights).encode(),
+        out / WEIGHTS: safetensors.torch.save(weights, metadata_of(encoder)),
+        out / "config.json": (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
     }
-    _write_folder(out, contents)
+    card = out / "README.md"
+    write_together(contents if _is_filled_in(card) else contents | {card: model_card(encoder, weights).encode()})
     return loading
 
 
@@ -96,7 +96,7 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
         f"- Parameters and statistics: {parameters / 1e6:.1f} M",
         f"- Input: {encoder.channels} channels, {encoder.size} px, mean {list(encoder.mean)}, std {list(encoder.std)}",
         "- Output: features before any classifier",
-        "- Licence, intended use, limits: to be filled in by whoever shares it",
+        f"- Licence, intended use, limits: {TO_FILL_IN}",
         "",
         "```python",
         "import timm",
@@ -109,17 +109,21 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
     return "\n".join(head)
 
 
-def _write_folder(out: Path, contents: dict[str, bytes]) -> None:
-    """All files or none: written beside, then renamed."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+def _refuse_others(out: Path) -> None:
+    """Raise a UserError for a place that is neither new nor empty nor an encoder that was exported before."""
+    if os.path.lexists(out) and not (out.is_dir() and (_is_ours(out / WEIGHTS) or not any(out.iterdir()))):
+        raise UserError(f"{out} exists and is no such folder; choose a new or empty one for --out.")
+    refuse_unwritable(out / WEIGHTS)
+
+
+def _is_ours(weights: Path) -> bool:
     try:
-        for name, content in contents.items():
-            (beside / name).write_bytes(content)
-        beside.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        os.replace(beside, out)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+        with safetensors.safe_open(weights, framework="pt") as file:
+            return "logo_ssl" in (file.metadata() or {})
+    except (OSError, safetensors.SafetensorError):
+        return False
+
+
+def _is_filled_in(card: Path) -> bool:
+    """Whether somebody has written into a card what only they know."""
+    return card.is_file() and TO_FILL_IN not in card.read_text("utf-8", errors="replace")

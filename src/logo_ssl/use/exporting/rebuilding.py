@@ -73,7 +73,7 @@ def of_ours(encoder: FrozenEncoder) -> tuple[str, str]:
                 "one `--to onnx`."
             )
         case (name, stem):
-            return name, stem
+            return name, "imagenet" if name.startswith("timm/") else stem  # timm's networks are built as they are
         case _:
             raise UserError(f"{encoder.name} does not say which network it is; load it with logo_ssl.load.")
 
