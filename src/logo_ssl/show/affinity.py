@@ -104,7 +104,7 @@ class Affinity:
             "images": len(pool.images),
             "crops": CROPS,
             "part": pool.part,
-            "seed": self.seed,
+            "seed_of_crops": self.seed,
             "seconds": round(time.time() - began, 1),
         }
         Console(width=None if console.is_terminal else WIDTH).print(table_of(ranked.results))
