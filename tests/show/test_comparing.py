@@ -9,8 +9,9 @@ from logo_ssl.report.comparing import Spread, better, comparison, grouped, verdi
 from logo_ssl.report.paper_tables import detection_table, transfer_table
 from logo_ssl.report.reading import Told
 from logo_ssl.report.results import Figure, figures
+from logo_ssl.report.sections import differences
 from logo_ssl.run import Run
-from logo_ssl.show.telling import PAPERS, WITHOUT_EFFECT
+from logo_ssl.show.telling import PAPERS, without_effect
 
 ACCURACY = Figure("kNN", 50.0, "higher")
 
@@ -28,7 +29,7 @@ def make_told(tmp_path):
             {"step": 2, "knn": knn, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 1},
         ]
         run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return Told(run, name, without_effect=WITHOUT_EFFECT)
+        return Told(run, name, without_effect=without_effect)
 
     return make
 
@@ -36,8 +37,15 @@ def make_told(tmp_path):
 def test_runs_that_differ_in_seed_or_harmless_settings_are_one_group(make_told):
     runs = [make_told("a"), make_told("b", seed=1, log_every=3, loading__workers=0), make_told("c", optimiser__lr=0.5)]
     assert [str(group) for group in grouped(runs)] == ["A: a, b", "B: c"]
+    assert len(grouped([make_told("h"), make_told("i", loading__max_side=64)])) == 2
     assert len(grouped([make_told("d"), make_told("e", epochs=7)])) == 2
     assert len(grouped([make_told("f"), make_told("g", data="elsewhere")])) == 2
+
+
+def test_the_reasons_of_an_automatic_recipe_tell_no_runs_apart(make_told):
+    runs = [make_told("a", chosen=("for one machine",)), make_told("b", chosen=("for another",), seed=1)]
+    assert len(grouped(runs)) == 1
+    assert "chosen" not in differences(runs)
 
 
 def test_the_interval_is_students():

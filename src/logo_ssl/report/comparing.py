@@ -10,7 +10,7 @@ from .markup import Html, joined, table, tag
 from .reading import Told
 from .results import Figure, figures
 
-NAMING = ("name", "paper", "seed")
+NAMING = ("name", "paper", "chosen", "seed")
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t for 95 % on both sides, by degrees of freedom from 1; beyond them 2.131 is a little wide."""
 

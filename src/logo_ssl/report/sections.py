@@ -19,7 +19,7 @@ from .results import rows as results
 MOST_BAD = 50
 MEASURES = ("learned", "cosine")
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
-UNINTERESTING = ("name", "paper")
+UNINTERESTING = ("name", "paper", "chosen")
 HIDDEN = (
     "results",
     "protocol",
