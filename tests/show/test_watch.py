@@ -166,6 +166,32 @@ def test_a_file_that_cannot_be_read_now_is_looked_at_again(make_run):
     assert b"are being computed" not in keeper.latest.page
 
 
+def test_the_page_carries_the_version_that_is_served(make_run):
+    keeper = Keeper([make_run()], Teller(crops=False, images=0))
+    assert f'<body data-version="{keeper.latest.version}">'.encode() in keeper.latest.page
+
+
+def test_a_fault_of_any_kind_is_told_on_the_page_and_looked_at_again_after_the_next_change(make_run, monkeypatch):
+    run = make_run()
+    keeper, said, told, stop = Keeper([run], Teller(crops=False, images=0)), [], [], threading.Event()
+    tell = Teller.tell
+    monkeypatch.setattr(Teller, "tell", lambda *_, **__: 1 / 0)
+
+    def say(sentence):
+        said.append(sentence)
+        with listening(lambda: keeper.latest) as ask:
+            told.append(ask("/version")[1].decode())
+        monkeypatch.setattr(Teller, "tell", tell)
+        run.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n')
+        threading.Timer(0.3, stop.set).start()
+
+    keeper.keep(stop, 0.01, say)
+    assert said == ["The page is not renewed: ZeroDivisionError: division by zero"]
+    assert told[0].split("\n")[1:] == said
+    assert b"5.25" in keeper.latest.page
+    assert keeper.latest.trouble == ""
+
+
 def test_served_names_are_text_and_the_page_asks_for_its_library(tmp_path, make_run):
     run = make_run()
     hostile = Run(tmp_path / "x" / SECRET.replace("/", "_"))

@@ -18,6 +18,8 @@ class Served(NamedTuple):
 
     version: str
     page: bytes
+    trouble: str = ""
+    """Why it is not renewed."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -41,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
             case "/":
                 self._send(HTTPStatus.OK, "text/html", self.latest().page)
             case "/version":
-                self._send(HTTPStatus.OK, "text/plain", self.latest().version.encode())
+                self._send(HTTPStatus.OK, "text/plain", _told(self.latest()).encode())
             case "/plotly.js":
                 self._send(HTTPStatus.OK, "text/javascript", self.library(), "max-age=86400")
             case _:
@@ -73,6 +75,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+
+def _told(served: Served) -> str:
+    """The version, and trouble on a line of its own."""
+    return "\n".join([served.version, *([" ".join(served.trouble.split())] if served.trouble else [])])
 
 
 class Server(ThreadingHTTPServer):
