@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from logo_ssl import cli
 from logo_ssl.errors import UserError
 from logo_ssl.report.page import page
 from logo_ssl.run import Run
-from logo_ssl.show.serving import Served, open_server
+from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper, Watch
 
@@ -97,6 +98,22 @@ def test_only_loopback_is_listened_on_unless_asked():
     server = open_server(Watch(()).host, 0, lambda: Served("", b""), lambda: b"")
     assert server.server_address[0] == "127.0.0.1"
     server.server_close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_addresses_of_ipv6_are_listened_on():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    server = open_server("::1", 0, lambda: Served("", b""), lambda: b"")
+    assert server.server_address[0] == "::1"
+    server.server_close()
+
+
+def test_an_address_is_written_as_browsers_take_it():
+    hosts = ("127.0.0.1", "0.0.0.0", "::1", "::", "box")
+    assert [address_of(host) for host in hosts] == ["127.0.0.1", "127.0.0.1", "[::1]", "[::1]", "box"]
 
 
 def test_a_port_in_use_is_told_in_a_sentence():

@@ -1,5 +1,6 @@
 """Who may see a page that is served, and what else is there? Three addresses, and no file of this machine."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -77,6 +78,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
+def address_of(host: str) -> str:
+    """How a browser on this machine calls the host."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{here}]" if ":" in here else here
+
+
 def _told(served: Served) -> str:
     """The version, and trouble on a line of its own."""
     return "\n".join([served.version, *([" ".join(served.trouble.split())] if served.trouble else [])])
@@ -91,11 +98,17 @@ class Server(ThreadingHTTPServer):
         """Say nothing."""
 
 
+class Server6(Server):
+    """The same, on an address of IPv6."""
+
+    address_family = socket.AF_INET6
+
+
 def open_server(host: str, port: int, latest: Callable[[], Served], library: Callable[[], bytes]) -> Server:
     """A server that listens; refused in a sentence where that cannot be."""
     hosts = None if host in EVERYWHERE else (*LOOPBACK, host.lower())
     try:
-        return Server((host, port), partial(Handler, latest, library, hosts))
+        return (Server6 if ":" in host else Server)((host, port), partial(Handler, latest, library, hosts))
     except (OSError, OverflowError) as error:
         cause = getattr(error, "strerror", None) or error
         raise UserError(

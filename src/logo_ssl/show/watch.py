@@ -17,7 +17,7 @@ from ..report.page import page, plotly
 from ..run import Run
 from ..terminal import plain_console
 from .report import MOST_IMAGES, MOST_RUNS
-from .serving import EVERYWHERE, LOOPBACK, Served, open_server
+from .serving import LOOPBACK, Served, address_of, open_server
 from .telling import PAPERS, Teller, stamps
 
 
@@ -60,7 +60,7 @@ class Watch:
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
         port = server.server_address[1]
-        console.print(f"Watching: http://{'127.0.0.1' if self.host in EVERYWHERE else self.host}:{port}/")
+        console.print(f"Watching: http://{address_of(self.host)}:{port}/")
         if self.host not in LOOPBACK:
             console.print(f"Everybody who can reach {self.host}:{port} can read it.")
         stop = threading.Event()
