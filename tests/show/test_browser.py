@@ -1,6 +1,7 @@
 """Does the page work in a real browser? Chromium without a screen, and a page from disk of runs that were trained."""
 
 import io
+import json
 import os
 import sys
 import threading
@@ -235,7 +236,6 @@ def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder)
         with Opened(browser, f"http://127.0.0.1:{server.server_address[1]}/") as opened:
             page = opened.page
             page.locator("[name=reference-0]").nth(2).check()
-            page.wait_for_function("version !== null")
             last = "document.querySelector('[data-plot=\"1\"]').data[0].y.at(-1)"
             assert page.evaluate(last) != 1.25
             run.metrics_file.write_text(whole + '{"step": 99, "loss": 1.25, "epoch": 1}\n')
@@ -252,3 +252,86 @@ def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder)
             page.wait_for_function("document.getElementById('news').textContent.includes('does not answer')")
     finally:
         run.metrics_file.write_text(whole)
+
+
+@pytest.fixture
+def watched(browser, folder):
+    """A watched page, its keeper, and a function that renews what is served."""
+    run = Run(folder / "first")
+    keeper, whole = Keeper([run], Teller(crops=False, images=24)), run.metrics_file.read_text()
+    keeper.seen = ()
+    keeper.look()
+    server = open_server("127.0.0.1", 0, lambda: keeper.latest, lambda: plotly().encode())
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def renew(loss):
+        run.metrics_file.write_text(whole + json.dumps({"step": 99, "loss": loss, "epoch": 1}) + "\n")
+        assert keeper.look()
+
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/", keeper, renew
+    finally:
+        server.shutdown()
+        server.server_close()
+        run.metrics_file.write_text(whole)
+
+
+LAST_LOSS = "document.querySelector('[data-plot=\"1\"]').data[0].y.at(-1)"
+
+
+def test_a_page_that_is_old_when_it_is_first_shown_renews_itself(browser, watched):
+    address, keeper, renew = watched
+    context = browser.new_context()
+    page, old = context.new_page(), keeper.latest.page
+    renew(1.25)
+    page.route(address, lambda route: route.fulfill(body=old, content_type="text/html"), times=1)
+    page.goto(address)
+    page.wait_for_function(f"document.querySelector('.main-svg') && {LAST_LOSS} === 1.25", timeout=5000)
+    context.close()
+
+
+def test_a_renewed_page_keeps_focus_and_scroll_and_leaves_no_plots_behind(browser, watched):
+    address, _, renew = watched
+    with Opened(browser, address, viewport={"width": 320, "height": 600}) as opened:
+        page = opened.page
+        purged = (
+            "window.purged = 0; const purge = Plotly.purge; Plotly.purge = (x) => { window.purged += 1; purge(x); }"
+        )
+        page.evaluate(f"() => {{ {purged} }}")
+        plots = page.locator(".plot").count()
+        focused = "keyOf(document.activeElement)"
+        for i, selector in enumerate(
+            ("[data-slider]", "[name=reference-0] >> nth=0", "summary >> nth=-1", "nav a >> nth=1")
+        ):
+            page.locator(selector).focus()
+            before = page.evaluate(focused)
+            page.evaluate("all('.wide').forEach((part) => (part.scrollLeft = 7))")
+            scrolled = page.evaluate("all('.wide').map((part) => part.scrollLeft)")
+            assert 7 in scrolled
+            renew(1.5 + i)
+            page.evaluate("refresh()")
+            page.wait_for_function(f"{LAST_LOSS} === {1.5 + i}")
+            assert page.evaluate(focused) == before
+            assert page.evaluate("all('.wide').map((part) => part.scrollLeft)") == scrolled
+            assert page.evaluate("purged") == plots * (i + 1)
+        assert opened.said == []
+
+
+def test_only_what_changes_later_is_read_aloud(watched, browser):
+    address, _, _ = watched
+    with Opened(browser, address) as opened:
+        opened.page.wait_for_function("() => all('output').every((part) => part.ariaLive === 'polite')")
+    assert b'aria-live="polite"' not in watched[1].latest.page
+
+
+def test_trouble_is_told_on_the_page_and_a_refusal_is_no_page(watched, browser):
+    address, keeper, _ = watched
+    with Opened(browser, address) as opened:
+        page = opened.page
+        keeper.latest = keeper.latest._replace(trouble="<b>it broke")
+        page.evaluate("refresh()")
+        page.wait_for_function("document.getElementById('news').textContent === '<b>it broke'")
+        page.route("**/version", lambda route: route.fulfill(status=500, body="no"))
+        page.evaluate("refresh()")
+        page.wait_for_function("document.getElementById('news').textContent.includes('does not answer')")
+        assert page.locator("main h1").count() == 1

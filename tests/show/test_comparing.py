@@ -9,8 +9,9 @@ from logo_ssl.report.comparing import Spread, better, comparison, grouped, verdi
 from logo_ssl.report.paper_tables import detection_table, transfer_table
 from logo_ssl.report.reading import Told
 from logo_ssl.report.results import Figure, figures
+from logo_ssl.report.sections import differences
 from logo_ssl.run import Run
-from logo_ssl.show.telling import PAPERS, WITHOUT_EFFECT
+from logo_ssl.show.telling import PAPERS, without_effect
 
 ACCURACY = Figure("kNN", 50.0, "higher")
 
@@ -28,7 +29,7 @@ def make_told(tmp_path):
             {"step": 2, "knn": knn, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 1},
         ]
         run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return Told(run, name, without_effect=WITHOUT_EFFECT)
+        return Told(run, name, without_effect=without_effect)
 
     return make
 
@@ -36,8 +37,15 @@ def make_told(tmp_path):
 def test_runs_that_differ_in_seed_or_harmless_settings_are_one_group(make_told):
     runs = [make_told("a"), make_told("b", seed=1, log_every=3, loading__workers=0), make_told("c", optimiser__lr=0.5)]
     assert [str(group) for group in grouped(runs)] == ["A: a, b", "B: c"]
+    assert len(grouped([make_told("h"), make_told("i", loading__max_side=64)])) == 2
     assert len(grouped([make_told("d"), make_told("e", epochs=7)])) == 2
     assert len(grouped([make_told("f"), make_told("g", data="elsewhere")])) == 2
+
+
+def test_the_reasons_of_an_automatic_recipe_tell_no_runs_apart(make_told):
+    runs = [make_told("a", chosen=("for one machine",)), make_told("b", chosen=("for another",), seed=1)]
+    assert len(grouped(runs)) == 1
+    assert "chosen" not in differences(runs)
 
 
 def test_the_interval_is_students():
@@ -55,13 +63,21 @@ def test_better_is_said_only_where_intervals_lie_apart():
     close = {"A": Spread((50.0, 60.0)), "B": Spread((52.0, 61.0))}
     assert verdict(ACCURACY, close) == "B is higher, but its interval overlaps that of A"
     single = {"A": Spread((50.0,)), "B": Spread((60.0, 60.1))}
-    assert verdict(ACCURACY, single) == "B is higher; with one seed of A, chance is not ruled out"
+    assert verdict(ACCURACY, single) == "B is higher; with one value of A, chance is not ruled out"
     assert verdict(ACCURACY, {"A": Spread((50.0,)), "B": Spread((50.0,))}) == "equal"
 
 
 def test_of_three_groups_the_best_must_lie_apart_from_both():
     spreads = {"A": Spread((50.0, 50.1)), "B": Spread((60.0, 60.1)), "C": Spread((59.9, 60.3))}
     assert verdict(ACCURACY, spreads) == "C is higher, but its interval overlaps that of B"
+
+
+def test_seconds_of_runs_have_no_good_direction_since_their_epochs_may_differ(make_told):
+    runs = [make_told("a"), make_told("b", epochs=7)]
+    for seconds, run in enumerate(runs, start=1):
+        run.run.provenance_file.write_text(json.dumps({"seconds": seconds, "hardware": "toy"}))
+    told = {kind.what: verdict(kind, spreads) for kind, spreads in comparison(grouped(runs))}
+    assert told["seconds, toy"] == "no good direction"
 
 
 @pytest.mark.parametrize("what", ["loss, last", "local-to-local loss, last", "omega, last"])
@@ -83,6 +99,55 @@ def test_the_page_shows_means_with_their_spread_in_one_format(make_told):
     assert "differ in their seed alone" in seeds
     assert "57.10 ± 0.85 (n=3)" in seeds
     assert better(runs[:1]) == ""
+
+
+def test_copies_of_a_seed_count_once_and_are_named(make_told):
+    copies = [make_told("a", 50.0), make_told("copy", 50.1), make_told("b", 60.0, optimiser__lr=0.5)]
+    copies.append(make_told("<again>", 60.1, optimiser__lr=0.5))
+    text = better(copies)
+    assert "n=2" not in text
+    assert "±" not in text.replace("Mean ±", "")
+    assert ">B is better<" not in text
+    assert "left out here (2): copy, &lt;again&gt;." in text
+    alone = better(copies[:2])
+    assert "differ in their seed alone" not in alone
+    assert "left out here (1): copy." in alone
+    assert "left out" not in better([copies[0], copies[2]])
+
+
+def test_of_two_copies_the_finished_one_counts(make_told):
+    begun, finished = make_told("begun"), make_told("finished")
+    finished.run.provenance_file.write_text('{"commit": "abc123"}')
+    (group,) = grouped([begun, finished, make_told("other", seed=1)])
+    assert [run.name for run in group.runs] == ["finished", "other"]
+    assert [run.name for run in group.repeated] == ["begun"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"size": 64},
+        {"mean": [0.4, 0.5, 0.5]},
+        {"std": [0.2, 0.3, 0.3]},
+        {"test_images": 99},
+        {"seed_of_probe": 1},
+        {"data_fingerprint": {"train": "2"}},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_an_evaluation_with_other_settings_is_another_figure(setting, make_told):
+    runs = [make_told("a"), make_told("b", optimiser__lr=0.5)]
+    usual = {"size": 32, "mean": [0.5] * 3, "std": [0.3] * 3, "test_images": 100, "seed_of_probe": 0}
+    usual |= {"protocol": "p", "data": "own", "data_fingerprint": {"train": "1"}}
+    for i, (run, top1) in enumerate([(runs[0], 50.0), (runs[1], 60.0)]):
+        write(run, f"knn-own-0000000{i}", **usual, results=[{"k": 20, "tau": 0.07, "top1": top1}])
+        write(run, f"knn-own-1000000{i}", **usual, results=[{"k": 20, "tau": 0.07, "top1": top1}])  # the same again
+        write(run, f"knn-own-2000000{i}", **usual | setting, results=[{"k": 20, "tau": 0.07, "top1": top1 + 1}])
+        write(run, f"linear-sgd-own-0000000{i}", **usual, results={"top-1": top1})
+        write(run, f"linear-sgd-own-2000000{i}", **usual | setting, results={"top-1": top1 + 1})
+    found = [(kind.what, spreads) for kind, spreads in comparison(grouped(runs)) if " own" in kind.what]
+    assert len(found) == 4
+    assert all(len(spread.values) == 1 for _, spreads in found for spread in spreads.values())
 
 
 def test_runs_without_a_common_figure_are_not_compared(make_told):

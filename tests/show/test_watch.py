@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from logo_ssl import cli
 from logo_ssl.errors import UserError
 from logo_ssl.report.page import page
 from logo_ssl.run import Run
-from logo_ssl.show.serving import Served, open_server
+from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper, Watch
 
@@ -99,6 +100,22 @@ def test_only_loopback_is_listened_on_unless_asked():
     server.server_close()
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_addresses_of_ipv6_are_listened_on():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    server = open_server("::1", 0, lambda: Served("", b""), lambda: b"")
+    assert server.server_address[0] == "::1"
+    server.server_close()
+
+
+def test_an_address_is_written_as_browsers_take_it():
+    hosts = ("127.0.0.1", "0.0.0.0", "::1", "::", "box")
+    assert [address_of(host) for host in hosts] == ["127.0.0.1", "127.0.0.1", "[::1]", "[::1]", "box"]
+
+
 def test_a_port_in_use_is_told_in_a_sentence():
     taken = open_server("127.0.0.1", 0, lambda: Served("", b""), lambda: b"")
     try:
@@ -164,6 +181,32 @@ def test_a_file_that_cannot_be_read_now_is_looked_at_again(make_run):
     assert len(said) == 1
     assert "The page is not renewed" in said[0]
     assert b"are being computed" not in keeper.latest.page
+
+
+def test_the_page_carries_the_version_that_is_served(make_run):
+    keeper = Keeper([make_run()], Teller(crops=False, images=0))
+    assert f'<body data-version="{keeper.latest.version}">'.encode() in keeper.latest.page
+
+
+def test_a_fault_of_any_kind_is_told_on_the_page_and_looked_at_again_after_the_next_change(make_run, monkeypatch):
+    run = make_run()
+    keeper, said, told, stop = Keeper([run], Teller(crops=False, images=0)), [], [], threading.Event()
+    tell = Teller.tell
+    monkeypatch.setattr(Teller, "tell", lambda *_, **__: 1 / 0)
+
+    def say(sentence):
+        said.append(sentence)
+        with listening(lambda: keeper.latest) as ask:
+            told.append(ask("/version")[1].decode())
+        monkeypatch.setattr(Teller, "tell", tell)
+        run.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n')
+        threading.Timer(0.3, stop.set).start()
+
+    keeper.keep(stop, 0.01, say)
+    assert said == ["The page is not renewed: ZeroDivisionError: division by zero"]
+    assert told[0].split("\n")[1:] == said
+    assert b"5.25" in keeper.latest.page
+    assert keeper.latest.trouble == ""
 
 
 def test_served_names_are_text_and_the_page_asks_for_its_library(tmp_path, make_run):

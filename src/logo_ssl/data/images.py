@@ -69,7 +69,7 @@ class Split:
         sum_ = hashlib.blake2b(digest_size=8)
         if isinstance(self.images, Photos):
             for i in range(len(self)):
-                sum_.update(self.images.name(i).rsplit("/", 1)[-1].encode() + b"\0")
+                sum_.update(self.images.name(i).rsplit("/", 1)[-1].encode(errors="surrogateescape") + b"\0")
         else:
             sum_.update(str(tuple(self.images.shape)).encode() + self.thinned(64).array.cpu().numpy().tobytes())
         return f"{len(self)} images, {sum_.hexdigest()}"

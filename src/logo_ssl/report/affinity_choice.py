@@ -40,7 +40,8 @@ def affinity_choice(i: int, name: str, comparisons: Sequence[Comparison]) -> Htm
     choices = []
     for k, comparison in enumerate(comparisons):
         title = comparison.title.replace("\n", ", ")
-        button = tag("input", type="radio", name=f"reference-{i}", value=k, checked=True if k == 0 else None)
+        radio = {"type": "radio", "name": f"reference-{i}", "data_key": f"{name}: reference {title}"}
+        button = tag("input", **radio, value=k, checked=True if k == 0 else None)
         whole = thumbnail(comparison.image, CHOICE_SIDE, comparison.box)
         pictures = [tag("img", src=whole, alt="", width=CHOICE_SIDE)]
         choices.append(tag("label", button, *pictures, tag("span", title), class_="pictured"))
@@ -56,5 +57,5 @@ def affinity_choice(i: int, name: str, comparisons: Sequence[Comparison]) -> Htm
             role="region",
             aria_label=f"{name}: bars of learned affinity and cosine",
         ),
-        tag("output", class_="means", data_means=i, aria_live="polite"),
+        tag("output", class_="means", data_means=i, aria_live="off"),
     )

@@ -4,22 +4,24 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .markup import Html, joined, table, tag
 from .reading import Told
 from .results import Figure, figures
 
-NAMING = ("name", "paper", "seed")
+NAMING = ("name", "paper", "chosen", "seed")
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t for 95 % on both sides, by degrees of freedom from 1; beyond them 2.131 is a little wide."""
 
 
 class Group(NamedTuple):
-    """Runs of one recipe, under a letter."""
+    """Runs of one recipe, one for each seed, under a letter."""
 
     letter: str
     runs: tuple[Told, ...]
+    repeated: tuple[Told, ...] = ()
+    """Runs of a seed that is there already: they tell nothing of chance."""
 
     def __str__(self) -> str:
         return f"{self.letter}: {', '.join(run.name for run in self.runs)}"
@@ -51,12 +53,12 @@ class Spread(NamedTuple):
 
 
 def grouped(runs: Sequence[Told]) -> list[Group]:
-    """The runs by recipe: seed, names and settings without effect on what is learned do not count."""
+    """The runs by recipe, of each seed one: names and settings without effect on what is learned do not count."""
     found: dict[str, list[Told]] = {}
     for run in runs:
         kept = {field: value for field, value in run.recipe.items() if field not in NAMING and run.counts(field)}
         found.setdefault(json.dumps(kept, sort_keys=True), []).append(run)
-    return [Group(_letter(i), tuple(members)) for i, members in enumerate(found.values())]
+    return [Group(_letter(i), *_by_seed(members)) for i, members in enumerate(found.values())]
 
 
 def comparison(groups: Sequence[Group]) -> Iterator[tuple[Figure, dict[str, Spread]]]:
@@ -82,7 +84,7 @@ def verdict(kind: Figure, spreads: Mapping[str, Spread]) -> str:
         return "equal"
     single = [name for name in order if len(spreads[name].values) < 2]
     if single:
-        return f"{order[0]} is {kind.better}; with one seed of {' and '.join(single)}, chance is not ruled out"
+        return f"{order[0]} is {kind.better}; with one value of {' and '.join(single)}, chance is not ruled out"
     best = spreads[order[0]].interval()
     apart = [name for name in order[1:] if not _overlap(best, spreads[name].interval())]
     if len(apart) == len(order) - 1:
@@ -93,11 +95,13 @@ def verdict(kind: Figure, spreads: Mapping[str, Spread]) -> str:
 
 def better(runs: Sequence[Told]) -> Html:
     """The figures of the groups side by side, and which is better; nothing for one group."""
+    if len(runs) < 2:
+        return Html("")
     groups = grouped(runs)
-    if len(groups) < 2:
-        if len(runs) < 2:
-            return Html("")
-        return joined([tag("p", f"The {len(runs)} runs differ in their seed alone:"), _over_seeds(groups[0])])
+    return joined((_left_out(groups), _over_seeds(groups[0]) if len(groups) == 1 else _side_by_side(groups)))
+
+
+def _side_by_side(groups: Sequence[Group]) -> Html:
     told = [
         (
             kind.what,
@@ -115,13 +119,35 @@ def better(runs: Sequence[Told]) -> Html:
     return table(caption, ("figure", *map(str, groups), "which is better"), told)
 
 
+def _by_seed(runs: Sequence[Told]) -> tuple[tuple[Told, ...], tuple[Told, ...]]:
+    """One run for each seed, a finished one where there is one; and the others."""
+    first: dict[Any, Told] = {}
+    for run in sorted(runs, key=lambda run: not run.provenance):
+        first.setdefault(run.recipe.get("seed"), run)
+    counts = [first[run.recipe.get("seed")] is run for run in runs]
+    kept = tuple(run for run, counted in zip(runs, counts, strict=True) if counted)
+    return kept, tuple(run for run, counted in zip(runs, counts, strict=True) if not counted)
+
+
+def _left_out(groups: Sequence[Group]) -> Html:
+    """How many runs count for nothing here, and which."""
+    names = [run.name for group in groups for run in group.repeated]
+    if not names:
+        return Html("")
+    told = "Of runs with the same recipe and the same seed one counts; left out here"
+    return tag("p", f"{told} ({len(names)}): {', '.join(names)}.")
+
+
 def _over_seeds(group: Group) -> Html:
+    if len(group.runs) < 2:
+        return Html("")
     kinds: dict[str, list[Figure]] = {}
     for run in group.runs:
         for figure in figures(run):
             kinds.setdefault(figure.what, []).append(figure)
     rows = [(what, Spread(tuple(f.value for f in found)).written(found[0])) for what, found in kinds.items()]
-    return table("Mean ± standard deviation over seeds", ("figure", str(group)), rows)
+    told = tag("p", f"The {len(group.runs)} runs differ in their seed alone:")
+    return joined((told, table("Mean ± standard deviation over seeds", ("figure", str(group)), rows)))
 
 
 def _deviation(kind: Figure, value: float) -> str:

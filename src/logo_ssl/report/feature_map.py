@@ -87,7 +87,7 @@ def _figure(i: int, name: str, found: FeatureMap) -> Html:
         for projection in found.places
     ]
     slider = tag("input", type="range", min=0, max=last, value=0, data_slider=i, aria_label=f"{name}: image to look at")
-    looked_at = tag("output", class_="looked-at", data_looked=i, aria_live="polite")
+    looked_at = tag("output", class_="looked-at", data_looked=i, aria_live="off")
     beside = tag("div", looked_at, tag("label", "Go through the images", slider), _legend(found), class_="beside")
     return tag("figure", tag("figcaption", told), tag("div", *maps, beside, class_="with-beside"), class_="mapped")
 

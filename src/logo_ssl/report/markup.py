@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from ..printable import printable
+
 VOID = ("img", "input", "link", "meta")  # elements that hold nothing and are not closed
 
 
@@ -17,15 +19,13 @@ class Html(str):
 def tag(element: str, /, *children: Any, **attributes: Any) -> Html:
     """An element; `class_` is the attribute class, `aria_label` aria-label; None is left out, True stands alone."""
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    inside = "".join(
-        f' {key}="{escape(str(value))}"' if value is not True else f" {key}" for key, value in named.items()
-    )
+    inside = "".join(f' {key}="{_text(value)}"' if value is not True else f" {key}" for key, value in named.items())
     return Html(f"<{element}{inside}>" if element in VOID else f"<{element}{inside}>{joined(children)}</{element}>")
 
 
 def joined(parts: Iterable[Any]) -> Html:
     """One after the other, escaped where need be."""
-    return Html("".join(part if isinstance(part, Html) else escape(str(part)) for part in parts))
+    return Html("".join(part if isinstance(part, Html) else _text(part) for part in parts))
 
 
 def table(caption: str, head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Html:
@@ -48,12 +48,18 @@ def data_script(identity: str, value: Any) -> Html:
     return Html(f'<script type="application/json" id="{escape(identity)}">{text}</script>')
 
 
+def _text(value: Any) -> str:
+    return escape(printable(str(value)))
+
+
 def _finite(value: Any) -> Any:
     match value:
         case float():
             return value if math.isfinite(value) else None
+        case str():
+            return printable(value)
         case dict():
-            return {str(key): _finite(inner) for key, inner in value.items()}
+            return {printable(str(key)): _finite(inner) for key, inner in value.items()}
         case list() | tuple():
             return [_finite(inner) for inner in value]
         case _:

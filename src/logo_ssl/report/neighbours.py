@@ -45,7 +45,8 @@ def neighbours(name: str, found: Neighbourhood) -> Html:
     """A row for each image: its nearest ones, marked by sign and word where classes are known."""
     told = f"{name}: nearest among {found.among}, by the cosine of backbone features, which stands below each"
     if found.right is not None:
-        told += f". Over all {found.asked} images asked, the nearest has the same class for {found.right:.2f} %"
+        told += f". Over all {found.asked} images asked, drawn evenly from the classes, the nearest has the same class "
+        told += f"for {found.right:.2f} %"
     depth = max(len(query.near) for query in found.queries)
     head = tag("tr", *(tag("th", cell, scope="col") for cell in ("image", *map(_nth, range(1, depth + 1)))))
     rows = [

@@ -47,6 +47,7 @@ function start() {
   if (typeof Plotly === "undefined") return;
   drawAll();
   all("[data-run]").forEach((box) => box.addEventListener("change", drawCurves));
+  setTimeout(() => all("output").forEach((output) => (output.ariaLive = "polite")), 200); // what is drawn first is no news
 }
 
 for (const query of ["(prefers-color-scheme: dark)", "print"]) {

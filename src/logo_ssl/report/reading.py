@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,8 +41,8 @@ class Told:
     """Some images and their nearest ones."""
     feature_map: FeatureMap | None = None
     """Images in feature space."""
-    without_effect: Sequence[str] = ()
-    """Settings that change nothing of what is learned."""
+    without_effect: Callable[[str], bool] = lambda setting: False
+    """Whether a setting, by its full name, changes nothing of what is learned."""
     missing: Sequence[str] = ()
     """What cannot be shown, and why."""
 
@@ -105,7 +105,7 @@ class Told:
 
     def counts(self, setting: str) -> bool:
         """Whether a setting has a part in what is learned."""
-        return setting.split(".")[0] not in self.without_effect
+        return not self.without_effect(setting)
 
     def online_knn(self) -> dict[str, Any] | None:
         """The last kNN that was logged while training."""

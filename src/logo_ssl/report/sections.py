@@ -19,7 +19,7 @@ from .results import rows as results
 MOST_BAD = 50
 MEASURES = ("learned", "cosine")
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
-UNINTERESTING = ("name", "paper")
+UNINTERESTING = ("name", "paper", "chosen")
 HIDDEN = (
     "results",
     "protocol",
@@ -52,7 +52,7 @@ def chooser(runs: Sequence[Told]) -> Html:
     """A box for each run that shows and hides its curves."""
     boxes = []
     for i, run in enumerate(runs):
-        box = tag("input", type="checkbox", data_run=i, checked=True)
+        box = tag("input", type="checkbox", data_run=i, data_key=f"{run.name}: curves", checked=True)
         boxes.append(tag("label", box, _swatch(i), run.name))
     return tag("fieldset", tag("legend", "Runs shown in the curves"), *boxes, class_="runs")
 
@@ -104,7 +104,7 @@ def evaluations(runs: Sequence[Told]) -> Html:
                 head = list(dict.fromkeys(key for row in found for key in row))
                 cells = [[result(key, row[key]) if key in row else "" for key in head] for row in found]
                 parts.append(table(f"{run.name}: {name}", head, cells))
-            parts.append(_folded("Settings and provenance", tag("p", _settings(record))))
+            parts.append(_folded("Settings and provenance", tag("p", _settings(record)), f"{run.name}: {name}"))
     if not parts:
         parts.append(tag("p", "Nothing was evaluated yet; logo-ssl eval does it."))
     return joined(parts)
@@ -155,14 +155,17 @@ def recipes(runs: Sequence[Told]) -> Html:
     for run in runs:
         parts.append(tag("h3", run.name))
         if run.rerun:
-            parts += [tag("p", "To run it again:"), tag("pre", tag("code", run.rerun), tabindex="0")]
+            again = {"tabindex": "0", "data_key": f"{run.name}: run again"}
+            parts += [tag("p", "To run it again:"), tag("pre", tag("code", run.rerun), **again)]
         made = {key: value for key, value in run.provenance.items() if not isinstance(value, dict)}
         made |= run.provenance.get("versions") or {}
         if made:
             rows = [(key, words(value)) for key, value in made.items()]
-            parts.append(_folded("Provenance", table(f"{run.name}: who made it", ("what", "value"), rows)))
+            told = f"{run.name}: who made it"
+            parts.append(_folded("Provenance", table(told, ("what", "value"), rows), told))
         rows = [(key, words(value)) for key, value in run.recipe.items() if key != "paper"]
-        parts.append(_folded("Recipe", table(f"{run.name}: every setting", ("setting", "value"), rows)))
+        told = f"{run.name}: every setting"
+        parts.append(_folded("Recipe", table(told, ("setting", "value"), rows), told))
     return joined(parts)
 
 
@@ -277,8 +280,8 @@ def _settings(record: dict[str, Any]) -> str:
     return "; ".join(f"{key.replace('_', ' ')}: {result(key, value)}" for key, value in plain.items())
 
 
-def _folded(title: str, inside: Html) -> Html:
-    return tag("details", tag("summary", title), inside)
+def _folded(title: str, inside: Html, key: str) -> Html:
+    return tag("details", tag("summary", title), inside, data_key=key)
 
 
 def _lines(found: Iterable[tuple[str, float]]) -> str:

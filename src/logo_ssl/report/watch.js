@@ -1,44 +1,67 @@
-let version = null;
+let version = document.body.dataset.version;
 
-// What a reader has chosen survives a newer page: boxes, choices, sliders, what was unfolded.
+const keyOf = (part) => {
+  const name = part.closest("[data-key]")?.dataset.key ?? part.getAttribute("aria-label") ?? part.getAttribute("href");
+  return [part.tagName, name].join(" ");
+};
+const byKey = (selector) => new Map(all(selector).map((part) => [keyOf(part), part]));
+const focusable = "main :is(a, input, summary, [tabindex])";
+
+// What a reader has chosen survives a newer page: boxes, choices, sliders, what was unfolded, scrolled to or focused.
 function choicesMade() {
-  const key = (input) => [input.name, input.value, input.dataset.run, input.dataset.slider].join(" ");
-  const inputs = new Map(all("input").map((input) => [key(input), input]));
-  const unfolded = all("details").map((part) => part.open);
-  return () => {
-    for (const input of all("input")) {
-      const before = inputs.get(key(input));
-      if (before && input.type !== "range") input.checked = before.checked;
-    }
-    all("[data-slider]").forEach((slider) => {
-      const before = [...inputs.values()].find((input) => input.dataset.slider === slider.dataset.slider);
-      if (before) slider.value = before.value;
-    });
-    all("details").forEach((part, i) => (part.open = Boolean(unfolded[i])));
+  const inputs = byKey("input");
+  const unfolded = byKey("details");
+  const scrolled = new Map(all("main [tabindex]").map((part) => [keyOf(part), part.scrollLeft]));
+  const focused = document.activeElement.matches(focusable) ? keyOf(document.activeElement) : null;
+  return {
+    choices() {
+      for (const [key, input] of byKey("input")) {
+        const before = inputs.get(key);
+        if (before && input.type === "range") input.value = before.value;
+        else if (before && (input.type !== "radio" || before.checked)) input.checked = before.checked;
+      }
+      for (const [key, part] of byKey("details")) part.open = Boolean(unfolded.get(key)?.open);
+    },
+    place() {
+      for (const [key, part] of byKey("main [tabindex]")) part.scrollLeft = scrolled.get(key) ?? 0;
+      if (focused !== null) byKey(focusable).get(focused)?.focus({ preventScroll: true });
+    },
   };
+}
+
+function renew(fresh) {
+  const restore = choicesMade();
+  if (typeof Plotly !== "undefined") all(".plot").forEach((place) => Plotly.purge(place));
+  document.querySelector("main").replaceWith(fresh.querySelector("main"));
+  for (const data of fresh.querySelectorAll("script[type='application/json']")) {
+    const old = document.getElementById(data.id);
+    if (old) old.replaceWith(data);
+    else document.body.append(data);
+  }
+  restore.choices();
+  start();
+  restore.place();
+}
+
+async function asked(address) {
+  const answer = await fetch(address, { cache: "no-store" });
+  if (!answer.ok) throw new Error(answer.status);
+  return answer.text();
 }
 
 async function refresh() {
   const note = document.getElementById("news");
+  const say = (words) => note.textContent !== words && (note.textContent = words);
   try {
-    const latest = await (await fetch("version", { cache: "no-store" })).text();
-    if (version !== null && latest !== version) {
-      const text = await (await fetch("./", { cache: "no-store" })).text();
-      const fresh = new DOMParser().parseFromString(text, "text/html");
-      const restore = choicesMade();
-      document.querySelector("main").replaceWith(fresh.querySelector("main"));
-      for (const data of fresh.querySelectorAll("script[type='application/json']")) {
-        const old = document.getElementById(data.id);
-        if (old) old.replaceWith(data);
-        else document.body.append(data);
-      }
-      restore();
-      start();
+    const [latest, ...trouble] = (await asked("version")).split("\n");
+    if (latest !== version) {
+      const fresh = new DOMParser().parseFromString(await asked("./"), "text/html");
+      renew(fresh);
+      version = fresh.body.dataset.version;
     }
-    version = latest;
-    if (note) note.textContent = "";
+    say(trouble.join(" "));
   } catch {
-    if (note) note.textContent = "logo-ssl watch does not answer; this is the last that was seen.";
+    say("logo-ssl watch does not answer; this is the last that was seen.");
   }
 }
 

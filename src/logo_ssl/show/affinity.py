@@ -104,7 +104,7 @@ class Affinity:
             "images": len(pool.images),
             "crops": CROPS,
             "part": pool.part,
-            "seed": self.seed,
+            "seed_of_crops": self.seed,
             "seconds": round(time.time() - began, 1),
         }
         Console(width=None if console.is_terminal else WIDTH).print(table_of(ranked.results))
@@ -207,7 +207,8 @@ def _protocol(pool: Pool) -> str:
     held = "held-out" if pool.part == "test" else "training"
     return (
         f"one local crop of each of {len(pool.images)} {held} images against {CROPS} local crops of every image, "
-        "unaugmented, projected latents in eval mode; mean over references, with a 95 % bootstrap interval over them"
+        "unaugmented, projected latents in eval mode; mean over references, with a 95 % bootstrap interval over them, "
+        "given these crops"
     )
 
 

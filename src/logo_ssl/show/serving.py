@@ -1,5 +1,6 @@
 """Who may see a page that is served, and what else is there? Three addresses, and no file of this machine."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -18,6 +19,8 @@ class Served(NamedTuple):
 
     version: str
     page: bytes
+    trouble: str = ""
+    """Why it is not renewed."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -41,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
             case "/":
                 self._send(HTTPStatus.OK, "text/html", self.latest().page)
             case "/version":
-                self._send(HTTPStatus.OK, "text/plain", self.latest().version.encode())
+                self._send(HTTPStatus.OK, "text/plain", _told(self.latest()).encode())
             case "/plotly.js":
                 self._send(HTTPStatus.OK, "text/javascript", self.library(), "max-age=86400")
             case _:
@@ -75,6 +78,17 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
+def address_of(host: str) -> str:
+    """How a browser on this machine calls the host."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{here}]" if ":" in here else here
+
+
+def _told(served: Served) -> str:
+    """The version, and trouble on a line of its own."""
+    return "\n".join([served.version, *([" ".join(served.trouble.split())] if served.trouble else [])])
+
+
 class Server(ThreadingHTTPServer):
     """Serves on one address; a browser that goes away is no news."""
 
@@ -84,11 +98,17 @@ class Server(ThreadingHTTPServer):
         """Say nothing."""
 
 
+class Server6(Server):
+    """The same, on an address of IPv6."""
+
+    address_family = socket.AF_INET6
+
+
 def open_server(host: str, port: int, latest: Callable[[], Served], library: Callable[[], bytes]) -> Server:
     """A server that listens; refused in a sentence where that cannot be."""
     hosts = None if host in EVERYWHERE else (*LOOPBACK, host.lower())
     try:
-        return Server((host, port), partial(Handler, latest, library, hosts))
+        return (Server6 if ":" in host else Server)((host, port), partial(Handler, latest, library, hosts))
     except (OSError, OverflowError) as error:
         cause = getattr(error, "strerror", None) or error
         raise UserError(

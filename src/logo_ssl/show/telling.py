@@ -16,7 +16,7 @@ from ..evaluate.table5 import SETS
 from ..evaluate.table6 import COLUMNS
 from ..evaluate.table6 import PAPER as DETECTION
 from ..randomness import stream
-from ..recipes import HARMLESS, Recipe, read_recipe
+from ..recipes import Recipe, is_harmless, read_recipe
 from ..report.affinity_bars import Comparison
 from ..report.feature_map import FeatureMap
 from ..report.neighbours import Neighbourhood
@@ -31,7 +31,6 @@ from .rerun import departures, rerun
 
 PAPERS = Paper({name: found.title for name, found in SETS.items()}, TRANSFER, COLUMNS, DETECTION)
 CROPS_OF = 4  # images whose crops are shown
-WITHOUT_EFFECT = tuple(field for field in HARMLESS if field not in ("data", "epochs"))
 
 
 class Looked(NamedTuple):
@@ -74,7 +73,7 @@ class Teller:
             looked.comparisons,
             looked.neighbourhood,
             looked.feature_map,
-            WITHOUT_EFFECT,
+            without_effect,
             missing,
         )
 
@@ -128,6 +127,11 @@ class Teller:
             self.say(f"No affinities are shown of {run.path}: {error}")
             return Looked(near, seen, (), (*missing, f"affinities: {error}"))
         return Looked(near, seen, found, missing)
+
+
+def without_effect(setting: str) -> bool:
+    """Whether a setting changes nothing of what is learned, as all that a sitting may change but data and epochs."""
+    return is_harmless(setting) and setting not in ("data", "epochs")
 
 
 def stamps(*files: Path) -> tuple[tuple[str, int, int] | None, ...]:

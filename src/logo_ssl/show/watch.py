@@ -12,11 +12,12 @@ import torch
 import tyro
 
 from ..errors import UserError
+from ..printable import printable
 from ..report.page import page, plotly
 from ..run import Run
 from ..terminal import plain_console
 from .report import MOST_IMAGES, MOST_RUNS
-from .serving import EVERYWHERE, LOOPBACK, Served, open_server
+from .serving import LOOPBACK, Served, address_of, open_server
 from .telling import PAPERS, Teller, stamps
 
 
@@ -59,7 +60,7 @@ class Watch:
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
         port = server.server_address[1]
-        console.print(f"Watching: http://{'127.0.0.1' if self.host in EVERYWHERE else self.host}:{port}/")
+        console.print(f"Watching: http://{address_of(self.host)}:{port}/")
         if self.host not in LOOPBACK:
             console.print(f"Everybody who can reach {self.host}:{port} can read it.")
         stop = threading.Event()
@@ -95,19 +96,30 @@ class Keeper:
         return True
 
     def keep(self, stop: threading.Event, every: float, say: Callable[[str], None]) -> None:
-        """First what takes long, then a look every so many seconds; a torn file is looked at again later."""
+        """First what takes long, then a look every so many seconds; after trouble of any kind, too.
+
+        A torn file is looked at again soon; what else fails would fail again, and waits for the next change.
+        """
         self.seen = ()
         while not stop.is_set():
             try:
                 self.look()
             except (UserError, OSError) as error:
                 self.seen = ()
-                say(f"The page is not renewed: {error}")
+                self._tell(str(error), say)
+            except Exception as error:
+                self._tell(f"{type(error).__name__}: {error}", say)
             stop.wait(every)
 
     def _make(self, *, quickly: bool = False) -> None:
-        content = page(self.teller.tell(self.runs, quickly=quickly), PAPERS, served=True).encode()
-        self.latest = Served(hashlib.sha256(content).hexdigest()[:16], content)
+        text = page(self.teller.tell(self.runs, quickly=quickly), PAPERS, served=True)
+        version = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.latest = Served(version, text.replace("<body>", f'<body data-version="{version}">', 1).encode())
+
+    def _tell(self, reason: str, say: Callable[[str], None]) -> None:
+        trouble = f"The page is not renewed: {printable(reason)}"
+        self.latest = self.latest._replace(trouble=trouble)
+        say(trouble)
 
     def _stamps(self) -> tuple[object, ...]:
         files = [file for run in self.runs for file in _files(run)]

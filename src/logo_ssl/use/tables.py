@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from ..errors import UserError
+from ..printable import printable
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""
@@ -103,7 +104,7 @@ def _write_parquet(path: Path, parts: Iterator[Part], shape: Shape, about: dict[
         for part in parts:
             flat = arrow.array(part.vectors.ravel())
             vectors = arrow.FixedSizeListArray.from_arrays(flat, shape.width)
-            paths = arrow.array([_printable(name) for name in part.paths], arrow.string())
+            paths = arrow.array([printable(name) for name in part.paths], arrow.string())
             writer.write_batch(
                 arrow.record_batch([paths, arrow.array(part.labels, arrow.string()), vectors], schema=schema)
             )
@@ -129,7 +130,7 @@ def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str,
             np.lib.format.write_array_header_1_0(member, head)
             for part in parts:
                 member.write(np.ascontiguousarray(part.vectors, "<f4").data)
-                paths += map(_printable, part.paths)
+                paths += map(printable, part.paths)
                 labels += [label or "" for label in part.labels]
         for name, values in (("paths", paths), ("labels", labels), (ABOUT, json.dumps(about))):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -185,11 +186,6 @@ def _parsed(rows: list[list[str]]) -> Part:
 
 def _rows(flat: np.ndarray, n: int) -> np.ndarray:
     return flat.reshape(n, -1).astype(np.float32)
-
-
-def _printable(name: str) -> str:
-    """A name with bytes that are no text, which these formats cannot hold, written as escapes."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _nothing_needed() -> None:
