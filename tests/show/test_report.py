@@ -196,6 +196,14 @@ def test_values_that_are_not_finite_leave_a_gap(make_told, light):
     assert plot["traces"][0]["y"] == [None, 1.5]
 
 
+def test_curves_of_a_run_without_labels_know_their_epochs_while_it_runs(make_told):
+    told, loss, end = make_told(), {"loss": 1.5}, {"z_std": 0.9}
+    lines = [loss | {"step": 9, "epoch": 0}, end | {"step": 9, "epoch": 0}, loss | {"step": 12, "epoch": 1}]
+    told.run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    curve = next(plot for plot in plots([told]) if plot["name"] == "loss")["traces"][0]
+    assert curve["x"] == [1.0, pytest.approx(12 / 9, abs=1e-4)]
+
+
 def test_a_run_that_has_only_begun_has_a_page(make_told, light):
     told = make_told()
     told.run.metrics_file.unlink()

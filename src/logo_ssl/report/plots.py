@@ -57,10 +57,11 @@ def _trace(run: Told, i: int, name: str) -> dict[str, Any] | None:
 
 
 def _epochs_per_step(run: Told) -> float:
-    """From a line that says both, else as many epochs as the last line began."""
-    both = [(line["epochs_done"], line["step"]) for line in run.metrics if line.get("epochs_done") and line["step"]]
-    if both:
-        return both[-1][0] / both[-1][1]
+    """From the last line that ends an epoch (kNN or spread of latents), else as many epochs as the last line began."""
+    for line in reversed(run.metrics):
+        epochs = line.get("epochs_done", line["epoch"] + 1 if "z_std" in line and "epoch" in line else 0)
+        if epochs and line["step"]:
+            return epochs / line["step"]
     last = run.metrics[-1]
     return (last.get("epoch", 0) + 1) / last["step"] if last["step"] else 1.0
 

@@ -44,7 +44,9 @@ def headline(runs: Sequence[Told]) -> Html:
         for protocol, value in _headlines(run):
             rows.append((run.name, value, protocol))
         if not run.provenance:
-            rows.append((run.name, "not finished", "go on with logo-ssl resume"))
+            done = max((line["epoch"] for line in run.metrics if "epoch" in line), default=0)
+            told = f"{done} of {run.recipe['epochs']} epochs; if it does not run, logo-ssl resume goes on"
+            rows.append((run.name, "not finished", told))
     return table("The numbers, and how they were measured", ("run", "figure", "protocol"), rows)
 
 
