@@ -145,7 +145,7 @@ def test_kill_9_loses_nothing_but_the_steps_since_the_last_checkpoint(data, tmp_
     kills = killed_run(data, tmp_path / "killed", kills=2)
     assert kills > 0
     told = json.loads((tmp_path / "killed" / "provenance.json").read_text())
-    assert (told["sittings"], told["sittings_killed"]) == (kills + 1, kills)
+    assert told["sittings"] == told["sittings_killed"] + 1 <= kills + 1  # one that saved nothing is not known
     whole, _ = train(SMALL, data, tmp_path / "whole", epochs=8, checkpoint_minutes=1e-9)
     assert_equal_runs(whole, Run(tmp_path / "killed"))
 
