@@ -60,7 +60,7 @@ examples:
   logo-ssl pretrain --data photos/ --out runs/photos
   logo-ssl embed runs/photos --data photos/ --out features.parquet
   logo-ssl search runs/photos --index features.parquet --query cat.jpg --out sheet.png
-  logo-ssl export runs/photos --to timm
+  logo-ssl export runs/photos --to onnx
   logo-ssl pretrain tiny --framework byol --data photos/ --out runs/byol
 """
 

@@ -184,6 +184,15 @@ def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):
     assert (tmp_path / "full" / "thesis.txt").read_text() == "precious"
 
 
+def test_a_run_that_was_killed_at_once_is_gone_on_with(data, tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "recipe.json").write_text(SMALL.to_json())
+    (out / "tensorboard").mkdir()
+    with pytest.raises(UserError, match="only begun; go on with `logo-ssl resume"):
+        train(SMALL, data, out)
+
+
 def test_bad_data_leaves_no_folder_behind(tmp_path):
     with pytest.raises(UserError, match=r"No data at"):
         train(SMALL, "nowhere", tmp_path / "run")

@@ -356,6 +356,8 @@ def _vacant(out: Path) -> Run:
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
     begun = (run.recipe_file, run.metrics_file, run.bad_images_file, run.sittings_file, run.path / LOCK)
     if out.exists() and (not out.is_dir() or any(not _is_left_of(child.name, begun) for child in out.iterdir())):
+        if run.recipe_file.is_file():
+            raise UserError(f"{out} holds a run that has only begun; go on with `logo-ssl resume {out}`.")
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run
 
