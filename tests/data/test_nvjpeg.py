@@ -14,7 +14,7 @@ from logo_ssl.data.decode import decode
 from logo_ssl.data.feed import Feed
 from logo_ssl.data.files import Paths
 from logo_ssl.data.jpeg import read_header
-from logo_ssl.data.nvjpeg import Nvjpeg, shrunk, squared, upright
+from logo_ssl.data.nvjpeg import Nvjpeg, by_shape, shrunk, squared, upright
 from logo_ssl.data.workers import Decoding, square
 
 
@@ -64,17 +64,45 @@ def test_a_hostile_header_is_no_header() -> None:
 
 
 def test_shrinking_keeps_the_shape_of_the_picture() -> None:
-    image = torch.randint(0, 256, (3, 60, 120), dtype=torch.uint8)
-    assert shrunk(image, 40).shape == (3, 20, 40)
-    assert shrunk(image, 0) is image
-    assert shrunk(image, 120) is image
+    images = torch.randint(0, 256, (2, 3, 60, 120), dtype=torch.uint8)
+    assert shrunk(images, 40).shape == (2, 3, 20, 40)
+    assert shrunk(images, 0) is images
+    assert shrunk(images, 120) is images
+
+
+def test_images_of_one_shape_are_fitted_together_and_keep_their_places() -> None:
+    shapes = [(24, 40), (16, 16), (24, 40), (40, 24), (16, 16)]
+    images = [torch.randint(0, 256, (3, *shape), dtype=torch.uint8) for shape in shapes]
+    calls = []
+
+    def fit(stack: torch.Tensor) -> torch.Tensor:
+        calls.append(len(stack))
+        return squared(stack, 12)
+
+    fitted = by_shape(images, fit)
+    assert calls == [2, 2, 1]
+    assert all(torch.equal(one, squared(image[None], 12)[0]) for one, image in zip(fitted, images, strict=True))
+    assert by_shape([], fit) == []
+
+
+@pytest.mark.parametrize(
+    ("pixels", "groups"),
+    [([], []), ([3], [1]), ([4, 4, 4], [2, 1]), ([9, 1, 1, 9, 30, 2], [2, 2, 1, 1]), ([5, 5], [2]), ([30, 30], [1, 1])],
+)
+def test_groups_hold_no_more_pixels_than_allowed(
+    monkeypatch: pytest.MonkeyPatch, pixels: list[int], groups: list[int]
+) -> None:
+    monkeypatch.setattr(nvjpeg, "PIXELS_AT_ONCE", 10)
+    found = list(nvjpeg.bounded(pixels))
+    assert [len(pixels[group]) for group in found] == groups
+    assert [number for group in found for number in pixels[group]] == pixels
 
 
 @pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 16), (90, 31)])
 @pytest.mark.parametrize("size", [8, 16, 50])
 def test_squares_on_the_device_are_those_of_the_cpu(shape: tuple[int, int], size: int) -> None:
     array = np.array(picture(*shape))
-    there = squared(torch.from_numpy(array).permute(2, 0, 1), size).permute(1, 2, 0)
+    there = squared(torch.from_numpy(array).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0)
     assert there.shape == (size, size, 3)
     assert np.abs(there.numpy().astype(int) - square(array, size)).max() <= 1
 

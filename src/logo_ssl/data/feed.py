@@ -64,6 +64,9 @@ def lay_out(images: list[UInt8[Tensor, "C _ _"]]) -> ImageBatch:
         canvas = images[0].new_zeros(len(images), height, width, channels).permute(0, 3, 1, 2)
     else:  # line by line, as the crops are cut
         canvas = images[0].new_zeros(len(images), height, channels, width).transpose(1, 2)
-    corners = [place[:, : image.shape[1], : image.shape[2]] for place, image in zip(canvas, images, strict=True)]
+    equal = bool((sizes == sizes[0]).all())
+    corners = (
+        canvas.unbind() if equal else [place[:, :h, :w] for place, (h, w) in zip(canvas, sizes.tolist(), strict=True)]
+    )
     torch._foreach_copy_(corners, images)
-    return ImageBatch(canvas, None if (sizes == sizes[0]).all() else sizes)
+    return ImageBatch(canvas, None if equal else sizes)

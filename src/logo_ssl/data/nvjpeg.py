@@ -1,7 +1,7 @@
 """How are photographs decoded on the GPU? JPEG by nvJPEG, some at a time; whatever is not plain JPEG on the CPU."""
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import torch
@@ -16,7 +16,7 @@ from .feed import Feed, lay_out
 from .jpeg import Header
 from .workers import Decoding, Message, Reader, Reading
 
-PIXELS_AT_ONCE = 2**27  # 400 MB decoded; 256 photographs of 12 megapixels at once would be 9 GB
+PIXELS_AT_ONCE = 2**26  # 200 MB decoded, 800 MB as floats; 256 photographs of 12 megapixels at once would be 9 GB
 
 
 @cache
@@ -39,27 +39,53 @@ def upright(image: UInt8[Tensor, "C H W"], orientation: int) -> UInt8[Tensor, "C
     return image.flip(axes) if axes else image
 
 
-def shrunk(image: UInt8[Tensor, "C H W"], max_side: int) -> UInt8[Tensor, "C h w"]:
-    """The image with its longer side at most `max_side` (0: as it is), antialiased."""
-    height, width = image.shape[1:]
+def shrunk(images: UInt8[Tensor, "N C H W"], max_side: int) -> UInt8[Tensor, "N C h w"]:
+    """Images with their longer side at most `max_side` (0: as they are), antialiased."""
+    height, width = images.shape[2:]
     if not max_side or max(height, width) <= max_side:
-        return image
+        return images
     scale = max_side / max(height, width)
-    size = (max(1, round(height * scale)), max(1, round(width * scale)))
-    smaller = F.interpolate(image[None].float(), size=size, mode="bilinear", antialias=True)[0]
-    return smaller.round_().clamp_(0, 255).to(torch.uint8)
+    return _resized(images, (max(1, round(height * scale)), max(1, round(width * scale))), "bilinear")
 
 
-def squared(image: UInt8[Tensor, "C H W"], size: int) -> UInt8[Tensor, "C S S"]:
-    """The image with its short side brought to `size` and its middle cut out, as `workers.square` does."""
-    height, width = image.shape[1:]
+def squared(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
+    """Images with their short side brought to `size` and their middle cut out, as `workers.square` does."""
+    height, width = images.shape[2:]
     scale = size / min(height, width)
     larger = (max(size, round(height * scale)), max(size, round(width * scale)))
     top, left = (larger[0] - size) // 2, (larger[1] - size) // 2
     if larger != (height, width):
-        resized = F.interpolate(image[None].float(), size=larger, mode="bicubic", antialias=True)[0]
-        image = resized.round_().clamp_(0, 255).to(torch.uint8)
-    return image[:, top : top + size, left : left + size]
+        images = _resized(images, larger, "bicubic")
+    return images[:, :, top : top + size, left : left + size]
+
+
+def _resized(images: UInt8[Tensor, "N C H W"], size: tuple[int, int], mode: str) -> UInt8[Tensor, "N C h w"]:
+    floats = F.interpolate(images.float(), size=size, mode=mode, antialias=True)
+    return floats.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def by_shape(images: list[Tensor], fit: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Each image as `fit` makes it from a stack of all that have its shape: a few large calls, not many small ones."""
+    rows_of: dict[torch.Size, list[int]] = {}
+    for row, image in enumerate(images):
+        rows_of.setdefault(image.shape, []).append(row)
+    fitted = list(images)
+    for rows in rows_of.values():
+        for row, image in zip(rows, fit(torch.stack([images[row] for row in rows])), strict=True):
+            fitted[row] = image
+    return fitted
+
+
+def bounded(pixels: list[int]) -> Iterator[slice]:
+    """Neighbours that may be decoded together: at most PIXELS_AT_ONCE of them, or a single image."""
+    start = total = 0
+    for i, more in enumerate(pixels):
+        if i > start and total + more > PIXELS_AT_ONCE:
+            yield slice(start, i)
+            start, total = i, 0
+        total += more
+    if pixels:
+        yield slice(start, len(pixels))
 
 
 def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
@@ -95,29 +121,30 @@ class Nvjpeg(Feed):
         )
         images, shown = [], []
         for message in messages:
-            others = message.images()
+            others = (image.to(self.device, non_blocking=True) for image in message.images())
             for row, used, header in zip(message.rows, message.used, message.headers, strict=True):
                 image = next(others) if header is None else next(jpegs)
                 if image is None:
                     image, used = self._by_pillow(row)
-                images.append(image.to(self.device, non_blocking=True))
+                images.append(image)
                 shown.append(used)
         return images, shown
 
     def _on_device(self, files: list[Tensor], headers: list[Header]) -> Iterator[Tensor | None]:
         """Upright and shrunk images, decoded in groups of bounded size; None where nvJPEG fails."""
-        group: list[int] = []
-        for i, header in enumerate(headers):
-            group.append(i)
-            if i + 1 == len(headers) or sum(headers[j].pixels for j in group) + header.pixels > PIXELS_AT_ONCE:
-                for j, image in zip(group, self._group([files[j] for j in group]), strict=True):
-                    whole = None if image is None else upright(image, headers[j].orientation)
-                    yield None if whole is None else self._fitted(whole)
-                group = []
+        for group in bounded([header.pixels for header in headers]):
+            decoded = self._group(files[group])
+            whole = [
+                upright(image, header.orientation)
+                for image, header in zip(decoded, headers[group], strict=True)
+                if image is not None
+            ]
+            fitted = iter(by_shape(whole, self._fitted))
+            yield from (None if image is None else next(fitted) for image in decoded)
 
-    def _fitted(self, image: UInt8[Tensor, "C H W"]) -> UInt8[Tensor, "C h w"]:
+    def _fitted(self, images: UInt8[Tensor, "N C H W"]) -> UInt8[Tensor, "N C h w"]:
         square = self.decoding.square
-        return squared(image, square) if square else shrunk(image, self.decoding.max_side)
+        return squared(images, square) if square else shrunk(images, self.decoding.max_side)
 
     def _group(self, files: list[Tensor]) -> list[Tensor | None]:
         """Decode together; when one fails nvJPEG gives up all, so each is tried alone."""
@@ -132,4 +159,4 @@ class Nvjpeg(Feed):
     def _by_pillow(self, row: int) -> tuple[Tensor, int]:
         decoded = self.decoding[row]
         self.bad.note(decoded.bad)
-        return torch.from_numpy(decoded.pixels).permute(2, 0, 1), decoded.row
+        return torch.from_numpy(decoded.pixels).permute(2, 0, 1).to(self.device), decoded.row

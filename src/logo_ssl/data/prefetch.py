@@ -54,7 +54,7 @@ class Prefetch(Feed):
                 with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
                     for batch in self.feed.batches(order):
                         pixels = batch.pixels
-                        if pixels.device != self.device:
+                        if not pixels.is_cuda:  # a device without a number equals none that has one
                             pixels = (pixels if pixels.is_pinned() else pixels.pin_memory()).to(
                                 self.device, non_blocking=True
                             )

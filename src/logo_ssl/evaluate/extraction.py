@@ -91,9 +91,10 @@ def compute(
     waiting, found = iter(parts), list[Tensor]()
     part = next(waiting)
     with closing(_chunks(encoder, split, order, how, bad)) as chunks:
-        for pixels in chunks:
-            found.append(_seen(backbone, pixels, encoder, how))
-            done += len(pixels)
+        made = (_seen(backbone, pixels, encoder, how) for pixels in chunks)
+        for features in _one_behind(made) if device.type == "cuda" else made:
+            found.append(features.cpu())
+            done += len(features)
             how.progress(f"features of {what}", done, len(split))
             if sum(map(len, found)) == len(part):
                 yield _checked(torch.cat(found), encoder, split, part, bad)
@@ -105,10 +106,19 @@ def _seen(
 ) -> Float[Tensor, "n F"]:
     try:
         with exactly():
-            return extract(backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size).cpu()
+            return extract(backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size)
     except torch.OutOfMemoryError as error:
         device = hardware(best_device(how.device))
         raise UserError(f"{device} has too little memory for {how.batch_size} images; lower batch-size.") from error
+
+
+def _one_behind(features: Iterator[Tensor]) -> Iterator[Tensor]:
+    """The same features, each when the next are being computed: whoever waits for them keeps no GPU waiting."""
+    under_way: list[Tensor] = []
+    for newest in features:
+        yield from under_way
+        under_way = [newest]
+    yield from under_way
 
 
 def _checked(
@@ -135,10 +145,13 @@ def _chunks(
         return
     decoding = Decoding(shown.images, max_side=0, square=encoder.size)
     workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
-    feed: Feed = Workers(decoding, bad, workers)
+    device = best_device(how.device)
     if decodes_on_gpu(how):
-        device = best_device(how.device)
-        feed = Prefetch(nvjpeg.Nvjpeg(decoding, bad, workers, device), device)
+        feed: Feed = nvjpeg.Nvjpeg(decoding, bad, workers, device)
+    else:
+        feed = Workers(decoding, bad, workers)
+    if device.type == "cuda":
+        feed = Prefetch(feed, device)
     try:
         yield from (batch.pixels for batch in feed.batches(order))
     finally:
