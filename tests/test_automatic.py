@@ -120,7 +120,7 @@ def test_the_command_that_repeats_an_automatic_run_repeats_it_on_any_machine(sid
     assert (program, command) == ("logo-ssl", "pretrain")
     seen = []
     monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
-    cli.pretrain(arguments)
+    cli.COMMANDS["pretrain"](arguments)
     assert differences(recipe, seen[0]) == {}
 
 

@@ -25,6 +25,12 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
         raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
 
 
+def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
+    """What a command is about comes first."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError(f"Say {what} first, for example: logo-ssl {example}")
+
+
 def showing(value: Any, shown: Callable[[str], bool], inside: str = "") -> Any:
     """The dataclass instance as one whose help lists only those fields that `shown` picks by their full names."""
     kind, hints = type(value), get_type_hints(type(value), include_extras=True)

@@ -43,7 +43,7 @@ def test_the_command_draws_them_where_it_is_told(make_run, tmp_path, capsys):
     run = make_run(HOSTILE)
     train(run, 5.0)
     options = ["--out", str(tmp_path / "r.html"), "--figures", str(tmp_path / "f"), "--images", "0", "--no-crops"]
-    cli.report([str(run.path), *options])
+    cli.COMMANDS["report"]([str(run.path), *options])
     assert f"Figure: {tmp_path / 'f' / 'knn.svg'}" in capsys.readouterr().out
     assert (tmp_path / "f" / "knn.svg").is_file()
 
