@@ -46,16 +46,18 @@ def show_crops(arguments: Sequence[str]) -> None:
         """How many images to show, evenly spread over the data."""
 
     parsed = parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
-    recipe = parsed.recipe
+    recipe, console = parsed.recipe, plain_console()
     check(recipe)
     if not 1 <= parsed.images <= MOST_SHOWN:
         raise UserError(f"images is {parsed.images}; show 1 to {MOST_SHOWN}.")
     if parsed.out.suffix.lower() != ".png":
         raise UserError(f"--out is {parsed.out}; crops are drawn as a .png file.")
     data = load_data(locate(recipe.data), recipe.crops.global_size)
+    for sentence in data.says:
+        console.print(sentence)
     shown = look_at(data.train, parsed.images, recipe.loading.max_side)
     picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
-    plain_console().print(f"Crops: {write(parsed.out, picture)}")
+    console.print(f"Crops: {write(parsed.out, picture)}")
 
 
 def evaluate(arguments: Sequence[str]) -> None:

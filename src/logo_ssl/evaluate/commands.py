@@ -77,7 +77,7 @@ class KNN(OnData, OnFeatures):
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            data = data_for(frozen, self.data)
+            data = data_for(frozen, self.data, console.print)
             figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
         _show(self, frozen, console, "Weighted kNN", figures)
 
@@ -97,7 +97,10 @@ class Linear(OnData, OnFeatures):
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            data, settings = data_for(frozen, self.data), {"epochs": self.epochs, "seed": self.seed, "out": self.out}
+            data, settings = (
+                data_for(frozen, self.data, console.print),
+                {"epochs": self.epochs, "seed": self.seed, "out": self.out},
+            )
             figures = list(evaluate_linear(frozen, data, how, protocol=self.protocol, **settings))
         _show(self, frozen, console, "Linear classifier", figures)
 
@@ -151,7 +154,11 @@ class FineTune(OnData, Subject):
         }
         figures = list(
             evaluate_finetune(
-                frozen, data_for(frozen, self.data), how, console=console if console.is_terminal else None, **settings
+                frozen,
+                data_for(frozen, self.data, console.print),
+                how,
+                console=console if console.is_terminal else None,
+                **settings,
             )
         )
         _show(self, frozen, console, "Fine-tuned", figures)

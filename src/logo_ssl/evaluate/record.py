@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,19 @@ from .extraction import Extraction
 from .fingerprints import data_fingerprint
 
 
-def data_for(encoder: FrozenEncoder, source: str | None) -> ImageSet:
-    """The data of that name or path; without one, what the encoder's run was trained on."""
+def data_for(
+    encoder: FrozenEncoder, source: str | None, say: Callable[[str], None] = lambda sentence: None
+) -> ImageSet:
+    """The data of that name or path; without one, what the encoder's run was trained on. What is left out is said."""
     if source is None and encoder.run is None:
         raise UserError(f"{encoder.name} is no run, so its data are unknown; name them with --data.")
     if source is None and encoder.run is not None:
         source = read_recipe(encoder.run).data
     assert source is not None
-    return load_data(locate(source), encoder.size)
+    data = load_data(locate(source), encoder.size)
+    for sentence in data.says:
+        say(sentence)
+    return data
 
 
 def refuse_unwritable(out: Path) -> None:

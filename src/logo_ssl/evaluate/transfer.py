@@ -65,6 +65,8 @@ def transfer(
         except UserError as error:
             how.say(f"{found.title} is missing: {error}")
             continue
+        for sentence in data.says:
+            how.say(sentence)
         try:
             figure = _one(encoder, name, found, data, how, seed, penalise_bias, place)
         except UserError as error:

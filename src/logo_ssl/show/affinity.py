@@ -79,7 +79,7 @@ class Affinity:
         run = Run.existing(self.run_folder)
         file = self._picture(run)
         measures = load_measures(run, self.device)
-        data = data_for(measures.encoder, self.data)
+        data = data_for(measures.encoder, self.data, console.print)
         max_side = read_recipe(run).loading.max_side
         pool = gather(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
         given = [reference_by_hand(text, data, measures.encoder, max_side) for text in self.reference]

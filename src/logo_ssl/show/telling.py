@@ -89,6 +89,8 @@ class Teller:
             for other in [other for other in self.kept if other[0] == "data"]:
                 del self.kept[other]
             self.kept[key] = load_data(locate(source), size)
+            for sentence in self.kept[key].says:
+                self.say(sentence)
         return self.kept[key]
 
     def _crops(self, recipe: Recipe) -> bytes | None:
