@@ -82,6 +82,8 @@ def save_about(
     }
     if encoder.run is not None:
         record |= about_run(encoder.run)
+    if encoder.unfinished is not None:
+        record["unfinished"] = encoder.unfinished
     content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
     out = place_of(protocol, result, encoder, out, settings)
     if out is None:

@@ -113,7 +113,7 @@ class Teller:
         if not run.backbone_file.is_file():
             return Looked(missing=("neighbours, maps and affinities come once the run is finished.",))
         try:
-            encoder = load_encoder(str(run.path))
+            encoder = load_encoder(str(run.path), unfinished=False)
             data = self._data(recipe.data, encoder.size)
             around = look_around(encoder, data, self.images, self.seed, self.device)
         except (UserError, OSError) as error:

@@ -1,6 +1,7 @@
 """How does a pretrained encoder get into other code? As a plain module that brings its transform along."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,9 +85,13 @@ def load(
     """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo and the like.
 
     It is a plain module in eval mode that gives features [B F]: keys and layers are its library's. `encoder.transform`
-    makes its input of an image, `encoder.about` says where it comes from and what it needs.
+    makes its input of an image, `encoder.about` says where it comes from and what it needs. A run that is not finished
+    gives the encoder of its newest checkpoint, with a warning.
     """
-    return plain(load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std))
+    found = load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std)
+    if found.unfinished is not None:
+        warnings.warn(found.says[0], stacklevel=2)
+    return plain(found)
 
 
 def plain(found: FrozenEncoder) -> nn.Module:

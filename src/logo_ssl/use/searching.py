@@ -39,9 +39,10 @@ def search(
     known, table = frozen(encoder), Path(index)
     made_by = about_table(table)
     if made_by.get("fingerprint", known.fingerprint) != known.fingerprint:
+        since = f", which has gone on since ({known.unfinished})" if known.unfinished else ""
         raise UserError(
-            f"{table} holds features of another encoder ({made_by['encoder']}) than {known.name}; search with that "
-            "one, or make the index again with `logo-ssl embed`."
+            f"{table} holds features of another encoder ({made_by['encoder']}) than {known.name}{since}; search with "
+            "that one, or make the index again with `logo-ssl embed`."
         )
     _refuse_other_inputs(table, made_by, known)
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)

@@ -86,9 +86,10 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
         framework, strategy = (
             type(part).__name__.removesuffix("Config") for part in (recipe.framework, recipe.strategy)
         )
+        trained = encoder.unfinished or f"{recipe.epochs} epochs"
         head += [
             f"Trained by logo-ssl {__version__}: {framework} with the strategy {strategy}, recipe `{recipe.name}`, "
-            f"{recipe.epochs} epochs, batch {recipe.batch_size}, seed {recipe.seed}, on {Path(recipe.data).name}.",
+            f"{trained}, batch {recipe.batch_size}, seed {recipe.seed}, on {Path(recipe.data).name}.",
             "",
         ]
     parameters = sum(value.numel() for value in weights.values() if value.is_floating_point())
