@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ..arguments import parse, showing
 from ..errors import UserError
+from ..run import Run
 from ..terminal import plain_console, put
 
 
@@ -51,7 +52,7 @@ def list_recipes() -> None:
 def pretrain(arguments: Sequence[str]) -> None:
     """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
     from ..chosen import recipe_of
-    from ..recipes import RECIPES, Recipe, check
+    from ..recipes import RECIPES, check
 
     if arguments and arguments[0] in ("-h", "--help"):
         put(
@@ -73,7 +74,7 @@ def pretrain(arguments: Sequence[str]) -> None:
         these parts of the recipe.
         """
 
-        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
         out: Path = Path("runs") / chosen.name
         """Run folder, new or empty."""
 
@@ -81,16 +82,12 @@ def pretrain(arguments: Sequence[str]) -> None:
     check(parsed.recipe)
     from ..train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
-    run = run_pretraining(parsed.recipe, parsed.out)
-    console = plain_console()
-    console.print(f"Done: {run.backbone_file}")
-    console.print(f"Next: logo-ssl embed {shlex.quote(str(run.path))} --out features.npz")
+    _say_next(run_pretraining(parsed.recipe, parsed.out))
 
 
 def resume(arguments: Sequence[str]) -> None:
     """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs."""
     from ..recipes import Recipe, check, is_harmless, read_recipe
-    from ..run import Run
 
     if not arguments or arguments[0].startswith("-"):
         if "-h" in arguments or "--help" in arguments:
@@ -120,13 +117,12 @@ def resume(arguments: Sequence[str]) -> None:
     check(parsed.recipe)
     from ..train import resume as resume_pretraining  # slow to import: mistakes should be told before
 
-    plain_console().print(f"Done: {resume_pretraining(path, parsed.recipe).backbone_file}")
+    _say_next(resume_pretraining(path, parsed.recipe))
 
 
 def bench(arguments: Sequence[str]) -> None:
     """Measure the speed of a recipe; any of its fields can be given as an option."""
     from ..chosen import recipe_of
-    from ..recipes import Recipe
 
     if not arguments:
         raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
@@ -144,12 +140,19 @@ def bench(arguments: Sequence[str]) -> None:
     class Options:
         """Measure the speed of training."""
 
-        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
 
     parsed = parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
     from ..train.bench import bench as measure  # slow to import: mistakes should be told before
 
     put(json.dumps(measure(parsed.recipe)) + "\n")
+
+
+def _say_next(run: Run) -> None:
+    """Where the encoder is, and what can be done with it."""
+    console = plain_console()
+    console.print(f"Done: {run.backbone_file}")
+    console.print(f"Next: logo-ssl embed {shlex.quote(str(run.path))} --out features.npz")
 
 
 def _number(value: float | None) -> str:
