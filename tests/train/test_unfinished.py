@@ -127,7 +127,7 @@ def test_nothing_in_a_checkpoint_is_run(cut, tmp_path):
     for other in run.saved():
         other.unlink()
     file.rename(run.checkpoints / f"step-000000009-{digest(file)}.ckpt")
-    with pytest.raises(UserError, match="None of the checkpoints .* is whole"):
+    with pytest.raises(UserError, match=r"None of the checkpoints .* is whole"):
         load_encoder(str(run.path))
     assert not (tmp_path / "harm").exists()
 

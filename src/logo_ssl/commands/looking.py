@@ -10,6 +10,7 @@ import tyro
 
 from ..arguments import parse, refuse_without
 from ..errors import UserError, nearest
+from ..outputs import claim, said
 from ..terminal import plain_console, put
 
 MOST_SHOWN = 30
@@ -23,7 +24,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     from ..data.samples import look_at
     from ..data.sources import load_data, locate
     from ..randomness import stream
-    from ..recipes import Recipe, check, find_recipe
+    from ..recipes import check, find_recipe
     from ..run import write
 
     named = [] if not arguments or arguments[0].startswith("-") else [arguments[0]]
@@ -39,11 +40,13 @@ def show_crops(arguments: Sequence[str]) -> None:
         example: logo-ssl show-crops imagenet100-moco-logo --data photos/ --out crops.png
         """
 
-        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
         out: Path = Path("crops.png")
         """The picture to write."""
         images: int = 6
         """How many images to show, evenly spread over the data."""
+        overwrite: bool = False
+        """Replace what lies at --out even if logo-ssl did not write it."""
 
     parsed = parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
     recipe, console = parsed.recipe, plain_console()
@@ -52,12 +55,13 @@ def show_crops(arguments: Sequence[str]) -> None:
         raise UserError(f"images is {parsed.images}; show 1 to {MOST_SHOWN}.")
     if parsed.out.suffix.lower() != ".png":
         raise UserError(f"--out is {parsed.out}; crops are drawn as a .png file.")
+    replaced = claim(parsed.out, parsed.overwrite)
     data = load_data(locate(recipe.data), recipe.crops.global_size)
     for sentence in data.says:
         console.print(sentence)
     shown = look_at(data.train, parsed.images, recipe.loading.max_side)
     picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
-    console.print(f"Crops: {write(parsed.out, picture)}")
+    console.print(f"Crops: {said(write(parsed.out, picture), replaced)}")
 
 
 def evaluate(arguments: Sequence[str]) -> None:

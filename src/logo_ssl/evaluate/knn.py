@@ -55,6 +55,11 @@ def knn(
     _refuse_too_few(len(bank) - leave_one_out, protocols, data)  # now that some may have turned out unreadable
     if len(queries) == 0:
         raise UserError(f"None of the test images of {data.name} can be read; look at the files.")
+    chance = 100 * (labels == bank_labels.bincount().argmax()).float().mean().item()
+    how.say(
+        f"{len(queries):,} images are classified by {len(bank) - leave_one_out:,} training images, in "
+        f"{int(bank_labels.max()) + 1} classes; always to say the commonest one would be right in {chance:.2f} %."
+    )
     near = nearest_neighbours(
         queries,
         bank,
@@ -76,6 +81,7 @@ def knn(
         "train_images": len(bank),
         "test_images": len(queries),
         "classes": int(bank_labels.max()) + 1,
+        "chance": round(chance, 2),
         "features": bank.shape[1],
         "seconds": round(time.time() - began, 1),
     }

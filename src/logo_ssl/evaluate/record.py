@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device, hardware
+from ..outputs import said
 from ..recipes import read_recipe
 from ..run import Run, provenance, write
 from .encoders import FrozenEncoder
@@ -31,15 +31,6 @@ def data_for(
     for sentence in data.says:
         say(sentence)
     return data
-
-
-def refuse_unwritable(out: Path) -> None:
-    """Raise a UserError where no file can be written: better now than after the work."""
-    if out.is_dir():
-        raise UserError(f"--out is {out}, which is a folder; name a file in it, such as {out / 'result.json'}.")
-    nearest = next(folder for folder in out.absolute().parents if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise UserError(f"--out is {out}, and nothing can be written in {nearest}; choose another place.")
 
 
 def save(
@@ -88,7 +79,8 @@ def save_about(
     out = place_of(protocol, result, encoder, out, settings)
     if out is None:
         return None
-    how.say(f"Saved: {write(out, content)}")
+    replaced = out.exists()
+    how.say(f"Saved: {said(write(out, content), replaced)}")
     return out
 
 

@@ -41,7 +41,7 @@ class Transform:
         A large JPEG is decoded in part if a path names it, and whole if it comes as a PIL image: these differ slightly.
         """
         if isinstance(image, str | os.PathLike):
-            pixels = self._photograph(_read(Path(image), ENLARGED * self.size))
+            pixels = self._photograph(read_pixels(Path(image), ENLARGED * self.size))
         elif isinstance(image, Image.Image):
             pixels = self._photograph(np.array(seen(image, ENLARGED * self.size)))
         else:
@@ -56,7 +56,8 @@ class Transform:
         return torch.from_numpy(square(pixels, self.size)).permute(2, 0, 1)
 
 
-def _read(path: Path, max_side: int) -> np.ndarray:
+def read_pixels(path: Path, max_side: int = 0) -> np.ndarray:
+    """The pixels of an image file; UserError with the reason where there are none."""
     try:
         return decode(Paths([path]).read(0), max_side)
     except (OSError, BadImage) as error:

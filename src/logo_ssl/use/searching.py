@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import UserError
 from ..evaluate import FrozenEncoder
 from .embedding import Encoder, embed
-from .loading import frozen
+from .loading import frozen, read_pixels
 from .tables import about_table, read_table
 
 
@@ -48,6 +48,7 @@ def search(
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)
     found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
     if found.bad:
+        read_pixels(Path(found.bad[0]))  # says why it cannot
         raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
     return nearest_in(table, found.vectors, k)
 
