@@ -69,6 +69,8 @@ def test_the_newest_checkpoint_gives_its_encoder_with_a_word_about_it(cut):
     with pytest.warns(UserWarning, match="epoch 2 of 2, unfinished"):
         loaded = logo_ssl.load(run.path)
     assert loaded.transform.mean == encoder.mean
+    with pytest.warns(UserWarning, match="epoch 2 of 2, unfinished"):
+        logo_ssl.embed(run.path, device="cpu")
 
 
 def test_its_input_is_that_of_the_finished_run(cut):

@@ -47,9 +47,8 @@ def load_folder(folder: Path) -> ImageSet:
     splits = {
         test: split_of(there.images, _class_names(test, there.images), classes) for test, there in held_out.items()
     }
-    used = next(
-        iter(sorted(splits, key=lambda test: not splits[test].has_labels)), None
-    )  # ImageNet's val/ has, test/ not
+    labelled_first = sorted(splits, key=lambda test: not splits[test].has_labels)  # ImageNet's val/ has, test/ not
+    used = labelled_first[0] if labelled_first else None
     says = tuple(_left_out(str(folder), {train: found} | ({} if used is None else {used: held_out[used]})))
     return ImageSet(
         name, split_of(found.images, names, classes), None if used is None else splits[used], classes, says=says
@@ -64,7 +63,8 @@ def _left_out(folder: str, used: Mapping[str, Found]) -> Iterator[str]:
         folders = sorted(name for name, is_folder in others.items() if is_folder)
         if folders:
             parts = " and ".join(f"{os.path.basename(part)}/" for part in used)
-            yield f"Left out of {folder}, of which {parts} are used: {', '.join(f'{name}/' for name in folders)}."
+            are = "is" if len(used) == 1 else "are"
+            yield f"Left out of {folder}, of which {parts} {are} used: {', '.join(f'{name}/' for name in folders)}."
         passed_over.update(ending(name) for name, is_folder in others.items() if not is_folder)
     if passed_over:
         yield f"Passed over in {folder}: {told(passed_over)}."
