@@ -68,7 +68,7 @@ def commands_page() -> str:
         name = usage.split()[0]
         parts.append(f"## {name}\n\n`logo-ssl {usage}`\n")
         if name == "eval":
-            parts.append(_printed(cli.evaluate, ["--help"]))
+            parts.append(_printed(cli.COMMANDS["eval"], ["--help"]))
             parts += [f"### eval {protocol}\n\n{_command('eval', [protocol])}" for protocol in PROTOCOLS]
         else:
             parts.append(_completion() if name == "completion" else _command(name, []))
@@ -152,7 +152,7 @@ def options_of(command: str, arguments: list[str]) -> list[Option]:
 
 def options(config: Any, prefix: str = "", default: Any = None) -> Iterator[Option]:
     """The fields of a dataclass that somebody can set."""
-    hints, about = get_type_hints(config, include_extras=True, localns=vars(cli)), _about(config)
+    hints, about = get_type_hints(config, include_extras=True), _about(config)
     for field in fields(config):
         marks = getattr(hints[field.name], "__metadata__", ())
         if HIDDEN in marks or (not prefix and is_dataclass(field.default_factory)):
@@ -167,10 +167,10 @@ def options(config: Any, prefix: str = "", default: Any = None) -> Iterator[Opti
 def reads(command: str, arguments: list[str]) -> tuple[Any, Any]:
     """What a command would read its arguments into, found by asking it to."""
 
-    def stop(target: Any, arguments: Any, prog: str, default: Any = None) -> None:
+    def stop(target: Any, default: Any = None, **_: Any) -> None:
         raise Parsed(target, default)
 
-    with mock.patch.object(cli, "parse", stop), tempfile.TemporaryDirectory() as folder:
+    with mock.patch.object(tyro, "cli", stop), tempfile.TemporaryDirectory() as folder:
         if command == "resume":
             (Path(folder) / "recipe.json").write_text(RECIPES["tiny"].to_json())
             arguments = [folder]

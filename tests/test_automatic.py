@@ -1,6 +1,7 @@
 """Is a sensible recipe chosen for data and machine, said, saved, and changed by whoever knows better?"""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 
@@ -120,7 +121,7 @@ def test_the_command_that_repeats_an_automatic_run_repeats_it_on_any_machine(sid
     assert (program, command) == ("logo-ssl", "pretrain")
     seen = []
     monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
-    cli.pretrain(arguments)
+    cli.COMMANDS["pretrain"](arguments)
     assert differences(recipe, seen[0]) == {}
 
 
@@ -154,3 +155,33 @@ def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["show-crops", "--data", str(array), "--device", "cpu", "--images", "1"])
     assert stop.value.code == 0, capsys.readouterr().err
+
+
+def test_help_shows_no_default_for_what_the_data_decide(capsys):
+    def told(*words):
+        with pytest.raises(SystemExit):
+            cli.main(["pretrain", *words, "--help"])
+        plain = re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", capsys.readouterr().out)
+        options = re.split(r"\s(?=--[a-z])", " ".join(plain.split()))
+        return {option.split()[0]: option for option in options}
+
+    auto = told("auto")
+    for option in ("--backbone", "--stem", "--epochs", "--batch-size", "--optimiser.lr", "--crops.global-size"):
+        assert "(chosen from the data)" in auto[option], option
+        assert "default" not in auto[option]
+    assert "(chosen from the data)" in auto["--framework.queue"]
+    assert "(required)" in auto["--data"]
+    assert "(default: 0)" in auto["--seed"]
+    assert "(default: 0.05)" in auto["--strategy.lam"]
+    assert "chosen" not in told("auto", "--framework", "byol")["--framework.dim"]
+    assert "chosen" not in told("tiny")["--epochs"]
+
+
+@pytest.mark.parametrize("side", [32, 64, 400])
+def test_a_network_of_timm_is_chosen_with_the_first_layers_that_it_has(side):
+    recipe = choose(Facts(5_000, side, 3, False), GPU, {"backbone": "timm/vit_tiny_patch16_224"})
+    assert recipe.stem == "imagenet"
+    check(recipe)
+    asked = choose(Facts(5_000, side, 3, False), GPU, {"backbone": "timm/resnet18", "stem": "cifar"})
+    with pytest.raises(UserError, match="stem is cifar"):
+        check(asked)

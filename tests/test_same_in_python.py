@@ -37,7 +37,7 @@ def test_a_command_has_the_options_of_its_function(name):
     function = parameters(logo_ssl.load, getattr(logo_ssl, name))
     command = options(USES[name])
     del function["source"]  # what `load` calls an encoder that is not loaded yet
-    extra = {"search": {"out"}}.get(name, set())  # the contact sheet
+    extra = {"search": {"out", "overwrite"}}.get(name, set())  # the contact sheet
     assert command.keys() - extra == function.keys()
     for option, default in function.items():
         if required_in_python(option, default):

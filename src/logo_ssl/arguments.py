@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
 from itertools import dropwhile, takewhile
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
@@ -25,19 +25,41 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
         raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
 
 
-def showing(value: Any, shown: Callable[[str], bool], inside: str = "") -> Any:
+def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
+    """What a command is about comes first."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        raise UserError(f"Say {what} first, for example: logo-ssl {example}")
+
+
+def showing(value: Any, shown: Callable[[str], bool]) -> Any:
     """The dataclass instance as one whose help lists only those fields that `shown` picks by their full names."""
+    return _retyped(value, lambda name, kind: kind if shown(name) else tyro.conf.Suppress[kind])
+
+
+def hinting(value: Any, hint: Callable[[str], str | None]) -> Any:
+    """The dataclass instance as one whose help says `hint` of a field's full name in place of its default."""
+
+    def hinted(name: str, kind: Any) -> Any:
+        words = hint(name)
+        return kind if words is None else Annotated[kind, tyro.conf.arg(help_behavior_hint=f"({words})")]
+
+    return _retyped(value, hinted)
+
+
+def _retyped(value: Any, retype: Callable[[str, Any], Any], inside: str = "") -> Any:
+    """The dataclass instance as one whose fields, by their full names, have the types that `retype` makes of theirs."""
     kind, hints = type(value), get_type_hints(type(value), include_extras=True)
     own: dict[str, Any] = {}
-    chosen: list[tuple[str, Any]] = []
+    changed: list[tuple[str, Any]] = []
     for field in fields(value):
         name, own[field.name] = inside + field.name, getattr(value, field.name)
-        if not shown(name):
-            chosen.append((field.name, tyro.conf.Suppress[hints[field.name]]))
+        other = retype(name, hints[field.name])
+        if other is not hints[field.name]:
+            changed.append((field.name, other))
         elif is_dataclass(own[field.name]):
-            own[field.name] = showing(own[field.name], shown, f"{name}.")
-            chosen.append((field.name, type(own[field.name])))
-    return make_dataclass(kind.__name__, chosen, bases=(kind,), frozen=True, kw_only=True)(**own)
+            own[field.name] = _retyped(own[field.name], retype, f"{name}.")
+            changed.append((field.name, type(own[field.name])))
+    return make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True, kw_only=True)(**own)
 
 
 def _sentence(box: str) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .arguments import hinting
 from .errors import UserError, nearest
 from .frameworks import FRAMEWORKS
-from .recipes import AUTO, WEIGHTY, Recipe, find_recipe
+from .recipes import AUTO, WEIGHTY, Recipe, examples, find_recipe, flat
 from .strategies import STRATEGIES, TwoViewConfig
 
 
@@ -13,13 +14,29 @@ def recipe_of(arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
     """The recipe that comes first, or one chosen for `--data`; and what else was said."""
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
-    if name != AUTO or "-h" in rest or "--help" in rest:
+    if name != AUTO:
         return choose_parts(find_recipe(name), rest)
+    if {"-h", "--help"} & set(rest):
+        recipe, rest = choose_parts(examples()[0], rest)
+        return _with_hints(recipe), rest
     from .train.automatic import recipe_for
 
     wishes = {field: _wish(rest, field, kind) for field, kind in WEIGHTY.items()}
     told = {field: value for field, value in wishes.items() if value is not None}
     return choose_parts(recipe_for(option(rest, "--data"), option(rest, "--device") or "auto", told), rest)
+
+
+def _with_hints(recipe: Recipe) -> Recipe:
+    """The recipe as its help should show it: without the values that it has for one example's sake."""
+    every = [flat(example) for example in examples()]
+    open_fields = {name for name in every[0] if len({str(values[name]) for values in every}) > 1}
+    if not isinstance(recipe.framework, type(examples()[0].framework)):  # another one is taken as it is
+        open_fields = {name for name in open_fields if not name.startswith("framework.")}
+
+    def hint(name: str) -> str | None:
+        return "required" if name == "data" else "chosen from the data" if name in open_fields else None
+
+    return hinting(recipe, hint)
 
 
 def _wish(arguments: Sequence[str], field: str, kind: type) -> str | int | None:

@@ -1,5 +1,6 @@
 """How do we speak to a person at a terminal? In plain sentences: a path with brackets in it is no markup."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,11 @@ from .launch import is_first, name
 def plain_console(stderr: bool = False) -> Console:
     """A console that prints sentences as they are, one line each; of several processes, the first one speaks."""
     return Console(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
+
+
+def put(text: str) -> None:
+    """Write a text to standard output as it is."""
+    sys.stdout.write(text)
 
 
 def counted(n: int, noun: str) -> str:

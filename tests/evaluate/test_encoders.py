@@ -310,7 +310,7 @@ def test_a_run_without_an_encoder_is_refused(run, tmp_path):
     with pytest.raises(UserError, match="is no whole encoder"):
         load_encoder(str(run.path))
     run.backbone_file.unlink()
-    with pytest.raises(UserError, match=r"has no backbone.safetensors yet; finish it"):
+    with pytest.raises(UserError, match=r"has no encoder yet, since it has no checkpoint"):
         load_encoder(str(run.path))
     with pytest.raises(UserError, match="holds no run"):
         load_encoder(str(tmp_path))

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from logo_ssl.data import ImageSet, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, data_for, features_of, load_encoder
-from logo_ssl.evaluate.knn import knn
+from logo_ssl.evaluate.knn import _guesses, knn
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
@@ -48,7 +49,10 @@ def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_pat
     predicted = cross_val_predict(reference(7, 0.07), features, labels, cv=LeaveOneOut())
     assert results["knn top-1, k=7, tau=0.07"] == pytest.approx(100 * np.mean(predicted == labels))
     told = "blobs has no labelled test images; each training image is classified by all the others."
-    assert said == [told, f"Saved: {out}"]
+    counts = "60 images are classified by 59 training images, in 6 classes. "
+    guesses = "Whoever guesses is right in 16.67 %, whoever always says the commonest class in 16.67 %."
+    assert said == [told, counts + guesses, f"Saved: {out}"]
+    assert json.loads(out.read_text())["chance"] == 16.67
     assert "leave-one-out" in json.loads(out.read_text())["protocol"]
 
 
@@ -117,3 +121,8 @@ def test_what_cannot_work_is_said(encoder, images: ImageSet):
         next(knn(encoder, images, protocols=()))
     with pytest.raises(UserError, match="has no labels"):
         next(knn(encoder, replace(images, train=replace(images.train, labels=None))))
+
+
+def test_what_guessing_gives_depends_on_how_common_classes_are():
+    bank, asked = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
+    assert _guesses(asked, bank) == {"chance": 100 * (0.75 * 0.25 + 0.25 * 0.75), "commonest": 25.0}

@@ -8,7 +8,8 @@ import pytest
 from logo_ssl.data import ImageSet
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, FrozenEncoder, load_encoder
-from logo_ssl.evaluate.record import refuse_unwritable, save
+from logo_ssl.evaluate.record import save
+from logo_ssl.outputs import claim
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
@@ -64,11 +65,11 @@ def test_an_empty_split_is_recorded_too(encoder, images: ImageSet):
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").touch()
-    refuse_unwritable(tmp_path / "new" / "folder" / "x.json")
+    claim(tmp_path / "new" / "folder" / "x.json")
     with pytest.raises(UserError, match=r"which is a folder; name a file in it, such as .*result.json"):
-        refuse_unwritable(tmp_path)
+        claim(tmp_path)
     with pytest.raises(UserError, match=r"nothing can be written in .*file; choose another place"):
-        refuse_unwritable(tmp_path / "file" / "x.json")
+        claim(tmp_path / "file" / "x.json")
 
 
 def test_without_a_run_or_a_place_nothing_is_written(images: ImageSet, tmp_path):

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import pytest
 from PIL import Image
 
 from logo_ssl import cli
+from logo_ssl.errors import UserError
 from logo_ssl.report.feature_map import SYMBOLS
 from logo_ssl.report.figures import DASHES, MARKERS, draw_figures
 from logo_ssl.report.plots import DASHES as DASHES_OF_THE_PAGE
@@ -43,7 +45,7 @@ def test_the_command_draws_them_where_it_is_told(make_run, tmp_path, capsys):
     run = make_run(HOSTILE)
     train(run, 5.0)
     options = ["--out", str(tmp_path / "r.html"), "--figures", str(tmp_path / "f"), "--images", "0", "--no-crops"]
-    cli.report([str(run.path), *options])
+    cli.COMMANDS["report"]([str(run.path), *options])
     assert f"Figure: {tmp_path / 'f' / 'knn.svg'}" in capsys.readouterr().out
     assert (tmp_path / "f" / "knn.svg").is_file()
 
@@ -51,3 +53,33 @@ def test_the_command_draws_them_where_it_is_told(make_run, tmp_path, capsys):
 def test_the_figures_know_every_dash_and_symbol_of_the_page():
     assert set(DASHES) == set(DASHES_OF_THE_PAGE)
     assert set(MARKERS) == set(SYMBOLS)
+
+
+def test_pages_and_figures_of_others_stay(make_run, tmp_path, capsys):
+    run = make_run("one")
+    train(run, 5.0)
+    line = [str(run.path), "--out", str(tmp_path / "r.html"), "--figures", str(tmp_path / "f")]
+    line += ["--images", "0", "--no-crops"]
+    (tmp_path / "f").mkdir()
+    for name in ("r.html", "f/knn.svg"):
+        (tmp_path / name).write_text("precious")
+        with pytest.raises(UserError, match=f"{name} is there, and not written by logo-ssl"):
+            cli.COMMANDS["report"](line)
+        assert (tmp_path / name).read_text() == "precious"
+        cli.COMMANDS["report"]([*line, "--overwrite"])
+        assert f"{tmp_path / name} (replaced)" in capsys.readouterr().out
+        cli.COMMANDS["report"](line)
+        assert f"{tmp_path / name} (replaced)" in capsys.readouterr().out
+
+
+def test_affinities_of_a_run_are_drawn_anew_and_other_pictures_stay(make_run, tmp_path, capsys):
+    run = make_run("one")
+    line = [str(run.path), "--images", "4", "--rows", "1", "--device", "cpu"]
+    (tmp_path / "a.svg").write_text("precious")
+    with pytest.raises(UserError, match=r"a\.svg is there, and not written by logo-ssl"):
+        cli.COMMANDS["affinity"]([*line, "--out", str(tmp_path / "a.png")])
+    assert (tmp_path / "a.svg").read_text() == "precious"
+    (run.path / "figures").mkdir()
+    (run.path / "figures" / "affinity.png").write_text("of an earlier version")
+    cli.COMMANDS["affinity"](line)
+    assert "affinity.png (replaced)" in capsys.readouterr().out

@@ -235,7 +235,7 @@ def test_the_command_serves_until_it_is_stopped(make_run, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("logo_ssl.show.serving.Server.serve_forever", serve)
-    cli.watch([str(run.path), "--port", "0", "--images", "0"])
+    cli.COMMANDS["watch"]([str(run.path), "--port", "0", "--images", "0"])
     out = capsys.readouterr().out
     assert "Watching: http://127.0.0.1:" in out
     assert "Everybody" not in out
@@ -249,7 +249,7 @@ def test_the_command_serves_until_it_is_stopped(make_run, capsys, monkeypatch):
 def test_what_cannot_be_watched_is_told_in_a_sentence(line, make_run):
     run = make_run()
     with pytest.raises(UserError):
-        cli.watch([word.format(run=run.path) for word in line])
+        cli.COMMANDS["watch"]([word.format(run=run.path) for word in line])
 
 
 def test_metrics_that_are_being_written_do_not_stop_the_page(make_run):

@@ -232,7 +232,7 @@ def test_a_signal_before_the_first_step_or_after_the_last_is_told(
 
 
 def test_a_command_that_trains_nothing_tells_of_a_signal_too(monkeypatch, capsys):
-    monkeypatch.setattr("logo_ssl.cli._out", lambda text: stop())
+    monkeypatch.setattr("logo_ssl.cli.put", lambda text: stop())
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert (end.value.code, capsys.readouterr().err) == (143, "logo-ssl: Stopped by SIGTERM; start it again.\n")

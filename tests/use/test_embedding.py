@@ -1,8 +1,8 @@
 """Are features whole and in order, however they are written, and does an interruption cost a part at most?"""
 
 import csv
+import errno
 import inspect
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from torchvision.io import ImageReadMode, decode_jpeg
 
 import logo_ssl
 from logo_ssl.data import ImageSet, load_data
+from logo_ssl.data.files import Paths
 from logo_ssl.data.folders import split_of
 from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.printable import printable
 from logo_ssl.use import embedding
 from logo_ssl.use.tables import about_table, read_table
 
@@ -231,12 +233,62 @@ def test_a_file_that_is_no_table_is_told(tmp_path, name, content):
         list(read_table(tmp_path / name))
 
 
-def test_names_that_are_no_text_are_written_as_escapes(encoder, photos, tmp_path):
-    odd = Path(str(photos / "a" / "00.png")).rename(photos / "a" / "od\udce9.png")
-    for suffix in ("parquet", "npz"):
-        paths, _, _ = whole(logo_ssl.embed(encoder, [odd], out=tmp_path / f"f.{suffix}", workers=0))
-        assert paths == [str(photos / "a" / "od\\xe9.png")]
-        json.dumps(paths).encode()
+@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
+def test_names_that_are_no_text_come_back_or_are_said(encoder, photos, tmp_path, suffix):
+    odd = (photos / "a").rename(photos / "cl\udce9") / "od\udce9.png"
+    (photos / "cl\udce9" / "00.png").rename(odd)
+    said: list[str] = []
+    out = tmp_path / f"f.{suffix}"
+    paths, labels, _ = whole(logo_ssl.embed(encoder, photos, out=out, workers=0, say=said.append))
+    kept = suffix != "parquet"
+    assert (str(odd) in paths) == kept
+    assert ("cl\udce9" in labels) == kept
+    assert (str(photos / "cl\\xe9" / "od\\xe9.png") in paths) != kept
+    assert any("no UTF-8, and written with escapes; .npz and .csv keep" in sentence for sentence in said) != kept
+    found = logo_ssl.search(encoder, out, odd, k=1)
+    assert found[0][0].path == (str(odd) if kept else printable(str(odd)))
+
+
+def test_what_could_not_be_read_is_tried_again(encoder, photos, tmp_path, monkeypatch):
+    """A disk that fails for a while, so that neither names nor times of files change."""
+    monkeypatch.setattr(embedding, "PART", 4)
+    monkeypatch.setattr("logo_ssl.evaluate.fingerprints.FILES_READ", 2)  # the first and the last
+    expected, real = logo_ssl.embed(encoder, photos, workers=0), Paths.read
+    gone = {expected.paths[1], expected.paths[2], expected.paths[9]}
+
+    def read(self, i):
+        if self.name(i) in gone:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, i)
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "a full disk")
+
+    out, said = tmp_path / "f.npz", []
+    with monkeypatch.context() as patch:
+        patch.setattr(Paths, "read", read)
+        patch.setattr(embedding, "write_table", fail)
+        with pytest.raises(OSError, match="a full disk"):
+            logo_ssl.embed(encoder, photos, out=out, workers=0)
+    seen: list[int] = []
+    encoder.register_forward_pre_hook(lambda module, x: seen.append(len(x[0])))
+    paths, labels, vectors = whole(logo_ssl.embed(encoder, photos, out=out, workers=0, say=said.append))
+    assert sum(seen) == len(gone) + len(expected.bad)  # and no others
+    assert (paths, labels) == (expected.paths, expected.labels)
+    np.testing.assert_allclose(vectors, expected.vectors, rtol=1e-4, atol=1e-6)
+    listed = (tmp_path / "f.npz-bad-images.csv").read_text()
+    assert all(name in listed for name in expected.bad)
+    assert not any(name in listed for name in gone)
+    assert said[-1].startswith("2 images cannot be read and are left out")
+
+
+def test_what_lies_beside_the_images_is_told_or_warned_of(encoder, photos, tmp_path):
+    (photos / "clip.mov").touch()
+    said: list[str] = []
+    logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0, say=said.append)
+    assert said[0] == f"Passed over in {photos}: 1 .mov."
+    with pytest.warns(UserWarning, match=r"Passed over in .*: 1 \.mov\."):
+        logo_ssl.embed(encoder, photos, workers=0)
 
 
 @pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")

@@ -9,8 +9,8 @@ from PIL import Image
 
 import logo_ssl
 from logo_ssl.errors import UserError
-from logo_ssl.use.searching import nearest_in
-from logo_ssl.use.sheet import contact_sheet
+from logo_ssl.use.searching import Neighbour, nearest_in
+from logo_ssl.use.sheet import _font, contact_sheet
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
@@ -79,3 +79,22 @@ def test_the_sheet_shows_the_query_and_its_neighbours(encoder, photos, tmp_path)
     middles = pixels[12 + 80, [12 + 80 + tile * i for i in range(7)]]
     assert (middles[4] == 0xDD).all()  # the grey field
     assert np.unique(middles, axis=0).shape[0] > 3
+
+
+def test_the_sheet_has_letters_beyond_ascii(tmp_path):
+    """A letter that the font lacks is drawn as an empty box, the same for all of them."""
+    font = _font()
+    missing = font.getmask("\U0010ffff").getbbox(), bytes(font.getmask("\U0010ffff"))
+    for letter in "äößéñçøŁžЖλ":
+        drawn = font.getmask(letter).getbbox(), bytes(font.getmask(letter))
+        assert drawn != missing, letter
+    file = tmp_path / "Kätzchen\udce9.png"
+    Image.new("RGB", (20, 20)).save(file)
+    assert contact_sheet([str(file)], [[Neighbour(str(file), "Müll\udce9", 1.0)]]).startswith(b"\x89PNG")
+
+
+def test_a_query_that_cannot_be_read_is_told_with_the_reason(encoder, photos, tmp_path):
+    index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    (tmp_path / "phone.jpg").write_bytes(b"\0\0\0\x18ftypavis")
+    with pytest.raises(UserError, match=r"phone\.jpg cannot be read as an image \(.+\); give another"):
+        logo_ssl.search(encoder, index, tmp_path / "phone.jpg")

@@ -53,11 +53,27 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
         ("embed nowhere --out f.csv", "nowhere"),
         ("embed random/tiny --data photos --out f.csv --split val", "val"),
         ("embed random/tiny --data photos --out f.csv --max-bad 0", "more than max-bad 0 allows"),
-        ("search random/tiny", "Say where and what to look for: logo-ssl search random/tiny"),
-        ("search random/tiny --index f.csv --query photos/a/00.png", "There is no file f.csv; make it with"),
-        ("search random/tiny --index f.csv --query photos/a/00.png --out s.jpg", "contact sheet is a .png"),
-        ("export random/tiny", "Say where to: logo-ssl export random/tiny --to timm"),
-        ("export random/tiny --to keras", "keras"),
+        (
+            "search random/tiny --size 16",
+            "--index FILE; make it with `logo-ssl embed random/tiny --size 16 --data photos/ --out features.npz`",
+        ),
+        (
+            "search random/tiny --index f.csv --query photos/a/00.png",
+            "There is no file f.csv; make it with `logo-ssl embed random/tiny --data photos/ --out f.csv`",
+        ),
+        ("search random/tiny --index photos/a/00.png", "Say what to look for: logo-ssl search random/tiny --index"),
+        ("search random/tiny --index photos/a/00.png --query gone.jpg", "There is no file gone.jpg to look for"),
+        (
+            "search random/tiny --index photos/a/00.png --query photos/a/00.png --out s.jpg",
+            "contact sheet is a .png",
+        ),
+        ("export random/tiny", "Say where to: logo-ssl export random/tiny --to onnx"),
+        (
+            "export random/tiny --to tflite",
+            r"to is 'tflite'; export to torchvision, timm, onnx, safetensors, hf\. Other formats .*--to onnx",
+        ),
+        ("export random/tiny --to safetensors --out precious.safetensors", "precious.safetensors is there, and not"),
+        ("embed random/tiny --data photos --out precious.npz", "precious.npz is there, and not written by logo-ssl"),
         ("export random/tiny --to timm", "timm has no tiny"),
         ("doctor --data nowhere", "No data at"),
         ("doctor --device tpu", "tpu"),
@@ -67,6 +83,8 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(shell, photos, tmp_path, line, sentence):
+    for name in ("precious.npz", "precious.safetensors"):
+        (tmp_path / name).write_text("precious")
     before = sorted(tmp_path.rglob("*"))
     code, _, err = shell(f"{line} --workers 0" if "--max-bad" in line else line)
     assert code == 2

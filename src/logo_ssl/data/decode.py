@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF")  # no others: some run programs
+from .formats import opened, what_reads
+
 MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, or no photograph; Pillow's own limit may be switched off
 ON_WHITE = (255, 255, 255)  # what viewers show behind transparent pixels
 ORIENTATION = 0x0112  # EXIF's tag
@@ -33,13 +34,13 @@ def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow: odd metadata, large images, palettes with transparency
-            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(data), formats=opened()) as image:
                 _refuse_bomb(image)
                 if max_side and max(image.size) >= 2 * max_side:
                     image.draft("RGB", (max_side, max_side))  # lets JPEG skip detail that would be thrown away
                 return np.array(seen(image, max_side))
     except Exception as error:  # decoders raise whatever broken bytes lead them to
-        raise BadImage(str(error) or type(error).__name__) from error
+        raise BadImage(what_reads(data) or str(error) or type(error).__name__) from error
 
 
 def seen(image: Image.Image, max_side: int) -> Image.Image:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from ..errors import UserError
-from .decode import FORMATS
+from .formats import opened
 from .images import ImageSet, Photos
 from .samples import sample
 
@@ -41,7 +41,7 @@ def _photographed(photos: Photos) -> int:
     sides = list[int]()
     for content in sample(photos, LOOKED_AT):
         try:
-            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(content), formats=opened()) as image:
                 sides.append(min(image.size))
         except Exception:  # broken bytes lead decoders anywhere
             continue

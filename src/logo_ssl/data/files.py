@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"}
-
 
 class Stamp(NamedTuple):
     """What a disk knows of a file."""

@@ -1,13 +1,18 @@
 """Which images lie in a folder? All at any depth; class folders are labels, train/ and val/ are splits."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import UserError
-from .files import SUFFIXES, Paths
+from ..terminal import counted
+from .files import Paths
+from .formats import ending, names_image, suffixes, told
 from .images import ImageSet, Photos, Split
 from .labels import HELD_OUT, classes_of, numbered
 from .shards import find_shards, load_shards
@@ -15,20 +20,54 @@ from .shards import find_shards, load_shards
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
 
 
+class Found(NamedTuple):
+    """What lies in a folder at any depth."""
+
+    images: list[str]
+    """Paths, sorted."""
+    passed_over: Counter[str]
+    """How many other files there are, by the endings of their names."""
+
+
 def load_folder(folder: Path) -> ImageSet:
     """The images of a folder, or of the tar shards in it."""
-    train, tests = _splits(str(folder))
-    paths, shards = find_images(train), find_shards(train)
-    if shards and len(shards) >= len(paths):  # previews beside shards, not images beside their archive
-        held_out = next((found for test in tests if (found := find_shards(test))), [])
-        return load_shards(folder.absolute().name, shards, held_out)
-    if not paths:
-        raise UserError(f"No images in {train} (looked for {', '.join(sorted(SUFFIXES))} at any depth, and .tar).")
-    names = _class_names(train, paths)
+    name, (train, tests) = folder.absolute().name, _splits(str(folder))
+    found, shards = look_through(train), find_shards(train)
+    if shards and len(shards) >= len(found.images):  # previews beside shards, not images beside their archive
+        held_out = next((there for test in tests if (there := find_shards(test))), [])
+        says = [f"Passed over in {train}: {counted(len(found.images), 'image')} beside shards."] if found.images else []
+        return replace(load_shards(name, shards, held_out), says=tuple(says))
+    if not found.images:
+        others = f"; there are {told(found.passed_over)}" if found.passed_over else ""
+        looked_for = ", ".join(sorted(suffixes()))
+        raise UserError(f"No images in {train} (looked for {looked_for} at any depth, and .tar){others}.")
+    names = _class_names(train, found.images)
     classes = classes_of(names) if None not in names else ()
-    held_out = [split_of(found, _class_names(test, found), classes) for test in tests if (found := find_images(test))]
-    test = next(iter(sorted(held_out, key=lambda split: not split.has_labels)), None)  # ImageNet's val/ has, test/ not
-    return ImageSet(folder.absolute().name, split_of(paths, names, classes), test, classes)
+    held_out = {test: there for test in tests if (there := look_through(test)).images}
+    splits = {
+        test: split_of(there.images, _class_names(test, there.images), classes) for test, there in held_out.items()
+    }
+    labelled_first = sorted(splits, key=lambda test: not splits[test].has_labels)  # ImageNet's val/ has, test/ not
+    used = labelled_first[0] if labelled_first else None
+    says = tuple(_left_out(str(folder), {train: found} | ({} if used is None else {used: held_out[used]})))
+    return ImageSet(
+        name, split_of(found.images, names, classes), None if used is None else splits[used], classes, says=says
+    )
+
+
+def _left_out(folder: str, used: Mapping[str, Found]) -> Iterator[str]:
+    """Sentences about what a folder holds beside the images that are used."""
+    passed_over = sum((found.passed_over for found in used.values()), Counter[str]())
+    if folder not in used:  # but parts of it
+        others = {entry.name: os.path.isdir(entry.path) for entry in _entries(folder) if entry.path not in used}
+        folders = sorted(name for name, is_folder in others.items() if is_folder)
+        if folders:
+            parts = " and ".join(f"{os.path.basename(part)}/" for part in used)
+            are = "is" if len(used) == 1 else "are"
+            yield f"Left out of {folder}, of which {parts} {are} used: {', '.join(f'{name}/' for name in folders)}."
+        passed_over.update(ending(name) for name, is_folder in others.items() if not is_folder)
+    if passed_over:
+        yield f"Passed over in {folder}: {told(passed_over)}."
 
 
 def split_of(paths: Sequence[str], names: Sequence[str | None], classes: tuple[str, ...]) -> Split:
@@ -37,8 +76,13 @@ def split_of(paths: Sequence[str], names: Sequence[str | None], classes: tuple[s
 
 
 def find_images(folder: str) -> list[str]:
-    """All images below, sorted; each real folder is entered once, so circles of links end."""
-    found: list[str] = []
+    """All images below, sorted."""
+    return look_through(folder).images
+
+
+def look_through(folder: str) -> Found:
+    """All images below, and what else; each real folder is entered once, so circles of links end."""
+    found, others = list[str](), Counter[str]()
     entered: set[tuple[int, int]] = set()
     folders, links = [folder], list[str]()
     while folders or links:
@@ -55,7 +99,9 @@ def find_images(folder: str) -> list[str]:
                 heappush(links, entry.path)
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
-    return sorted(found)
+            else:
+                others[ending(entry.name)] += 1
+    return Found(sorted(found), others)
 
 
 def _splits(folder: str) -> tuple[str, list[str]]:
@@ -83,11 +129,6 @@ def _reading(folder: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{folder} cannot be read ({error.strerror}); make it readable or move it away.") from error
-
-
-def names_image(name: str) -> bool:
-    """Whether a file of that name should be an image."""
-    return name[name.rfind(".") :].lower() in SUFFIXES
 
 
 def _class_names(folder: str, paths: Sequence[str]) -> list[str | None]:

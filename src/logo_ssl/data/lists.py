@@ -6,7 +6,8 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import UserError
-from .folders import names_image, split_of
+from .folders import split_of
+from .formats import names_image
 from .images import ImageSet
 from .labels import classes_of
 

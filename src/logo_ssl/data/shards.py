@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UserError
-from .files import SUFFIXES, Member, Members
+from .files import Member, Members
+from .formats import suffixes
 from .images import ImageSet, Photos, Split
 from .labels import HELD_OUT, classes_of, numbered
 
@@ -31,7 +32,7 @@ def load_shards(name: str, train: Sequence[str], test: Sequence[str] = ()) -> Im
     train, test = (train, test) if test else _by_name(train)
     seen, held_out = ([row for shard in shards for row in index(Path(shard))] for shards in (train, test))
     if not seen:
-        raise UserError(f"No images in {train[0]} and its like (looked for {', '.join(sorted(SUFFIXES))}).")
+        raise UserError(f"No images in {train[0]} and its like (looked for {', '.join(sorted(suffixes()))}).")
     classes = classes_of(label for _, label in seen)
     return ImageSet(name, _split(seen, classes), _split(held_out, classes) if held_out else None, classes)
 
@@ -71,9 +72,9 @@ def _note(tar: tarfile.TarFile, header: tarfile.TarInfo, shard: Path, images: di
         content = tar.extractfile(header)
         found = None if content is None else _label(content.read(), extension.lower())
         labels[sample] = labels.get(sample) if found is None else found
-    elif f".{extension.lower()}" in SUFFIXES:
+    elif f".{extension.lower()}" in suffixes():
         images[sample] = Member(shard, header.name, header.offset_data, header.size)
-    elif os.path.splitext(file)[1].lower() in SUFFIXES:  # 0.jpg before 0.mask.png, whichever comes first
+    elif os.path.splitext(file)[1].lower() in suffixes():  # 0.jpg before 0.mask.png, whichever comes first
         images.setdefault(sample, Member(shard, header.name, header.offset_data, header.size))
 
 

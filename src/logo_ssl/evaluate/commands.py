@@ -13,6 +13,7 @@ from rich.table import Table
 from ..detection.recipe import check_recipe
 from ..detection.sources import load_detection
 from ..errors import UserError
+from ..outputs import claim
 from ..terminal import plain_console, progress_bars
 from .detect import OFFICIAL_SIZES, Found, recipe_for, schedule
 from .detect import detect as evaluate_detect
@@ -25,12 +26,12 @@ from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
 from .knn import knn as evaluate_knn
 from .linear import Protocol
 from .linear import linear as evaluate_linear
-from .record import data_for, refuse_unwritable
+from .record import data_for
 from .source import Source
 from .table5 import PAPER, SETS
 from .table6 import COLUMNS
 from .table6 import PAPER as PAPER_OF_DETECTION
-from .transfer import SetFigure
+from .transfer import SetFigure, files_for
 from .transfer import transfer as evaluate_transfer
 
 
@@ -46,6 +47,12 @@ class Subject(Source):
     """Share of unreadable images that stops an evaluation; up to it they are left out."""
     out: Path | None = None
     """JSON file (default: into the run folder); `transfer` names one for each set after it."""
+    overwrite: bool = False
+    """Replace what lies at --out even if logo-ssl did not write it."""
+
+    def files(self) -> list[Path]:
+        """What is written, where that is not left to the run."""
+        return [] if self.out is None else [self.out]
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class KNN(OnData, OnFeatures):
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            data = data_for(frozen, self.data)
+            data = data_for(frozen, self.data, console.print)
             figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
         _show(self, frozen, console, "Weighted kNN", figures)
 
@@ -97,7 +104,10 @@ class Linear(OnData, OnFeatures):
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
         with _told(self, console) as how:
-            data, settings = data_for(frozen, self.data), {"epochs": self.epochs, "seed": self.seed, "out": self.out}
+            data, settings = (
+                data_for(frozen, self.data, console.print),
+                {"epochs": self.epochs, "seed": self.seed, "out": self.out},
+            )
             figures = list(evaluate_linear(frozen, data, how, protocol=self.protocol, **settings))
         _show(self, frozen, console, "Linear classifier", figures)
 
@@ -112,6 +122,10 @@ class Transfer(OnFeatures):
     """Decides the validation split where there is no official one."""
     penalise_bias: bool = True
     """The L2 weight holds for the bias, too, as in the code behind the paper's table."""
+
+    def files(self) -> list[Path]:
+        """One for each set."""
+        return [file for file in files_for(self.sets, self.out).values() if file is not None]
 
     def run(self) -> None:
         """Evaluate, and show the figures beside the paper's."""
@@ -151,7 +165,11 @@ class FineTune(OnData, Subject):
         }
         figures = list(
             evaluate_finetune(
-                frozen, data_for(frozen, self.data), how, console=console if console.is_terminal else None, **settings
+                frozen,
+                data_for(frozen, self.data, console.print),
+                how,
+                console=console if console.is_terminal else None,
+                **settings,
             )
         )
         _show(self, frozen, console, "Fine-tuned", figures)
@@ -237,8 +255,8 @@ PROTOCOLS = {
 def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
     """The encoder, once all is refused that would fail only after the work."""
     console = plain_console()
-    if subject.out is not None:
-        refuse_unwritable(subject.out)
+    for file in subject.files():
+        claim(file, subject.overwrite)
     if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
         raise UserError(
             f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 from torch import nn
 
 from ..errors import UserError
 from ..run import Run
+from ..train.unfinished import Unfinished, newest_encoder
 from ..train.weights import load_backbone, read_backbone
 from .checkpoints import SUFFIXES
 from .fingerprints import weights_fingerprint
@@ -43,6 +45,8 @@ class FrozenEncoder:
     """Keys of its checkpoint that found no place."""
     architecture: tuple[str, ...] = ()
     """Backbone and stem, or the library and its name for it."""
+    unfinished: str | None = None
+    """How far its run has come, where that is not finished: epoch 12 of 200."""
 
     @property
     def channels(self) -> int:
@@ -58,15 +62,16 @@ def load_encoder(
     size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    unfinished: bool = True,
 ) -> FrozenEncoder:
     """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
 
     `backbone` and `stem` name what a checkpoint holds where its shapes do not tell; random/NAME takes a stem, too, and
-    has a channel for each value of `mean`.
+    has a channel for each value of `mean`. A run that is `unfinished` gives its newest checkpoint's encoder.
     """
     if size is not None and size < SMALLEST:
         raise UserError(f"size is {size}; use {SMALLEST} px or more.")
-    found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
+    found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN), unfinished)
     colours = found.channels == len(IMAGENET_MEAN)
     custom = f", {'the custom on ImageNet' if colours else 'a guess'}; --mean and --std set others"
     told = "" if mean or found.mean else custom
@@ -91,10 +96,13 @@ def load_encoder(
         found.missing,
         found.unused,
         found.architecture,
+        found.unfinished,
     )
 
 
-def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> Found:
+def _find(
+    source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int, unfinished: bool
+) -> Found:
     path = Path(source).expanduser()
     kind = source.split("/", 1)
     foreign = path.name.lower().endswith(SUFFIXES) and not path.is_dir() and not _is_ours(path)
@@ -110,10 +118,10 @@ def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int
         case ["random", name]:
             return untrained_encoder(name, stem or "imagenet", channels, size)
     if path.is_dir():
-        return _of_run(Run.existing(path))
+        return _of_run(Run.existing(path), unfinished)
     if _is_ours(path):
         beside = Run(path.parent)
-        return _of_run(beside) if path.name == beside.backbone_file.name else _of_export(path)
+        return _of_run(beside, False) if path.name == beside.backbone_file.name else _of_export(path)
     if foreign:
         return checkpoint_encoder(path, backbone, stem, size)
     raise UserError(
@@ -126,14 +134,39 @@ def _listed(values: Sequence[float]) -> str:
     return " ".join(f"{value:.3f}" for value in values)
 
 
-def _of_run(run: Run) -> Found:
-    try:
-        backbone, needs = load_backbone(run)
-    except (safetensors.SafetensorError, RuntimeError, KeyError, TypeError) as error:
-        raise UserError(f"{run.backbone_file} is no whole encoder ({error}); train it or copy it again.") from error
+def _of_run(run: Run, unfinished: bool) -> Found:
+    newest = _of_checkpoint(run) if unfinished else None
+    backbone, needs = _of_file(run) if newest is None else newest[:2]
     mean, architecture = needs["mean"], (needs["backbone"], needs["stem"])
     known = run if run.recipe_file.is_file() else None
-    return Found(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
+    found = Found(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
+    if newest is None:
+        return found
+    said = f"{run.path}: {newest.progress}, unfinished; this is the encoder of its newest checkpoint."
+    return found._replace(says=(said,), unfinished=newest.progress)
+
+
+def _of_checkpoint(run: Run) -> Unfinished | None:
+    try:
+        newest = newest_encoder(run)
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"The newest of {run.checkpoints} holds no encoder that fits its recipe ({error}); go on with `logo-ssl "
+            f"resume {run.path}`."
+        ) from error
+    if newest is None and not run.backbone_file.is_file():
+        raise UserError(
+            f"{run.path} has no encoder yet, since it has no checkpoint; wait for the first, or go on with `logo-ssl "
+            f"resume {run.path}`."
+        )
+    return newest
+
+
+def _of_file(run: Run) -> tuple[nn.Module, dict[str, Any]]:
+    try:
+        return load_backbone(run)
+    except (safetensors.SafetensorError, RuntimeError, KeyError, TypeError) as error:
+        raise UserError(f"{run.backbone_file} is no whole encoder ({error}); train it or copy it again.") from error
 
 
 def _of_export(path: Path) -> Found:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jaxtyping import Int
 from torch import Tensor
 
 from ..data import BadImages, ImageSet, Split, load_data, squared
@@ -55,6 +56,12 @@ def knn(
     _refuse_too_few(len(bank) - leave_one_out, protocols, data)  # now that some may have turned out unreadable
     if len(queries) == 0:
         raise UserError(f"None of the test images of {data.name} can be read; look at the files.")
+    guesses = _guesses(labels, bank_labels)
+    how.say(
+        f"{len(queries):,} images are classified by {len(bank) - leave_one_out:,} training images, in "
+        f"{int(bank_labels.max()) + 1} classes. Whoever guesses is right in {guesses['chance']:.2f} %, whoever always "
+        f"says the commonest class in {guesses['commonest']:.2f} %."
+    )
     near = nearest_neighbours(
         queries,
         bank,
@@ -76,10 +83,18 @@ def knn(
         "train_images": len(bank),
         "test_images": len(queries),
         "classes": int(bank_labels.max()) + 1,
+        **{name: round(share, 2) for name, share in guesses.items()},
         "features": bank.shape[1],
         "seconds": round(time.time() - began, 1),
     }
     save("knn", record, encoder, data, how, out, {"protocols": list(protocols)})
+
+
+def _guesses(labels: Int[Tensor, " Q"], bank: Int[Tensor, " N"]) -> dict[str, float]:
+    """Percent that need no features: by the class of any training image, and by their commonest class."""
+    n = int(max(labels.max(), bank.max())) + 1
+    asked, known = (part.bincount(minlength=n).double() / len(part) for part in (labels, bank))
+    return {"chance": 100 * float(asked @ known), "commonest": 100 * float(asked[known.argmax()])}
 
 
 def _refuse_too_few(n_images: int, protocols: Sequence[tuple[int, float]], data: ImageSet) -> None:

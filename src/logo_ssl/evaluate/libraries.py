@@ -37,6 +37,8 @@ class Found(NamedTuple):
     """Weights that a checkpoint does not have, and"""
     unused: tuple[str, ...] = ()
     """keys of it that found no place."""
+    unfinished: str | None = None
+    """How far its run has come, where that is not finished: epoch 12 of 200."""
 
 
 def torchvision_encoder(name: str) -> Found:

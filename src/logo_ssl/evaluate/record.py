@@ -2,15 +2,15 @@
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device, hardware
+from ..outputs import said
 from ..recipes import read_recipe
 from ..run import Run, provenance, write
 from .encoders import FrozenEncoder
@@ -18,23 +18,19 @@ from .extraction import Extraction
 from .fingerprints import data_fingerprint
 
 
-def data_for(encoder: FrozenEncoder, source: str | None) -> ImageSet:
-    """The data of that name or path; without one, what the encoder's run was trained on."""
+def data_for(
+    encoder: FrozenEncoder, source: str | None, say: Callable[[str], None] = lambda sentence: None
+) -> ImageSet:
+    """The data of that name or path; without one, what the encoder's run was trained on. What is left out is said."""
     if source is None and encoder.run is None:
         raise UserError(f"{encoder.name} is no run, so its data are unknown; name them with --data.")
     if source is None and encoder.run is not None:
         source = read_recipe(encoder.run).data
     assert source is not None
-    return load_data(locate(source), encoder.size)
-
-
-def refuse_unwritable(out: Path) -> None:
-    """Raise a UserError where no file can be written: better now than after the work."""
-    if out.is_dir():
-        raise UserError(f"--out is {out}, which is a folder; name a file in it, such as {out / 'result.json'}.")
-    nearest = next(folder for folder in out.absolute().parents if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise UserError(f"--out is {out}, and nothing can be written in {nearest}; choose another place.")
+    data = load_data(locate(source), encoder.size)
+    for sentence in data.says:
+        say(sentence)
+    return data
 
 
 def save(
@@ -77,11 +73,14 @@ def save_about(
     }
     if encoder.run is not None:
         record |= about_run(encoder.run)
+    if encoder.unfinished is not None:
+        record["unfinished"] = encoder.unfinished
     content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
     out = place_of(protocol, result, encoder, out, settings)
     if out is None:
         return None
-    how.say(f"Saved: {write(out, content)}")
+    replaced = out.exists()
+    how.say(f"Saved: {said(write(out, content), replaced)}")
     return out
 
 

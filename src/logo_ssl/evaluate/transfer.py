@@ -57,7 +57,7 @@ def transfer(
     Each set has a file of its own: in the run, or named after `out`.
     """
     how = how or Extraction()
-    places = _places(sets, out)
+    places = files_for(sets, out)
     for name, place in places.items():
         found = SETS.get(name, TransferSet(Path(name).name, name))
         try:
@@ -65,6 +65,8 @@ def transfer(
         except UserError as error:
             how.say(f"{found.title} is missing: {error}")
             continue
+        for sentence in data.says:
+            how.say(sentence)
         try:
             figure = _one(encoder, name, found, data, how, seed, penalise_bias, place)
         except UserError as error:
@@ -139,7 +141,7 @@ def thirty_per_class(data: ImageSet) -> ImageSet:
     return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val=None)
 
 
-def _places(sets: Sequence[str], out: Path | None) -> dict[str, Path | None]:
+def files_for(sets: Sequence[str], out: Path | None) -> dict[str, Path | None]:
     """A file for each set beside `out`, named after the set; those of one name are told apart by a hash of theirs."""
     if out is None:
         return dict.fromkeys(sets)

@@ -1,6 +1,6 @@
 """Which settings make a run, can they work, and which row of the paper do they stand for?"""
 
-from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, summary
+from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
 from .paper import RECIPES, find_recipe
 from .recipe import OptimiserConfig, PaperRow, Recipe
@@ -20,6 +20,7 @@ __all__ = [
     "check",
     "choose",
     "differences",
+    "examples",
     "find_recipe",
     "flat",
     "is_harmless",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from ..augment import CropPlan
@@ -62,6 +63,8 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
     """
     base, says = _network(facts, machine)
     wished = {name: value for name, value in (wishes or {}).items() if name in WEIGHTY}
+    if str(wished.get("backbone", "")).startswith("timm/"):
+        wished.setdefault("stem", "imagenet")  # timm's networks keep their own first layers, whatever the images
     says = f"{wished['backbone']}, as was asked." if "backbone" in wished else says
     batch = wished.pop("batch_size", None)
     base = base.changed(**wished)
@@ -82,6 +85,18 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
         knn_every=max(1, epochs // 20),
         checkpoint_every=max(1, epochs // 20),
         chosen=(f"Chosen for {facts}, on {machine.name}: {says}",),
+    )
+
+
+@cache
+def examples() -> tuple[Recipe, ...]:
+    """What would be chosen for a few images and machines: what differs between these is decided by them."""
+    return tuple(
+        choose(Facts(n_images, side, 3, False), Machine(device, device, memory))
+        for device in VIEWS
+        for memory in (10**9, 10**11)
+        for n_images in (10**2, FEW + 1, MANY + 1)
+        for side in (SMALL, MEDIUM, LARGE)
     )
 
 

@@ -19,22 +19,22 @@ MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "triangle
 WIDTH, HEIGHT = 5.5, 3.6  # inches: a column of a paper
 
 
-def draw_figures(runs: Sequence[Told], folder: Path) -> list[Path]:
+def draw_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False) -> list[Path]:
     """Each curve of all runs, and the maps and affinities of each run; gives back the files."""
     files = []
     for plot in plots(runs):
-        files += _curve(plot, runs, folder / plot["name"])
+        files += _curve(plot, runs, folder / plot["name"], overwrite)
     for run in runs:
         name = re.sub(r"[^\w.-]+", "-", run.name)
         if (found := run.feature_map) is not None:
             for projection in found.places:
-                files += _map(found, projection, folder / f"{name}-{projection.lower()}")
+                files += _map(found, projection, folder / f"{name}-{projection.lower()}", overwrite)
         if run.comparisons:
-            files += draw_affinity_bars(run.comparisons, folder / f"{name}-affinity.png")
+            files += draw_affinity_bars(run.comparisons, folder / f"{name}-affinity.png", overwrite=overwrite)
     return files
 
 
-def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path) -> list[Path]:
+def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path, overwrite: bool) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     for trace in plot["traces"]:
         line, few = trace["line"], "markers" in trace["mode"]
@@ -46,10 +46,10 @@ def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path) -> list[Path]
         for text in axes.legend(frameon=False, fontsize=8).get_texts():
             text.set_parse_math(False)
     plain(axes)
-    return save_figure(figure, file.with_name(f"{file.name}.svg"))
+    return save_figure(figure, file.with_name(f"{file.name}.svg"), overwrite)
 
 
-def _map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
+def _map(found: FeatureMap, projection: str, file: Path, overwrite: bool) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, WIDTH), layout="constrained")
     places, labels = found.places[projection], [image.label or "" for image in found.images]
     for k, label in enumerate(sorted(set(labels))):
@@ -61,4 +61,4 @@ def _map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
     if 1 < len(set(labels)) <= len(MARKERS) * 2:
         for text in figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8).get_texts():
             text.set_parse_math(False)
-    return save_figure(figure, file.with_name(f"{file.name}.svg"))
+    return save_figure(figure, file.with_name(f"{file.name}.svg"), overwrite)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..outputs import MAKER
 from ..run import write
 from .affinity_choice import affinity_data
 from .feature_map import map_data
@@ -80,6 +81,7 @@ def _head(title: str, served: bool) -> Html:
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="color-scheme", content="light dark"),
+            tag("meta", name="generator", content=MAKER),
             tag("link", rel="icon", href="data:,"),
             tag("title", title),
             tag("style", Html((HERE / "page.css").read_text())),

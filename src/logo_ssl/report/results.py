@@ -24,6 +24,7 @@ AIMLESS = {
 """What is logged and has no good direction: a loss is low for the sake of its own objective, and these differ."""
 
 SETTINGS = {
+    "unfinished": "unfinished at",
     "size": "pixels",
     "mean": "mean",
     "std": "std",

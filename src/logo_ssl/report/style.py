@@ -1,7 +1,6 @@
 """How do our pictures look? One style, readable by the colour-blind and in grey, as PNG and SVG."""
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -12,12 +11,15 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..outputs import MAKER, claim
 from ..run import write
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00")  # Okabe & Ito: readable by the colour-blind
 GREY = "#555555"
 HEAT = "cividis"  # as light as it is warm, to every eye
 DPI = 144
+ABOUT = {"png": {"Software": MAKER}, "svg": {"Creator": MAKER, "Date": None}}
+"""What a file of each kind says of itself."""
 
 
 def plain(axes: Axes) -> None:
@@ -27,13 +29,15 @@ def plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def save_figure(figure: Figure, file: Path, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write a figure whole, as each kind, beside each other; the same figure gives the same bytes."""
-    files = []
+def save_figure(figure: Figure, file: Path, overwrite: bool = False) -> list[Path]:
+    """Write a figure whole, as .png and .svg beside each other; the same figure gives the same bytes."""
+    files = {kind: file.with_suffix(f".{kind}") for kind in ABOUT}
+    for place in files.values():
+        claim(place, overwrite)
     with plt.rc_context({"svg.hashsalt": "logo-ssl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
-        for kind in kinds:
+        for kind, place in files.items():
             content = io.BytesIO()
-            figure.savefig(content, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
-            files.append(write(file.with_suffix(f".{kind}"), content.getvalue()))
+            figure.savefig(content, format=kind, dpi=DPI, metadata=ABOUT[kind])
+            write(place, content.getvalue())
     plt.close(figure)
-    return files
+    return [*files.values()]

@@ -38,7 +38,7 @@ def perform(place: Place, measurements: list[str]) -> None:
     )
     encoder = load_encoder(str(path))
     at_home = any(not measurement.startswith(ABROAD) for measurement in left)
-    data = data_for(encoder, recipe.data) if at_home else None
+    data = data_for(encoder, recipe.data, console.print) if at_home else None
     missing = []
     for measurement in left:
         console.print(f"Measuring {measurement}")

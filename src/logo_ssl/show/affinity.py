@@ -34,7 +34,7 @@ from ..evaluate.affinity import (
 )
 from ..evaluate.affinity.company import CROPS, class_centres
 from ..evaluate.affinity.pool import class_name
-from ..evaluate.record import refuse_unwritable
+from ..outputs import claim, said
 from ..randomness import stream
 from ..recipes import read_recipe
 from ..report.affinity_bars import Comparison, Group, draw_affinity_bars
@@ -68,6 +68,8 @@ class Affinity:
     """Draw, too, where in each image windows of the reference's size are alike to it (NAME-map.png)."""
     out: Path | None = None
     """The picture to write, with an .svg beside the .png (default: figures/affinity.png in the run)."""
+    overwrite: bool = False
+    """Replace what lies at --out even if logo-ssl did not write it."""
     seed: int = 0
     """Decides images, references and crops."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -78,8 +80,10 @@ class Affinity:
         began, console = time.time(), plain_console()
         run = Run.existing(self.run_folder)
         file = self._picture(run)
+        mapped = [file.with_name(f"{file.stem}-map{file.suffix}")] if self.map else []
+        replaced = self._claimed(file, *mapped)
         measures = load_measures(run, self.device)
-        data = data_for(measures.encoder, self.data)
+        data = data_for(measures.encoder, self.data, console.print)
         max_side = read_recipe(run).loading.max_side
         pool = gather(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
         given = [reference_by_hand(text, data, measures.encoder, max_side) for text in self.reference]
@@ -93,11 +97,11 @@ class Affinity:
         ]
         pictured = [compared(company, measures, data) for company in companies]
         note = _note(run, data, pool, self.seed)
-        files = draw_affinity_bars(pictured, file, f"{note} over the crops of a row; lines are means over an image's.")
-        if self.map:
+        note_of_bars = f"{note} over the crops of a row; lines are means over an image's."
+        files = draw_affinity_bars(pictured, file, note_of_bars, overwrite=True)
+        for place in mapped:
             maps = [heated(company, measures) for company in companies]
-            place = file.with_name(f"{file.stem}-map{file.suffix}")
-            files += draw_affinity_map(maps, place, f"{note} over the windows of a row.")
+            files += draw_affinity_map(maps, place, f"{note} over the windows of a row.", overwrite=True)
         record = {
             "protocol": _protocol(pool),
             "results": ranked.results,
@@ -111,7 +115,7 @@ class Affinity:
         how = Extraction(device=self.device, say=console.print)
         save("affinity", record, measures.encoder, data, how, settings={"images": self.images, "seed": self.seed})
         for path in files:
-            console.print(f"Picture: {path}")
+            console.print(f"Picture: {said(path, path in replaced)}")
 
     def _picture(self, run: Run) -> Path:
         """Where the picture goes, once all is refused that would fail only after the work."""
@@ -123,8 +127,13 @@ class Affinity:
         file = self.out or run.path / "figures" / "affinity.png"
         if file.suffix.lower() not in (".png", ".svg"):
             raise UserError(f"--out is {file}; the picture is a .png file, with an .svg beside it.")
-        refuse_unwritable(file)
         return file
+
+    def _claimed(self, *files: Path) -> set[Path]:
+        """Those of the pictures' files that are there; what is not ours is refused, but for those of the run itself."""
+        overwrite = self.overwrite or self.out is None
+        both = [file.with_suffix(suffix) for file in files for suffix in (".png", ".svg")]
+        return {file for file in both if claim(file, overwrite)}
 
 
 @dataclass(frozen=True)

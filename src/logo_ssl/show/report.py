@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ..errors import UserError
-from ..evaluate.record import refuse_unwritable
+from ..outputs import claim, said
 from ..report.figures import draw_figures
 from ..report.page import write_report
 from ..run import Run
@@ -38,6 +38,8 @@ class Report:
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where features are computed."""
+    overwrite: bool = False
+    """Replace what lies at --out or in --figures even if logo-ssl did not write it."""
 
     def run(self) -> None:
         """Look at the runs, write the page, and say where it is."""
@@ -47,13 +49,14 @@ class Report:
             raise UserError(f"--out is {self.out}; the report is an .html file.")
         if not 0 <= self.images <= MOST_IMAGES:
             raise UserError(f"images is {self.images}; use 0 to {MOST_IMAGES}.")
-        refuse_unwritable(self.out)
+        replaced = claim(self.out, self.overwrite)
         if self.figures is not None:
-            refuse_unwritable(self.figures / "curve.svg")
+            claim(self.figures / "curve.svg", overwrite=True)
         console = plain_console()
         runs = [Run.existing(path) for path in self.runs]
         told = Teller(self.crops, self.images, self.seed, self.device, console.print).tell(runs)
-        for file in draw_figures(told, self.figures) if self.figures is not None else ():
-            console.print(f"Figure: {file}")
+        there = set(self.figures.iterdir()) if self.figures is not None and self.figures.is_dir() else ()
+        for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
+            console.print(f"Figure: {said(file, file in there)}")
         file = write_report(told, self.out, PAPERS)
-        console.print(f"Report: {file} ({file.stat().st_size / 1e6:.1f} MB)")
+        console.print(f"Report: {said(file, replaced)} ({file.stat().st_size / 1e6:.1f} MB)")

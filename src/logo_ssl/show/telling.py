@@ -89,6 +89,8 @@ class Teller:
             for other in [other for other in self.kept if other[0] == "data"]:
                 del self.kept[other]
             self.kept[key] = load_data(locate(source), size)
+            for sentence in self.kept[key].says:
+                self.say(sentence)
         return self.kept[key]
 
     def _crops(self, recipe: Recipe) -> bytes | None:
@@ -111,7 +113,7 @@ class Teller:
         if not run.backbone_file.is_file():
             return Looked(missing=("neighbours, maps and affinities come once the run is finished.",))
         try:
-            encoder = load_encoder(str(run.path))
+            encoder = load_encoder(str(run.path), unfinished=False)
             data = self._data(recipe.data, encoder.size)
             around = look_around(encoder, data, self.images, self.seed, self.device)
         except (UserError, OSError) as error:

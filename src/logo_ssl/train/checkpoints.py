@@ -247,7 +247,7 @@ def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
 def make_room(folder: Path) -> bool:
     """Remove all checkpoints but the newest whole one; whether there were any."""
     files = found_checkpoints(folder)
-    newest = next((file for file in files if _is_whole(file)), None)
+    newest = next((file for file in files if is_whole(file)), None)
     others = [file for file in files if file != newest] if newest else []
     for file in others:
         file.unlink(missing_ok=True)
@@ -258,7 +258,7 @@ def newest_whole(folder: Path, say: Callable[[str], None]) -> Path | None:
     """The newest checkpoint whose bytes are those that were written; None if there is none at all."""
     files = found_checkpoints(folder)
     for file in files:
-        if _is_whole(file):
+        if is_whole(file):
             return file
         say(f"{file} is damaged and left out; the one before it is tried.")
     if files:
@@ -298,7 +298,8 @@ def load(file: Path) -> dict[str, Any]:
         ) from error
 
 
-def _is_whole(file: Path) -> bool:
+def is_whole(file: Path) -> bool:
+    """Whether a checkpoint's bytes are those that were written."""
     match = CHECKPOINT.fullmatch(file.name)
     try:
         if match is None:

@@ -127,7 +127,8 @@ class Pretraining(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""
-        kept = {"recipe": self.recipe.to_json(), "data": self.data_identity}
+        kept = {"recipe": self.recipe.to_json(), "data": self.data_identity, "steps_per_epoch": self.steps_per_epoch}
+        kept |= {"mean": list(self.mean), "std": list(self.std)}
         checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": listed(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -170,7 +170,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
         making.sittings.save()
-    making.console.print(_announcement(making))
+    for sentence in (*making.data.says, _announcement(making)):
+        making.console.print(sentence)
     bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file)
     try:
         _learn_or_go_back(making, bad, checkpoint)

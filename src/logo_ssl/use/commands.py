@@ -4,16 +4,19 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, cast
+
+import tyro
 
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.record import refuse_unwritable
 from ..evaluate.source import Source
+from ..outputs import claim, said
+from ..printable import printable
 from ..run import write
 from ..terminal import plain_console, progress_bars
 from .embedding import Which, embed, refuse_senseless
-from .exporting import Target, export
+from .exporting import WAYS, Target, export, refuse_unknown_target
 from .searching import search
 from .sheet import contact_sheet
 from .tables import FORMATS, about_table, read_table, refuse_unknown
@@ -44,6 +47,8 @@ class Embed(Source):
     """nvJPEG on the GPU or worker processes; auto takes nvJPEG where there is a CUDA device."""
     max_bad: float = Extraction.max_bad
     """Share of unreadable images that stops the command; up to it they are left out."""
+    overwrite: bool = False
+    """Replace what lies at --out even if logo-ssl did not write it."""
 
     def run(self) -> None:
         """Embed, and say where the features are."""
@@ -51,7 +56,7 @@ class Embed(Source):
             raise UserError(f"Say where the features go: --out features.npz (one of {', '.join(FORMATS)}).")
         refuse_senseless(self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
-        refuse_unwritable(self.out)
+        replaced = claim(self.out, self.overwrite)
         console, encoder = plain_console(), _told(self)
         with progress_bars(console) as progress:
             file = embed(
@@ -64,10 +69,11 @@ class Embed(Source):
                 workers=self.workers,
                 decoder=self.decoder,
                 max_bad=self.max_bad,
+                overwrite=self.overwrite,
                 say=console.print,
                 progress=progress,
             )
-        console.print(f"Features: {file}")
+        console.print(f"Features: {said(file, replaced)}")
         looked_for = shlex.join(["--index", str(file), "--query", _an_image(file), "--out", "sheet.png"])
         console.print(f"Next: logo-ssl search {self.typed()} {looked_for}")
 
@@ -87,32 +93,44 @@ class Search(Source):
     """Neighbours of each."""
     out: Path | None = None
     """A contact sheet to draw (.png)."""
+    overwrite: bool = False
+    """Replace what lies at --out even if logo-ssl did not write it."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute."""
 
     def run(self) -> None:
         """Search, show the neighbours, and draw them."""
-        if self.index is None or not self.query:
-            raise UserError(
-                f"Say where and what to look for: logo-ssl search {self.encoder} --index features.npz --query image.jpg"
-            )
+        index, replaced = self._index(), False
+        if not self.query:
+            raise UserError(f"Say what to look for: logo-ssl search {self.typed()} --index {index} --query image.jpg")
+        if gone := [query for query in self.query if not Path(query).is_file()]:
+            raise UserError(f"There is no file {gone[0]} to look for; give the path of an image with --query.")
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
                 raise UserError(f"--out is {self.out}; the contact sheet is a .png file.")
-            refuse_unwritable(self.out)
+            replaced = claim(self.out, self.overwrite)
         console = plain_console()
-        if not about_table(self.index):
+        if not about_table(index):
             console.print(
-                f"{self.index} does not say which encoder made it; cosines tell something only if it was this one, "
+                f"{index} does not say which encoder made it; cosines tell something only if it was this one, "
                 "with the same --size, --mean and --std."
             )
-        found = search(self.load(), self.index, self.query, k=self.k, device=self.device)
+        found = search(_told(self), index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
-            console.print(f"Most like {query}:")
+            console.print(printable(f"Most like {query}:"))
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
-                console.print(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}")
+                console.print(printable(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
         if self.out is not None:
-            console.print(f"Sheet: {write(self.out, contact_sheet(self.query, found))}")
+            console.print(f"Sheet: {said(write(self.out, contact_sheet(self.query, found)), replaced)}")
+
+    def _index(self) -> Path:
+        """The file to look in; where there is none, the command that makes it is said."""
+        if self.index is not None and self.index.is_file():
+            return self.index
+        data = [] if Path(self.encoder).is_dir() else ["--data", "photos/"]
+        making = shlex.join([*data, "--out", str(self.index or "features.npz")])
+        what = "Say where to look with --index FILE" if self.index is None else f"There is no file {self.index}"
+        raise UserError(f"{what}; make it with `logo-ssl embed {self.typed()} {making}`.")
 
 
 @dataclass(frozen=True)
@@ -122,25 +140,26 @@ class Export(Source):
     example: logo-ssl export runs/photos --to timm --out encoder.safetensors
     """
 
-    to: Target | None = None
+    to: Annotated[str | None, tyro.conf.arg(metavar="{" + ",".join(WAYS) + "}")] = None
     """torchvision, timm, onnx, safetensors, or hf: a folder with a model card."""
     out: Path | None = None
     """File, or folder for hf (default: encoder and the target's name, in this folder)."""
+    overwrite: bool = False
+    """Replace what lies at --out even if logo-ssl did not write it."""
 
     def run(self) -> None:
         """Export, and show how to load it."""
         if self.to is None:
-            raise UserError(
-                f"Say where to: logo-ssl export {self.encoder} --to timm (torchvision, onnx, safetensors, hf)."
-            )
+            raise UserError(f"Say where to: logo-ssl export {self.typed()} --to onnx (or {', '.join(WAYS)}).")
+        refuse_unknown_target(self.to)
         console = plain_console()
-        done = export(_told(self), self.to, self.out)
-        console.print(f"Exported: {done.path}\n\n{done.snippet}")
+        done = export(_told(self), cast(Target, self.to), self.out, overwrite=self.overwrite)
+        console.print(f"Exported: {said(done.path, done.replaced)}\n\n{done.snippet}")
 
 
 def _an_image(table: Path) -> str:
     """The first image of a table that is a file, to look for; IMAGE where there is none."""
-    first = next((path for part in read_table(table) for path in part.paths[:1]), "")
+    first = next((path for part in read_table(table) for path in part.paths if printable(path) == path), "")
     if not Path(first).is_file():
         return "IMAGE"
     return os.path.relpath(first) if Path(first).is_relative_to(Path.cwd()) else first

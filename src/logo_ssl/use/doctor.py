@@ -25,6 +25,7 @@ from ..train.compiling import has_compiler
 
 EXTRAS = {
     "pyarrow": "parquet",
+    "pillow-heif": "heic",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "faster-coco-eval": "detect",
@@ -63,7 +64,8 @@ class Doctor:
             return
         data = load_data(locate(self.data), SCENES_SIDE)
         facts = facts_of(data)
-        console.print(f"Data: {data.name}, {facts}.")
+        for sentence in (f"Data: {data.name}, {facts}.", *data.says):
+            console.print(sentence)
         console.print(f"Speed: {_speed(data, device)}")
         chosen = choose(facts, machine_for(self.device))
         console.print(f"Chosen: {summary(chosen)}")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,12 @@ from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder, data_for
 from ..evaluate.cache import features_key
 from ..evaluate.extraction import compute, decodes_on_gpu
-from ..evaluate.record import refuse_unwritable
 from ..evaluate.store import SUFFIX, Store
+from ..outputs import claim
+from ..printable import printable
+from ..terminal import counted
 from .loading import frozen
-from .tables import Part, Shape, refuse_unknown, write_table
+from .tables import Part, Shape, keeps_names, refuse_unknown, write_table
 
 PART = 2048  # images whose features are kept together: an interruption loses no more
 UNBOUNDED = 2**63
@@ -58,14 +61,16 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     workers: int = -1,
     decoder: Decoder = "auto",
     max_bad: float = Extraction.max_bad,
-    say: Callable[[str], None] = lambda sentence: None,
+    overwrite: bool = False,
+    say: Callable[[str], None] | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Embeddings | Path:
     """Features of all images: in memory, or in the file `out` (.parquet, .npz, .csv), written part by part.
 
     `encoder` comes from `load`, or is what that takes; `data` is a name or a path as for `pretrain` (default: what the
     run was trained on), a list of paths, or an array of images [N C H W]. An interrupted call with `out` goes on where
-    it stopped when it is made again.
+    it stopped when it is made again, and looks again at images that could not be read. A file that was embedded before
+    is replaced, another only with `overwrite`. What a folder holds beside its images is told to `say`, else warned of.
     """
     refuse_senseless(batch_size, workers, max_bad)
     _refuse_unlisted("split", split, get_args(Which))
@@ -74,15 +79,19 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     target = None if out is None else Path(out)
     if target is not None:
         refuse_unknown(target)
-        refuse_unwritable(target)
+        claim(target, overwrite)
     known = frozen(encoder)
-    images = images_of(known, data, split)
-    how = Extraction(device, batch_size, workers, max_bad, False, say, progress, decoder)
+    images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
+    how = Extraction(device, batch_size, workers, max_bad, False, say or _nothing, progress, decoder)
     home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
     try:
         return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target)
     finally:
         known.backbone.to(home)
+
+
+def _nothing(sentence: str) -> None:
+    pass
 
 
 def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
@@ -131,7 +140,9 @@ class Images(NamedTuple):
         return Part([*map(self.name, kept)], [*map(self.label, kept)], features[good].numpy())
 
 
-def images_of(encoder: FrozenEncoder, data: Data | None, which: Which) -> list[Images]:
+def images_of(
+    encoder: FrozenEncoder, data: Data | None, which: Which, say: Callable[[str], Any] = _nothing
+) -> list[Images]:
     """The images that a name, a path, paths or arrays stand for: train, then test."""
     if isinstance(data, np.ndarray | Tensor):
         pixels = torch.as_tensor(data)
@@ -144,7 +155,7 @@ def images_of(encoder: FrozenEncoder, data: Data | None, which: Which) -> list[I
     if isinstance(data, Split):
         data = ImageSet("images", data)
     if not isinstance(data, ImageSet):
-        data = data_for(encoder, None if data is None else os.fspath(data))
+        data = data_for(encoder, None if data is None else os.fspath(data), say)
     parts = {"train": data.train, "test": data.test}
     chosen = [
         Images(name, part, data.classes) for name, part in parts.items() if part is not None and which in ("all", name)
@@ -179,7 +190,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     keys = [f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
     if not _belongs(kept, keys):
         shutil.rmtree(kept, ignore_errors=True)
-        listed.unlink(missing_ok=True)
+    listed.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
     store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, listed)
     try:
         for images, key in zip(chosen, keys, strict=True):
@@ -198,10 +209,26 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     }
     write_table(out, (part.read() for part in parts), Shape(sum(good), parts[0].width), about)
     shutil.rmtree(kept)
+    _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - sum(good)
     if left_out:
-        how.say(f"{left_out} images cannot be read and are left out; {listed} lists them.")
+        how.say(
+            f"{counted(left_out, 'image')} cannot be read and {'is' if left_out == 1 else 'are'} left out; {listed} "
+            "lists them, and the same command tries them again."
+        )
     return out
+
+
+def _tell_of_names(chosen: list[Images], table: Path, say: Callable[[str], None]) -> None:
+    """Say how many names are no text, where the table holds text alone."""
+    if keeps_names(table):
+        return
+    names = (images.name(row) for images in chosen for row in range(len(images.split)))
+    if strange := sum(printable(name) != name for name in names):
+        say(
+            f"{counted(strange, 'name')} in {table} {'is' if strange == 1 else 'are'} no UTF-8, and written with "
+            "escapes; .npz and .csv keep such names as they are."
+        )
 
 
 def _belongs(kept: Path, keys: list[str]) -> bool:
@@ -213,13 +240,33 @@ def _keep_features(
     encoder: FrozenEncoder, images: Images, how: Extraction, store: Store, key: str, bad: BadImages
 ) -> None:
     parts = torch.arange(len(images.split)).split(PART)
-    missing = [rows for rows in parts if store.load(f"{key}-{rows[0]}", len(rows)) is None]
+    missing, unread = list[Tensor](), dict[str, Tensor]()
+    for rows in parts:
+        name = f"{key}-{rows[0]}"
+        known = store.load(name, len(rows))
+        if known is None:
+            missing.append(rows)
+        elif known.isnan().any():
+            unread[name] = rows
     if len(missing) < len(parts):
         done = len(images.split) - sum(map(len, missing))
         how.say(f"Going on after {done:,} of {len(images.split):,} {images.part} images.")
+    for name, rows in unread.items():
+        _try_again(encoder, images, how, store, name, rows, bad)
     made = compute(encoder, images.split, missing, how, f"{images.part} images", bad)
     for rows, features in zip(missing, made, strict=True):
         store.save(f"{key}-{rows[0]}", features)
+
+
+def _try_again(
+    encoder: FrozenEncoder, images: Images, how: Extraction, store: Store, name: str, rows: Tensor, bad: BadImages
+) -> None:
+    """Fill the gaps in a part that was kept: a disk that failed may have come back."""
+    features = store.load(name, len(rows))
+    assert features is not None
+    gaps = features[:, 0].isnan()
+    (features[gaps],) = compute(encoder, images.split, [rows[gaps]], how, f"{images.part} images, again", bad)
+    store.save(name, features)
 
 
 class _Kept(NamedTuple):

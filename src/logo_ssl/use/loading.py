@@ -1,6 +1,7 @@
 """How does a pretrained encoder get into other code? As a plain module that brings its transform along."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,7 +41,7 @@ class Transform:
         A large JPEG is decoded in part if a path names it, and whole if it comes as a PIL image: these differ slightly.
         """
         if isinstance(image, str | os.PathLike):
-            pixels = self._photograph(_read(Path(image), ENLARGED * self.size))
+            pixels = self._photograph(read_pixels(Path(image), ENLARGED * self.size))
         elif isinstance(image, Image.Image):
             pixels = self._photograph(np.array(seen(image, ENLARGED * self.size)))
         else:
@@ -55,7 +56,8 @@ class Transform:
         return torch.from_numpy(square(pixels, self.size)).permute(2, 0, 1)
 
 
-def _read(path: Path, max_side: int) -> np.ndarray:
+def read_pixels(path: Path, max_side: int = 0) -> np.ndarray:
+    """The pixels of an image file; UserError with the reason where there are none."""
     try:
         return decode(Paths([path]).read(0), max_side)
     except (OSError, BadImage) as error:
@@ -84,9 +86,18 @@ def load(
     """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo and the like.
 
     It is a plain module in eval mode that gives features [B F]: keys and layers are its library's. `encoder.transform`
-    makes its input of an image, `encoder.about` says where it comes from and what it needs.
+    makes its input of an image, `encoder.about` says where it comes from and what it needs. A run that is not finished
+    gives the encoder of its newest checkpoint, with a warning.
     """
-    return plain(load_encoder(os.fspath(source), backbone=backbone, stem=stem, size=size, mean=mean, std=std))
+    return plain(_found(source, backbone=backbone, stem=stem, size=size, mean=mean, std=std))
+
+
+def _found(source: str | os.PathLike[str], **options: Any) -> FrozenEncoder:
+    """The encoder of a source; there is nobody to tell that its run is unfinished, so that is warned of."""
+    found = load_encoder(os.fspath(source), **options)
+    if found.unfinished is not None:
+        warnings.warn(found.says[0], stacklevel=3)
+    return found
 
 
 def plain(found: FrozenEncoder) -> nn.Module:
@@ -102,7 +113,7 @@ def frozen(encoder: nn.Module | FrozenEncoder | str | os.PathLike[str]) -> Froze
     if isinstance(encoder, FrozenEncoder):
         return encoder
     if isinstance(encoder, str | os.PathLike):
-        return load_encoder(os.fspath(encoder))
+        return _found(encoder)
     about = getattr(encoder, "about", None)
     if not isinstance(about, FrozenEncoder):
         raise UserError(f"{type(encoder).__name__} does not say what its input needs; get it from logo_ssl.load.")

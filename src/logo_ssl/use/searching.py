@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import UserError
 from ..evaluate import FrozenEncoder
 from .embedding import Encoder, embed
-from .loading import frozen
+from .loading import frozen, read_pixels
 from .tables import about_table, read_table
 
 
@@ -39,14 +39,16 @@ def search(
     known, table = frozen(encoder), Path(index)
     made_by = about_table(table)
     if made_by.get("fingerprint", known.fingerprint) != known.fingerprint:
+        since = f", which has gone on since ({known.unfinished})" if known.unfinished else ""
         raise UserError(
-            f"{table} holds features of another encoder ({made_by['encoder']}) than {known.name}; search with that "
-            "one, or make the index again with `logo-ssl embed`."
+            f"{table} holds features of another encoder ({made_by['encoder']}) than {known.name}{since}; search with "
+            "that one, or make the index again with `logo-ssl embed`."
         )
     _refuse_other_inputs(table, made_by, known)
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)
     found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
     if found.bad:
+        read_pixels(Path(found.bad[0]))  # says why it cannot
         raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
     return nearest_in(table, found.vectors, k)
 

@@ -2,17 +2,23 @@
 
 import io
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
+import matplotlib
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from ..data.decode import BadImage, decode
 from ..data.files import Paths
+from ..outputs import MAKER
+from ..printable import printable
 from .searching import Neighbour
 
 SIDE, GAP, TEXT = 160, 12, 34  # pixels: of a picture, between them, of the two lines below
 PER_ROW = 7
-LONGEST = 24  # letters of a name
+LETTERS = 11  # pixels: their size
+LONGEST = 24  # of them in a name
 PAPER, INK, FRAME, EMPTY = "white", "#222222", "#1f5fa8", "#dddddd"
 
 
@@ -27,7 +33,9 @@ def contact_sheet(queries: Sequence[str], found: Sequence[Sequence[Neighbour]]) 
             place = (GAP + j * (SIDE + GAP), GAP + i * (SIDE + TEXT + GAP))
             _paste(page, place, path, caption, is_query)
     file = io.BytesIO()
-    page.save(file, "PNG")
+    about = PngInfo()
+    about.add_text("Software", MAKER)
+    page.save(file, "PNG", pnginfo=about)
     return file.getvalue()
 
 
@@ -37,7 +45,8 @@ Tile = tuple[int, tuple[str, str, bool]]
 def _rows(query: str, neighbours: Sequence[Neighbour]) -> list[list[Tile]]:
     """The query in the first column; its neighbours fill the others, row by row."""
     tiles = [
-        (n.path, f"{i + 1}. {n.cosine:.3f}{f' {n.label}' if n.label else ''}", False) for i, n in enumerate(neighbours)
+        (n.path, printable(f"{i}. {n.cosine:.3f}{f' {n.label}' if n.label else ''}"), False)
+        for i, n in enumerate(neighbours, start=1)
     ]
     step = PER_ROW - 1
     rows = [list(enumerate(tiles[begin : begin + step], start=1)) for begin in range(0, len(tiles), step)] or [[]]
@@ -46,15 +55,21 @@ def _rows(query: str, neighbours: Sequence[Neighbour]) -> list[list[Tile]]:
 
 def _paste(page: Image.Image, place: tuple[int, int], path: str, caption: str, is_query: bool) -> None:
     x, y = place
-    draw, font = ImageDraw.Draw(page), ImageFont.load_default(12)
+    draw, font = ImageDraw.Draw(page), _font()
     draw.rectangle((x, y, x + SIDE - 1, y + SIDE - 1), fill=EMPTY)
     picture = _picture(path)
     if picture is not None:
         page.paste(picture, (x + (SIDE - picture.width) // 2, y + (SIDE - picture.height) // 2))
     if is_query:
         draw.rectangle((x - 3, y - 3, x + SIDE + 2, y + SIDE + 2), outline=FRAME, width=3)
-    for line, text in enumerate((caption, _short(Path(path).name))):
+    for line, text in enumerate((caption, _short(printable(Path(path).name)))):
         draw.text((x, y + SIDE + 3 + 15 * line), text, fill=INK, font=font)
+
+
+@cache
+def _font() -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, which matplotlib brings along: it has the letters of most alphabets."""
+    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", LETTERS)
 
 
 def _picture(path: str) -> Image.Image | None:

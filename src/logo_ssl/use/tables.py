@@ -72,6 +72,11 @@ def refuse_unknown(path: Path) -> None:
     _format(path).ready()
 
 
+def keeps_names(path: Path) -> bool:
+    """Whether file names of any bytes come back from such a table as they were."""
+    return _format(path).keeps_names
+
+
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
     """What is wrong with a file, in a sentence."""
@@ -105,9 +110,8 @@ def _write_parquet(path: Path, parts: Iterator[Part], shape: Shape, about: dict[
             flat = arrow.array(part.vectors.ravel())
             vectors = arrow.FixedSizeListArray.from_arrays(flat, shape.width)
             paths = arrow.array([printable(name) for name in part.paths], arrow.string())
-            writer.write_batch(
-                arrow.record_batch([paths, arrow.array(part.labels, arrow.string()), vectors], schema=schema)
-            )
+            labels = [None if label is None else printable(label) for label in part.labels]
+            writer.write_batch(arrow.record_batch([paths, arrow.array(labels, arrow.string()), vectors], schema=schema))
 
 
 def _read_parquet(path: Path) -> Iterator[Part]:
@@ -130,7 +134,7 @@ def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str,
             np.lib.format.write_array_header_1_0(member, head)
             for part in parts:
                 member.write(np.ascontiguousarray(part.vectors, "<f4").data)
-                paths += map(printable, part.paths)
+                paths += part.paths  # as they are: numpy keeps bytes that are no text, too
                 labels += [label or "" for label in part.labels]
         for name, values in (("paths", paths), ("labels", labels), (ABOUT, json.dumps(about))):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -199,10 +203,12 @@ class Format(NamedTuple):
     read: Read
     about: Callable[[Path], dict[str, Any]]
     ready: Callable[[], Any] = _nothing_needed
+    keeps_names: bool = True
+    """Whether names that are no text come back as they were."""
 
 
 FORMATS = {
-    ".parquet": Format(_write_parquet, _read_parquet, _about_parquet, _pyarrow),
+    ".parquet": Format(_write_parquet, _read_parquet, _about_parquet, _pyarrow, keeps_names=False),
     ".npz": Format(_write_npz, _read_npz, _about_npz),
     ".csv": Format(_write_csv, _read_csv, lambda path: {}),
 }

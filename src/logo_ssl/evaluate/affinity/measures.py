@@ -90,7 +90,7 @@ class Measures:
 def load_measures(run: Run, device: str = "auto") -> Measures:
     """The measures of a run that learned one."""
     recipe = read_recipe(run)
-    encoder = load_encoder(str(run.path))
+    encoder = load_encoder(str(run.path), unfinished=False)
     try:
         projector, regressor = load_heads(run, encoder.backbone)
     except (safetensors.SafetensorError, RuntimeError, KeyError, TypeError) as error:

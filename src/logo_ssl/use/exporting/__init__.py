@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from ...errors import UserError, nearest
 from ...evaluate import FrozenEncoder
-from ...evaluate.record import refuse_unwritable
+from ...outputs import claim
 from ..embedding import Encoder
 from ..loading import frozen
 from .files import to_safetensors, to_timm, to_torchvision
@@ -40,18 +40,31 @@ class Exported(NamedTuple):
 
     path: Path
     snippet: str
-    """Python lines that load it and make `features` of `images`."""
+    """Python lines that load it as `encoder` and make `features` of some `images`; they run as they are."""
+    replaced: bool = False
+    """Whether it took the place of another."""
 
 
-def export(encoder: Encoder, to: Target, out: str | os.PathLike[str] | None = None) -> Exported:
-    """Write an encoder so that others load it: `to` torchvision, timm, onnx, safetensors or hf (a folder)."""
+def refuse_unknown_target(to: str) -> None:
+    """Raise a UserError that names all targets, and the way to others."""
     if to not in WAYS:
-        known = get_args(Target)
-        raise UserError(f"to is {to!r}; export to {', '.join(known)}.{nearest(to, known)}")
+        raise UserError(
+            f"to is {to!r}; export to {', '.join(WAYS)}. Other formats (TensorRT, Core ML, TFLite, ...) are made from "
+            f"what `--to onnx` writes.{nearest(to, WAYS)}"
+        )
+
+
+def export(
+    encoder: Encoder, to: Target, out: str | os.PathLike[str] | None = None, *, overwrite: bool = False
+) -> Exported:
+    """Write an encoder so that others load it: `to` torchvision, timm, onnx, safetensors or hf (a folder).
+
+    An export may be replaced by another; a file of somebody else's only with `overwrite`, such a folder never.
+    """
+    refuse_unknown_target(to)
     way, known = WAYS[to], frozen(encoder)
     path = Path(way.out if out is None else out)
     if way.suffixes and path.suffix.lower() not in way.suffixes:
         raise UserError(f"--out is {path}; {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
-    if way.suffixes:
-        refuse_unwritable(path)
-    return Exported(path, way.write(known, path))
+    replaced = claim(path, overwrite) if way.suffixes else path.is_dir() and any(path.iterdir())
+    return Exported(path, way.write(known, path), replaced)

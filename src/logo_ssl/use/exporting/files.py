@@ -1,6 +1,7 @@
 """How are weights written that torchvision, timm or safetensors load with every key in its place?"""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import safetensors.torch
@@ -15,22 +16,20 @@ from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
 
 def to_torchvision(encoder: FrozenEncoder, out: Path) -> str:
     """Weights for torchvision's own class."""
-    return _written(encoder, in_torchvision(encoder), out, ("import torch", "import torchvision"))
+    return _written(encoder, in_torchvision(encoder), out, "import torchvision")
 
 
 def to_timm(encoder: FrozenEncoder, out: Path) -> str:
     """Weights for timm's own class."""
-    rebuilt = in_timm(encoder)
-    imports = ("import timm", *(["import torch"] if any("torch." in line for line in rebuilt.lines) else []))
-    return _written(encoder, rebuilt, out, imports)
+    return _written(encoder, in_timm(encoder), out, "import timm")
 
 
 def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
     """Weights that say themselves what they are: any backbone of ours; `logo_ssl.load` needs no more."""
     of_ours(encoder)
     _write_weights(encoder, encoder.backbone, out)
-    lines = ["import logo_ssl", "", f"encoder = logo_ssl.load({str(out)!r})  # encoder.transform(path) makes its input"]
-    return snippet(encoder, lines)
+    lines = [f"encoder = logo_ssl.load({str(out)!r})  # encoder.transform(path) makes one of its images"]
+    return snippet(encoder, ["import logo_ssl"], lines)
 
 
 def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
@@ -48,23 +47,23 @@ def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
     return about if encoder.run is None else about | {"recipe": read_recipe(encoder.run).to_json()}
 
 
-def snippet(encoder: FrozenEncoder, lines: list[str]) -> str:
-    """The lines that load an encoder, and what its input is."""
+def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str]) -> str:
+    """Lines that run as they are: they load an encoder and show it noise of the right size; its input is said."""
+    first = sorted({*imports, "import torch"}, key=lambda line: (line.startswith("from"), line))
     needs = f"(pixels / 255 - mean) / std, mean={_rounded(encoder.mean)}, std={_rounded(encoder.std)}"
-    shape = f"[B {encoder.channels} {encoder.size} {encoder.size}]"
-    return "\n".join([*lines, f"features = encoder(images)  # images {shape}: {needs}", ""])
+    noise = f"images = torch.randn(2, {encoder.channels}, {encoder.size}, {encoder.size})  # in place of yours: {needs}"
+    return "\n".join([*first, "", *lines, noise, "features = encoder(images)", ""])
 
 
 def _rounded(values: tuple[float, ...]) -> list[float]:
     return [round(value, 6) for value in values]
 
 
-def _written(encoder: FrozenEncoder, rebuilt: Rebuilt, out: Path, imports: tuple[str, ...]) -> str:
+def _written(encoder: FrozenEncoder, rebuilt: Rebuilt, out: Path, library: str) -> str:
     rebuilt.network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
     _write_weights(encoder, encoder.backbone, out)
-    lines = [*imports, "from safetensors.torch import load_file", "", *rebuilt.lines]
-    lines += [f"encoder.load_state_dict(load_file({str(out)!r}))  # strict: every key matches", "encoder.eval()"]
-    return snippet(encoder, lines)
+    lines = [*rebuilt.lines, f"encoder.load_state_dict(load_file({str(out)!r}))  # strict: every key matches"]
+    return snippet(encoder, [library, "from safetensors.torch import load_file"], [*lines, "encoder.eval()"])
 
 
 def _write_weights(encoder: FrozenEncoder, network: nn.Module, out: Path) -> None:

@@ -10,7 +10,7 @@ import safetensors.torch
 from ... import __version__
 from ...errors import UserError
 from ...evaluate import FrozenEncoder
-from ...evaluate.record import refuse_unwritable
+from ...outputs import claim, is_ours
 from ...recipes import read_recipe
 from ...run import write_together
 from .files import metadata_of, snippet
@@ -37,9 +37,8 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     network = in_timm(encoder).network
     network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
     _refuse_others(out)
-    loading = snippet(
-        encoder, ["import timm", "", f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
-    )
+    lines = [f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
+    loading = snippet(encoder, ["import timm"], lines)
     weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
     contents = {
         out / WEIGHTS: safetensors.torch.save(weights, metadata_of(encoder)),
@@ -86,9 +85,10 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
         framework, strategy = (
             type(part).__name__.removesuffix("Config") for part in (recipe.framework, recipe.strategy)
         )
+        trained = encoder.unfinished or f"{recipe.epochs} epochs"
         head += [
             f"Trained by logo-ssl {__version__}: {framework} with the strategy {strategy}, recipe `{recipe.name}`, "
-            f"{recipe.epochs} epochs, batch {recipe.batch_size}, seed {recipe.seed}, on {Path(recipe.data).name}.",
+            f"{trained}, batch {recipe.batch_size}, seed {recipe.seed}, on {Path(recipe.data).name}.",
             "",
         ]
     parameters = sum(value.numel() for value in weights.values() if value.is_floating_point())
@@ -111,17 +111,9 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
 
 def _refuse_others(out: Path) -> None:
     """Raise a UserError for a place that is neither new nor empty nor an encoder that was exported before."""
-    if os.path.lexists(out) and not (out.is_dir() and (_is_ours(out / WEIGHTS) or not any(out.iterdir()))):
+    if os.path.lexists(out) and not (out.is_dir() and (is_ours(out / WEIGHTS) or not any(out.iterdir()))):
         raise UserError(f"{out} exists and is no such folder; choose a new or empty one for --out.")
-    refuse_unwritable(out / WEIGHTS)
-
-
-def _is_ours(weights: Path) -> bool:
-    try:
-        with safetensors.safe_open(weights, framework="pt") as file:
-            return "logo_ssl" in (file.metadata() or {})
-    except (OSError, safetensors.SafetensorError):
-        return False
+    claim(out / WEIGHTS)
 
 
 def _is_filled_in(card: Path) -> bool:

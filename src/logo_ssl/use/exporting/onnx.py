@@ -30,13 +30,10 @@ def to_onnx(encoder: FrozenEncoder, out: Path) -> str:
         _compare(session, network, _noise(encoder, n_images))
     write(out, content)
     lines = [
-        "import onnxruntime",
-        "import torch",
-        "",
         f"session = onnxruntime.InferenceSession({str(out)!r})",
         'encoder = lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])',
     ]
-    return snippet(encoder, lines)
+    return snippet(encoder, ["import onnxruntime"], lines)
 
 
 def _need(name: str) -> Any:

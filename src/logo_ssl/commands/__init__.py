@@ -1,0 +1,1 @@
+"""What can be done from a shell? A module for each family of commands: typed functions, nothing else."""

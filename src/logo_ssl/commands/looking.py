@@ -1,0 +1,120 @@
+"""How are crops, encoders and runs looked at from a shell? show-crops, eval, affinity, report, watch and reproduce."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ..arguments import parse, refuse_without
+from ..errors import UserError, nearest
+from ..outputs import claim, said
+from ..terminal import plain_console, put
+
+MOST_SHOWN = 30
+
+
+def show_crops(arguments: Sequence[str]) -> None:
+    """Draw the crops of some images; the recipe decides how they are cut."""
+    from ..augment.picture import draw_crops
+    from ..chosen import choose_parts, option, recipe_of
+    from ..data import statistics
+    from ..data.samples import look_at
+    from ..data.sources import load_data, locate
+    from ..randomness import stream
+    from ..recipes import check, find_recipe
+    from ..run import write
+
+    named = [] if not arguments or arguments[0].startswith("-") else [arguments[0]]
+    if named or option(arguments, "--data"):
+        chosen, rest = recipe_of(arguments)
+    else:
+        chosen, rest = choose_parts(find_recipe("tiny"), arguments)
+
+    @dataclass(frozen=True)
+    class Options:
+        """Draw the crops of some images as the network sees them, and their boxes on the originals.
+
+        example: logo-ssl show-crops imagenet100-moco-logo --data photos/ --out crops.png
+        """
+
+        recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
+        out: Path = Path("crops.png")
+        """The picture to write."""
+        images: int = 6
+        """How many images to show, evenly spread over the data."""
+        overwrite: bool = False
+        """Replace what lies at --out even if logo-ssl did not write it."""
+
+    parsed = parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
+    recipe, console = parsed.recipe, plain_console()
+    check(recipe)
+    if not 1 <= parsed.images <= MOST_SHOWN:
+        raise UserError(f"images is {parsed.images}; show 1 to {MOST_SHOWN}.")
+    if parsed.out.suffix.lower() != ".png":
+        raise UserError(f"--out is {parsed.out}; crops are drawn as a .png file.")
+    replaced = claim(parsed.out, parsed.overwrite)
+    data = load_data(locate(recipe.data), recipe.crops.global_size)
+    for sentence in data.says:
+        console.print(sentence)
+    shown = look_at(data.train, parsed.images, recipe.loading.max_side)
+    picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
+    console.print(f"Crops: {said(write(parsed.out, picture), replaced)}")
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    """Measure a frozen encoder by a protocol; figures go to the screen and into the encoder's run."""
+    from ..evaluate.commands import PROTOCOLS
+
+    usage = "usage: logo-ssl eval PROTOCOL ENCODER [options]\n\n" + "".join(
+        f"  {name:10} {command.__doc__.splitlines()[0]}\n" for name, command in PROTOCOLS.items() if command.__doc__
+    )
+    usage += (
+        "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo, SimSiam,\n"
+        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
+        "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
+    )
+    if not arguments or arguments[0] in ("-h", "--help"):
+        put(usage)
+        if not arguments:
+            raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
+        return
+    if arguments[0] not in PROTOCOLS:
+        hint = nearest(arguments[0], PROTOCOLS)
+        raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
+    parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
+
+
+def affinity(arguments: Sequence[str]) -> None:
+    """Draw the learned affinity beside cosine similarity, and measure how well both rank crops."""
+    refuse_without(arguments, "which run", "affinity runs/first")
+    from ..show.affinity import Affinity
+
+    parse(Affinity, arguments, prog="logo-ssl affinity").run()
+
+
+def report(arguments: Sequence[str]) -> None:
+    """Write one HTML page about some runs."""
+    refuse_without(arguments, "which runs", "report runs/first runs/second --out report.html")
+    from ..show.report import Report
+
+    parse(Report, arguments, prog="logo-ssl report").run()
+
+
+def watch(arguments: Sequence[str]) -> None:
+    """Serve the report's page while runs go on."""
+    refuse_without(arguments, "which runs", "watch runs/first")
+    from ..show.watch import Watch
+
+    parse(Watch, arguments, prog="logo-ssl watch").run()
+
+
+def reproduce(arguments: Sequence[str]) -> None:
+    """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
+    refuse_without(arguments, "what to reproduce", "reproduce table1 --seeds 3")
+    from ..reproduce.command import Reproduce
+
+    if not parse(Reproduce, arguments, prog="logo-ssl reproduce").run():
+        sys.exit(1)

@@ -1,0 +1,159 @@
+"""How is an encoder trained from a shell? demo, recipes, pretrain, resume and bench."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from ..arguments import parse, showing
+from ..errors import UserError
+from ..run import Run
+from ..terminal import plain_console, put
+
+
+def demo(arguments: Sequence[str]) -> None:
+    """Pretrain a small encoder on made-up scenes and show that it learned."""
+    from ..demo import demo as show
+
+    parse(show, arguments, prog="logo-ssl demo")
+
+
+def recipes(arguments: Sequence[str]) -> None:
+    """List the recipes."""
+    parse(list_recipes, arguments, prog="logo-ssl recipes")
+
+
+def list_recipes() -> None:
+    """List the recipes, with the paper's row and numbers.
+
+    example: logo-ssl recipes
+    """
+    from ..recipes import RECIPES
+
+    table = Table("recipe", "data", "backbone", "paper", "row", "kNN (%)", "linear (%)")
+    for recipe in RECIPES.values():
+        for row in recipe.paper or (None,):
+            told = (
+                ("", "", "", "")
+                if row is None
+                else (f"Table {row.table}", row.row, _number(row.knn), _number(row.linear))
+            )
+            table.add_row(recipe.name, recipe.data, recipe.backbone, *told)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def pretrain(arguments: Sequence[str]) -> None:
+    """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
+    from ..chosen import recipe_of
+    from ..recipes import RECIPES, check
+
+    if arguments and arguments[0] in ("-h", "--help"):
+        put(
+            "usage: logo-ssl pretrain [RECIPE] [options]\n\nWithout a recipe, or with `auto`, everything is chosen for "
+            f"the images and this machine.\n\nrecipes: {', '.join(RECIPES)}\n\n"
+            "`logo-ssl pretrain RECIPE --help` shows every option of a recipe.\n\nexamples:\n"
+            "  logo-ssl pretrain --data photos/ --out runs/photos\n"
+            "  logo-ssl pretrain --data photos/ --epochs 50 --backbone resnet50\n"
+            "  logo-ssl pretrain cifar10-simsiam-logo --strategy.lam 0.1\n"
+        )
+        return
+    chosen, rest = recipe_of(arguments)
+
+    @dataclass(frozen=True)
+    class Options:
+        """Pretrain an encoder.
+
+        --framework NAME (moco, simsiam, byol, simclr, supervised) and --strategy NAME (two-view, multi-crop, logo) swap
+        these parts of the recipe.
+        """
+
+        recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
+        out: Path = Path("runs") / chosen.name
+        """Run folder, new or empty."""
+
+    parsed = parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
+    check(parsed.recipe)
+    from ..train import pretrain as run_pretraining  # slow to import: mistakes should be told before
+
+    _say_next(run_pretraining(parsed.recipe, parsed.out))
+
+
+def resume(arguments: Sequence[str]) -> None:
+    """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs."""
+    from ..recipes import Recipe, check, is_harmless, read_recipe
+
+    if not arguments or arguments[0].startswith("-"):
+        if "-h" in arguments or "--help" in arguments:
+            put(
+                "usage: logo-ssl resume RUN [options]\n\nGo on with an interrupted run from its last checkpoint, or "
+                "with a finished one: logo-ssl resume RUN --epochs 400\n\n"
+                "`logo-ssl resume RUN --help` shows what may change; all else is kept.\n\n"
+                "example: logo-ssl resume runs/first\n"
+            )
+            return
+        raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
+    path = Path(arguments[0])
+    saved = read_recipe(Run.existing(path))
+
+    if {"-h", "--help"} & set(arguments):
+        shown = showing(saved, is_harmless)
+        told = "Go on with a run. What decides what is learned stays as it was; this may change:"
+        parse(type(shown), ["--help"], prog=f"logo-ssl resume {path}", default=shown, description=told)
+
+    @dataclass(frozen=True)
+    class Options:
+        """Go on with a run. Options that would change what is learned are refused."""
+
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+
+    parsed = parse(Options, arguments[1:], prog=f"logo-ssl resume {path}", default=Options(saved))
+    check(parsed.recipe)
+    from ..train import resume as resume_pretraining  # slow to import: mistakes should be told before
+
+    _say_next(resume_pretraining(path, parsed.recipe))
+
+
+def bench(arguments: Sequence[str]) -> None:
+    """Measure the speed of a recipe; any of its fields can be given as an option."""
+    from ..chosen import recipe_of
+
+    if not arguments:
+        raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
+    if arguments[0] in ("-h", "--help"):
+        put(
+            "usage: logo-ssl bench RECIPE [options]\n\n"
+            "Trains for a few epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
+            "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
+            "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
+        )
+        return
+    chosen, rest = recipe_of(arguments)
+
+    @dataclass(frozen=True)
+    class Options:
+        """Measure the speed of training."""
+
+        recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
+
+    parsed = parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
+    from ..train.bench import bench as measure  # slow to import: mistakes should be told before
+
+    put(json.dumps(measure(parsed.recipe)) + "\n")
+
+
+def _say_next(run: Run) -> None:
+    """Where the encoder is, and what can be done with it."""
+    console = plain_console()
+    console.print(f"Done: {run.backbone_file}")
+    console.print(f"Next: logo-ssl embed {shlex.quote(str(run.path))} --out features.npz")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

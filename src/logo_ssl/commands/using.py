@@ -1,0 +1,20 @@
+"""How is an encoder put to use from a shell? embed, search, export, and the doctor."""
+
+from collections.abc import Sequence
+
+from ..arguments import parse, refuse_without
+
+
+def use(name: str, example: str, arguments: Sequence[str]) -> None:
+    """Put an encoder to use: embed, search or export."""
+    refuse_without(arguments, "which encoder", f"{name} {example}")
+    from ..use.commands import USES
+
+    parse(USES[name], arguments, prog=f"logo-ssl {name}").run()
+
+
+def doctor(arguments: Sequence[str]) -> None:
+    """Look at this machine: versions, devices, speed, and what would be chosen."""
+    from ..use.doctor import Doctor
+
+    parse(Doctor, arguments, prog="logo-ssl doctor").run()

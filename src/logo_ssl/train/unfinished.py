@@ -1,0 +1,63 @@
+"""Which encoder has a run that is not finished? That of its newest checkpoint, read without running any code in it."""
+
+from typing import Any, NamedTuple
+
+import safetensors
+from torch import nn
+
+from ..errors import UserError
+from ..models.backbones import build_backbone
+from ..recipes import Recipe
+from ..run import Run
+from .checkpoints import is_whole, load
+
+PREFIX = "framework.encoder.net.backbone."
+TRIES = 3  # a run that goes on may remove a checkpoint while it is read
+
+
+class Unfinished(NamedTuple):
+    """A backbone in eval mode, what its input needs, and how far it was trained."""
+
+    backbone: nn.Module
+    needs: dict[str, Any]
+    progress: str
+    """epoch 12 of 200."""
+
+
+def newest_encoder(run: Run) -> Unfinished | None:
+    """The encoder of the newest checkpoint; None for a run whose own file is as new, or that has no checkpoint."""
+    if run.provenance_file.is_file() or run.newest_step() <= _saved_step(run):
+        return None
+    state = _newest(run)
+    if "mean" not in state:
+        raise UserError(
+            f"{run.path} is unfinished, and its checkpoints come from a version that did not keep what its input "
+            f"needs; go on with `logo-ssl resume {run.path}`."
+        )
+    recipe, step, per_epoch = Recipe.from_json(state["recipe"]), state["global_step"], state["steps_per_epoch"]
+    needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe.crops.global_size}
+    backbone = build_backbone(recipe.backbone, recipe.stem, len(needs["mean"]), needs["size"])
+    weights = state["state_dict"].items()
+    backbone.load_state_dict({key.removeprefix(PREFIX): value for key, value in weights if key.startswith(PREFIX)})
+    needs |= {"backbone": recipe.backbone, "stem": recipe.stem}
+    return Unfinished(backbone.eval(), needs, f"epoch {-(-step // per_epoch)} of {recipe.epochs}")
+
+
+def _newest(run: Run) -> dict[str, Any]:
+    for _ in range(TRIES):
+        for file in run.saved():
+            if is_whole(file):
+                try:
+                    return load(file)
+                except UserError:
+                    continue
+    raise UserError(f"None of the checkpoints in {run.checkpoints} is whole; `logo-ssl resume {run.path}` says more.")
+
+
+def _saved_step(run: Run) -> float:
+    """Of which step the run's own encoder is; that of version 0.1.0, which does not say, counts as the newest."""
+    try:
+        with safetensors.safe_open(run.backbone_file, framework="pt") as file:
+            return float((file.metadata() or {}).get("step", "inf"))
+    except (OSError, safetensors.SafetensorError):  # there is none, or a torn one
+        return 0

@@ -1,0 +1,144 @@
+"""Does a run that is interrupted, or still goes on, give the encoder of its newest checkpoint, and say so?"""
+
+import json
+import os
+import pickle
+import shlex
+import signal
+
+import pytest
+import torch
+from small_runs import SMALL, at_step, console, train
+
+import logo_ssl
+from logo_ssl.cli import main
+from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.evaluate import load_encoder
+from logo_ssl.run import Run
+from logo_ssl.train import Pretraining
+from logo_ssl.train.checkpoints import digest
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
+
+
+def interrupt(monkeypatch, step, go) -> dict[str, torch.Tensor]:
+    """Stop a training after a step; the backbone's weights then."""
+    kept: dict[str, torch.Tensor] = {}
+
+    def stop(module: Pretraining) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        at_step(patch, stop, step)
+        original = Pretraining.on_save_checkpoint
+
+        def save(module, checkpoint):
+            kept.update({k: v.clone() for k, v in module.framework.encoder.backbone.state_dict().items()})
+            original(module, checkpoint)
+
+        patch.setattr(Pretraining, "on_save_checkpoint", save)
+        with pytest.raises(Interrupted):
+            go()
+    return kept
+
+
+@pytest.fixture
+def cut(data, tmp_path, monkeypatch) -> tuple[Run, dict[str, torch.Tensor]]:
+    """A run of two epochs of three steps that was interrupted after its fourth step, and its weights then."""
+    weights = interrupt(monkeypatch, 3, lambda: train(SMALL, data, tmp_path / "run"))
+    return Run(tmp_path / "run"), weights
+
+
+def shell(capsys, line: str):
+    with pytest.raises(SystemExit) as stop:
+        main(shlex.split(line))
+    told = capsys.readouterr()
+    return stop.value.code or 0, told.out, told.err
+
+
+def test_the_newest_checkpoint_gives_its_encoder_with_a_word_about_it(cut):
+    run, weights = cut
+    encoder = load_encoder(str(run.path))
+    assert encoder.unfinished == "epoch 2 of 2"
+    assert encoder.says[0] == f"{run.path}: epoch 2 of 2, unfinished; this is the encoder of its newest checkpoint."
+    for name, value in encoder.backbone.state_dict().items():
+        assert torch.equal(value, weights[name]), name
+    with pytest.warns(UserWarning, match="epoch 2 of 2, unfinished"):
+        loaded = logo_ssl.load(run.path)
+    assert loaded.transform.mean == encoder.mean
+    with pytest.warns(UserWarning, match="epoch 2 of 2, unfinished"):
+        logo_ssl.embed(run.path, device="cpu")
+
+
+def test_its_input_is_that_of_the_finished_run(cut):
+    run, _ = cut
+    before = load_encoder(str(run.path))
+    logo_ssl.resume(run.path, console=console())
+    after = load_encoder(str(run.path))
+    assert (before.mean, before.std, before.size) == (after.mean, after.std, after.size)
+    assert after.unfinished is None
+    assert after.fingerprint != before.fingerprint
+
+
+def test_commands_take_it_and_say_so(cut, tmp_path, capsys, monkeypatch):
+    run, _ = cut
+    monkeypatch.chdir(tmp_path)
+    for line in (
+        "embed run --out f.npz --device cpu",
+        "eval knn run --protocols 3 0.07",
+        "export run --to safetensors",
+    ):
+        code, out, err = shell(capsys, line)
+        assert code == 0, err
+        assert "run: epoch 2 of 2, unfinished" in out
+    (file,) = (run.path / "evaluation").glob("knn-*.json")
+    assert json.loads(file.read_text())["unfinished"] == "epoch 2 of 2"
+
+
+def test_a_finished_run_that_goes_on_gives_what_is_newer(data, tmp_path, monkeypatch):
+    run, _ = train(SMALL, data, tmp_path / "run")
+    finished = load_encoder(str(run.path)).fingerprint
+    interrupt(monkeypatch, 7, lambda: logo_ssl.resume(run.path, console=console(), epochs=4))
+    encoder = load_encoder(str(run.path))
+    assert encoder.unfinished == "epoch 3 of 4"
+    assert encoder.fingerprint != finished
+    assert load_encoder(str(run.path), unfinished=False).fingerprint == finished
+    assert load_encoder(str(run.backbone_file)).fingerprint == finished
+
+
+def test_without_a_checkpoint_one_sentence_says_what_to_do(cut):
+    run, _ = cut
+    for file in run.saved():
+        file.unlink()
+    with pytest.raises(UserError, match=r"has no encoder yet, since it has no checkpoint; wait .*logo-ssl resume"):
+        load_encoder(str(run.path))
+
+
+def test_nothing_in_a_checkpoint_is_run(cut, tmp_path):
+    run, _ = cut
+
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    file = run.checkpoints / "evil"
+    torch.save({"state_dict": Evil()}, file, pickle_module=pickle)
+    for other in run.saved():
+        other.unlink()
+    file.rename(run.checkpoints / f"step-000000009-{digest(file)}.ckpt")
+    with pytest.raises(UserError, match=r"None of the checkpoints .* is whole"):
+        load_encoder(str(run.path))
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_checkpoint_that_does_not_say_what_its_input_needs_is_refused(cut):
+    run, _ = cut
+    state = torch.load(run.saved()[0], weights_only=True)
+    del state["mean"]
+    torch.save(state, bare := run.checkpoints / "bare")
+    bare.rename(run.checkpoints / f"step-000000009-{digest(bare)}.ckpt")
+    with pytest.raises(UserError, match="did not keep what its input needs; go on with"):
+        load_encoder(str(run.path))
