@@ -4,46 +4,38 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 from drawn import save_coco, save_voc
-from thin import ThinResNet
+from small_detectors import HOW, SMALL, small, thin_encoder
 
 from logo_ssl.cli import main
 from logo_ssl.detection import load_detection
-from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate.detect import detect
-from logo_ssl.evaluate.encoders import load_encoder
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.reading import Told
 from logo_ssl.run import Run
 
-HOW = Extraction(device="cpu", workers=0)
-QUICK = DetectionRecipe(
-    DetectorConfig(
-        short_sides=(96,), test_side=96, anchors=(24, 36, 48), candidates=(100, 100), proposals=(60, 40), regions=16
-    ),
-    iterations=120,
-    batch_size=2,
-    lr=0.1,
-    steps=(90,),
-    warm_up=10,
-    norm_batches=4,
-    flip=False,
+BRIEF = replace(SMALL, iterations=1, norm_batches=0)
+LONG = small(
+    replace(SMALL, iterations=120, lr=0.1, steps=(90,), warm_up=10, norm_batches=4, flip=False),
+    short_sides=(96,),
+    test_side=96,
+    anchors=(24, 36, 48),
+    candidates=(100, 100),
+    proposals=(60, 40),
+    regions=16,
 )
 
 
 @pytest.fixture(scope="module")
 def encoder():
-    torch.manual_seed(0)
-    return replace(load_encoder("random/tiny"), backbone=ThinResNet().eval().requires_grad_(False))
+    return thin_encoder()
 
 
 def test_a_handful_of_pictures_is_learned_by_heart(tmp_path, encoder):
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 4, "val": 1})))
     data, out = data._replace(test=data.train), tmp_path / "detect.json"
-    figures = {str(found): value for found, value in detect(encoder, data, QUICK, HOW, out=out)}
+    figures = {str(found): value for found, value in detect(encoder, data, LONG, HOW, out=out)}
     assert figures["box AP50 (COCO)"] > 80
     record = json.loads(out.read_text())
     assert {"protocol", "commit", "hardware", "fingerprint", "data_fingerprint", "detection_recipe"} <= record.keys()
@@ -57,8 +49,7 @@ def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, en
     run.path.mkdir()
     run.recipe_file.write_text(find_recipe("tiny").to_json())
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 2, "val": 2})))
-    brief = replace(QUICK, iterations=1, norm_batches=0)
-    list(detect(replace(encoder, run=run), data, brief, HOW, masks=True))
+    list(detect(replace(encoder, run=run), data, BRIEF, HOW, masks=True))
     (file,) = (run.path / "evaluation").glob("*.json")
     pictures = json.loads(file.read_text())["pictures"]
     assert pictures == [f"{file.stem}-pictures/{name}.png" for name in ("best", "worst", "random")]
@@ -67,14 +58,13 @@ def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, en
 
 
 def test_voc_layouts_are_measured_both_ways_and_masks_too(tmp_path, encoder):
-    short = replace(QUICK, iterations=2, norm_batches=1)
     voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))
-    measured = {(found.what, found.measure) for found, _ in detect(encoder, voc, short, HOW)}
+    measured = {(found.what, found.measure) for found, _ in detect(encoder, voc, BRIEF, HOW)}
     assert measured == {("box", "VOC07"), ("box", "COCO")}
     with pytest.raises(UserError, match="has objects without masks"):
-        list(detect(encoder, voc, short, HOW, masks=True))
+        list(detect(encoder, voc, BRIEF, HOW, masks=True))
     coco = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})), agnostic=True)
-    measured = {(found.what, found.measure) for found, _ in detect(encoder, coco, short, HOW, masks=True)}
+    measured = {(found.what, found.measure) for found, _ in detect(encoder, coco, BRIEF, HOW, masks=True)}
     assert measured == {("box", "COCO"), ("mask", "COCO")}
 
 
