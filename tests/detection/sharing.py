@@ -11,7 +11,7 @@ import small_detectors
 import torch
 from small_detectors import HOW, SMALL, at_iteration, power_cut, small, thin_encoder
 
-from logo_ssl.detection import load_detection
+from logo_ssl.detection import load_detection, samples
 from logo_ssl.detection.training import Detecting
 from logo_ssl.evaluate.detect import detect
 from logo_ssl.train import checkpoints
@@ -19,6 +19,8 @@ from logo_ssl.train import checkpoints
 RECIPE = small(replace(SMALL, iterations=4, batch_size=4, warm_up=1), short_sides=(64,))
 DONE = 2
 """Iterations of the training that is cut short."""
+WORKERS = []
+"""What was asked for, of how much memory, by how many that share the machine."""
 
 
 def train(data, devices, folder=None, masks=False):
@@ -30,8 +32,9 @@ def train(data, devices, folder=None, masks=False):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Detecting, "on_train_end", keep)
-        often = {"devices": devices, "checkpoint_minutes": 1e-9}
-        refreshed, _ = small_detectors.train(data, folder, RECIPE, masks, **often)
+        patch.setattr(samples, "fitting_workers", lambda *asked: WORKERS.append(asked) or 0)
+        where = {"devices": devices, "workers": 4, "checkpoint_minutes": 1e-9}
+        refreshed, _ = small_detectors.train(data, folder, RECIPE, masks, **where)
     return [*seen, refreshed]
 
 
@@ -53,6 +56,7 @@ def main(folder: Path) -> None:
     torch.save(learned, folder / f"learned-{number}.pt")
     figures = dict(detect(thin_encoder(), data, RECIPE, HOW, out=folder / "figures.json", devices=2))
     (folder / f"figures-of-{number}").write_text(str(len(figures)))
+    (folder / f"workers-of-{number}").write_text(str(WORKERS[:2]))
     cut_short(data, 2, folder / "by-two")  # the last: a process that fails ends the others
 
 

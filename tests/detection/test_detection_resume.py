@@ -6,9 +6,10 @@ import signal
 from dataclasses import replace
 
 import pytest
-from small_detectors import HOW, SMALL, assert_equal, at_iteration, power_cut, thin_encoder, train
+from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, power_cut, thin_encoder, train, untrained
 
-from logo_ssl.detection.training import alone_in
+from logo_ssl.detection.samples import TrainingPictures
+from logo_ssl.detection.training import alone_in, train_detector
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.evaluate.detect import detect
 from logo_ssl.run import found_checkpoints
@@ -67,6 +68,25 @@ def test_a_training_that_was_killed_between_checkpoints_ends_the_same(data, tmp_
     assert_equal(resumed, uninterrupted)
 
 
+def test_the_seconds_of_all_sittings_are_counted(data, tmp_path, monkeypatch):
+    def cut(number, action, **where):
+        with monkeypatch.context() as patch:
+            at_iteration(patch, number, action)
+            with pytest.raises((Interrupted, ZeroDivisionError)):
+                train(data, tmp_path, **where)
+
+    cut(1, told(signal.SIGTERM))
+    file = tmp_path / "sittings.json"
+    (stopped,) = json.loads(file.read_text())
+    assert stopped["ended"]
+    file.write_text(json.dumps([stopped | {"seconds": 1000.0}]))
+    cut(3, power_cut, checkpoint_minutes=1e-9)
+    pictures = TrainingPictures(data.train, SMALL, False)
+    trained = train_detector(untrained(), pictures, SMALL, replace(HERE, folder=tmp_path))
+    assert (trained.resumed_at, trained.sittings, trained.killed) == (3, 3, 0)
+    assert 1000 < trained.seconds < 1600
+
+
 def test_a_finished_training_is_not_repeated(data, tmp_path, uninterrupted):
     train(data, tmp_path)
     again, said = train(data, tmp_path)
@@ -101,5 +121,6 @@ def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, m
     assert found_checkpoints(tmp_path / "figures-training")
     assert dict(detect(encoder, data, SMALL, HOW, out=out)) == whole
     assert not (tmp_path / "figures-training").exists()
-    assert [json.loads(file.read_text())["resumed_at"] for file in (tmp_path / "whole.json", out)] == [0, 3]
+    first, second = (json.loads(file.read_text()) for file in (tmp_path / "whole.json", out))
+    assert [(each["resumed_at"], each["sittings"]) for each in (first, second)] == [(0, 1), (3, 2)]
     assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {"best.png", "worst.png", "random.png"}

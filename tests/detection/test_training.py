@@ -7,6 +7,8 @@ import pytest
 import torch
 from small_detectors import HERE, SMALL, assert_equal, train, untrained
 
+from logo_ssl.data import workers
+from logo_ssl.detection import samples
 from logo_ssl.detection.recipe import (
     COCO_RECIPE,
     VOC_RECIPE,
@@ -17,7 +19,7 @@ from logo_ssl.detection.recipe import (
     learning_rate,
     scaled,
 )
-from logo_ssl.detection.samples import TrainingPictures, as_sample, mirrored
+from logo_ssl.detection.samples import Batches, TrainingPictures, as_sample, mirrored
 from logo_ssl.detection.training import losses_of, refresh_norms, train_detector
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.detect_options import RecipeOptions
@@ -115,6 +117,23 @@ def test_training_repeats_and_leaves_the_global_streams_alone(data):
     assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(5)).item()
     assert_equal(train(data)[0], trained.state_dict())
     assert not torch.equal(trained.rpn.head.cls_logits.weight, untrained().rpn.head.cls_logits.weight)
+
+
+@pytest.mark.parametrize(("wished", "sharers", "each"), [(-1, 1, 8), (-1, 4, 2), (8, 4, 2), (3, 4, 1), (0, 4, 0)])
+def test_workers_are_shared_by_the_processes_of_a_machine_and_not_by_those_of_others(
+    data, monkeypatch, wished, sharers, each
+):
+    monkeypatch.setattr(workers, "default_workers", lambda: 8)
+    monkeypatch.setattr(samples, "loader", lambda pictures, places, number: [number])
+    pictures = TrainingPictures(data.train, replace(SMALL, batch_size=16), False)
+    assert [*Batches(pictures, 1, wished, part=(0, 2 * sharers), sharers=sharers)] == [each]  # on two machines
+
+
+def test_worker_processes_start_once(data, monkeypatch):
+    started, original = [], samples.loader
+    monkeypatch.setattr(samples, "loader", lambda *loading: started.append(loading) or original(*loading))
+    train(data, recipe=replace(SMALL, norm_batches=0))
+    assert len([places for _, places, _ in started if places]) == 1
 
 
 @pytest.mark.usefixtures("enough_memory")

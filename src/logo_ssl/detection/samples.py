@@ -105,13 +105,23 @@ class Telling(Dataset[Any]):
 
 
 class Batches:
-    """The batches of a training from iteration `done` on; of several processes, each gets its slice of every batch."""
+    """The batches of a training from iteration `done` on; of several processes, each gets its slice of every batch.
+
+    Those on one machine, the `sharers`, share its workers, too.
+    """
 
     def __init__(
-        self, pictures: TrainingPictures, n_batches: int, workers: int, done: int = 0, part: tuple[int, int] = (0, 1)
+        self,
+        pictures: TrainingPictures,
+        n_batches: int,
+        workers: int,
+        done: int = 0,
+        part: tuple[int, int] = (0, 1),
+        sharers: int = 1,
     ) -> None:
-        self.pictures, self.n_batches, self.workers = pictures, n_batches, workers
+        self.pictures, self.n_batches = pictures, n_batches
         self.done, self.part = done, part
+        self.workers, self.sharers = max(1, workers // sharers) if workers > 0 else workers, sharers
 
     def __len__(self) -> int:
         return self.n_batches  # of the whole training: Lightning knows how many are done
@@ -120,8 +130,9 @@ class Batches:
         (number, parts), size = self.part, self.pictures.recipe.batch_size
         share = size // parts
         starts = (i * size + number * share for i in range(self.done, self.n_batches))
-        fitting = fitting_workers(self.workers, WITH_MASKS if self.pictures.masks else BYTES, parts)
-        return iter(loader(self.pictures, [range(start, start + share) for start in starts], fitting))
+        fitting = fitting_workers(self.workers, WITH_MASKS if self.pictures.masks else BYTES, self.sharers)
+        # worker processes start with the first batch that is asked for: Lightning asks for two iterators, and drops one
+        yield from loader(self.pictures, [range(start, start + share) for start in starts], fitting)
 
 
 def loader(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> DataLoader[Any]:

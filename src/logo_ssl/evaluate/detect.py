@@ -104,13 +104,12 @@ def detect(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
-    began = time.time()
     with alone_in(state):
         where = Workshop(str(how.device), devices, workers=how.workers, folder=state, identity=identity)
-        resumed_at = train_detector(detector, pictures, recipe, where, how.progress, how.say)
+        trained = train_detector(detector, pictures, recipe, where, how.progress, how.say)
         if not is_first():
             return
-        trained = time.time()
+        began = time.time()
         found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
         results = _measured(data, found, masks)
         for (what, by), told in results.items():
@@ -130,11 +129,10 @@ def detect(
             "test_pictures": len(data.test),
             "detection_recipe": asdict(recipe),
             "official": data.official,
-            "resumed_at": resumed_at,
-            "seconds": {
-                "training since it was resumed" if resumed_at else "training": round(trained - began, 1),
-                "testing": round(time.time() - trained, 1),
-            },
+            "resumed_at": trained.resumed_at,
+            "sittings": trained.sittings,
+            "sittings_killed": trained.killed,
+            "seconds": {"training": trained.seconds, "testing": round(time.time() - began, 1)},
             "pictures": [f"{picture.parent.name}/{picture.name}" for picture in drawn.values()],
         }
         save_about(protocol, record, encoder, how, out, settings)
