@@ -75,27 +75,37 @@ def printed(arguments, capsys):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("protocol", ["detect", "segment"])
-def test_a_dry_run_shows_the_schedule_without_data(protocol, capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("protocol", "data", "iterations", "step"),
+    [("detect", "voc07+12", "24,000", "18,000"), ("segment", "coco", "180,000", "120,000")],
+)
+def test_a_dry_run_shows_the_schedule_without_data(protocol, data, iterations, step, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("LOGO_DATA", str(tmp_path))
-    shown = printed(["eval", protocol, "random/resnet50", "--data", "voc07+12", "--dry-run"], capsys)
-    assert "24,000 of 16 pictures" in shown
-    assert "0.02 up to 18,000" in shown
+    shown = printed(["eval", protocol, "random/resnet18", "--data", data, "--dry-run"], capsys)
+    assert f"{iterations} of 16 pictures" in shown
+    assert f"0.02 up to {step}" in shown
     assert "training time" in shown
 
 
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("random/resnet18", "Say what to detect with --data"),
-        ("random/resnet18 --data nowhere", "No data at 'nowhere'"),
-        ("random/resnet18 --data coco --dry-run --lr 0", "lr is 0"),
-        ("random/resnet18 --data coco --size 32", "--size"),
+        ("detect random/resnet18", "Say what to detect with --data"),
+        ("detect random/resnet18 --data nowhere", "No data at 'nowhere'"),
+        ("detect random/resnet18 --data nowhere --dry-run", "No data at 'nowhere'"),
+        ("detect random/resnet18 --data coco --dry-run --lr 0", "lr is 0"),
+        ("detect random/resnet18 --data coco --size 32", "--size"),
+        ("detect runs/none --data coco --dry-run", "'runs/none' is no encoder"),
+        ("detect random/resnet18 --data coco --dry-run --out .", "which is a folder"),
+        ("segment random/tiny --data coco --dry-run", "detection takes ResNets"),
+        ("detect random/resnet18 --data coco --dry-run --mean 0.5 --std 0.2", "The encoder sees 1 channels"),
+        ("segment random/resnet18 --data voc07+12 --dry-run", "voc07+12 has no masks"),
     ],
 )
-def test_what_cannot_work_is_one_sentence(command, sentence, capsys):
+def test_what_cannot_work_is_one_sentence(command, sentence, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
     with pytest.raises(SystemExit) as stop:
-        main(["eval", "detect", *command.split()])
+        main(["eval", *command.split()])
     assert stop.value.code == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 

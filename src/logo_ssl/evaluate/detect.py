@@ -19,7 +19,7 @@ from ..detection.pictures import PictureSet
 from ..detection.precision import AveragePrecision, Detected
 from ..detection.recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe, check_recipe, for_custom
 from ..detection.samples import TrainingPictures
-from ..detection.sources import COCO, VOC, Detection
+from ..detection.sources import VOC, Detection
 from ..detection.speed import duration
 from ..detection.testing import find_objects
 from ..detection.training import Workshop, alone_in, train_detector
@@ -36,8 +36,6 @@ PROTOCOL = (
     "mirrored by chance; batch-norm statistics recomputed before the test; last iteration, nothing "
     "chosen on test pictures"
 )
-OFFICIAL_SIZES = {VOC: 16_551, COCO: 118_287}
-"""Training pictures of the sets of Table 6."""
 
 
 class Found(NamedTuple):
@@ -62,10 +60,15 @@ def refuse_without_masks(data: Detection) -> None:
     """Raise a UserError where an object has no mask."""
     for picture in (*data.train.pictures, *data.test.pictures):
         if any(segmentation is None for segmentation in picture.segmentations):
-            raise UserError(
-                f"{data.name} has objects without masks ({picture.path.name}); segmentation needs COCO's layout with a "
-                "segmentation for each, and `eval detect` needs boxes only."
-            )
+            raise without_masks(f"{data.name} has objects without masks ({picture.path.name})")
+
+
+def without_masks(what: str) -> UserError:
+    """The sentence that says what segmentation needs."""
+    return UserError(
+        f"{what}; segmentation needs COCO's layout with a segmentation for each object, and `eval detect` needs boxes "
+        "only."
+    )
 
 
 def detect(
@@ -128,7 +131,7 @@ def detect(
             "train_pictures": len(pictures.pictures),
             "test_pictures": len(data.test),
             "detection_recipe": asdict(recipe),
-            "official": data.official,
+            "official": data.beside_paper,
             "resumed_at": trained.resumed_at,
             "sittings": trained.sittings,
             "sittings_killed": trained.killed,

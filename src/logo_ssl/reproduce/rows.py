@@ -79,6 +79,9 @@ def _detected(name: str, encoder: FrozenEncoder, how: Extraction, masks: bool, s
     except DataMissing as error:
         how.say(str(error))
         return {}
+    if not data.official:
+        how.say(f"{data.about()[-1]} Place the whole set there.")
+        return {}
     recipe = replace(recipe_for(data.name, len(data.train), data.official), seed=seed)
     shown = load_encoder(encoder.name, size=recipe.detector.test_side)
     return {str(found): value for found, value in detect(shown, data, recipe, how, masks=masks)}
