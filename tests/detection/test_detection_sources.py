@@ -7,6 +7,7 @@ import pytest
 from drawn import save_coco, save_voc, voc_object, write_xml
 
 from logo_ssl.detection import load_detection
+from logo_ssl.detection.masks import decoded
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
 from logo_ssl.detection.sources import OFFICIAL, Contents
 from logo_ssl.errors import DataMissing, UserError
@@ -134,6 +135,16 @@ def test_what_is_trained_on_is_never_tested_on(tmp_path):
     (root / "annotations" / "instances_val.json").unlink()
     with pytest.raises(UserError, match="no JSON file named after test or val"):
         load_detection(str(root))
+
+
+def test_masks_are_kept_as_arrays_and_never_as_lists(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    triangle = [[1.07, 2.7, 30.33, 4.0, 8.0, 40.9]]
+    edit(root, "train", lambda content: content["annotations"][0].update(segmentation=triangle))
+    polygons, runs = load_detection(str(root)).train.pictures[0].segmentations
+    assert [polygon.dtype for polygon in polygons] == [np.float32]
+    assert runs["counts"].dtype == np.int64
+    assert np.array_equal(decoded(polygons, 64, 64), decoded(triangle, 64, 64))
 
 
 def test_numbers_of_categories_may_be_text(tmp_path):
