@@ -15,9 +15,10 @@ from ..detection.recipe import check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
 from ..errors import DataMissing, UserError
 from ..terminal import plain_console, progress_bars
-from .detect import Found, recipe_for, refuse_without_masks, schedule, without_masks
+from .detect import Found, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
+from .detect_schedule import recipe_for, schedule
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE

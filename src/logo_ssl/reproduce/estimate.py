@@ -49,7 +49,7 @@ def detections(measurements: Iterable[str]) -> Iterator[str]:
     if not kinds:
         return
     from ..detection.sources import OFFICIAL, folder_of  # slow to import: only where it is needed
-    from ..evaluate.detect import recipe_for, schedule
+    from ..evaluate.detect_schedule import recipe_for, schedule
 
     for kind, name in kinds:
         n_pictures = OFFICIAL[name].train

@@ -6,7 +6,8 @@ from ..data import ImageSet
 from ..detection import load_detection
 from ..errors import DataMissing
 from ..evaluate import Extraction, FrozenEncoder, data_for, load_encoder
-from ..evaluate.detect import detect, recipe_for
+from ..evaluate.detect import detect
+from ..evaluate.detect_schedule import recipe_for
 from ..evaluate.knn import knn
 from ..evaluate.linear import linear
 from ..evaluate.transfer import transfer
