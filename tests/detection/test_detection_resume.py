@@ -1,6 +1,7 @@
 """Does an interrupted training of a detector end like an uninterrupted one, and does its folder guard itself?"""
 
 import json
+import multiprocessing
 import os
 import signal
 from dataclasses import replace
@@ -16,8 +17,13 @@ from logo_ssl.run import found_checkpoints
 
 
 def told(number):
-    """Says stop to this process."""
-    return lambda: os.kill(os.getpid(), number)
+    """Says stop to this process and its workers, as terminals and Slurm do."""
+
+    def say():
+        for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
+            os.kill(process, number)
+
+    return say
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +51,13 @@ def test_an_interrupted_training_ends_like_an_uninterrupted_one(
 
 
 @pytest.mark.usefixtures("enough_memory")
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, tmp_path, monkeypatch, workers):
+@pytest.mark.parametrize(
+    ("workers", "number"), [(0, signal.SIGTERM), (2, signal.SIGTERM), (2, signal.SIGINT)], ids=["0", "2", "2, Ctrl-C"]
+)
+def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, tmp_path, monkeypatch, workers, number):
     whole, _ = train(data, masks=True)
     with monkeypatch.context() as patch:
-        at_iteration(patch, 2, told(signal.SIGTERM))
+        at_iteration(patch, 2, told(number))
         with pytest.raises(Interrupted):
             train(data, tmp_path, masks=True, workers=workers)
     resumed, said = train(data, tmp_path, masks=True, workers=workers)
