@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import time
 from dataclasses import replace
 
 import pytest
@@ -17,11 +19,13 @@ from logo_ssl.run import found_checkpoints
 
 
 def told(number):
-    """Says stop to this process and its workers, as terminals and Slurm do."""
+    """Somebody says stop to this process and, a moment before, to its workers, as terminals and Slurm do."""
 
     def say():
-        for process in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
-            os.kill(process, number)
+        if workers := multiprocessing.active_children():
+            subprocess.run(["kill", f"-{int(number)}", *(str(worker.pid) for worker in workers)], check=True)
+            time.sleep(0.2)  # in which torch would hear of a worker's end
+        os.kill(os.getpid(), number)
 
     return say
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..randomness import stream
+from ..signals import outlast
 from .masks import decoded
 from .pictures import Picture, PictureSet
 from .recipe import DetectionRecipe
@@ -137,8 +138,14 @@ class Batches:
 
 def loader(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> DataLoader[Any]:
     """Batches as plain lists, since pictures differ in size, decoded by worker processes."""
-    sampler, pinned = cast(Any, places), torch.cuda.is_available()
-    return DataLoader(Telling(pictures), batch_sampler=sampler, num_workers=workers, collate_fn=list, pin_memory=pinned)
+    return DataLoader(
+        Telling(pictures),
+        batch_sampler=cast(Any, places),
+        num_workers=workers,
+        collate_fn=list,
+        pin_memory=torch.cuda.is_available(),
+        worker_init_fn=outlast,
+    )
 
 
 def whole(batch: Sequence[Any]) -> Sequence[Any]:
