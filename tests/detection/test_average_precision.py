@@ -172,7 +172,7 @@ def test_packed_polygons_take_four_bytes_for_a_number_of_cocos():
 
 @pytest.mark.parametrize(
     "mask",
-    [{"size": [2, 2], "counts": [4]}, {"size": [20, 30], "counts": [4]}, {"a": 1}, 3, [["a"] * 6], [[1, 2], [[3]]]],
+    [{"size": [2, 2], "counts": [4]}, {"size": [20, 30], "counts": [4]}, {"a": 1}, 3, [["a"] * 6], [[[1, 2]] * 6]],
 )
 def test_a_mask_that_is_none_is_told(mask):
     for told in (mask, packed(mask)):

@@ -43,6 +43,8 @@ def packed(segmentation: Any) -> Any:
 def _packed(polygon: list[float]) -> Float[np.ndarray, " n"]:
     """Half as many bytes for whole hundredths, which float32 tells apart."""
     exact = np.array(polygon, np.float64)
+    if exact.ndim != 1:
+        raise ValueError("numbers stand one after the other")
     half = exact.astype(np.float32)
     return half if np.array_equal(_exact(half), exact) else exact
 
