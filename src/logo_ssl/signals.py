@@ -14,6 +14,8 @@ ENDING = ("SIGTERM", "SIGUSR1")
 """The end of a job; Slurm's early warning."""
 ASKING = ("SIGINT", *ENDING)
 """And Ctrl-C."""
+PATIENCE_S = 60
+"""In which a step ends and is saved."""
 
 
 class Stopped(BaseException):
@@ -75,6 +77,16 @@ class StopSignals:
         if self.received == signal.SIGINT == number:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
+
+
+def outlast(worker: int) -> None:
+    """Let a loader's worker live on for a while after SIGTERM; a `worker_init_fn`.
+
+    Slurm and systemd tell all processes at once. The end of a worker is an error for torch, which it would raise in the
+    middle of the step that is to be saved.
+    """
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGTERM, lambda *_: signal.alarm(PATIENCE_S))
 
 
 class _Raise:

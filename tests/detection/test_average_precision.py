@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logo_ssl.detection.coco_metric import coco_metric
-from logo_ssl.detection.masks import decoded, encoded, run_lengths
+from logo_ssl.detection.masks import decoded, encoded, packed, run_lengths
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
 from logo_ssl.detection.precision import Detected
 from logo_ssl.detection.voc_metric import eleven_points, voc07_metric
@@ -149,10 +149,32 @@ def test_masks_are_the_same_as_polygons_and_run_lengths():
     plain = plain_run_lengths(square.astype(bool))
     for segmentation in (polygon, plain, encoded(square)):
         assert np.array_equal(decoded(segmentation, 20, 30), square)
+        assert np.array_equal(decoded(packed(segmentation), 20, 30), square)
     assert not decoded([[1, 2, 3, 4]], 20, 30).any()  # a line has no pixels
 
 
-@pytest.mark.parametrize("mask", [{"size": [2, 2], "counts": [4]}, {"size": [20, 30], "counts": [4]}, {"a": 1}, 3])
+hundredths = st.integers(0, 6400).map(lambda n: n / 100)
+outlines = st.lists(
+    st.lists(hundredths | st.floats(0, 64), min_size=6, max_size=16).map(lambda p: p[: len(p) // 2 * 2])
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(outlines.filter(bool))
+def test_packed_polygons_are_the_same_to_the_last_bit(polygons):
+    assert run_lengths(packed(polygons), 64, 64) == run_lengths(polygons, 64, 64)
+
+
+def test_packed_polygons_take_four_bytes_for_a_number_of_cocos():
+    hundredths, others = packed([[239.97, 0.7] * 50, [1 / 3, 0.5] * 50])
+    assert (hundredths.nbytes, others.nbytes) == (400, 800)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [{"size": [2, 2], "counts": [4]}, {"size": [20, 30], "counts": [4]}, {"a": 1}, 3, [["a"] * 6], [[[1, 2]] * 6]],
+)
 def test_a_mask_that_is_none_is_told(mask):
-    with pytest.raises(UserError, match="neither polygons nor run lengths"):
-        run_lengths(mask, 20, 30)
+    for told in (mask, packed(mask)):
+        with pytest.raises(UserError, match="neither polygons nor run lengths"):
+            run_lengths(told, 20, 30)

@@ -4,46 +4,38 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 from drawn import save_coco, save_voc
-from thin import ThinResNet
+from small_detectors import HOW, SMALL, small, thin_encoder
 
 from logo_ssl.cli import main
 from logo_ssl.detection import load_detection
-from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate.detect import detect
-from logo_ssl.evaluate.encoders import load_encoder
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.reading import Told
 from logo_ssl.run import Run
 
-HOW = Extraction(device="cpu", workers=0)
-QUICK = DetectionRecipe(
-    DetectorConfig(
-        short_sides=(96,), test_side=96, anchors=(24, 36, 48), candidates=(100, 100), proposals=(60, 40), regions=16
-    ),
-    iterations=120,
-    batch_size=2,
-    lr=0.1,
-    steps=(90,),
-    warm_up=10,
-    norm_batches=4,
-    flip=False,
+BRIEF = replace(SMALL, iterations=1, norm_batches=0)
+LONG = small(
+    replace(SMALL, iterations=120, lr=0.1, steps=(90,), warm_up=10, norm_batches=4, flip=False),
+    short_sides=(96,),
+    test_side=96,
+    anchors=(24, 36, 48),
+    candidates=(100, 100),
+    proposals=(60, 40),
+    regions=16,
 )
 
 
 @pytest.fixture(scope="module")
 def encoder():
-    torch.manual_seed(0)
-    return replace(load_encoder("random/tiny"), backbone=ThinResNet().eval().requires_grad_(False))
+    return thin_encoder()
 
 
 def test_a_handful_of_pictures_is_learned_by_heart(tmp_path, encoder):
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 4, "val": 1})))
     data, out = data._replace(test=data.train), tmp_path / "detect.json"
-    figures = {str(found): value for found, value in detect(encoder, data, QUICK, HOW, out=out)}
+    figures = {str(found): value for found, value in detect(encoder, data, LONG, HOW, out=out)}
     assert figures["box AP50 (COCO)"] > 80
     record = json.loads(out.read_text())
     assert {"protocol", "commit", "hardware", "fingerprint", "data_fingerprint", "detection_recipe"} <= record.keys()
@@ -57,8 +49,7 @@ def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, en
     run.path.mkdir()
     run.recipe_file.write_text(find_recipe("tiny").to_json())
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 2, "val": 2})))
-    brief = replace(QUICK, iterations=1, norm_batches=0)
-    list(detect(replace(encoder, run=run), data, brief, HOW, masks=True))
+    list(detect(replace(encoder, run=run), data, BRIEF, HOW, masks=True))
     (file,) = (run.path / "evaluation").glob("*.json")
     pictures = json.loads(file.read_text())["pictures"]
     assert pictures == [f"{file.stem}-pictures/{name}.png" for name in ("best", "worst", "random")]
@@ -67,14 +58,13 @@ def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, en
 
 
 def test_voc_layouts_are_measured_both_ways_and_masks_too(tmp_path, encoder):
-    short = replace(QUICK, iterations=2, norm_batches=1)
     voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))
-    measured = {(found.what, found.measure) for found, _ in detect(encoder, voc, short, HOW)}
+    measured = {(found.what, found.measure) for found, _ in detect(encoder, voc, BRIEF, HOW)}
     assert measured == {("box", "VOC07"), ("box", "COCO")}
     with pytest.raises(UserError, match="has objects without masks"):
-        list(detect(encoder, voc, short, HOW, masks=True))
+        list(detect(encoder, voc, BRIEF, HOW, masks=True))
     coco = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})), agnostic=True)
-    measured = {(found.what, found.measure) for found, _ in detect(encoder, coco, short, HOW, masks=True)}
+    measured = {(found.what, found.measure) for found, _ in detect(encoder, coco, BRIEF, HOW, masks=True)}
     assert measured == {("box", "COCO"), ("mask", "COCO")}
 
 
@@ -85,27 +75,37 @@ def printed(arguments, capsys):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("protocol", ["detect", "segment"])
-def test_a_dry_run_shows_the_schedule_without_data(protocol, capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("protocol", "data", "iterations", "step"),
+    [("detect", "voc07+12", "24,000", "18,000"), ("segment", "coco", "180,000", "120,000")],
+)
+def test_a_dry_run_shows_the_schedule_without_data(protocol, data, iterations, step, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("LOGO_DATA", str(tmp_path))
-    shown = printed(["eval", protocol, "random/resnet50", "--data", "voc07+12", "--dry-run"], capsys)
-    assert "24,000 of 16 pictures" in shown
-    assert "0.02 up to 18,000" in shown
+    shown = printed(["eval", protocol, "random/resnet18", "--data", data, "--dry-run"], capsys)
+    assert f"{iterations} of 16 pictures" in shown
+    assert f"0.02 up to {step}" in shown
     assert "training time" in shown
 
 
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("random/resnet18", "Say what to detect with --data"),
-        ("random/resnet18 --data nowhere", "No data at 'nowhere'"),
-        ("random/resnet18 --data coco --dry-run --lr 0", "lr is 0"),
-        ("random/resnet18 --data coco --size 32", "--size"),
+        ("detect random/resnet18", "Say what to detect with --data"),
+        ("detect random/resnet18 --data nowhere", "No data at 'nowhere'"),
+        ("detect random/resnet18 --data nowhere --dry-run", "No data at 'nowhere'"),
+        ("detect random/resnet18 --data coco --dry-run --lr 0", "lr is 0"),
+        ("detect random/resnet18 --data coco --size 32", "--size"),
+        ("detect runs/none --data coco --dry-run", "'runs/none' is no encoder"),
+        ("detect random/resnet18 --data coco --dry-run --out .", "which is a folder"),
+        ("segment random/tiny --data coco --dry-run", "detection takes ResNets"),
+        ("detect random/resnet18 --data coco --dry-run --mean 0.5 --std 0.2", "The encoder sees 1 channels"),
+        ("segment random/resnet18 --data voc07+12 --dry-run", "voc07+12 has no masks"),
     ],
 )
-def test_what_cannot_work_is_one_sentence(command, sentence, capsys):
+def test_what_cannot_work_is_one_sentence(command, sentence, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
     with pytest.raises(SystemExit) as stop:
-        main(["eval", "detect", *command.split()])
+        main(["eval", *command.split()])
     assert stop.value.code == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 

@@ -48,6 +48,14 @@ def test_the_benchmark_measures_all_that_it_compares(capsys):
     assert told["iterations_per_s_from_files"] > 0
 
 
+def test_masks_are_measured_on_their_way_in_and_out(capsys):
+    script("masks").main(["--n", "3", "--outlines", "3"])
+    told = json.loads(capsys.readouterr().out)
+    assert max(each["iou"] for each in told["paste"].values()) < 1
+    assert {len(shifts) for shifts in told["cut"].values()} == {6}
+    assert told["keep"]["changed"]["packed"] == 0
+
+
 def test_the_check_compares_in_both_layouts(tmp_path, capsys):
     root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
     options = "--run random/resnet18 --overfit-steps 1 --steps 1 --seeds 1 --side 32 --overfit-side 32 --pictures 2"

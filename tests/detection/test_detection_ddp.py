@@ -12,6 +12,7 @@ from drawn import save_coco
 from sharing import DONE, cut_short, train
 
 from logo_ssl.detection import load_detection
+from logo_ssl.detection.samples import BYTES, WITH_MASKS
 from logo_ssl.errors import UserError
 from logo_ssl.run import CHECKPOINT, found_checkpoints
 
@@ -78,6 +79,12 @@ def test_only_the_first_process_tests_and_writes(folder):
     assert [(folder / f"figures-of-{number}").read_text() for number in range(2)] == ["4", "0"]
     assert json.loads((folder / "figures.json").read_text())["results"]
     assert not (folder / "figures-training").exists()
+
+
+def test_processes_share_the_workers_of_their_machine(folder):
+    told = [(folder / f"workers-of-{number}").read_text() for number in range(2)]
+    training, refreshing = (2, BYTES, 2), (4, BYTES, 1)  # of 4: half for each, and all for the one that is left
+    assert told == [str([training, refreshing]), str([training, (2, WITH_MASKS, 2)])]
 
 
 def test_batches_that_cannot_be_dealt_are_refused(data):

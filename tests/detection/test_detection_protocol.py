@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from small_detectors import MEAN, STD
 from thin import ThinResNet
 
 from logo_ssl.detection.c4 import box_loss
@@ -16,8 +17,6 @@ from logo_ssl.detection.proposals import EXAMPLES, Anchors
 from logo_ssl.detection.recipe import DetectorConfig
 from logo_ssl.detection.samples import batches_alike
 from logo_ssl.detection.scales import Scales
-
-MEAN, STD = (0.5,) * 3, (0.25,) * 3
 
 
 @pytest.fixture

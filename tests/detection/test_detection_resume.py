@@ -1,62 +1,33 @@
 """Does an interrupted training of a detector end like an uninterrupted one, and does its folder guard itself?"""
 
 import json
+import multiprocessing
 import os
 import signal
+import subprocess
+import time
 from dataclasses import replace
 
 import pytest
-import torch
-from drawn import save_coco
-from thin import ThinResNet
+from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, power_cut, thin_encoder, train, untrained
 
-from logo_ssl.detection import load_detection
-from logo_ssl.detection.detector import build_detector
-from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.samples import TrainingPictures
-from logo_ssl.detection.training import Detecting, Workshop, alone_in, train_detector
+from logo_ssl.detection.training import alone_in, train_detector
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate.detect import detect
-from logo_ssl.evaluate.encoders import load_encoder
 from logo_ssl.run import found_checkpoints
 
-RECIPE = DetectionRecipe(
-    DetectorConfig(
-        short_sides=(48, 64), test_side=64, anchors=(16, 32), candidates=(40, 40), proposals=(20, 20), regions=8
-    ),
-    iterations=5,
-    batch_size=2,
-    steps=(3,),
-    warm_up=2,
-    norm_batches=2,
-)
 
+def told(number):
+    """Somebody says stop to this process and, a moment before, to its workers, as terminals and Slurm do."""
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return load_detection(str(save_coco(tmp_path_factory.mktemp("drawn") / "coco", {"train": 5, "val": 2})))
+    def say():
+        if workers := multiprocessing.active_children():
+            subprocess.run(["kill", f"-{int(number)}", *(str(worker.pid) for worker in workers)], check=True)
+            time.sleep(0.2)  # in which torch would hear of a worker's end
+        os.kill(os.getpid(), number)
 
-
-def train(data, folder=None, recipe=RECIPE, **options):
-    torch.manual_seed(0)
-    detector = build_detector(ThinResNet(), (0.5,) * 3, (0.25,) * 3, 2, recipe.detector)
-    where = Workshop(device="cpu", workers=0, folder=folder, **options)
-    said = []
-    train_detector(detector, TrainingPictures(data.train, recipe, False), recipe, where, say=said.append)
-    return detector.state_dict(), said
-
-
-def stopped_at(iteration, monkeypatch):
-    """Somebody says stop during an iteration."""
-    original = Detecting.training_step
-
-    def watched(self, batch, batch_idx):
-        if self.global_step == iteration:
-            os.kill(os.getpid(), signal.SIGUSR1)
-        return original(self, batch, batch_idx)
-
-    monkeypatch.setattr(Detecting, "training_step", watched)
+    return say
 
 
 @pytest.fixture(scope="module")
@@ -64,40 +35,75 @@ def uninterrupted(data):
     return train(data)[0]
 
 
-@pytest.mark.parametrize("iteration", [0, 2, 3])
-def test_an_interrupted_training_ends_like_an_uninterrupted_one(data, tmp_path, monkeypatch, iteration, uninterrupted):
+@pytest.mark.parametrize(
+    ("iteration", "number", "name"),
+    [(0, signal.SIGUSR1, "SIGUSR1"), (2, signal.SIGTERM, "SIGTERM"), (3, signal.SIGINT, "Ctrl-C")],
+)
+def test_an_interrupted_training_ends_like_an_uninterrupted_one(
+    data, tmp_path, monkeypatch, iteration, number, name, uninterrupted
+):
     with monkeypatch.context() as patch:
-        stopped_at(iteration, patch)
-        with pytest.raises(Interrupted, match=f"saved at step {iteration + 1}; the same command goes on"):
+        at_iteration(patch, iteration, told(number))
+        sentence = f"Stopped by {name}, saved at step {iteration + 1}; the same command goes on"
+        with pytest.raises(Interrupted, match=sentence) as stop:
             train(data, tmp_path)
+    assert stop.value.code == 128 + number
+    assert [file.name[:14] for file in found_checkpoints(tmp_path)] == [f"step-{iteration + 1:09}"]
     resumed, said = train(data, tmp_path)
     assert f"Going on after {iteration + 1} iterations." in said
-    assert all(torch.equal(resumed[name], value) for name, value in uninterrupted.items())
+    assert_equal(resumed, uninterrupted)
+
+
+@pytest.mark.usefixtures("enough_memory")
+@pytest.mark.parametrize(
+    ("workers", "number"), [(0, signal.SIGTERM), (2, signal.SIGTERM), (2, signal.SIGINT)], ids=["0", "2", "2, Ctrl-C"]
+)
+def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, tmp_path, monkeypatch, workers, number):
+    whole, _ = train(data, masks=True)
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 2, told(number))
+        with pytest.raises(Interrupted):
+            train(data, tmp_path, masks=True, workers=workers)
+    resumed, said = train(data, tmp_path, masks=True, workers=workers)
+    assert "Going on after 3 iterations." in said
+    assert_equal(resumed, whole)
 
 
 def test_a_training_that_was_killed_between_checkpoints_ends_the_same(data, tmp_path, monkeypatch, uninterrupted):
-    original = Detecting.training_step
-
-    def power_cut(self, batch, batch_idx):
-        if self.global_step == 4:
-            raise ZeroDivisionError("power cut")
-        return original(self, batch, batch_idx)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Detecting, "training_step", power_cut)
+        at_iteration(patch, 4, power_cut)
         with pytest.raises(ZeroDivisionError):
             train(data, tmp_path, checkpoint_minutes=1e-9)
     (newest,) = found_checkpoints(tmp_path)
     resumed, _ = train(data, tmp_path)
     assert newest.name.startswith("step-000000004")
-    assert all(torch.equal(resumed[name], value) for name, value in uninterrupted.items())
+    assert_equal(resumed, uninterrupted)
+
+
+def test_the_seconds_of_all_sittings_are_counted(data, tmp_path, monkeypatch):
+    def cut(number, action, **where):
+        with monkeypatch.context() as patch:
+            at_iteration(patch, number, action)
+            with pytest.raises((Interrupted, ZeroDivisionError)):
+                train(data, tmp_path, **where)
+
+    cut(1, told(signal.SIGTERM))
+    file = tmp_path / "sittings.json"
+    (stopped,) = json.loads(file.read_text())
+    assert stopped["ended"]
+    file.write_text(json.dumps([stopped | {"seconds": 1000.0}]))
+    cut(3, power_cut, checkpoint_minutes=1e-9)
+    pictures = TrainingPictures(data.train, SMALL, False)
+    trained = train_detector(untrained(), pictures, SMALL, replace(HERE, folder=tmp_path))
+    assert (trained.resumed_at, trained.sittings, trained.killed) == (3, 3, 0)
+    assert 1000 < trained.seconds < 1600
 
 
 def test_a_finished_training_is_not_repeated(data, tmp_path, uninterrupted):
     train(data, tmp_path)
     again, said = train(data, tmp_path)
     assert said[:1] == ["Going on after 5 iterations."]
-    assert all(torch.equal(again[name], value) for name, value in uninterrupted.items())
+    assert_equal(again, uninterrupted)
 
 
 def test_another_training_is_not_gone_on_with(data, tmp_path):
@@ -113,20 +119,20 @@ def test_one_process_at_a_time(tmp_path):
 
 def test_weights_that_are_not_finite_are_never_saved(data, tmp_path):
     with pytest.raises(UserError, match="no finite number at iteration"):
-        train(data, tmp_path, replace(RECIPE, lr=1e30, warm_up=0))
+        train(data, tmp_path, replace(SMALL, lr=1e30, warm_up=0))
     assert not found_checkpoints(tmp_path)
 
 
 def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, monkeypatch):
-    encoder = replace(load_encoder("random/tiny"), backbone=ThinResNet().eval().requires_grad_(False))
-    how, out = Extraction(device="cpu", workers=0), tmp_path / "figures.json"
-    whole = dict(detect(encoder, data, RECIPE, how, out=tmp_path / "whole.json"))
+    encoder, out = thin_encoder(), tmp_path / "figures.json"
+    whole = dict(detect(encoder, data, SMALL, HOW, out=tmp_path / "whole.json"))
     with monkeypatch.context() as patch:
-        stopped_at(2, patch)
+        at_iteration(patch, 2, told(signal.SIGTERM))
         with pytest.raises(Interrupted):
-            list(detect(encoder, data, RECIPE, how, out=out))
+            list(detect(encoder, data, SMALL, HOW, out=out))
     assert found_checkpoints(tmp_path / "figures-training")
-    assert dict(detect(encoder, data, RECIPE, how, out=out)) == whole
+    assert dict(detect(encoder, data, SMALL, HOW, out=out)) == whole
     assert not (tmp_path / "figures-training").exists()
-    assert [json.loads(file.read_text())["resumed_at"] for file in (tmp_path / "whole.json", out)] == [0, 3]
+    first, second = (json.loads(file.read_text()) for file in (tmp_path / "whole.json", out))
+    assert [(each["resumed_at"], each["sittings"]) for each in (first, second)] == [(0, 1), (3, 2)]
     assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {"best.png", "worst.png", "random.png"}

@@ -7,7 +7,9 @@ import pytest
 from drawn import save_coco, save_voc, voc_object, write_xml
 
 from logo_ssl.detection import load_detection
+from logo_ssl.detection.masks import decoded
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
+from logo_ssl.detection.sources import OFFICIAL, Contents
 from logo_ssl.errors import DataMissing, UserError
 
 
@@ -96,6 +98,27 @@ def test_the_official_years_are_joined(tmp_path, monkeypatch):
     monkeypatch.setenv("LOGO_DATA", str(tmp_path))
     found = load_detection("voc07+12")
     assert (len(found.train), len(found.test), len(found.train.classes)) == (3, 1, 20)
+    monkeypatch.setitem(OFFICIAL, "voc07+12", Contents(3, 1, 20))
+    assert load_detection(str(tmp_path / "VOCdevkit")).official
+
+
+def test_official_sets_are_known_by_what_they_hold_and_not_by_their_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
+    root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
+    for source in ("coco", str(root)):
+        few = load_detection(source)
+        assert (few.official, few.beside_paper, few.name) == (False, False, "coco")
+        assert few.about()[-1] == (
+            "This is not the coco of Table 6 (118,287 + 5,000 pictures of 80 classes), so its figures are its own."
+        )
+    monkeypatch.setitem(OFFICIAL, "coco", Contents(3, 2, 2))
+    (tmp_path / "elsewhere").symlink_to(root)
+    for source in ("coco", str(root), str(tmp_path / "elsewhere")):
+        whole = load_detection(source)
+        assert (whole.official, whole.beside_paper, whole.name) == (True, True, "coco")
+        assert len(whole.about()) == 2
+    agnostic = load_detection("coco", agnostic=True)
+    assert (agnostic.official, agnostic.beside_paper) == (True, False)  # the same schedule, other figures
 
 
 @pytest.mark.parametrize("name", ["voc07+12", "coco", "cocoo"])
@@ -112,6 +135,16 @@ def test_what_is_trained_on_is_never_tested_on(tmp_path):
     (root / "annotations" / "instances_val.json").unlink()
     with pytest.raises(UserError, match="no JSON file named after test or val"):
         load_detection(str(root))
+
+
+def test_masks_are_kept_as_arrays_and_never_as_lists(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    triangle = [[1.07, 2.7, 30.33, 4.0, 8.0, 40.9]]
+    edit(root, "train", lambda content: content["annotations"][0].update(segmentation=triangle))
+    polygons, runs = load_detection(str(root)).train.pictures[0].segmentations
+    assert [polygon.dtype for polygon in polygons] == [np.float32]
+    assert runs["counts"].dtype == np.int64
+    assert np.array_equal(decoded(polygons, 64, 64), decoded(triangle, 64, 64))
 
 
 def test_numbers_of_categories_may_be_text(tmp_path):

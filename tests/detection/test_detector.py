@@ -4,24 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_detectors import SMALL as RECIPE
 from thin import ThinResNet
 
 from logo_ssl.detection.body import stride_at_conv4
 from logo_ssl.detection.detector import build_detector
-from logo_ssl.detection.recipe import DetectorConfig
 from logo_ssl.errors import UserError
 from logo_ssl.models import build_backbone
 
-SMALL = DetectorConfig(
-    short_sides=(64, 96),
-    test_side=64,
-    longest=128,
-    anchors=(16, 32),
-    candidates=(100, 100),
-    proposals=(50, 20),
-    regions=16,
-    lowest_score=0.0,
-)
+SMALL = replace(RECIPE.detector, longest=128, lowest_score=0.0)
 PYRAMID = replace(SMALL, head="fpn", anchors=(8, 16, 32, 48, 64))
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
 

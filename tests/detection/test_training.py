@@ -5,11 +5,10 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from drawn import save_coco
-from thin import ThinResNet
+from small_detectors import HERE, SMALL, assert_equal, train, untrained
 
-from logo_ssl.detection import load_detection
-from logo_ssl.detection.detector import build_detector
+from logo_ssl.data import workers
+from logo_ssl.detection import samples
 from logo_ssl.detection.recipe import (
     COCO_RECIPE,
     VOC_RECIPE,
@@ -20,35 +19,13 @@ from logo_ssl.detection.recipe import (
     learning_rate,
     scaled,
 )
-from logo_ssl.detection.samples import TrainingPictures, as_sample, mirrored
-from logo_ssl.detection.training import Workshop, losses_of, refresh_norms, train_detector
+from logo_ssl.detection.samples import Batches, TrainingPictures, as_sample, mirrored
+from logo_ssl.detection.training import losses_of, refresh_norms, train_detector
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.detect_options import RecipeOptions
 from logo_ssl.models.norm import BatchNorm
 
 CPU = torch.device("cpu")
-HERE = Workshop(device="cpu", workers=0)
-SMALL = DetectionRecipe(
-    DetectorConfig(
-        short_sides=(64,), test_side=64, anchors=(16, 24, 32), candidates=(60, 60), proposals=(30, 20), regions=8
-    ),
-    iterations=3,
-    batch_size=2,
-    lr=0.02,
-    steps=(2,),
-    warm_up=1,
-    norm_batches=2,
-)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return load_detection(str(save_coco(tmp_path_factory.mktemp("drawn") / "coco", {"train": 5, "val": 2})))
-
-
-def detector(recipe=SMALL, masks=False):
-    torch.manual_seed(0)
-    return build_detector(ThinResNet(), (0.5,) * 3, (0.25,) * 3, 2, recipe.detector, masks)
 
 
 def test_the_protocol_is_mocos():
@@ -100,7 +77,7 @@ def test_numbers_that_cannot_work_are_refused(changes, sentence):
 
 
 def test_each_pass_shows_each_picture_once_in_an_order_of_its_own(data):
-    recipe = replace(SMALL, flip=False, iterations=5)
+    recipe = replace(SMALL, flip=False)
     pictures = TrainingPictures(data.train, recipe, False)
     assert len(pictures) == 10
     shown = [int(pictures[place].pixels.long().sum()) for place in range(10)]
@@ -134,21 +111,39 @@ def test_a_mirrored_mask_stays_in_its_mirrored_box(data):
 
 
 def test_training_repeats_and_leaves_the_global_streams_alone(data):
-    weights = []
-    for _ in range(2):
-        trained = detector()
-        torch.manual_seed(5)
-        train_detector(trained, TrainingPictures(data.train, SMALL, False), SMALL, HERE)
-        weights.append(trained.state_dict())
-        assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(5)).item()
-    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
-    assert not torch.equal(
-        weights[0]["rpn.head.cls_logits.weight"], detector().state_dict()["rpn.head.cls_logits.weight"]
-    )
+    trained = untrained()
+    torch.manual_seed(5)
+    train_detector(trained, TrainingPictures(data.train, SMALL, False), SMALL, HERE)
+    assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(5)).item()
+    assert_equal(train(data)[0], trained.state_dict())
+    assert not torch.equal(trained.rpn.head.cls_logits.weight, untrained().rpn.head.cls_logits.weight)
+
+
+@pytest.mark.parametrize(("wished", "sharers", "each"), [(-1, 1, 8), (-1, 4, 2), (8, 4, 2), (3, 4, 1), (0, 4, 0)])
+def test_workers_are_shared_by_the_processes_of_a_machine_and_not_by_those_of_others(
+    data, monkeypatch, wished, sharers, each
+):
+    monkeypatch.setattr(workers, "default_workers", lambda: 8)
+    monkeypatch.setattr(samples, "loader", lambda pictures, places, number: [number])
+    pictures = TrainingPictures(data.train, replace(SMALL, batch_size=16), False)
+    assert [*Batches(pictures, 1, wished, part=(0, 2 * sharers), sharers=sharers)] == [each]  # on two machines
+
+
+def test_worker_processes_start_once(data, monkeypatch):
+    started, original = [], samples.loader
+    monkeypatch.setattr(samples, "loader", lambda *loading: started.append(loading) or original(*loading))
+    train(data, recipe=replace(SMALL, norm_batches=0))
+    assert len([places for _, places, _ in started if places]) == 1
+
+
+@pytest.mark.usefixtures("enough_memory")
+@pytest.mark.parametrize("masks", [False, True])
+def test_worker_processes_change_nothing(data, masks):
+    assert_equal(train(data, masks=masks, workers=2)[0], train(data, masks=masks)[0])
 
 
 def test_refreshed_norms_hold_the_mean_over_batches(data):
-    fresh = detector()
+    fresh = untrained()
     pictures = TrainingPictures(data.train, SMALL, False)
     batches = [[pictures[0], pictures[1]], [pictures[2], pictures[3]], [pictures[4], pictures[0]]]
     norm = next(module for module in fresh.modules() if isinstance(module, BatchNorm))
@@ -162,7 +157,7 @@ def test_refreshed_norms_hold_the_mean_over_batches(data):
 
 
 def test_a_loss_that_is_not_finite_stops_the_training(data):
-    broken = detector()
+    broken = untrained()
     with torch.no_grad():
         broken.rpn.head.cls_logits.weight.fill_(float("nan"))
     losses = losses_of(broken.train(), [as_sample(data.train.pictures[0], False)] * 2)
@@ -177,7 +172,7 @@ def test_a_picture_that_cannot_be_read_is_one_sentence_from_workers_too(data, tm
     broken = replace(data.train.pictures[0], path=tmp_path / "broken.png")
     pictures = TrainingPictures(replace(data.train, pictures=(broken,)), SMALL, False)
     with pytest.raises(UserError, match=r"^.*broken\.png cannot be read .*; mend it, or take it out of the set\.$"):
-        train_detector(detector(), pictures, SMALL, replace(HERE, workers=workers))
+        train_detector(untrained(), pictures, SMALL, replace(HERE, workers=workers))
 
 
 def test_a_set_of_crowds_is_refused(data):

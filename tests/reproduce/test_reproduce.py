@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from logo_ssl.data import load_data
-from logo_ssl.detection import load_detection
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
+from logo_ssl.detection.sources import OFFICIAL, Contents
 from logo_ssl.errors import DataMissing, Interrupted, UserError
+from logo_ssl.evaluate import Extraction, load_encoder
 from logo_ssl.reproduce.launch import Workers
+from logo_ssl.reproduce.rows import _measure
 from logo_ssl.run import Run
 from logo_ssl.train import pretrain
 from logo_ssl.train.monitors import CollapseGauge
@@ -136,12 +138,11 @@ def test_table_5_transfers_to_the_sets_that_are_there_and_names_the_others(repro
 
 
 def test_table_6_detects_on_the_sets_that_are_there_and_names_the_others(reproduce, performed, tmp_path, monkeypatch):
-    few = save_coco(tmp_path / "few", {"train": 3, "val": 2})
+    few = save_coco(tmp_path / "few" / "coco", {"train": 3, "val": 2})
     small = DetectorConfig(short_sides=(32,), test_side=32, candidates=(20, 20), proposals=(8, 8), regions=4)
     brief = DetectionRecipe(small, iterations=1, batch_size=2, steps=(), warm_up=0, norm_batches=0)
-    monkeypatch.setattr(
-        "logo_ssl.reproduce.rows.load_detection", lambda name: load_detection(str(few) if name == "coco" else name)
-    )
+    monkeypatch.setenv("LOGO_DATA", str(few.parent))
+    monkeypatch.setitem(OFFICIAL, "coco", Contents(3, 2, 2))
     monkeypatch.setattr("logo_ssl.reproduce.rows.recipe_for", lambda *about: brief)
     line = "table6 --rows imagenet100-resnet50-moco-logo --epochs 1"
     code, out, _ = reproduce(line, backbone="resnet18")
@@ -150,6 +151,14 @@ def test_table_6_detects_on_the_sets_that_are_there_and_names_the_others(reprodu
     assert "| voc07+12, box AP50 | 81.12 | - | n=0 of 1 |" in out
     assert "unpack VOCtrainval and VOCtest of 2007" in out
     assert "Detection: Faster R-CNN with a ResNet-C4 head" in out
+
+
+def test_a_part_of_a_set_makes_no_row_of_table_6(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
+    save_coco(tmp_path / "coco", {"train": 3, "val": 2})
+    said = []
+    assert not _measure("segment-coco", load_encoder("random/tiny"), None, Extraction(say=said.append), seed=0)
+    assert said[0].startswith("This is not the coco of Table 6 (118,287 + 5,000 pictures")
 
 
 def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reproduce, performed):

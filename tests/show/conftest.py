@@ -2,14 +2,11 @@
 
 import pytest
 import torch
+from shown_runs import SMALL
 
-from logo_ssl.augment import CropPlan
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.frameworks import MoCoConfig
-from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
-from logo_ssl.strategies import LoGoConfig
 from logo_ssl.train import build
 from logo_ssl.train.weights import save_encoder
 
@@ -39,13 +36,7 @@ def make_run(tmp_path, images, monkeypatch):
         monkeypatch.setattr(f"logo_ssl.{place}.load_data", lambda source, size: _found(source, images))
 
     def make(name="run", **changes) -> Run:
-        small = {
-            "framework": MoCoConfig(dim=8, queue=32),
-            "strategy": LoGoConfig(depth=2, width=16),
-            "crops": CropPlan(global_size=16, local_size=8),
-            "device": "cpu",
-        }
-        recipe = find_recipe("tiny").changed(**small | changes)
+        recipe = SMALL.changed(**changes)
         run = Run(tmp_path / name)
         save_encoder(run, build(recipe, images))
         run.recipe_file.write_text(recipe.to_json())

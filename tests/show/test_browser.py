@@ -5,42 +5,26 @@ import json
 import os
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from rich.console import Console
+from shown_runs import SMALL
 
 from logo_ssl import pretrain
-from logo_ssl.augment import CropPlan
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.frameworks import MoCoConfig
-from logo_ssl.recipes import find_recipe
 from logo_ssl.report.page import plotly
 from logo_ssl.run import Run
 from logo_ssl.show.report import Report
 from logo_ssl.show.serving import open_server
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper
-from logo_ssl.strategies import LoGoConfig
 
 CHROMIUM = Path(sys.prefix) / "chromium" / "chromium"
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 CLASSES = ("ash", "birch", f"<b>elm & {HOSTILE}")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
-SMALL = replace(
-    find_recipe("tiny"),
-    epochs=2,
-    batch_size=16,
-    framework=MoCoConfig(dim=8, queue=32, splits=2),
-    strategy=LoGoConfig(depth=2, width=16),
-    crops=CropPlan(global_size=16, local_size=8),
-    knn_every=1,
-    log_every=1,
-    loggers=(),
-    device="cpu",
-)
 
 
 @pytest.fixture(scope="module")

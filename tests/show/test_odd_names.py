@@ -2,34 +2,20 @@
 
 import io
 import os
-from dataclasses import replace
 
 from PIL import Image
 from rich.console import Console
+from shown_runs import SMALL
 
 from logo_ssl import pretrain
-from logo_ssl.augment import CropPlan
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.printable import printable
-from logo_ssl.recipes import find_recipe
 from logo_ssl.report.markup import data_script, tag
 from logo_ssl.show.report import Report
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper
-from logo_ssl.strategies import LoGoConfig
 
 ODD = os.fsdecode(b"\xff\xfe")
-SMALL = replace(
-    find_recipe("tiny"),
-    epochs=1,
-    batch_size=8,
-    framework=MoCoConfig(dim=8, queue=16, splits=2),
-    strategy=LoGoConfig(depth=2, width=16),
-    crops=CropPlan(global_size=16, local_size=8),
-    loggers=(),
-    device="cpu",
-)
 
 
 def test_a_run_is_trained_reported_and_watched_whose_images_have_names_that_are_no_text(tmp_path):
@@ -38,7 +24,7 @@ def test_a_run_is_trained_reported_and_watched_whose_images_have_names_that_are_
         place = tmp_path / "data" / ("ash", f"birch{ODD}")[i % 2]
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"{ODD}{i:02}.png")
-    run = pretrain(SMALL, tmp_path / "run", data=str(tmp_path / "data"), console=Console(file=io.StringIO()))
+    run = pretrain(SMALL, tmp_path / "run", data=str(tmp_path / "data"), epochs=1, console=Console(file=io.StringIO()))
     Report((run.path,), tmp_path / "report.html", images=24).run()
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert r"birch\xff\xfe" in page

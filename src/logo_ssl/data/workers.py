@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..signals import outlast
 from ..types import ImageBatch
 from .bad import Bad, BadImages, plain_reason
 from .decode import BadImage, decode
@@ -140,6 +141,7 @@ class Reader:
             collate_fn=_as_it_is,  # type: ignore[arg-type] (of __getitems__, which gives what is collated)
             persistent_workers=workers > 0,
             prefetch_factor=AHEAD if workers else None,
+            worker_init_fn=outlast,
             multiprocessing_context="fork" if workers and hasattr(os, "fork") else None,
         )
 

@@ -15,16 +15,21 @@ PARTS = ("conv1", "bn1", "relu", "maxpool", *STAGES)
 COLOURS = 3
 
 
-def body_of(encoder: nn.Module, norm: Norm) -> Any:
-    """A copy of a torchvision ResNet, ready to be trained; its batch norms too, or frozen as they are."""
+def refuse_other_networks(encoder: Any) -> None:
+    """Raise a UserError for an encoder that cannot become a detector."""
     if not all(hasattr(encoder, part) for part in PARTS):
         raise UserError(
             f"The encoder is a {type(encoder).__name__}; detection takes ResNets as torchvision builds them (resnet18, "
             "resnet34, resnet50)."
         )
-    body: Any = with_our_batch_norm(deepcopy(encoder).cpu()).requires_grad_(True).train()
-    if body.conv1.in_channels != COLOURS:
-        raise UserError(f"The encoder sees {body.conv1.in_channels} channels; detection needs one for RGB pictures.")
+    if encoder.conv1.in_channels != COLOURS:
+        raise UserError(f"The encoder sees {encoder.conv1.in_channels} channels; detection needs one for RGB pictures.")
+
+
+def body_of(encoder: nn.Module, norm: Norm) -> Any:
+    """A copy of a torchvision ResNet, ready to be trained; its batch norms too, or frozen as they are."""
+    refuse_other_networks(encoder)
+    body = with_our_batch_norm(deepcopy(encoder).cpu()).requires_grad_(True).train()
     return _frozen(body) if norm == "frozen" else body
 
 

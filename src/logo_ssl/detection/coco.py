@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
+from .masks import packed
 from .pictures import Told, ToldPicture
 
 UNKNOWN = ""
@@ -24,7 +25,7 @@ class Coco(NamedTuple):
 def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
     """Read a file; its pictures lie in the first of `folders` that has the first of them."""
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes(), object_hook=_small)
         names = {int(category["id"]): str(category["name"]) for category in content["categories"]}
         images = {image["id"]: image for image in content["images"]}
         objects: dict[Any, list[Told]] = defaultdict(list)
@@ -44,6 +45,13 @@ def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
     folder = _folder(file, folders, next(iter(files.values()), None))
     pictures = [ToldPicture(folder / name, *sizes[number], objects.get(number, [])) for number, name in files.items()]
     return Coco(tuple(names[number] for number in sorted(names)), pictures)
+
+
+def _small(content: dict[str, Any]) -> dict[str, Any]:
+    """Whatever has a mask keeps it packed, from the moment that it is read."""
+    if "segmentation" in content:
+        content["segmentation"] = packed(content["segmentation"])
+    return content
 
 
 def _told(annotation: dict[str, Any], names: dict[int, str]) -> Told:

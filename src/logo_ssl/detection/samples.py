@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..randomness import stream
+from ..signals import outlast
 from .masks import decoded
 from .pictures import Picture, PictureSet
 from .recipe import DetectionRecipe
@@ -105,13 +106,23 @@ class Telling(Dataset[Any]):
 
 
 class Batches:
-    """The batches of a training from iteration `done` on; of several processes, each gets its slice of every batch."""
+    """The batches of a training from iteration `done` on; of several processes, each gets its slice of every batch.
+
+    Those on one machine, the `sharers`, share its workers, too.
+    """
 
     def __init__(
-        self, pictures: TrainingPictures, n_batches: int, workers: int, done: int = 0, part: tuple[int, int] = (0, 1)
+        self,
+        pictures: TrainingPictures,
+        n_batches: int,
+        workers: int,
+        done: int = 0,
+        part: tuple[int, int] = (0, 1),
+        sharers: int = 1,
     ) -> None:
-        self.pictures, self.n_batches, self.workers = pictures, n_batches, workers
+        self.pictures, self.n_batches = pictures, n_batches
         self.done, self.part = done, part
+        self.workers, self.sharers = max(1, workers // sharers) if workers > 0 else workers, sharers
 
     def __len__(self) -> int:
         return self.n_batches  # of the whole training: Lightning knows how many are done
@@ -120,14 +131,21 @@ class Batches:
         (number, parts), size = self.part, self.pictures.recipe.batch_size
         share = size // parts
         starts = (i * size + number * share for i in range(self.done, self.n_batches))
-        fitting = fitting_workers(self.workers, WITH_MASKS if self.pictures.masks else BYTES, parts)
-        return iter(loader(self.pictures, [range(start, start + share) for start in starts], fitting))
+        fitting = fitting_workers(self.workers, WITH_MASKS if self.pictures.masks else BYTES, self.sharers)
+        # worker processes start with the first batch that is asked for: Lightning asks for two iterators, and drops one
+        yield from loader(self.pictures, [range(start, start + share) for start in starts], fitting)
 
 
 def loader(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> DataLoader[Any]:
     """Batches as plain lists, since pictures differ in size, decoded by worker processes."""
-    sampler, pinned = cast(Any, places), torch.cuda.is_available()
-    return DataLoader(Telling(pictures), batch_sampler=sampler, num_workers=workers, collate_fn=list, pin_memory=pinned)
+    return DataLoader(
+        Telling(pictures),
+        batch_sampler=cast(Any, places),
+        num_workers=workers,
+        collate_fn=list,
+        pin_memory=torch.cuda.is_available(),
+        worker_init_fn=outlast,
+    )
 
 
 def whole(batch: Sequence[Any]) -> Sequence[Any]:

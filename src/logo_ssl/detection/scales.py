@@ -1,8 +1,12 @@
 """How large is a picture shown? In training each at a scale by chance, in a test all at one; then side by side.
 
+What is found in it is brought back to the picture as it was.
+
 torchvision would send its mean, its deviation and four numbers for each picture's boxes to the device one by one, and
 wait for each.
 """
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +16,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 from .draws import Draws
+from .pasting import pasted
 from .recipe import DetectorConfig
 
 Target = dict[str, Tensor]
@@ -40,6 +45,19 @@ class Scales(GeneralizedRCNNTransform):
             targets = [_moved(target, image.shape[1:], shape) for image, target, shape in pairs]
         return ImageList(self.batch_images(shown, self.size_divisible), shapes), targets
 
+    def postprocess(
+        self,
+        result: list[dict[str, Tensor]],
+        image_shapes: list[tuple[int, int]],
+        original_image_sizes: list[tuple[int, int]],
+    ) -> list[dict[str, Tensor]]:
+        """Boxes and masks [n 1 H W] of what was found, in pixels of the pictures that were given."""
+        for found, shown, given in zip(result, image_shapes, original_image_sizes, strict=True):
+            found["boxes"] = _resized(found["boxes"], shown, given)
+            if "masks" in found:
+                found["masks"] = pasted(found["masks"][:, 0], found["boxes"], *given)[:, None]
+        return result
+
     def shape(self, height: int, width: int, side: int) -> tuple[int, int]:
         """Height and width with that short side, or with the longer one at its limit; whole pixels, rounded."""
         scale = min(side / min(height, width), self.config.longest / max(height, width))
@@ -60,9 +78,14 @@ class Scales(GeneralizedRCNNTransform):
 
 def _moved(target: Target, before: torch.Size, after: tuple[int, int]) -> Target:
     """Boxes and masks of a picture that was resized."""
-    down, right = (new / old for new, old in zip(after, before, strict=True))
-    left_, top, right_, bottom = target["boxes"].unbind(1)
-    moved = target | {"boxes": torch.stack((left_ * right, top * down, right_ * right, bottom * down), 1)}
+    moved = target | {"boxes": _resized(target["boxes"], before, after)}
     if "masks" in target:
         moved["masks"] = F.interpolate(target["masks"][:, None].float(), after)[:, 0].byte()
     return moved
+
+
+def _resized(boxes: Float[Tensor, "n 4"], before: Sequence[int], after: Sequence[int]) -> Float[Tensor, "n 4"]:
+    """Boxes of a picture whose height and width changed."""
+    down, across = (new / old for new, old in zip(after, before, strict=True))
+    left, top, right, bottom = boxes.unbind(1)
+    return torch.stack((left * across, top * down, right * across, bottom * down), 1)

@@ -1,6 +1,7 @@
 """Where do pictures with boxes come from? A name, or a folder in Pascal VOC's or COCO's layout."""
 
 import re
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from ..data.sources import data_root
 from ..errors import DataMissing, UserError, nearest
 from .coco import read_coco
-from .pictures import PictureSet, Told, ToldPicture, settled
+from .pictures import AGNOSTIC, PictureSet, Told, ToldPicture, settled
 from .voc import CLASSES, has_list, read_voc
 
 VOC, COCO = "voc07+12", "coco"
@@ -19,6 +20,21 @@ LAYOUTS = (
     "annotations/*train*.json and *val*.json (COCO), or Annotations/, JPEGImages/ and ImageSets/Main/train.txt and "
     "test.txt (VOC), or train/ and test/ with Annotations/ and JPEGImages/ in each"
 )
+
+
+class Contents(NamedTuple):
+    """How many pictures a set has to train and to test on, and how many classes."""
+
+    train: int
+    test: int
+    classes: int
+
+    def __str__(self) -> str:
+        return f"{self.train:,} + {self.test:,} pictures of {self.classes} classes"
+
+
+OFFICIAL = {VOC: Contents(16_551, 4_952, 20), COCO: Contents(118_287, 5_000, 80)}
+"""The sets of the paper's Table 6: known by what they hold, wherever they lie."""
 
 
 class Detection(NamedTuple):
@@ -32,12 +48,21 @@ class Detection(NamedTuple):
     official: bool = False
     """Whether it is one of the sets of the paper's Table 6."""
 
+    @property
+    def beside_paper(self) -> bool:
+        """Whether its figures can stand beside the paper's: with all classes told apart."""
+        return self.official and self.train.classes != AGNOSTIC
+
     def about(self) -> list[str]:
         """Sentences about what there is, and what was not as it should be."""
         sentences = []
         for what, part in (("train", self.train), ("test", self.test)):
             odd = "".join(f"; {n:,} {of}" for of, n in part.counts.items() if n)
             sentences.append(f"{self.name}, {what}: {len(part):,} pictures, {part.n_objects:,} objects{odd}.")
+        if self.name in OFFICIAL and not self.official:
+            sentences.append(
+                f"This is not the {self.name} of Table 6 ({OFFICIAL[self.name]}), so its figures are its own."
+            )
         return sentences
 
 
@@ -45,12 +70,12 @@ def load_detection(source: str, agnostic: bool = False) -> Detection:
     """The set of that name, or at that path; `agnostic` makes one class of all categories."""
     path = folder_of(source)
     if source == VOC:
-        return _voc(path, VOC, agnostic)
+        return _voc(path, agnostic)
     files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
     if files:
-        return _coco(path, files, agnostic)._replace(official=source == COCO)
+        return _coco(path, files, agnostic)
     if (path / "VOC2007").is_dir():
-        return _voc(path, VOC, agnostic)
+        return _voc(path, agnostic)
     if (path / "Annotations").is_dir() and has_list(path, TRAIN) and has_list(path, TEST):
         return _custom(path.name, [*read_voc(path, TRAIN)], [*read_voc(path, TEST)], agnostic)
     parts = [[path / name for name in names if (path / name / "Annotations").is_dir()] for names in (TRAIN, TEST)]
@@ -86,13 +111,13 @@ def _refuse_half(devkit: Path) -> None:
         )
 
 
-def _voc(devkit: Path, name: str, agnostic: bool) -> Detection:
+def _voc(devkit: Path, agnostic: bool) -> Detection:
     """The official years: trainval of 2007 and 2012, and test of 2007."""
     _refuse_half(devkit)
     places = [devkit / year for year in YEARS]
     train = chain.from_iterable(read_voc(place, ("trainval",)) for place in places)
     test = read_voc(places[0], ("test",))
-    return _both(name, settled(train, CLASSES, agnostic), settled(test, CLASSES, agnostic), True, True)
+    return _both(VOC, train, test, CLASSES, agnostic, is_voc=True)
 
 
 def _custom(name: str, train: list[ToldPicture], test: list[ToldPicture], agnostic: bool) -> Detection:
@@ -100,7 +125,7 @@ def _custom(name: str, train: list[ToldPicture], test: list[ToldPicture], agnost
     told: list[Told] = [found for picture in train for found in picture.objects]
     classes = sorted({found.category for found in told if found.category})
     classes = CLASSES if set(classes) <= set(CLASSES) else classes
-    return _both(name, settled(train, classes, agnostic), settled(test, classes, agnostic), True)
+    return _both(name, train, test, classes, agnostic, is_voc=True)
 
 
 def _coco(root: Path, files: list[Path], agnostic: bool) -> Detection:
@@ -115,9 +140,7 @@ def _coco(root: Path, files: list[Path], agnostic: bool) -> Detection:
         folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
         read.append(read_coco(file, [*folders, root, file.parent]))
     train, test = read
-    classes = train.categories
-    sets = (settled(part.pictures, classes, agnostic) for part in (train, test))
-    return _both(root.name, *sets, is_voc=False)
+    return _both(root.name, train.pictures, test.pictures, train.categories, agnostic, is_voc=False)
 
 
 def _words(file: Path) -> list[str]:
@@ -125,8 +148,18 @@ def _words(file: Path) -> list[str]:
     return re.findall("[a-z]+", file.stem.lower())
 
 
-def _both(name: str, train: PictureSet, test: PictureSet, is_voc: bool, official: bool = False) -> Detection:
+def _both(
+    name: str,
+    told_train: Iterable[ToldPicture],
+    told_test: Iterable[ToldPicture],
+    classes: Sequence[str],
+    agnostic: bool,
+    is_voc: bool,
+) -> Detection:
+    train, test = (settled(told, classes, agnostic) for told in (told_train, told_test))
     for what, part in (("train", train), ("test", test)):
         if not part.n_objects:
             raise UserError(f"{name} has no objects of known categories to {what} on; look at its annotations.")
-    return Detection(name, train, test, is_voc, official)
+    known_as = VOC if is_voc else COCO
+    official = OFFICIAL[known_as] == (len(train), len(test), len(classes))
+    return Detection(known_as if official else name, train, test, is_voc, official)

@@ -14,9 +14,6 @@ from .precision import Detected
 from .samples import BYTES, TestPictures, loader, whole
 from .training import Progress
 
-INSIDE = 0.5
-"""Pixels of a mask are those that are more likely inside than not."""
-
 
 @torch.no_grad()
 def find_objects(
@@ -40,5 +37,5 @@ def find_objects(
 
 def _detected(found: dict[str, Tensor]) -> Detected:
     boxes, scores, labels = (found[name].cpu().numpy() for name in ("boxes", "scores", "labels"))
-    masks = (found["masks"][:, 0] > INSIDE).to(torch.uint8).cpu().numpy() if "masks" in found else ()
+    masks = found["masks"][:, 0].byte().cpu().numpy() if "masks" in found else ()
     return Detected(boxes.astype(np.float32), scores.astype(np.float32), labels, tuple(encoded(mask) for mask in masks))

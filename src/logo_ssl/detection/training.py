@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import lightning as L
 import torch
@@ -54,7 +54,7 @@ class Workshop:
     """Processes that share each batch."""
     nodes: int = 1
     workers: int = -1
-    """Processes that decode pictures, in all; -1: one per core."""
+    """Processes that decode pictures, on each machine in all; -1: one per core."""
     folder: Path | None = None
     """Where an interrupted training can go on from; None: nowhere."""
     identity: str = ""
@@ -62,6 +62,18 @@ class Workshop:
     checkpoint_every: int = 1
     checkpoint_minutes: float = 10.0
     checkpoint_keep: int = 1
+
+
+class Trained(NamedTuple):
+    """How a training went."""
+
+    resumed_at: int
+    """Iterations that had been done before; 0: it began here."""
+    seconds: float
+    """Of all sittings; one that was killed counts up to its last checkpoint."""
+    sittings: int
+    killed: int
+    """Sittings of which the end is not known."""
 
 
 class Detecting(L.LightningModule):
@@ -124,40 +136,35 @@ def train_detector(
     where: Workshop = Workshop(),  # noqa: B008 (frozen)
     progress: Progress = lambda what, done, total: None,
     say: Say = lambda sentence: None,
-) -> int:
+) -> Trained:
     """Train a detector in place, in bfloat16 on CUDA, and refresh its batch norms.
 
-    With a folder, a training that was interrupted there goes on; gives back how many iterations had been done there. Of
-    several processes, only the first has a detector to test in the end.
+    With a folder, a training that was interrupted there goes on. Of several processes, only the first has a detector to
+    test in the end.
     """
     refuse_another_number(where)
     processes = processes_for(where)
     if processes.total > 1:
         refuse_uneven(recipe.batch_size, processes)
     checkpoint = _begun(where, say)
-    module = Detecting(detector.train(), recipe, where.identity, progress, say)
-    with quiet():
-        trainer = _trainer(where, say, resumed=checkpoint is not None)
-    device = trainer.strategy.root_device
-    cuda = [device] if device.type == "cuda" else []
-    with quiet(), torch.random.fork_rng(cuda), _told(recipe, where):
+    done = 0 if checkpoint is None else load(checkpoint)["global_step"]
+    if done:
+        say(f"Going on after {done:,} iterations.")
+    with quiet(), _sitting(where, resumed=checkpoint is not None) as sittings:
+        trainer = _trainer(where, say, sittings)
+        device = trainer.strategy.root_device
+        cuda = [device] if device.type == "cuda" else []
         if cuda:
             detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
-        done = 0 if checkpoint is None else load(checkpoint)["global_step"]
-        if done:
-            say(f"Going on after {done:,} iterations.")
         part = (trainer.global_rank, trainer.world_size)
-        batches = Batches(pictures, recipe.iterations, where.workers, done, part)
-        try:
+        batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices)
+        module = Detecting(detector.train(), recipe, where.identity, progress, say)
+        with torch.random.fork_rng(cuda), _told(recipe, where, trainer):
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
-        except RuntimeError as error:
-            if trainer.world_size > 1 and lost_another(error):
-                raise UserError(f"{whose_end(trainer.strategy)}; {CURE}.") from error
-            raise
-        if is_first():
-            again = Batches(pictures, recipe.norm_batches, where.workers)
-            refresh_norms(detector.to(device), again, device, recipe.seed)
-    return done
+            if is_first():
+                again = Batches(pictures, recipe.norm_batches, where.workers)
+                refresh_norms(detector.to(device), again, device, recipe.seed)
+        return Trained(done, sittings.seconds(), sittings.number(), sittings.killed())
 
 
 @torch.no_grad()
@@ -201,11 +208,21 @@ def _begun(where: Workshop, say: Say) -> Path | None:
     return checkpoint
 
 
-def _trainer(where: Workshop, say: Say, *, resumed: bool) -> L.Trainer:
+@contextmanager
+def _sitting(where: Workshop, *, resumed: bool) -> Iterator[Sittings]:
+    """Count the time from now on, and keep the account where the training is kept."""
+    sittings = Sittings(Run(where.folder or Path()), resumed=resumed)
+    try:
+        yield sittings
+    finally:
+        if where.folder is not None and is_first():
+            sittings.save(ended=True)
+
+
+def _trainer(where: Workshop, say: Say, sittings: Sittings) -> L.Trainer:
     processes = processes_for(where)
     kept = where.folder is not None
     folder = where.folder or Path()
-    sittings = Sittings(Run(folder), resumed=resumed)
     try:
         trainer = L.Trainer(
             accelerator=where.device,
@@ -233,7 +250,7 @@ def _on_cuda(where: Workshop) -> bool:
 
 
 @contextmanager
-def _told(recipe: DetectionRecipe, where: Workshop) -> Iterator[None]:
+def _told(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer) -> Iterator[None]:
     """What can be mended is told in a sentence."""
     try:
         yield
@@ -249,6 +266,8 @@ def _told(recipe: DetectionRecipe, where: Workshop) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
         raise Interrupted(f"Interrupted; {CURE if where.folder else 'start again'}.") from None
     except RuntimeError as error:
+        if trainer.world_size > 1 and lost_another(error):
+            raise UserError(f"{whose_end(trainer.strategy)}; {CURE}.") from error
         raise (dead_worker(error) or error) from error
 
 

@@ -10,14 +10,16 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from ..detection.body import refuse_other_networks
 from ..detection.recipe import check_recipe
-from ..detection.sources import load_detection
-from ..errors import UserError
+from ..detection.sources import OFFICIAL, VOC, load_detection
+from ..errors import DataMissing, UserError
 from ..outputs import claim
 from ..terminal import plain_console, progress_bars
-from .detect import OFFICIAL_SIZES, Found, recipe_for, schedule
+from .detect import Found, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
+from .detect_schedule import recipe_for, schedule
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .finetune import EPOCHS, RATE
@@ -205,7 +207,7 @@ class Detect(RecipeOptions, Subject):
         if not self.data:
             raise UserError("Say what to detect with --data: voc07+12, coco, or a folder in VOC's or COCO's layout.")
         if self.dry_run:
-            self._show_schedule(plain_console())
+            self._show_schedule()
             return
         data = load_detection(self.data, self.agnostic)
         recipe = self.applied_to(recipe_for(data.name, len(data.train), data.official))
@@ -215,23 +217,34 @@ class Detect(RecipeOptions, Subject):
         with _told(self, console) as how:
             settings = {"masks": self.masks, "out": self.out, "devices": self.devices}
             figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
-        _show_detection(console, figures, data.name if data.official and not self.agnostic else None)
+        _show_detection(console, figures, data.name if data.beside_paper else None)
         _say_unless_saved(self, frozen, console)
 
-    def _show_schedule(self, console: Console) -> None:
-        """The sets of Table 6 need not be there for it."""
-        name, official = self.data, self.data in OFFICIAL_SIZES
-        if official:
-            n_pictures = OFFICIAL_SIZES[self.data]
-        else:
-            data = load_detection(self.data, self.agnostic)
-            name, n_pictures, official = data.name, len(data.train), data.official
+    def _show_schedule(self) -> None:
+        """What would be done, once all is refused that could not be."""
+        name, n_pictures, official = self._found()
         recipe = self.applied_to(recipe_for(name, n_pictures, official))
         check_recipe(recipe)
+        frozen, console = _load(replace(self, size=recipe.detector.test_side))
+        refuse_other_networks(frozen.backbone)
         table = Table("what", "how much", title="Schedule")
         for row in schedule(name, recipe, n_pictures, self.masks):
             table.add_row(*row)
         console.print(table)
+
+    def _found(self) -> tuple[str, int, bool]:
+        """Name and training pictures of the data, and whether they are official; those need not be there."""
+        if self.masks and self.data == VOC:
+            raise without_masks(f"{VOC} has no masks")
+        try:
+            data = load_detection(self.data, self.agnostic)
+        except DataMissing:
+            if self.data not in OFFICIAL:
+                raise
+            return self.data, OFFICIAL[self.data].train, True
+        if self.masks:
+            refuse_without_masks(data)
+        return data.name, len(data.train), data.official
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,21 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from ..detection.coco_metric import coco_metric
-from ..detection.detector import build_detector
+from ..detection.detector import Detector, build_detector
 from ..detection.drawing import draw_found
 from ..detection.masks import coco_library
 from ..detection.pictures import PictureSet
 from ..detection.precision import AveragePrecision, Detected
-from ..detection.recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe, check_recipe, for_custom
+from ..detection.recipe import DetectionRecipe, check_recipe
 from ..detection.samples import TrainingPictures
-from ..detection.sources import COCO, VOC, Detection
-from ..detection.speed import duration
+from ..detection.sources import Detection
 from ..detection.testing import find_objects
-from ..detection.training import Workshop, alone_in, train_detector
+from ..detection.training import Trained, Workshop, alone_in, train_detector
 from ..detection.voc_metric import voc07_metric
 from ..errors import UserError
 from ..hardware import best_device
@@ -36,8 +35,10 @@ PROTOCOL = (
     "mirrored by chance; batch-norm statistics recomputed before the test; last iteration, nothing "
     "chosen on test pictures"
 )
-OFFICIAL_SIZES = {VOC: 16_551, COCO: 118_287}
-"""Training pictures of the sets of Table 6."""
+MANY = 100
+"""So many classes are counted and not named."""
+Results = dict[tuple[str, str], AveragePrecision]
+"""Of what, and by which measure."""
 
 
 class Found(NamedTuple):
@@ -51,21 +52,19 @@ class Found(NamedTuple):
         return f"{self.what} {self.figure} ({self.measure})"
 
 
-def recipe_for(name: str, n_pictures: int, official: bool) -> DetectionRecipe:
-    """The protocol of a set of Table 6; VOC's, scaled by the number of pictures, for any other."""
-    if not official:
-        return for_custom(n_pictures)
-    return VOC_RECIPE if name == VOC else COCO_RECIPE
-
-
 def refuse_without_masks(data: Detection) -> None:
     """Raise a UserError where an object has no mask."""
     for picture in (*data.train.pictures, *data.test.pictures):
         if any(segmentation is None for segmentation in picture.segmentations):
-            raise UserError(
-                f"{data.name} has objects without masks ({picture.path.name}); segmentation needs COCO's layout with a "
-                "segmentation for each, and `eval detect` needs boxes only."
-            )
+            raise without_masks(f"{data.name} has objects without masks ({picture.path.name})")
+
+
+def without_masks(what: str) -> UserError:
+    """The sentence that says what segmentation needs."""
+    return UserError(
+        f"{what}; segmentation needs COCO's layout with a segmentation for each object, and `eval detect` needs boxes "
+        "only."
+    )
 
 
 def detect(
@@ -89,88 +88,89 @@ def detect(
     device = best_device(how.device)
     if masks:
         refuse_without_masks(data)
-    protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
-    about = {
-        "data": data.name,
-        "data_fingerprint": {"train": _fingerprint(data.train), "test": _fingerprint(data.test)},
-    }
+    protocol, settings, about = _named(data, recipe, masks)
     file = place_of(protocol, about, encoder, out, settings)
     state = None if file is None else file.with_name(f"{file.stem}-training")
     if state is None:
         how.say("Without --out nothing is saved here, and an interrupted training starts again.")
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
     pictures = TrainingPictures(data.train, recipe, masks)
-    n_classes = len(data.train.classes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
-    began = time.time()
+    detector = _begun(encoder, data, recipe, masks)
     with alone_in(state):
         where = Workshop(str(how.device), devices, workers=how.workers, folder=state, identity=identity)
-        resumed_at = train_detector(detector, pictures, recipe, where, how.progress, how.say)
+        trained = train_detector(detector, pictures, recipe, where, how.progress, how.say)
         if not is_first():
             return
-        trained = time.time()
+        began = time.time()
         found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
         results = _measured(data, found, masks)
         for (what, by), told in results.items():
             yield from ((Found(what, by, name), value) for name, value in told.overall.items() if value is not None)
-        drawn: dict[str, Path] = {}
-        if file is not None:
-            folder = file.with_name(f"{file.stem}-pictures")
-            drawn = draw_found(data.test.pictures, found, data.test.classes, folder)
-            how.say(f"Pictures: {folder}")
-        model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
-        record = about | {
-            "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
-            "results": [{"of": what, "measure": by, **told._asdict()} for (what, by), told in results.items()],
-            "classes": list(data.test.classes) if n_classes < 100 else n_classes,
-            "about_data": data.about(),
-            "train_pictures": len(pictures.pictures),
-            "test_pictures": len(data.test),
-            "detection_recipe": asdict(recipe),
-            "official": data.official,
-            "resumed_at": resumed_at,
-            "seconds": {
-                "training since it was resumed" if resumed_at else "training": round(trained - began, 1),
-                "testing": round(time.time() - trained, 1),
-            },
-            "pictures": [f"{picture.parent.name}/{picture.name}" for picture in drawn.values()],
-        }
+        record = about | _told(data, recipe, masks, results)
+        record |= {"train_pictures": len(pictures.pictures), "pictures": _drawn(data, found, file, how)}
+        record |= _timed(trained, time.time() - began)
         save_about(protocol, record, encoder, how, out, settings)
         if state is not None:
             shutil.rmtree(state, ignore_errors=True)
 
 
-def _measured(data: Detection, found: list[Detected], masks: bool) -> dict[tuple[str, str], AveragePrecision]:
-    """Average precision by all measures that are the custom: of what, by which."""
+def _named(data: Detection, recipe: DetectionRecipe, masks: bool) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Protocol, settings and data of an evaluation: by these it has its name."""
+    fingerprints = {"train": _fingerprint(data.train), "test": _fingerprint(data.test)}
+    settings = {"recipe": asdict(recipe), "masks": masks}
+    return "segment" if masks else "detect", settings, {"data": data.name, "data_fingerprint": fingerprints}
+
+
+def _begun(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, masks: bool) -> Detector:
+    """The detector before its training, by the recipe's seed alone."""
+    n_classes = len(data.train.classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
+
+
+def _drawn(data: Detection, found: list[Detected], file: Path | None, how: Extraction) -> list[str]:
+    """Pictures of what was found, drawn beside the file; their names, as seen from there."""
+    if file is None:
+        return []
+    folder = file.with_name(f"{file.stem}-pictures")
+    drawn = draw_found(data.test.pictures, found, data.test.classes, folder)
+    how.say(f"Pictures: {folder}")
+    return [f"{folder.name}/{picture.name}" for picture in drawn.values()]
+
+
+def _told(data: Detection, recipe: DetectionRecipe, masks: bool, results: Results) -> dict[str, Any]:
+    """What was measured on what, and by which protocol."""
+    model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
+    return {
+        "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
+        "results": [{"of": what, "measure": by, **told._asdict()} for (what, by), told in results.items()],
+        "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
+        "about_data": data.about(),
+        "test_pictures": len(data.test),
+        "detection_recipe": asdict(recipe),
+        "official": data.beside_paper,
+    }
+
+
+def _timed(trained: Trained, testing_s: float) -> dict[str, Any]:
+    """How long it took, in how many sittings."""
+    return {
+        "resumed_at": trained.resumed_at,
+        "sittings": trained.sittings,
+        "sittings_killed": trained.killed,
+        "seconds": {"training": trained.seconds, "testing": round(testing_s, 1)},
+    }
+
+
+def _measured(data: Detection, found: list[Detected], masks: bool) -> Results:
+    """Average precision by all measures that are the custom."""
     shown = data.test.pictures, found, data.test.classes
     results = {("box", "VOC07"): voc07_metric(*shown)} if data.is_voc else {}
     results["box", "COCO"] = coco_metric(*shown)
     if masks:
         results["mask", "COCO"] = coco_metric(*shown, "segm")
     return results
-
-
-def schedule(data: str, recipe: DetectionRecipe, n_pictures: int, masks: bool = False) -> list[tuple[str, str]]:
-    """What a training would do, as (what, how much)."""
-    edges = [0, *recipe.steps, recipe.iterations]
-    rates = ", ".join(
-        f"{recipe.lr * 0.1**n:g} up to {min(end, recipe.iterations):,}" for n, end in enumerate(edges[1:])
-    )
-    detector = recipe.detector
-    sides = " to ".join(str(side) for side in sorted({min(detector.short_sides), max(detector.short_sides)}))
-    passes = recipe.iterations * recipe.batch_size / n_pictures
-    return [
-        ("data", f"{data}: {n_pictures:,} training pictures"),
-        ("iterations", f"{recipe.iterations:,} of {recipe.batch_size} pictures ({passes:.1f} passes)"),
-        ("learning rate", f"{rates}; warm-up of {recipe.warm_up:,}"),
-        ("SGD", f"momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g} (0 for batch norms)"),
-        ("short side", f"{sides} px in training, {detector.test_side} px in the test"),
-        ("longer side", f"{detector.longest} px at most"),
-        ("detector", f"{detector.head}, batch norms {detector.norm}, {recipe.norm_batches} batches to refresh them"),
-        ("training time", duration(recipe, masks)),
-    ]
 
 
 def _fingerprint(data: PictureSet) -> str:

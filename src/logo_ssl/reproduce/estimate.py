@@ -48,11 +48,11 @@ def detections(measurements: Iterable[str]) -> Iterator[str]:
     kinds = dict.fromkeys(tuple(m.split("-", 1)) for m in measurements if m.startswith(("detect-", "segment-")))
     if not kinds:
         return
-    from ..detection.sources import folder_of  # slow to import: only where it is needed
-    from ..evaluate.detect import OFFICIAL_SIZES, recipe_for, schedule
+    from ..detection.sources import OFFICIAL, folder_of  # slow to import: only where it is needed
+    from ..evaluate.detect_schedule import recipe_for, schedule
 
     for kind, name in kinds:
-        n_pictures = OFFICIAL_SIZES[name]
+        n_pictures = OFFICIAL[name].train
         told = schedule(name, recipe_for(name, n_pictures, True), n_pictures, kind == "segment")
         (_, pictures), *rest = told
         yield "; ".join((f"eval {kind} of each row on {pictures}", *(f"{what} {how}" for what, how in rest)))

@@ -6,7 +6,8 @@ from ..data import ImageSet
 from ..detection import load_detection
 from ..errors import DataMissing
 from ..evaluate import Extraction, FrozenEncoder, data_for, load_encoder
-from ..evaluate.detect import detect, recipe_for
+from ..evaluate.detect import detect
+from ..evaluate.detect_schedule import recipe_for
 from ..evaluate.knn import knn
 from ..evaluate.linear import linear
 from ..evaluate.transfer import transfer
@@ -78,6 +79,9 @@ def _detected(name: str, encoder: FrozenEncoder, how: Extraction, masks: bool, s
         data = load_detection(name)
     except DataMissing as error:
         how.say(str(error))
+        return {}
+    if not data.official:
+        how.say(f"{data.about()[-1]} Place the whole set there.")
         return {}
     recipe = replace(recipe_for(data.name, len(data.train), data.official), seed=seed)
     shown = load_encoder(encoder.name, size=recipe.detector.test_side)
