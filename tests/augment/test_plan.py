@@ -7,7 +7,8 @@ import torch
 import torchvision.transforms.v2.functional as F
 from torch import Tensor
 
-from logo_ssl.augment import CropPlan, Draws, apply, make_crops
+from logo_ssl.augment import CropPlan, Draws, apply, make_crops, plan_draws
+from logo_ssl.augment import plan as plan_module
 from logo_ssl.augment.apply import apply_to_rows
 from logo_ssl.augment.draw import draw
 from logo_ssl.augment.fused import apply_to_all
@@ -114,6 +115,21 @@ def test_crop_v_of_image_b_stands_at_v_b() -> None:
     for x in (x_g, x_l):
         expected = ((flat[:, :, :1, :1].float() / 255 - 0.5) / 0.25).expand(x.shape)
         torch.testing.assert_close(x, expected, atol=1e-5, rtol=0)
+
+
+def test_one_thread_draws_and_the_others_are_there_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    monkeypatch.setattr(plan_module, "draw", lambda *a, **k: seen.append(torch.get_num_threads()) or draw(*a, **k))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        plan_draws(CropPlan(2, 1), torch.tensor([[32, 32]] * 4), torch.Generator().manual_seed(0))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 1]
 
 
 def test_the_same_seed_gives_the_same_crops_and_another_does_not() -> None:

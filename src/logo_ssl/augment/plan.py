@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Generator, Tensor
 
-from ..hardware import to_device
+from ..hardware import one_thread, to_device
 from ..types import Crops, CropStack
 from .apply import apply
 from .describe import describe
@@ -78,6 +78,7 @@ def make_crops(
     return crops._replace(parameters=to_device(parameters, images.device))
 
 
+@one_thread()
 def plan_draws(
     plan: CropPlan, sizes: Int[Tensor, "B 2"], generator: Generator, part: tuple[int, int] = (0, 1)
 ) -> tuple[Draws, Draws]:
