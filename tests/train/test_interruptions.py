@@ -413,9 +413,9 @@ def test_the_filling_queue_is_explained(data, tmp_path):
 
 
 def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, monkeypatch):
-    from logo_ssl.train import monitors
+    from logo_ssl.train.monitors import collapse
 
-    monkeypatch.setattr(monitors, "feature_std", lambda z: torch.tensor(0.0001))
+    monkeypatch.setattr(collapse, "feature_std", lambda z: torch.tensor(0.0001))
     recipe = replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), epochs=1)
     _, said = train(recipe, data, tmp_path / "warned")
     assert "the latents are collapsing to one point" in said

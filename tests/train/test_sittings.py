@@ -28,10 +28,10 @@ from logo_ssl.randomness import global_streams, set_global_streams
 from logo_ssl.run import Run, write, write_together
 from logo_ssl.signals import Stopped, heeded
 from logo_ssl.strategies import LoGo
-from logo_ssl.train import Pretraining, checkpoints, monitors
+from logo_ssl.train import Pretraining, checkpoints
 from logo_ssl.train.checkpoints import Agreement
 from logo_ssl.train.lock import locked
-from logo_ssl.train.monitors import knn_fall
+from logo_ssl.train.monitors import knn_fall, online_knn
 from logo_ssl.train.pretrain import is_finished
 from logo_ssl.train.weights import load_heads
 
@@ -384,7 +384,7 @@ def test_chance_is_no_collapse():
 
 def test_an_untrained_encoder_is_no_measure_of_collapse(data, tmp_path, monkeypatch):
     scores = iter([90.0, 30.0, 31.0])
-    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    monkeypatch.setattr(online_knn, "knn_accuracy", lambda *arguments: next(scores))
     assert "a sign of collapse" not in train(SMALL, data, tmp_path / "run")[1]
 
 
@@ -397,7 +397,7 @@ def test_a_run_that_asks_for_other_machines_is_refused_when_resumed(data, tmp_pa
 @pytest.mark.parametrize("on_collapse", ["warn", "stop"])
 def test_a_falling_knn_is_a_sign_of_collapse(data, tmp_path, monkeypatch, on_collapse):
     scores = iter([30.0, 80.0, 40.0])
-    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    monkeypatch.setattr(online_knn, "knn_accuracy", lambda *arguments: next(scores))
     told = "Epoch 2: kNN fell from 80.0 % to 40.0 %, a sign of collapse. Most likely a batch of 16 is small"
     if on_collapse == "warn":
         assert told in train(SMALL, data, tmp_path / "run")[1]
