@@ -28,8 +28,8 @@ from logo_ssl.randomness import global_streams, set_global_streams
 from logo_ssl.run import Run, write, write_together
 from logo_ssl.signals import Stopped, heeded
 from logo_ssl.strategies import LoGo
-from logo_ssl.train import Pretraining, checkpoints
-from logo_ssl.train.checkpoints import Agreement
+from logo_ssl.train import Pretraining
+from logo_ssl.train.checkpoints import Agreement, agreement
 from logo_ssl.train.lock import locked
 from logo_ssl.train.monitors import knn_fall, online_knn
 from logo_ssl.train.pretrain import is_finished
@@ -306,15 +306,15 @@ def test_a_regressor_that_stays_broken_counts_as_diverged(data, tmp_path, monkey
 
 def test_processes_ask_each_other_every_few_seconds_however_long_steps_take(monkeypatch):
     clock, asked = SimpleNamespace(now=0.0), []
-    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(checkpoints, "world_size", lambda: 2)
-    monkeypatch.setattr(checkpoints.dist, "all_reduce", lambda told, how: asked.append(clock.now))
-    agreement = Agreement()
+    monkeypatch.setattr(agreement.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(agreement, "world_size", lambda: 2)
+    monkeypatch.setattr(agreement.dist, "all_reduce", lambda told, how: asked.append(clock.now))
+    between = Agreement()
     for step in range(1, 1001):
         clock.now += 5.0 if step == 1 else 0.01 if step < 500 else 3.0  # compiling; fast steps; slow ones
-        if agreement.is_due(step):
+        if between.is_due(step):
             wishes = (15 * (step == 700), 0)
-            assert agreement.reach(wishes, step, torch.device("cpu")) == wishes
+            assert between.reach(wishes, step, torch.device("cpu")) == wishes
     gaps = [later - before for before, later in pairwise(asked)]
     assert max(gaps) <= 20 * 3.0
     assert sum(gap > 3.5 for gap in gaps) <= 2  # when steps became slow on a sudden

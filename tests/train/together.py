@@ -24,8 +24,9 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.train import checkpoints, processes
+from logo_ssl.train import processes
 from logo_ssl.train.building import build, fitted
+from logo_ssl.train.checkpoints import agreement
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import CollapseGauge
 from logo_ssl.train.pretrain import learn, pretrain, resume
@@ -188,7 +189,7 @@ def learn_together(folder: Path, data: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    checkpoints.AGREE_S = 0.0  # after every step
+    agreement.AGREE_S = 0.0  # after every step
     if sys.argv[1] == "die":
         die(sys.argv[2:])
     else:
