@@ -80,7 +80,7 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
     data, console = ImageSet("noise", Split(images, torch.arange(20) % 5)), Console(file=io.StringIO())
     recipe = fitted(replace(CASES[case], devices=devices), data, console)
     module, run = build(recipe, data).double(), Run(folder / case)
-    make, step, seen = module._make_crops, module.training_step, []
+    make, step, seen = module.cropping.make, module.training_step, []
 
     def double(*arguments, **options):
         crops = make(*arguments, **options)
@@ -92,7 +92,7 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
             gradients = {f"gradient of {n}": p.grad for n, p in module.named_parameters() if p.grad is not None}
             seen.append({n: x.clone() for n, x in (module.state_dict() | gradients | ratio(module)).items()})
 
-    module._make_crops, module.training_step = double, watched
+    module.cropping.make, module.training_step = double, watched
     journal = Journal(run)
     run.path.mkdir(parents=True, exist_ok=True)
     trainer = trainer_for(run, recipe, data, journal, ProgressDisplay(journal, console))
