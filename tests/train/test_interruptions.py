@@ -31,9 +31,9 @@ from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
+from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.lock import locked
-from logo_ssl.train.pretrain import is_finished
 
 STEPS = 6  # of the small recipe: two epochs of three
 

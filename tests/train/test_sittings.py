@@ -30,12 +30,11 @@ from logo_ssl.signals import Stopped, heeded
 from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import Agreement, agreement
+from logo_ssl.train.folder import is_finished
 from logo_ssl.train.lock import locked
 from logo_ssl.train.monitors import knn_fall, online_knn
-from logo_ssl.train.pretrain import is_finished
 from logo_ssl.train.weights import load_heads
 
-pretraining = importlib.import_module("logo_ssl.train.pretrain")  # the name also belongs to a function
 FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 OPTIONS = ("--epochs", "1", "--batch-size", "8", "--loggers", "--device", "cpu")
 
@@ -213,17 +212,19 @@ def test_a_run_on_a_cpu_may_become_deterministic_but_photographs_keep_their_size
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138)])
-@pytest.mark.parametrize("moment", ["load_data", "place_images", "save_encoder"])
+@pytest.mark.parametrize("moment", ["pretrain.load_data", "learning.place_images", "running.save_encoder"])
 def test_a_signal_before_the_first_step_or_after_the_last_is_told(
     data, tmp_path, monkeypatch, capsys, moment, name, code
 ):
+    file, function = moment.split(".")
+    module = importlib.import_module(f"logo_ssl.train.{file}")  # the name pretrain also belongs to a function
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, moment, lambda *arguments: stop(getattr(signal, name)))
+        patch.setattr(module, function, lambda *arguments: stop(getattr(signal, name)))
         with pytest.raises(SystemExit) as end:
             main(["pretrain", "tiny", "--data", data, "--out", str(tmp_path / "run"), *OPTIONS])
     assert end.value.code == code
-    begun = moment != "load_data"
+    begun = function != "load_data"
     cure = f"go on with `logo-ssl resume {tmp_path / 'run'}`" if begun else "start it again"
     assert capsys.readouterr().err == f"logo-ssl: Stopped by {name}; {cure}.\n"
     assert {number: signal.getsignal(number) for number in handlers} == handlers

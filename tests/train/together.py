@@ -28,8 +28,9 @@ from logo_ssl.train import processes
 from logo_ssl.train.building import build, fitted
 from logo_ssl.train.checkpoints import agreement
 from logo_ssl.train.journal import Journal
+from logo_ssl.train.learning import learn
 from logo_ssl.train.monitors import CollapseGauge
-from logo_ssl.train.pretrain import learn, pretrain, resume
+from logo_ssl.train.pretrain import pretrain, resume
 from logo_ssl.train.progress import ProgressDisplay
 from logo_ssl.train.trainer import trainer_for
 

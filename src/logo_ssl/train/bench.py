@@ -19,9 +19,9 @@ from ..terminal import plain_console
 from ..types import Crops
 from .building import build, fitted
 from .journal import Journal
+from .learning import place_images
 from .module import Pretraining
 from .monitors import OnlineKNN
-from .pretrain import place_images
 from .progress import ProgressDisplay
 from .quiet import quiet
 from .replay import WARM_UP, Replay
