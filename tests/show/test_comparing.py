@@ -9,7 +9,7 @@ from logo_ssl.report.comparing import Spread, better, comparison, grouped, verdi
 from logo_ssl.report.paper_tables import detection_table, transfer_table
 from logo_ssl.report.reading import Told
 from logo_ssl.report.results import Figure, figures
-from logo_ssl.report.sections import differences
+from logo_ssl.report.settings import differences
 from logo_ssl.run import Run
 from logo_ssl.show.telling import PAPERS, without_effect
 

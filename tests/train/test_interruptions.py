@@ -31,9 +31,9 @@ from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
+from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.lock import locked
-from logo_ssl.train.pretrain import is_finished
 
 STEPS = 6  # of the small recipe: two epochs of three
 
@@ -413,9 +413,9 @@ def test_the_filling_queue_is_explained(data, tmp_path):
 
 
 def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, monkeypatch):
-    from logo_ssl.train import monitors
+    from logo_ssl.train.monitors import collapse
 
-    monkeypatch.setattr(monitors, "feature_std", lambda z: torch.tensor(0.0001))
+    monkeypatch.setattr(collapse, "feature_std", lambda z: torch.tensor(0.0001))
     recipe = replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), epochs=1)
     _, said = train(recipe, data, tmp_path / "warned")
     assert "the latents are collapsing to one point" in said

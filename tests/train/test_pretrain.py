@@ -23,8 +23,8 @@ from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, Supervi
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
+from logo_ssl.train.folder import is_finished
 from logo_ssl.train.optimisers import set_learning_rate
-from logo_ssl.train.pretrain import is_finished
 from logo_ssl.types import ImageBatch
 
 

@@ -28,14 +28,13 @@ from logo_ssl.randomness import global_streams, set_global_streams
 from logo_ssl.run import Run, write, write_together
 from logo_ssl.signals import Stopped, heeded
 from logo_ssl.strategies import LoGo
-from logo_ssl.train import Pretraining, checkpoints, monitors
-from logo_ssl.train.checkpoints import Agreement
+from logo_ssl.train import Pretraining
+from logo_ssl.train.checkpoints import Agreement, agreement
+from logo_ssl.train.folder import is_finished
 from logo_ssl.train.lock import locked
-from logo_ssl.train.monitors import knn_fall
-from logo_ssl.train.pretrain import is_finished
+from logo_ssl.train.monitors import knn_fall, online_knn
 from logo_ssl.train.weights import load_heads
 
-pretraining = importlib.import_module("logo_ssl.train.pretrain")  # the name also belongs to a function
 FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 OPTIONS = ("--epochs", "1", "--batch-size", "8", "--loggers", "--device", "cpu")
 
@@ -213,17 +212,19 @@ def test_a_run_on_a_cpu_may_become_deterministic_but_photographs_keep_their_size
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138)])
-@pytest.mark.parametrize("moment", ["load_data", "place_images", "save_encoder"])
+@pytest.mark.parametrize("moment", ["pretrain.load_data", "learning.place_images", "running.save_encoder"])
 def test_a_signal_before_the_first_step_or_after_the_last_is_told(
     data, tmp_path, monkeypatch, capsys, moment, name, code
 ):
+    file, function = moment.split(".")
+    module = importlib.import_module(f"logo_ssl.train.{file}")  # the name pretrain also belongs to a function
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, moment, lambda *arguments: stop(getattr(signal, name)))
+        patch.setattr(module, function, lambda *arguments: stop(getattr(signal, name)))
         with pytest.raises(SystemExit) as end:
             main(["pretrain", "tiny", "--data", data, "--out", str(tmp_path / "run"), *OPTIONS])
     assert end.value.code == code
-    begun = moment != "load_data"
+    begun = function != "load_data"
     cure = f"go on with `logo-ssl resume {tmp_path / 'run'}`" if begun else "start it again"
     assert capsys.readouterr().err == f"logo-ssl: Stopped by {name}; {cure}.\n"
     assert {number: signal.getsignal(number) for number in handlers} == handlers
@@ -306,15 +307,15 @@ def test_a_regressor_that_stays_broken_counts_as_diverged(data, tmp_path, monkey
 
 def test_processes_ask_each_other_every_few_seconds_however_long_steps_take(monkeypatch):
     clock, asked = SimpleNamespace(now=0.0), []
-    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(checkpoints, "world_size", lambda: 2)
-    monkeypatch.setattr(checkpoints.dist, "all_reduce", lambda told, how: asked.append(clock.now))
-    agreement = Agreement()
+    monkeypatch.setattr(agreement.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(agreement, "world_size", lambda: 2)
+    monkeypatch.setattr(agreement.dist, "all_reduce", lambda told, how: asked.append(clock.now))
+    between = Agreement()
     for step in range(1, 1001):
         clock.now += 5.0 if step == 1 else 0.01 if step < 500 else 3.0  # compiling; fast steps; slow ones
-        if agreement.is_due(step):
+        if between.is_due(step):
             wishes = (15 * (step == 700), 0)
-            assert agreement.reach(wishes, step, torch.device("cpu")) == wishes
+            assert between.reach(wishes, step, torch.device("cpu")) == wishes
     gaps = [later - before for before, later in pairwise(asked)]
     assert max(gaps) <= 20 * 3.0
     assert sum(gap > 3.5 for gap in gaps) <= 2  # when steps became slow on a sudden
@@ -384,7 +385,7 @@ def test_chance_is_no_collapse():
 
 def test_an_untrained_encoder_is_no_measure_of_collapse(data, tmp_path, monkeypatch):
     scores = iter([90.0, 30.0, 31.0])
-    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    monkeypatch.setattr(online_knn, "knn_accuracy", lambda *arguments: next(scores))
     assert "a sign of collapse" not in train(SMALL, data, tmp_path / "run")[1]
 
 
@@ -397,7 +398,7 @@ def test_a_run_that_asks_for_other_machines_is_refused_when_resumed(data, tmp_pa
 @pytest.mark.parametrize("on_collapse", ["warn", "stop"])
 def test_a_falling_knn_is_a_sign_of_collapse(data, tmp_path, monkeypatch, on_collapse):
     scores = iter([30.0, 80.0, 40.0])
-    monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
+    monkeypatch.setattr(online_knn, "knn_accuracy", lambda *arguments: next(scores))
     told = "Epoch 2: kNN fell from 80.0 % to 40.0 %, a sign of collapse. Most likely a batch of 16 is small"
     if on_collapse == "warn":
         assert told in train(SMALL, data, tmp_path / "run")[1]

@@ -24,11 +24,13 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.train import checkpoints, processes
+from logo_ssl.train import processes
 from logo_ssl.train.building import build, fitted
+from logo_ssl.train.checkpoints import agreement
 from logo_ssl.train.journal import Journal
+from logo_ssl.train.learning import learn
 from logo_ssl.train.monitors import CollapseGauge
-from logo_ssl.train.pretrain import learn, pretrain, resume
+from logo_ssl.train.pretrain import pretrain, resume
 from logo_ssl.train.progress import ProgressDisplay
 from logo_ssl.train.trainer import trainer_for
 
@@ -79,7 +81,7 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
     data, console = ImageSet("noise", Split(images, torch.arange(20) % 5)), Console(file=io.StringIO())
     recipe = fitted(replace(CASES[case], devices=devices), data, console)
     module, run = build(recipe, data).double(), Run(folder / case)
-    make, step, seen = module._make_crops, module.training_step, []
+    make, step, seen = module.cropping.make, module.training_step, []
 
     def double(*arguments, **options):
         crops = make(*arguments, **options)
@@ -91,7 +93,7 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
             gradients = {f"gradient of {n}": p.grad for n, p in module.named_parameters() if p.grad is not None}
             seen.append({n: x.clone() for n, x in (module.state_dict() | gradients | ratio(module)).items()})
 
-    module._make_crops, module.training_step = double, watched
+    module.cropping.make, module.training_step = double, watched
     journal = Journal(run)
     run.path.mkdir(parents=True, exist_ok=True)
     trainer = trainer_for(run, recipe, data, journal, ProgressDisplay(journal, console))
@@ -188,7 +190,7 @@ def learn_together(folder: Path, data: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    checkpoints.AGREE_S = 0.0  # after every step
+    agreement.AGREE_S = 0.0  # after every step
     if sys.argv[1] == "die":
         die(sys.argv[2:])
     else:

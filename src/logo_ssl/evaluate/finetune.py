@@ -21,7 +21,7 @@ from ..run import Run
 from ..strategies import TwoViewConfig
 from ..train import Pretraining
 from ..train.journal import Journal
-from ..train.pretrain import learn
+from ..train.learning import learn
 from ..train.progress import ProgressDisplay
 from ..train.trainer import trainer_for
 from .cache import labelled_features

@@ -1,18 +1,40 @@
 """Can this recipe work? One sentence for every value that cannot."""
 
+from collections.abc import Iterator
+from itertools import chain
 from math import inf
 
+from ..augment import CropPlan
+from ..data import LoadingConfig
 from ..errors import UserError
 from ..strategies import LoGoConfig, MultiCropConfig
-from .recipe import Recipe
+from .recipe import OptimiserConfig, Recipe
 
 MOST_CROPS = 32
+
+Demand = tuple[bool, str]
+"""Whether it holds, and the sentence if it does not."""
 
 
 def check(recipe: Recipe) -> None:
     """Refuse values that cannot work, each with a sentence that names the value and the cure."""
-    crops, optimiser, strategy = recipe.crops, recipe.optimiser, recipe.strategy
-    demands: list[tuple[bool, str]] = [
+    demands = chain(
+        _of_run(recipe),
+        _of_number_and_size(recipe),
+        _of_loading(recipe.loading),
+        _of_optimiser(recipe.optimiser),
+        _of_augmentation(recipe.crops),
+        _of_augself(recipe),
+        _of_strategy(recipe),
+        _of_framework(recipe),
+    )
+    for holds, sentence in demands:
+        if not holds:
+            raise UserError(sentence)
+
+
+def _of_run(recipe: Recipe) -> list[Demand]:
+    return [
         (recipe.epochs >= 1, f"epochs is {recipe.epochs}; use 1 or more."),
         (recipe.batch_size >= 2, f"A batch of {recipe.batch_size} has no other image to compare with; use 2 or more."),
         (
@@ -34,6 +56,12 @@ def check(recipe: Recipe) -> None:
         ),
         (recipe.checkpoint_keep >= 1, f"checkpoint-keep is {recipe.checkpoint_keep}; use 1 or more."),
         (recipe.knn_every >= 0, f"knn-every is {recipe.knn_every}; use 0 (never) or more."),
+    ]
+
+
+def _of_number_and_size(recipe: Recipe) -> list[Demand]:
+    crops = recipe.crops
+    return [
         (
             crops.n_global >= getattr(recipe.framework, "least_global", 2),
             f"{crops.n_global} global crops make no pair; use crops.n-global 2 or more.",
@@ -48,9 +76,19 @@ def check(recipe: Recipe) -> None:
             min(crops.global_size, crops.local_size) >= 8,
             f"Crops of {crops.global_size} and {crops.local_size} px are too small to see anything in; use 8 or more.",
         ),
-        (0 <= recipe.loading.max_bad <= 1, f"loading.max-bad is {recipe.loading.max_bad}; a share lies in 0 to 1."),
-        (recipe.loading.max_side >= 0, f"loading.max-side is {recipe.loading.max_side}; use 0 (never shrink) or more."),
-        (recipe.loading.workers >= -1, f"loading.workers is {recipe.loading.workers}; use -1 (automatic) or more."),
+    ]
+
+
+def _of_loading(loading: LoadingConfig) -> list[Demand]:
+    return [
+        (0 <= loading.max_bad <= 1, f"loading.max-bad is {loading.max_bad}; a share lies in 0 to 1."),
+        (loading.max_side >= 0, f"loading.max-side is {loading.max_side}; use 0 (never shrink) or more."),
+        (loading.workers >= -1, f"loading.workers is {loading.workers}; use -1 (automatic) or more."),
+    ]
+
+
+def _of_optimiser(optimiser: OptimiserConfig) -> list[Demand]:
+    return [
         (0 < optimiser.lr < inf, f"optimiser.lr is {optimiser.lr}; use a positive learning rate."),
         (0 <= optimiser.momentum < 1, f"optimiser.momentum is {optimiser.momentum}; use 0 <= momentum < 1."),
         (optimiser.weight_decay >= 0, f"optimiser.weight-decay is {optimiser.weight_decay}; use 0 or more."),
@@ -61,20 +99,23 @@ def check(recipe: Recipe) -> None:
         ),
         (optimiser.warmup_epochs >= 0, f"optimiser.warmup-epochs is {optimiser.warmup_epochs}; use 0 or more."),
     ]
+
+
+def _of_augmentation(crops: CropPlan) -> Iterator[Demand]:
     for name, most in (("global_scale", 1.0), ("local_scale", 1.0), ("ratio", inf), ("blur_sigma", inf)):
         low, high = getattr(crops, name)
         upper = f" <= {most:g}" if most < inf else ""
-        demands.append((0 < low <= high <= most, f"{_flag(name)} is {low} {high}; use 0 < low <= high{upper}."))
+        yield 0 < low <= high <= most, f"{_flag(name)} is {low} {high}; use 0 < low <= high{upper}."
     for name in ("flip", "jitter_p", "grey_p", "blur_p", "solarise_p"):
         p = getattr(crops, name)
-        demands.append((0 <= p <= 1, f"{_flag(name)} is {p}; a probability lies between 0 and 1."))
-    demands.append(
-        (
-            min(crops.jitter) >= 0 and crops.jitter[3] <= 0.5,
-            f"crops.jitter is {crops.jitter}; use 0 or more, hue <= 0.5.",
-        )
-    )
-    demands += [
+        yield 0 <= p <= 1, f"{_flag(name)} is {p}; a probability lies between 0 and 1."
+    in_range = min(crops.jitter) >= 0 and crops.jitter[3] <= 0.5
+    yield in_range, f"crops.jitter is {crops.jitter}; use 0 or more, hue <= 0.5."
+
+
+def _of_augself(recipe: Recipe) -> list[Demand]:
+    crops, strategy = recipe.crops, recipe.strategy
+    return [
         (
             min(recipe.augself.crop, recipe.augself.colour) >= 0 and recipe.augself.hidden >= 1,
             f"augself is {recipe.augself}; use weights of 0 or more and a width of 1 or more.",
@@ -84,8 +125,12 @@ def check(recipe: Recipe) -> None:
             "augself compares two global crops that are both encoded; use crops.n-global 2 and strategy.pairs mean.",
         ),
     ]
+
+
+def _of_strategy(recipe: Recipe) -> list[Demand]:
+    crops, strategy = recipe.crops, recipe.strategy
     if isinstance(strategy, LoGoConfig):
-        demands += [
+        return [
             (crops.n_local >= 2, f"LoGo tells local crops apart and has {crops.n_local}; use crops.n-local 2 or more."),
             (0 <= strategy.lam < inf, f"strategy.lam is {strategy.lam}; use 0 or more."),
             (strategy.noise >= 0, f"strategy.noise is {strategy.noise}; use 0 or more."),
@@ -95,20 +140,17 @@ def check(recipe: Recipe) -> None:
                 f"A regressor of depth {strategy.depth} and width {strategy.width} is none; use 1 or more of each.",
             ),
         ]
-    elif isinstance(strategy, MultiCropConfig):
-        demands.append((crops.n_local >= 1, "Multi-crop needs local crops and has 0; use crops.n-local 1 or more."))
-    else:
-        demands.append(
-            (crops.n_local == 0, f"Two views leave {crops.n_local} local crops unused; use crops.n-local 0.")
-        )
+    if isinstance(strategy, MultiCropConfig):
+        return [(crops.n_local >= 1, "Multi-crop needs local crops and has 0; use crops.n-local 1 or more.")]
+    return [(crops.n_local == 0, f"Two views leave {crops.n_local} local crops unused; use crops.n-local 0.")]
+
+
+def _of_framework(recipe: Recipe) -> Iterator[Demand]:
     for name in ("tau", "dim", "hidden", "queue", "splits", "layers"):
         value = getattr(recipe.framework, name, 1)
-        demands.append((value > 0, f"framework.{name} is {value}; use a positive number."))
+        yield value > 0, f"framework.{name} is {value}; use a positive number."
     m = getattr(recipe.framework, "m", 0.5)
-    demands.append((0 <= m <= 1, f"framework.m is {m}; a momentum lies between 0 and 1."))
-    for holds, sentence in demands:
-        if not holds:
-            raise UserError(sentence)
+    yield 0 <= m <= 1, f"framework.m is {m}; a momentum lies between 0 and 1."
 
 
 def _flag(name: str) -> str:

@@ -36,6 +36,11 @@ def table(caption: str, head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> H
     return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)
 
 
+def folded(title: str, inside: Html, key: str) -> Html:
+    """What opens on demand; a watched page that changes keeps it open, by its key."""
+    return tag("details", tag("summary", title), inside, data_key=key)
+
+
 def picture(content: bytes, description: str) -> Html:
     """A PNG inside the page."""
     source = "data:image/png;base64," + base64.b64encode(content).decode()

@@ -1,208 +1,26 @@
 """What stands on the page? Each section as HTML, from runs as they are told."""
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .affinity_choice import affinity_choice
 from .comparing import better
 from .feature_map import feature_maps
 from .markup import Html, joined, picture, table, tag
+from .measured import beside_the_paper, evaluations, headline
 from .neighbours import neighbours
-from .numbers import percent, result, words
-from .paper_tables import Paper, detection_table, transfer_table
+from .paper_tables import Paper
 from .plots import looks
 from .reading import Told
-from .results import TOP1, accuracies, evaluations_of
-from .results import rows as results
+from .settings import differences, recipes
 
 MOST_BAD = 50
-MEASURES = ("learned", "cosine")
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
-UNINTERESTING = ("name", "paper", "chosen")
-HIDDEN = (
-    "results",
-    "protocol",
-    "data_fingerprint",
-    "about",
-    "versions",
-    "keys_not_in_checkpoint",
-    "keys_without_place",
-)
-
 ABOUT_AFFINITY = (
     "Each measure runs from 0 (least alike) to 1 (most alike) over the crops beside a reference; lines are means over "
     "an image's crops. References come by chance, never by looks. How well each measure ranks over many references is "
     "measured by logo-ssl affinity, and stands in the evaluations."
 )
-
-
-def headline(runs: Sequence[Told]) -> Html:
-    """The numbers to take away, each with its protocol."""
-    rows = []
-    for run in runs:
-        for protocol, value in _headlines(run):
-            rows.append((run.name, value, protocol))
-        if not run.provenance:
-            done = max((line["epoch"] for line in run.metrics if "epoch" in line), default=0)
-            told = f"{done} of {run.recipe['epochs']} epochs; if it does not run, logo-ssl resume goes on"
-            rows.append((run.name, "not finished", told))
-    return table("The numbers, and how they were measured", ("run", "figure", "protocol"), rows)
-
-
-def chooser(runs: Sequence[Told]) -> Html:
-    """A box for each run that shows and hides its curves."""
-    boxes = []
-    for i, run in enumerate(runs):
-        box = tag("input", type="checkbox", data_run=i, data_key=f"{run.name}: curves", checked=True)
-        boxes.append(tag("label", box, _swatch(i), run.name))
-    return tag("fieldset", tag("legend", "Runs shown in the curves"), *boxes, class_="runs")
-
-
-def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
-    """A place for each plot; the script fills it, and its label says how each curve ends."""
-    if not made:
-        return tag("p", "Nothing was logged yet.")
-    figures = [
-        tag(
-            "figure",
-            tag("figcaption", plot["title"]),
-            tag("div", class_="plot", data_plot=i, role="img", aria_label=plot["summary"]),
-        )
-        for i, plot in enumerate(made)
-    ]
-    return joined((chooser(runs), tag("div", *figures, class_="plots")))
-
-
-def beside_the_paper(runs: Sequence[Told], paper: Paper) -> Html:
-    """The paper's rows that the recipes stand for, and those of transfer and detection, beside what was measured."""
-    rows = [
-        (
-            run.name,
-            f"Table {row.get('table')}: {row.get('row')}",
-            percent(row.get("knn")),
-            _lines(accuracies(run, "knn")),
-            percent(row.get("linear")),
-            _lines(accuracies(run, "linear")),
-            ", ".join(run.departures) or "none",
-        )
-        for run in runs
-        for row in run.paper
-    ]
-    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", "departs from the recipe in")
-    parts = [table("Top-1 in percent; the paper names no k and no temperature", head, rows)] if rows else []
-    parts += [part for part in (transfer_table(runs, paper), detection_table(runs, paper)) if part]
-    return joined(parts)
-
-
-def evaluations(runs: Sequence[Told]) -> Html:
-    """Every evaluation, whole."""
-    parts = []
-    for run in runs:
-        for name, record in run.evaluations.items():
-            parts.append(tag("h3", f"{run.name}: {name}"))
-            parts.append(tag("p", f"{record.get('protocol', 'no protocol was saved')}."))
-            if found := results(record):
-                head = list(dict.fromkeys(key for row in found for key in row))
-                cells = [[result(key, row[key]) if key in row else "" for key in head] for row in found]
-                parts.append(table(f"{run.name}: {name}", head, cells))
-            parts.append(_folded("Settings and provenance", tag("p", _settings(record)), f"{run.name}: {name}"))
-    if not parts:
-        parts.append(tag("p", "Nothing was evaluated yet; logo-ssl eval does it."))
-    return joined(parts)
-
-
-def pictures(runs: Sequence[Told]) -> Html:
-    """What the network sees, and what its measure says."""
-    shown = [
-        tag("figure", picture(content, f"{run.name}: {words}"), tag("figcaption", f"{run.name}: {words}"))
-        for run in runs
-        for words, content in run.figures()
-    ]
-    return joined(shown)
-
-
-def bad_images(runs: Sequence[Told]) -> Html:
-    """Which images could not be read, and why; the first of them where they are many."""
-    parts = []
-    for run in runs:
-        if found := run.bad_images:
-            told = f"{run.name}: {len(found)} images could not be read"
-            told += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
-            parts.append(table(told, ("image", "reason"), found[:MOST_BAD]))
-    return joined(parts)
-
-
-def comparison(runs: Sequence[Told]) -> Html:
-    """What differs between the runs, and which of them is better."""
-    return joined((differences(runs), better(runs))) if len(runs) > 1 else Html("")
-
-
-def differences(runs: Sequence[Told]) -> Html:
-    """The settings in which the runs differ, side by side."""
-    fields = [f for f in dict.fromkeys(f for run in runs for f in run.recipe) if f not in UNINTERESTING]
-    rows = []
-    for field in fields:
-        values = [words(run.recipe[field]) if field in run.recipe else "absent" for run in runs]
-        if len(set(values)) > 1:
-            rows.append((field, *values))
-    if not rows:
-        return tag("p", "Nothing differs: the recipes are the same.")
-    return table("Settings that differ", ("setting", *(run.name for run in runs)), rows)
-
-
-def recipes(runs: Sequence[Told]) -> Html:
-    """Every setting and who made it, with the command that runs it again."""
-    parts = []
-    for run in runs:
-        parts.append(tag("h3", run.name))
-        if run.rerun:
-            again = {"tabindex": "0", "data_key": f"{run.name}: run again"}
-            parts += [tag("p", "To run it again:"), tag("pre", tag("code", run.rerun), **again)]
-        made = {key: value for key, value in run.provenance.items() if not isinstance(value, dict)}
-        made |= run.provenance.get("versions") or {}
-        if made:
-            rows = [(key, words(value)) for key, value in made.items()]
-            told = f"{run.name}: who made it"
-            parts.append(_folded("Provenance", table(told, ("what", "value"), rows), told))
-        rows = [(key, words(value)) for key, value in run.recipe.items() if key != "paper"]
-        told = f"{run.name}: every setting"
-        parts.append(_folded("Recipe", table(told, ("setting", "value"), rows), told))
-    return joined(parts)
-
-
-def section(title: str, *parts: Html) -> Html:
-    """A part of the page that can be jumped to."""
-    identity = _identity(title)
-    return tag("section", tag("h2", title, id=identity), *parts, aria_labelledby=identity)
-
-
-def health(runs: Sequence[Told]) -> Html:
-    """Signs of collapse in words, or that there is none."""
-    parts = []
-    for run in runs:
-        said = [tag("li", f"{run.name}: {sentence}", class_="alarm") for sentence in run.alarms]
-        parts += said or [tag("li", f"{run.name}: {_well(run)}")]
-    return tag("ul", *parts)
-
-
-def seen(runs: Sequence[Told]) -> dict[str, Html]:
-    """What needs the encoder: neighbours, maps and affinities of the runs that have one, by title."""
-    near = [neighbours(run.name, run.neighbourhood) for run in runs if run.neighbourhood]
-    maps = [(run.name, run.feature_map) for run in runs if run.feature_map]
-    asked = [(run.name, run.comparisons) for run in runs if run.comparisons]
-    bars = [affinity_choice(i, name, found) for i, (name, found) in enumerate(asked)]
-    return {
-        "Nearest neighbours": joined(near),
-        "Map of features": joined(feature_maps(maps) if maps else ()),
-        "Affinity": joined((tag("p", ABOUT_AFFINITY), *bars) if bars else ()),
-    }
-
-
-def not_shown(runs: Sequence[Told]) -> Html:
-    """What is missing from the page, and why."""
-    gone = [tag("li", f"{run.name}: {sentence}") for run in runs for sentence in run.missing]
-    return tag("ul", *gone) if gone else Html("")
 
 
 def all_sections(runs: Sequence[Told], made: list[dict[str, Any]], paper: Paper) -> Html:
@@ -226,11 +44,23 @@ def all_sections(runs: Sequence[Told], made: list[dict[str, Any]], paper: Paper)
     return joined((tag("nav", *links, aria_label="Sections"), *wrapped))
 
 
-def _swatch(i: int) -> Html:
-    """A short line as run i has it."""
-    look = looks(i)
-    line = {"stroke": look["color"], "stroke_width": 4, "stroke_dasharray": STROKES[look["dash"]]}
-    return tag("svg", tag("path", d="M0 4H32", **line), viewBox="0 0 32 8", class_="swatch", aria_hidden="true")
+def section(title: str, *parts: Html) -> Html:
+    """A part of the page that can be jumped to."""
+    identity = _identity(title)
+    return tag("section", tag("h2", title, id=identity), *parts, aria_labelledby=identity)
+
+
+def _identity(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def health(runs: Sequence[Told]) -> Html:
+    """Signs of collapse in words, or that there is none."""
+    parts = []
+    for run in runs:
+        said = [tag("li", f"{run.name}: {sentence}", class_="alarm") for sentence in run.alarms]
+        parts += said or [tag("li", f"{run.name}: {_well(run)}")]
+    return tag("ul", *parts)
 
 
 def _well(run: Told) -> str:
@@ -243,48 +73,77 @@ def _well(run: Told) -> str:
     )
 
 
-def _identity(title: str) -> str:
-    return title.lower().replace(" ", "-")
+def comparison(runs: Sequence[Told]) -> Html:
+    """What differs between the runs, and which of them is better."""
+    return joined((differences(runs), better(runs))) if len(runs) > 1 else Html("")
 
 
-def _headlines(run: Told) -> Iterator[tuple[str, str]]:
-    if line := run.online_knn():
-        where = f"weighted kNN while training, k={line.get('knn_k')}, tau={line.get('knn_tau')}"
-        told = f"{where}, after epoch {line.get('epochs_done')}, on {run.recipe.get('data')}"
-        yield told, f"{percent(line['knn'])} %"
-    for kind in TOP1:
-        for what, value in accuracies(run, kind):
-            yield what, f"{percent(value)} %"
-    for record in evaluations_of(run, "transfer"):
-        if "value" in record:
-            yield f"transfer to {record.get('data')}, {record.get('metric')}", f"{percent(record['value'])} %"
-    for kind in ("detect", "segment"):
-        for record in evaluations_of(run, kind):
-            for row in results(record):
-                where = f"{row.get('measure')}, on {record.get('data')}"
-                yield f"{kind}: AP of {row.get('of')}, {where}", f"{percent(row.get('AP'))} %"
-    for record in evaluations_of(run, "affinity"):
-        for row in results(record):
-            if row.get("metric") == "AUC":
-                where = f"{row.get('references')} references, on {record.get('data')}"
-                told = [f"{measure} {words(row[measure])}" for measure in MEASURES if measure in row]
-                yield f"AUC of {row.get('task')}, {where}, with 95 % intervals: {', '.join(told)}", _means(row)
+def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
+    """A place for each plot; the script fills it, and its label says how each curve ends."""
+    if not made:
+        return tag("p", "Nothing was logged yet.")
+    figures = [
+        tag(
+            "figure",
+            tag("figcaption", plot["title"]),
+            tag("div", class_="plot", data_plot=i, role="img", aria_label=plot["summary"]),
+        )
+        for i, plot in enumerate(made)
+    ]
+    return joined((chooser(runs), tag("div", *figures, class_="plots")))
 
 
-def _means(row: dict[str, Any]) -> str:
-    """Both measures of a row, without their intervals."""
-    found = [(measure, row[measure]) for measure in MEASURES if isinstance(row.get(measure), dict)]
-    return ", ".join(f"{measure} {value.get('mean', math.nan):.3f}" for measure, value in found)
+def chooser(runs: Sequence[Told]) -> Html:
+    """A box for each run that shows and hides its curves."""
+    boxes = []
+    for i, run in enumerate(runs):
+        box = tag("input", type="checkbox", data_run=i, data_key=f"{run.name}: curves", checked=True)
+        boxes.append(tag("label", box, _swatch(i), run.name))
+    return tag("fieldset", tag("legend", "Runs shown in the curves"), *boxes, class_="runs")
 
 
-def _settings(record: dict[str, Any]) -> str:
-    plain = {k: v for k, v in record.items() if k not in HIDDEN and isinstance(v, str | int | float)}
-    return "; ".join(f"{key.replace('_', ' ')}: {result(key, value)}" for key, value in plain.items())
+def _swatch(i: int) -> Html:
+    """A short line as run i has it."""
+    look = looks(i)
+    line = {"stroke": look["color"], "stroke_width": 4, "stroke_dasharray": STROKES[look["dash"]]}
+    return tag("svg", tag("path", d="M0 4H32", **line), viewBox="0 0 32 8", class_="swatch", aria_hidden="true")
 
 
-def _folded(title: str, inside: Html, key: str) -> Html:
-    return tag("details", tag("summary", title), inside, data_key=key)
+def seen(runs: Sequence[Told]) -> dict[str, Html]:
+    """What needs the encoder: neighbours, maps and affinities of the runs that have one, by title."""
+    near = [neighbours(run.name, run.neighbourhood) for run in runs if run.neighbourhood]
+    maps = [(run.name, run.feature_map) for run in runs if run.feature_map]
+    asked = [(run.name, run.comparisons) for run in runs if run.comparisons]
+    bars = [affinity_choice(i, name, found) for i, (name, found) in enumerate(asked)]
+    return {
+        "Nearest neighbours": joined(near),
+        "Map of features": joined(feature_maps(maps) if maps else ()),
+        "Affinity": joined((tag("p", ABOUT_AFFINITY), *bars) if bars else ()),
+    }
 
 
-def _lines(found: Iterable[tuple[str, float]]) -> str:
-    return "; ".join(f"{percent(value)} ({what})" for what, value in found) or "not measured"
+def pictures(runs: Sequence[Told]) -> Html:
+    """What the network sees, and what its measure says."""
+    shown = [
+        tag("figure", picture(content, f"{run.name}: {words}"), tag("figcaption", f"{run.name}: {words}"))
+        for run in runs
+        for words, content in run.figures()
+    ]
+    return joined(shown)
+
+
+def bad_images(runs: Sequence[Told]) -> Html:
+    """Which images could not be read, and why; the first of them where they are many."""
+    parts = []
+    for run in runs:
+        if found := run.bad_images:
+            told = f"{run.name}: {len(found)} images could not be read"
+            told += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
+            parts.append(table(told, ("image", "reason"), found[:MOST_BAD]))
+    return joined(parts)
+
+
+def not_shown(runs: Sequence[Told]) -> Html:
+    """What is missing from the page, and why."""
+    gone = [tag("li", f"{run.name}: {sentence}") for run in runs for sentence in run.missing]
+    return tag("ul", *gone) if gone else Html("")

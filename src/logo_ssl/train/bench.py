@@ -19,9 +19,9 @@ from ..terminal import plain_console
 from ..types import Crops
 from .building import build, fitted
 from .journal import Journal
+from .learning import place_images
 from .module import Pretraining
 from .monitors import OnlineKNN
-from .pretrain import place_images
 from .progress import ProgressDisplay
 from .quiet import quiet
 from .replay import WARM_UP, Replay
@@ -136,8 +136,8 @@ def raw_step(module: Pretraining) -> Callable[[Crops], Any]:
 
     def step(crops: Crops) -> None:
         module.framework.zero_grad()
-        with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16), torch.enable_grad():
-            p = module.framework.project(crops, module.strategy.roles)
+        with torch.enable_grad():
+            p = module.project(crops)
         (p.q_g.sum() + p.q_l.sum()).backward()
 
     recorded = isinstance(module.learn, Replay)

@@ -1,13 +1,31 @@
 """How do networks become fast? `torch.compile`, tried on one batch, with a way back when it fails."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._functorch import config as functorch_config
 from torch.utils._triton import has_triton
 
 from ..models import Encoder
+
+
+def compile_if_it_works(framework: nn.Module, trial: Callable[[], Tensor]) -> str | None:
+    """Compile a framework's networks for a trial that leaves no trace in them; what went wrong, if anything did."""
+    kept = {name: buffer.clone() for name, buffer in framework.named_buffers()}
+    compile_networks(framework)
+    try:
+        trial().backward()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # compilers fail in many ways, and none of them must stop a run
+        uncompile_networks(framework)
+        return first_line(error)
+    finally:
+        framework.zero_grad()
+        for name, buffer in framework.named_buffers():
+            buffer.copy_(kept[name])
+    return None
 
 
 def compile_networks(framework: nn.Module) -> None:

@@ -12,6 +12,7 @@ from ..run import Run
 from ..signals import StopSignals
 from .checkpoints import Checkpoints, Writer
 from .compiling import first_line
+from .folder import cure
 from .journal import Journal
 from .monitors import CollapseGauge, OnlineKNN, Steps
 from .processes import DDP, processes_for, take_over_signals
@@ -32,7 +33,7 @@ def trainer_for(
 ) -> L.Trainer:
     """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
     sittings = sittings or Sittings(run)
-    stop, processes = StopSignals(f"go on with `logo-ssl resume {run.path}`"), processes_for(recipe)
+    stop, processes = StopSignals(cure(run)), processes_for(recipe)
     callbacks = [
         Steps(progress.say),
         CollapseGauge(progress.say, recipe),
@@ -46,7 +47,7 @@ def trainer_for(
                 accelerator=recipe.device,
                 devices=processes.devices,
                 num_nodes=processes.nodes,
-                strategy=DDP(f"go on with `logo-ssl resume {run.path}`") if processes.total > 1 else "auto",
+                strategy=DDP(cure(run)) if processes.total > 1 else "auto",
                 use_distributed_sampler=False,
                 max_epochs=recipe.epochs,
                 callbacks=callbacks,

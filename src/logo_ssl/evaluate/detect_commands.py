@@ -1,0 +1,106 @@
+"""How is a detector asked for in a shell? What the user may choose, and our figures above the paper's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from ..detection.body import refuse_other_networks
+from ..detection.recipe import check_recipe
+from ..detection.sources import OFFICIAL, VOC, load_detection
+from ..errors import DataMissing, UserError
+from .detect import Found, refuse_without_masks, without_masks
+from .detect import detect as evaluate_detect
+from .detect_options import RecipeOptions
+from .detect_schedule import recipe_for, schedule
+from .extraction import Extraction
+from .subject import Subject, opened, say_unless_saved, told
+from .table6 import COLUMNS, PAPER
+
+
+@dataclass(frozen=True)
+class Detect(RecipeOptions, Subject):
+    """Faster R-CNN on the encoder, fine-tuned: AP of boxes on voc07+12, coco, or any folder in either layout."""
+
+    data: str = ""
+    """voc07+12, coco, or a folder in VOC's or COCO's layout."""
+    agnostic: bool = False
+    """Make one class of all categories."""
+    devices: int | Literal["auto"] = 1
+    """Processes that share each batch, one on each GPU; auto: as many as there are (docs/scaling.md)."""
+    dry_run: bool = False
+    """Show the schedule and how long it takes, and stop."""
+
+    size: tyro.conf.Suppress[int | None] = None
+    max_bad: tyro.conf.Suppress[float] = Extraction.max_bad
+    masks: tyro.conf.Suppress[bool] = False
+
+    def run(self) -> None:
+        """Train a detector, test it, and show the figures beside the paper's."""
+        if not self.data:
+            raise UserError("Say what to detect with --data: voc07+12, coco, or a folder in VOC's or COCO's layout.")
+        if self.dry_run:
+            self._show_schedule()
+            return
+        data = load_detection(self.data, self.agnostic)
+        recipe = self.applied_to(recipe_for(data.name, len(data.train), data.official))
+        frozen, console = opened(replace(self, size=recipe.detector.test_side))
+        for sentence in data.about():
+            console.print(sentence, markup=False, highlight=False)
+        with told(self, console) as how:
+            settings = {"masks": self.masks, "out": self.out, "devices": self.devices}
+            figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
+        _show(console, figures, data.name if data.beside_paper else None)
+        say_unless_saved(self, frozen, console)
+
+    def _show_schedule(self) -> None:
+        """What would be done, once all is refused that could not be."""
+        name, n_pictures, official = self._found()
+        recipe = self.applied_to(recipe_for(name, n_pictures, official))
+        check_recipe(recipe)
+        frozen, console = opened(replace(self, size=recipe.detector.test_side))
+        refuse_other_networks(frozen.backbone)
+        table = Table("what", "how much", title="Schedule")
+        for row in schedule(name, recipe, n_pictures, self.masks):
+            table.add_row(*row)
+        console.print(table)
+
+    def _found(self) -> tuple[str, int, bool]:
+        """Name and training pictures of the data, and whether they are official; those need not be there."""
+        if self.masks and self.data == VOC:
+            raise without_masks(f"{VOC} has no masks")
+        try:
+            data = load_detection(self.data, self.agnostic)
+        except DataMissing:
+            if self.data not in OFFICIAL:
+                raise
+            return self.data, OFFICIAL[self.data].train, True
+        if self.masks:
+            refuse_without_masks(data)
+        return data.name, len(data.train), data.official
+
+
+@dataclass(frozen=True)
+class Segment(Detect):
+    """Mask R-CNN on the encoder, fine-tuned: AP of boxes and of instance masks, on coco or any folder in its layout."""
+
+    masks: tyro.conf.Suppress[bool] = True
+
+
+def _show(console: Console, figures: Sequence[tuple[Found, float]], official: str | None) -> None:
+    """Our rows above the paper's, in its order of columns; sizes are in what is saved."""
+    by_row: dict[tuple[str, str], dict[str, float]] = {}
+    for found, value in figures:
+        by_row.setdefault((found.what, found.measure), {})[found.figure] = value
+    table = Table("encoder", "of", "measure", *COLUMNS, title="Detection (%)")
+    for (what, measure), ours in by_row.items():
+        shown = (f"{ours[name]:.2f}" if name in ours else "" for name in COLUMNS)
+        table.add_row("this encoder", what, measure, *shown, style="bold")
+    for (data, what), rows in PAPER.items():
+        for row, numbers in rows.items() if data == official and any(what == of for of, _ in by_row) else ():
+            measure = "VOC07" if data == "voc07+12" else "COCO"
+            table.add_row(f"paper, Table 6: {row}", what, measure, *(f"{number:.2f}" for number in numbers))
+    console.print(table)

@@ -1,0 +1,100 @@
+"""What is evaluated, and how are its figures told? What every protocol asks in a shell, and does before and after."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import UserError
+from ..outputs import claim
+from ..terminal import plain_console, progress_bars
+from .encoders import FrozenEncoder
+from .extraction import Extraction
+from .source import Source
+
+
+@dataclass(frozen=True)
+class Subject(Source):
+    """What every protocol asks: which encoder, on which images, computed how."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+    workers: int = -1
+    """Processes that decode photographs; -1: one per core."""
+    max_bad: float = Extraction.max_bad
+    """Share of unreadable images that stops an evaluation; up to it they are left out."""
+    out: Path | None = None
+    """JSON file (default: into the run folder); `transfer` names one for each set after it."""
+    overwrite: bool = False
+    """Replace what lies at --out even if logo-ssl did not write it."""
+
+    def files(self) -> list[Path]:
+        """What is written, where that is not left to the run."""
+        return [] if self.out is None else [self.out]
+
+
+@dataclass(frozen=True)
+class OnData:
+    """What every protocol on one data set asks."""
+
+    data: str | None = None
+    """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+
+
+@dataclass(frozen=True)
+class OnFeatures(Subject):
+    """What every protocol on frozen features asks."""
+
+    batch_size: int = Extraction.batch_size
+    """Images that the encoder sees at a time; it changes memory and speed, not the figures."""
+    cache: bool = True
+    """Keep features for the next evaluation."""
+
+
+def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
+    """The encoder, once all is refused that would fail only after the work."""
+    console = plain_console()
+    for file in subject.files():
+        claim(file, subject.overwrite)
+    if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
+        raise UserError(
+            f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "
+            "(one per core), 0 or more."
+        )
+    if isinstance(subject, OnFeatures) and subject.batch_size < 1:
+        raise UserError(f"batch-size is {subject.batch_size}; use 1 or more.")
+    encoder = subject.load()
+    for sentence in encoder.says:
+        console.print(sentence)
+    return encoder, console
+
+
+@contextmanager
+def told(subject: Subject, console: Console) -> Iterator[Extraction]:
+    """How features are computed, with a bar while they are."""
+    with progress_bars(console) as progress:
+        batch, cache = Extraction.batch_size, False
+        if isinstance(subject, OnFeatures):
+            batch, cache = subject.batch_size, subject.cache
+        yield Extraction(subject.device, batch, subject.workers, subject.max_bad, cache, console.print, progress)
+
+
+def show(
+    subject: Subject, encoder: FrozenEncoder, console: Console, title: str, figures: Iterable[tuple[str, float]]
+) -> None:
+    """The figures as a table, and whether they are kept."""
+    table = Table("metric", "%", title=title)
+    for metric, value in figures:
+        table.add_row(metric, f"{value:.2f}")
+    console.print(table)
+    say_unless_saved(subject, encoder, console)
+
+
+def say_unless_saved(subject: Subject, encoder: FrozenEncoder, console: Console) -> None:
+    """Figures that are nowhere but on the screen are lost with it."""
+    if subject.out is None and encoder.run is None:
+        console.print("Not saved; `--out FILE` keeps the figures with their protocol.")

@@ -1,0 +1,45 @@
+"""May a run be made here? Only in a vacant folder, held by one process at a time."""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from ..errors import UserError
+from ..launch import is_first
+from ..run import Run
+from .lock import FILE as LOCK
+from .lock import locked
+
+
+def vacant(out: Path) -> Run:
+    """The run folder to be, which must not hold anything yet."""
+    run = Run(out)
+    if run.recipe_file.is_file() and (run.saved() or any(True for _ in run.metrics())):
+        if is_finished(run):
+            raise UserError(f"{out} holds a finished run; choose another --out.")
+        raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
+    begun = (run.recipe_file, run.metrics_file, run.bad_images_file, run.sittings_file, run.path / LOCK)
+    if out.exists() and (not out.is_dir() or any(not _is_left_of(child.name, begun) for child in out.iterdir())):
+        if run.recipe_file.is_file():
+            raise UserError(f"{out} holds a run that has only begun; go on with `logo-ssl resume {out}`.")
+        raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
+    return run
+
+
+def _is_left_of(name: str, files: tuple[Path, ...]) -> bool:
+    """Whether a run that was refused or killed at once left it: one of these files, or what was to become one."""
+    return any(name == file.name or name.startswith(f".{file.name}.") for file in files)
+
+
+def is_finished(run: Run) -> bool:
+    """Whether every epoch of a run is done: its provenance is the last file to be written."""
+    return run.provenance_file.is_file()
+
+
+def alone(run: Run) -> AbstractContextManager[None]:
+    """Hold the run's folder; of several processes the first one does."""
+    return locked(run.path) if is_first() else nullcontext()
+
+
+def cure(run: Run) -> str:
+    """What to do after an interruption."""
+    return f"go on with `logo-ssl resume {run.path}`"

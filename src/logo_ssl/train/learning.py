@@ -1,0 +1,106 @@
+"""How does a module learn from images? They are placed, Lightning fits, and what can be mended is told."""
+
+import traceback
+from pathlib import Path
+
+import lightning as L
+import torch
+from rich.console import Console
+
+from ..data import BadImages, Batches, ImageSet, place
+from ..data.feed import Feed
+from ..errors import Interrupted, UserError
+from ..hardware import hardware
+from ..recipes import Recipe
+from ..terminal import counted
+from .checkpoints import load
+from .faults import dead_worker, free_memory, too_large
+from .module import Pretraining
+from .processes import lost_another, processes_for, whose_end
+from .quiet import quiet
+
+
+def learn(
+    trainer: L.Trainer,
+    module: Pretraining,
+    data: ImageSet,
+    bad: BadImages,
+    console: Console,
+    checkpoint: Path | None = None,
+    cure: str = "start again",
+) -> None:
+    """Train a module on data; what can be mended is told in a sentence."""
+    recipe, device = module.recipe, trainer.strategy.root_device
+    module.data_identity = data.train.identity()
+    done = 0 if checkpoint is None else load(checkpoint)["global_step"]
+    if checkpoint is not None:
+        console.print(f"Going on after {_epochs(done, module.steps_per_epoch)}.")
+    _say_how_the_queue_fills(recipe, done, console)
+    memory_ran_out = False
+    with quiet():
+        try:
+            _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
+        except torch.OutOfMemoryError as error:
+            if trainer.world_size > 1:  # the others would not try smaller batches with it
+                raise UserError(
+                    f"{hardware(device)} has too little memory for {recipe.batch_size // trainer.world_size} images "
+                    f"of the batch of {recipe.batch_size}; lower batch-size, or use more devices."
+                ) from error
+            traceback.clear_frames(error.__traceback__)  # they hold the step that did not fit
+            memory_ran_out = True
+        except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
+            raise Interrupted(f"Interrupted; {cure}.") from None
+        except RuntimeError as error:
+            if trainer.world_size > 1 and lost_another(error):
+                raise UserError(f"{whose_end(trainer.strategy)}; {cure}.") from error
+            raise (dead_worker(error) or error) from error
+    if memory_ran_out:
+        module.learn = module.algorithm_1  # a recorded step would hold its memory
+        free_memory()
+        raise too_large(recipe.batch_size, device, module.try_batch)
+
+
+def _fit(
+    trainer: L.Trainer,
+    module: Pretraining,
+    data: ImageSet,
+    bad: BadImages,
+    console: Console,
+    checkpoint: Path | None,
+    steps_before: int,
+) -> None:
+    """Train from so many steps into an epoch on."""
+    recipe, part = module.recipe, (trainer.global_rank, trainer.world_size)
+    feed = place_images(data, trainer.strategy.root_device, recipe, bad, console)
+    try:
+        batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed, steps_before, part=part)
+        trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+    finally:
+        feed.close()
+
+
+def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console) -> Feed:
+    """Bring the images to where they will wait, and say where that is."""
+    with console.status("Reading images") as status:
+
+        def say_progress(done: int) -> None:
+            status.update(f"Decoding images: {done:,} of {len(data.train):,}")
+
+        sharers = processes_for(recipe).devices
+        feed, where = place(data.train.images, device, recipe.loading, bad, say_progress, sharers)
+    console.print(f"Data: {where}.")
+    if data.channels != 3:
+        console.print(f"{data.channels} channels are no colours: saturation, hue and greyscale are left out.")
+    return feed
+
+
+def _say_how_the_queue_fills(recipe: Recipe, done: int, console: Console) -> None:
+    if queue := getattr(recipe.framework, "queue", 0):
+        full = -(-queue // (recipe.batch_size * recipe.crops.n_global))
+        if done < full:
+            console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
+
+
+def _epochs(steps: int, per_epoch: int) -> str:
+    epochs, more = divmod(steps, per_epoch)
+    return counted(epochs, "epoch") + (f" and {counted(more, 'step')}" if more else "")

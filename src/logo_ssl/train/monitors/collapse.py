@@ -1,0 +1,87 @@
+"""Do the latents collapse? Their spread and rank, and the alarm when either falls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from ...ranks import gathered
+from ...recipes import Recipe
+from ...types import ImageBatch
+from ..doctor import diagnose
+from ..module import Pretraining
+from .telling import log, ring
+
+STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
+"""Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
+ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
+MOST_ROWS_FOR_RANK = 256  # more take the CPU long enough for a GPU to stand still between epochs
+
+
+def feature_std(z: Float[Tensor, "B D"]) -> Tensor:
+    """Mean over dimensions of the std of unit vectors, times sqrt(D): about 1 when spread evenly, 0 when collapsed."""
+    return F.normalize(z, dim=-1).std(dim=0, correction=0).mean() * z.shape[-1] ** 0.5
+
+
+def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
+    """exp of the entropy of the normalised singular values of the centred unit vectors (Roy & Vetterli, 2007)."""
+    unit = F.normalize(z[:MOST_ROWS_FOR_RANK].float(), dim=-1)
+    centred = unit - unit.mean(dim=0)
+    small = centred @ centred.T if len(unit) <= z.shape[-1] else centred.T @ centred
+    singular = torch.linalg.eigvalsh(small.cpu()).clamp_min(0).sqrt()
+    share = singular / singular.sum().clamp_min(1e-12)
+    return torch.exp(-torch.special.xlogy(share, share).sum())
+
+
+class CollapseGauge(L.Callback):
+    """Measures the spread of the latents once an epoch, and says it plainly when they collapse."""
+
+    def __init__(self, say: Callable[[str], None], recipe: Recipe) -> None:
+        self.say, self.recipe = say, recipe
+        self.widest = 0.0
+
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"widest": self.widest}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Go on with what was seen before an interruption."""
+        self.widest = state_dict["widest"]
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int
+    ) -> None:
+        """Remember how widely the first latents were spread."""
+        assert isinstance(pl_module, Pretraining)
+        if trainer.global_step == 1 and pl_module.z is not None:
+            self.widest = feature_std(gathered(pl_module.z)).item()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Log std and rank of the last batch's latents."""
+        assert isinstance(pl_module, Pretraining)
+        if pl_module.z is None:
+            return
+        z = gathered(pl_module.z)
+        std, directions = feature_std(z).item(), effective_rank(z).item()
+        log(trainer, {"z_std": std, "z_rank": directions, "epoch": trainer.current_epoch})
+        if sentence := self.alarm(std, directions, len(z)):
+            ring(f"Epoch {trainer.current_epoch + 1}: {sentence} {self._cause(pl_module)}", self.recipe, self.say)
+
+    def _cause(self, module: Pretraining) -> str:
+        ratio, queue = module.logged.get("ratio"), getattr(module.framework, "queue", None)
+        alike = None
+        if queue is not None and not queue.vacant.any():
+            alike = F.normalize(queue.keys, dim=-1).mean(dim=0).square().sum().item()  # the mean cosine of all pairs
+        return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
+
+    def alarm(self, std: float, rank: float, n_latents: int) -> str | None:
+        """A sentence if the latents collapse: a fall from what was reached, since untrained ones lie close together."""
+        self.widest = max(self.widest, std)
+        few_directions = n_latents >= ROWS_FOR_RANK and rank < RANK_FLOOR
+        if std >= max(STD_FLOOR, STD_FALL * self.widest) and not few_directions:
+            return None
+        return f"the latents are collapsing to one point (spread {std:.3f} of 1, effective rank {rank:.1f})."

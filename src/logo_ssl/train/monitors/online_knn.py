@@ -1,0 +1,111 @@
+"""Are the features good for anything yet? Weighted kNN on held-out images, while training goes on."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import lightning as L
+import torch
+
+from ...data import BadImages, ImageSet, squared
+from ...features import extract
+from ...knn import knn_accuracy
+from ...ranks import rank, stacked, world_size
+from ...recipes import Recipe
+from ..doctor import diagnose
+from ..module import Pretraining
+from .telling import log, ring
+
+CPU = torch.device("cpu")
+KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
+KNN_FALL = 10.0  # points below the best so far
+MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
+
+
+def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
+    """A sentence if accuracy fell far below the best so far, and farther than chance would have it with few images."""
+    chance = 0.0 if not n_images else 200 * math.sqrt(best / 100 * (1 - best / 100) / n_images)  # two standard errors
+    if accuracy >= best - max(KNN_FALL, chance):
+        return None
+    return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
+
+
+class OnlineKNN(L.Callback):
+    """Classifies held-out images by their neighbours in feature space, before training and every n epochs.
+
+    Of several processes, each decodes and encodes its share; features are then gathered, and all see the same accuracy.
+    """
+
+    def __init__(
+        self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Callable[[str], None] = lambda s: None
+    ) -> None:
+        self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
+        self.bad_file, self.say = bad_file, say
+        most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
+        splits = data.for_knn() if self.every else None
+        self.splits = None if splits is None else [split.thinned(most) for split in splits]
+        self.best, self.n_images = 0.0, 0
+
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint keeps."""
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Go on with what was reached before an interruption."""
+        self.best = state_dict["best"]
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """What an untrained encoder scores."""
+        self.prepare(pl_module.device)
+        if trainer.global_step == 0:
+            self._evaluate(trainer, pl_module, epoch=0)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Every n epochs, and after the last."""
+        epoch = trainer.current_epoch + 1
+        if self.every and (epoch % self.every == 0 or epoch == trainer.max_epochs):
+            self._evaluate(trainer, pl_module, epoch)
+
+    def prepare(self, device: torch.device = CPU) -> None:
+        """Decode photographs once; without any that can be read there is no kNN."""
+        if self.splits is None:
+            return
+        asked = sum(map(len, self.splits))
+        if world_size() > 1:
+            self.splits = [split[torch.arange(len(split)).tensor_split(world_size())[rank()]] for split in self.splits]
+        self.splits = [
+            squared(s, self.size, BadImages(asked, math.inf, self.bad_file), self.workers) for s in self.splits
+        ]
+        readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
+        if sum(readable) < asked:
+            self.say(f"{asked - sum(readable)} images of the online kNN cannot be read and are left out of it.")
+        self.n_images = readable[1]
+        if min(readable) == 0:
+            self.splits = None
+
+    def accuracy(self, module: Pretraining) -> float | None:
+        """Top-1 in percent of the backbone as it is, in the precision of training; None without labels."""
+        if self.splits is None:
+            return None
+        bank, queries = self.splits
+        assert bank.labels is not None
+        assert queries.labels is not None
+        with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16):
+            bank_features, query_features = (
+                stacked(extract(module.framework.encoder.backbone, part.array, module.mean, module.std, self.size))
+                for part in (bank, queries)
+            )
+        device = bank_features.device
+        bank_labels, query_labels = (stacked(labels.to(device)) for labels in (bank.labels, queries.labels))
+        return knn_accuracy(query_features, query_labels, bank_features, bank_labels, KNN_K, KNN_TAU)
+
+    def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
+        assert isinstance(pl_module, Pretraining)
+        accuracy = self.accuracy(pl_module)
+        if accuracy is not None:
+            about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images}
+            log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
+            if fall := knn_fall(self.best, accuracy, self.n_images):
+                ring(f"Epoch {epoch}: {fall} {diagnose(pl_module.recipe)}", pl_module.recipe, self.say)
+            if epoch:  # an untrained encoder is no measure
+                self.best = max(self.best, accuracy)

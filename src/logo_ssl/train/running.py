@@ -1,0 +1,167 @@
+"""How is a run carried out? Checked, trained, taken back where numbers break, and left whole in its folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from ..data import BadImages, ImageSet
+from ..data.placement import refuse_unfit
+from ..errors import UserError
+from ..hardware import hardware
+from ..launch import is_first
+from ..ranks import meet
+from ..recipes import Recipe
+from ..run import Run, provenance, write
+from ..terminal import counted
+from .building import refuse_misfit
+from .checkpoints import Writer, clear, load, newest_whole
+from .faults import TRIES, Diverged, diagnosis
+from .folder import alone, cure, vacant
+from .learning import learn
+from .making import Making
+from .processes import processes_for, refuse_uneven
+from .sittings import Sittings
+from .weights import save_encoder
+
+
+def carry_out(
+    run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None, *, begins: bool = False
+) -> None:
+    """Train. Whatever can fail for its settings fails before the first file is written."""
+    refuse_uneven(recipe.batch_size, processes_for(recipe))
+    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
+    making.build(fresh=checkpoint is None)
+    refuse_misfit(making.module, data.channels)
+    if checkpoint is not None:
+        _refuse_other_data(checkpoint, data, recipe)
+    refuse_unfit(data.train.images, making.device, recipe.loading)
+    if not begins:
+        _train(making, checkpoint)
+        return
+    with alone(run):
+        if is_first():
+            vacant(run.path)  # another process may have begun there meanwhile
+        _train(making, checkpoint)
+
+
+def _refuse_other_data(checkpoint: Path, data: ImageSet, recipe: Recipe) -> None:
+    """A run that goes on with other images would be neither run."""
+    before = load(checkpoint).get("data")
+    now = data.train.identity()
+    if before is not None and before != now:
+        counts = [text.split(" images")[0] for text in (before, now)]
+        told = f"{counts[0]} images then, {counts[1]} now" if counts[0] != counts[1] else "other names or other pixels"
+        raise UserError(
+            f"{recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start "
+            "again in another --out."
+        )
+
+
+def _train(making: Making, checkpoint: Path | None) -> None:
+    """Train in a folder of one's own, and leave there what was learned; of several processes, the first one does."""
+    run, recipe, resumed = making.run, making.recipe, checkpoint is not None
+    if is_first():
+        clear(run.checkpoints, checkpoint)
+        run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
+        write(run.recipe_file, recipe.to_json())
+        making.sittings.save()
+    for sentence in (*making.data.says, _announcement(making)):
+        making.console.print(sentence)
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file)
+    try:
+        _learn_or_go_back(making, bad, checkpoint)
+        if is_first():
+            _leave(making, bad, resumed)
+    finally:
+        if is_first():
+            making.sittings.save(ended=True)
+
+
+def _announcement(making: Making) -> str:
+    """What will be trained on what, and where."""
+    recipe, data, processes = making.recipe, making.data, processes_for(making.recipe)
+    splits = data.for_knn() if recipe.knn_every else None
+    labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
+    if splits is not None:
+        labelled = f"with online kNN of {len(splits[1]):,} held-out images among {len(splits[0]):,}"
+    several = f"{processes.total} processes, each with " if processes.total > 1 else ""
+    return (
+        f"{recipe.name}: {counted(len(data.train), 'image')} of {data.name} {labelled}, "
+        f"{counted(recipe.epochs, 'epoch')} of {counted(making.module.steps_per_epoch, 'step')} on "
+        f"{several}{hardware(making.device)}"
+    )
+
+
+def _learn_or_go_back(making: Making, bad: BadImages, checkpoint: Path | None) -> None:
+    """Train to the end; when numbers break, go back to the last checkpoint with half the learning rate."""
+    run, recipe, console, how = making.run, making.recipe, making.console, cure(making.run)
+    returns, furthest = 0, 0
+    while True:
+        if is_first():
+            making.journal.forget_after(-1 if checkpoint is None else load(checkpoint)["global_step"])
+        try:
+            learn(making.trainer, making.module, making.data, bad, console, checkpoint, how)
+            return
+        except Diverged as error:
+            diverged = error.without_traceback()
+        returns = returns + 1 if diverged.step <= furthest + making.module.steps_per_epoch else 1
+        furthest = max(furthest, diverged.step)
+        if returns > TRIES:
+            raise diagnosis(diverged, recipe)
+        scale = making.module.lr_scale
+        making.clear()
+        _meet(how)  # the first process may have been writing a checkpoint
+        checkpoint = newest_whole(run.checkpoints, console.print)
+        console.print(
+            f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite): back to "
+            f"{'the beginning' if checkpoint is None else checkpoint.name}, with half the learning rate."
+        )
+        making.build(fresh=checkpoint is None)
+        making.module.lr_scale = scale / 2
+
+
+def _meet(how: str) -> None:
+    try:
+        meet()
+    except RuntimeError as error:
+        raise UserError(f"Another process of this run has ended; {how}.") from error
+
+
+def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
+    """Write what was learned and how, and say what went wrong on the way."""
+    run, module = making.run, making.module
+    save_encoder(run, module)
+    bad.look_again()
+    if len(bad):
+        were = "was replaced by another" if len(bad) == 1 else "were replaced by others"
+        making.console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
+    writer = making.trainer.strategy.checkpoint_io
+    assert isinstance(writer, Writer)
+    if sentence := writer.summary(module.steps):
+        making.console.print(sentence)
+    write(run.provenance_file, json.dumps(_record(making, bad, writer, resumed), indent=2) + "\n")
+
+
+def _record(making: Making, bad: BadImages, writer: Writer, resumed: bool) -> dict[str, Any]:
+    """What was trained, by what, for how long, and what it cost."""
+    recipe, sittings, device = making.recipe, making.sittings, making.device
+    saved = {"mb": writer.newest_mb and round(writer.newest_mb, 2), "newest_step": writer.newest_step()}
+    peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
+    return provenance(hardware(device)) | {
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "processes": processes_for(recipe).total,
+        "epochs": recipe.epochs,
+        "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
+        "seconds": sittings.seconds(),
+        "sittings": sittings.number(),
+        "sittings_killed": sittings.killed(),
+        "resumed": resumed,
+        "lr_scale": making.module.lr_scale,
+        "bad_images": len(bad),
+        "checkpoints": sittings.about_checkpoints() | saved,
+        "peak_gpu_memory_gb": peak_gb,
+    }
