@@ -24,7 +24,7 @@ from ..report.paper_tables import Paper
 from ..report.reading import Told
 from ..run import Run
 from ..strategies import LoGoConfig
-from .alarms import alarms
+from .alarms import alarms, most_directions
 from .features import look_around
 from .references import choices
 from .rerun import departures, rerun
@@ -70,6 +70,7 @@ class Teller:
             rerun(recipe, name),
             departures(recipe),
             alarms(run.metrics(), recipe),
+            most_directions(recipe),
             looked.comparisons,
             looked.neighbourhood,
             looked.feature_map,

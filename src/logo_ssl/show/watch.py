@@ -16,8 +16,9 @@ from ..printable import printable
 from ..report.page import page, plotly
 from ..run import Run
 from ..terminal import plain_console
+from .beside import beside
 from .report import MOST_IMAGES, MOST_RUNS
-from .serving import LOOPBACK, Served, address_of, open_server
+from .serving import LOOPBACK, Served, Server, address_of, open_server
 from .telling import PAPERS, Teller, stamps
 
 
@@ -59,19 +60,22 @@ class Watch:
         keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print))
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
-        port = server.server_address[1]
-        console.print(f"Watching: http://{address_of(self.host)}:{port}/")
-        if self.host not in LOOPBACK:
-            console.print(f"Everybody who can reach {self.host}:{port} can read it.")
-        stop = threading.Event()
-        threading.Thread(target=keeper.keep, args=(stop, self.every, console.print), daemon=True).start()
         try:
+            with beside(lambda stop: keeper.keep(stop, self.every, console.print)):
+                self._serve(server, console.print)
+        finally:
+            server.server_close()
+
+    def _serve(self, server: Server, say: Callable[[str], None]) -> None:
+        """Say where, and answer until Ctrl-C."""
+        port = server.server_address[1]
+        try:
+            say(f"Watching: http://{address_of(self.host)}:{port}/")
+            if self.host not in LOOPBACK:
+                say(f"Everybody who can reach {self.host}:{port} can read it.")
             server.serve_forever()
         except KeyboardInterrupt:
-            console.print("Stopped watching; the runs go on.")
-        finally:
-            stop.set()
-            server.server_close()
+            say("Stopped watching; the runs go on.")
 
 
 @dataclass

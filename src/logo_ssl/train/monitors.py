@@ -28,9 +28,11 @@ CPU = torch.device("cpu")
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
 STEPS_AHEAD = 4  # steps that Python may hand to a GPU before their turn
-STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
-"""Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
-KNN_FALL = 10.0  # points below the best so far
+STD_FLOOR, STD_FALL = 0.005, 0.2
+"""Alarms: a spread this small at all, or this small a share of the widest one so far."""
+RANK_FLOOR, RANK_FLOOR_OF_MANY, MANY = 2.0, 3.0, 32
+"""Or this few directions, and this few where so many are possible; runs that learn kept 10 or more (docs/results)."""
+KNN_FALL = 10.0  # points below the best so far, or below the untrained encoder
 ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
 MOST_ROWS_FOR_RANK = 256  # more take the CPU long enough for a GPU to stand still between epochs
 
@@ -50,12 +52,28 @@ def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
     return torch.exp(-torch.special.xlogy(share, share).sum())
 
 
+def directions(n_latents: int, width: int) -> int:
+    """The most directions that centred latents can use, as far as the rank looks at them."""
+    return max(1, min(n_latents - 1, MOST_ROWS_FOR_RANK - 1, width))
+
+
 def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
     """A sentence if accuracy fell far below the best so far, and farther than chance would have it with few images."""
-    chance = 0.0 if not n_images else 200 * math.sqrt(best / 100 * (1 - best / 100) / n_images)  # two standard errors
-    if accuracy >= best - max(KNN_FALL, chance):
+    if not _far_below(best, accuracy, n_images):
         return None
     return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
+
+
+def knn_loss(untrained: float, accuracy: float, n_images: int | None = None) -> str | None:
+    """A sentence if accuracy is far below that of the untrained encoder; at first it may be, so it stops no run."""
+    if not _far_below(untrained, accuracy, n_images):
+        return None
+    return f"kNN is {accuracy:.1f} %, and the untrained encoder had {untrained:.1f} %: training has made it worse."
+
+
+def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
+    chance = 0.0 if not n_images else 200 * math.sqrt(before / 100 * (1 - before / 100) / n_images)  # 2 standard errors
+    return accuracy < before - max(KNN_FALL, chance)
 
 
 def log(trainer: L.Trainer, values: dict[str, Any], step: int | None = None) -> None:
@@ -205,9 +223,9 @@ class CollapseGauge(L.Callback):
         if pl_module.z is None:
             return
         z = gathered(pl_module.z)
-        std, directions = feature_std(z).item(), effective_rank(z).item()
-        log(trainer, {"z_std": std, "z_rank": directions, "epoch": trainer.current_epoch})
-        if sentence := self.alarm(std, directions, len(z)):
+        std, used = feature_std(z).item(), effective_rank(z).item()
+        log(trainer, {"z_std": std, "z_rank": used, "epoch": trainer.current_epoch})
+        if sentence := self.alarm(std, used, *z.shape):
             sentence = f"Epoch {trainer.current_epoch + 1}: {sentence} {self._cause(pl_module)}"
             if self.recipe.on_collapse == "stop":
                 raise UserError(f"{sentence} Stopped, as on-collapse asks.")
@@ -220,13 +238,15 @@ class CollapseGauge(L.Callback):
             alike = F.normalize(queue.keys, dim=-1).mean(dim=0).square().sum().item()  # the mean cosine of all pairs
         return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
 
-    def alarm(self, std: float, rank: float, n_latents: int) -> str | None:
+    def alarm(self, std: float, rank: float, n_latents: int, width: int) -> str | None:
         """A sentence if the latents collapse: a fall from what was reached, since untrained ones lie close together."""
-        self.widest = max(self.widest, std)
-        few_directions = n_latents >= ROWS_FOR_RANK and rank < RANK_FLOOR
-        if std >= max(STD_FLOOR, STD_FALL * self.widest) and not few_directions:
+        self.widest, most = max(self.widest, std), directions(n_latents, width)
+        narrow = std < max(STD_FLOOR, STD_FALL * self.widest)
+        few = n_latents >= ROWS_FOR_RANK and rank < (RANK_FLOOR if most < MANY else RANK_FLOOR_OF_MANY)
+        if not narrow and not few:
             return None
-        return f"the latents are collapsing to one point (spread {std:.3f} of 1, effective rank {rank:.1f})."
+        where = "one point" if narrow else "few directions"
+        return f"the latents are collapsing to {where} (spread {std:.3f} of 1, effective rank {rank:.1f} of {most})."
 
 
 class OnlineKNN(L.Callback):
@@ -243,15 +263,15 @@ class OnlineKNN(L.Callback):
         most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
         splits = data.for_knn() if self.every else None
         self.splits = None if splits is None else [split.thinned(most) for split in splits]
-        self.best, self.n_images = 0.0, 0
+        self.best, self.untrained, self.n_images = 0.0, 0.0, 0
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
-        return {"best": self.best}
+        return {"best": self.best, "untrained": self.untrained}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
         """Go on with what was reached before an interruption."""
-        self.best = state_dict["best"]
+        self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores."""
@@ -304,10 +324,15 @@ class OnlineKNN(L.Callback):
         if accuracy is not None:
             about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images}
             log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
-            if fall := knn_fall(self.best, accuracy, self.n_images):
-                sentence = f"Epoch {epoch}: {fall} {diagnose(pl_module.recipe)}"
-                if pl_module.recipe.on_collapse == "stop":
-                    raise UserError(f"{sentence} Stopped, as on-collapse asks.")
-                self.say(sentence)
-            if epoch:  # an untrained encoder is no measure
-                self.best = max(self.best, accuracy)
+            self._judge(accuracy, epoch, pl_module.recipe)
+
+    def _judge(self, accuracy: float, epoch: int, recipe: Recipe) -> None:
+        if not epoch:
+            self.untrained = accuracy
+            return
+        fall = knn_fall(self.best, accuracy, self.n_images)
+        if fall and recipe.on_collapse == "stop":
+            raise UserError(f"Epoch {epoch}: {fall} {diagnose(recipe)} Stopped, as on-collapse asks.")
+        if trouble := fall or knn_loss(self.untrained, accuracy, self.n_images):
+            self.say(f"Epoch {epoch}: {trouble} {diagnose(recipe)}")
+        self.best = max(self.best, accuracy)
