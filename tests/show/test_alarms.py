@@ -40,7 +40,9 @@ def test_a_fall_of_knn_rings_though_the_latents_are_spread():
 def test_falling_behind_the_untrained_encoder_rings_until_it_is_caught_up():
     lines = [knn(0, 36.8), latents(1, 0.8), knn(3, 18.1)]
     (sentence,) = alarms(lines, RECIPE)
-    assert sentence.startswith("Epoch 3: kNN is 18.1 %, and the untrained encoder had 36.8 %: training has made it worse.")
+    assert sentence.startswith(
+        "Epoch 3: kNN is 18.1 %, and the untrained encoder had 36.8 %: training has made it worse."
+    )
     assert alarms([*lines, knn(6, 30.0)], RECIPE) == []
 
 

@@ -17,7 +17,7 @@ from ..report.page import page, plotly
 from ..run import Run
 from ..terminal import plain_console
 from .beside import beside
-from .report import MOST_IMAGES, MOST_RUNS
+from .report import refuse
 from .serving import LOOPBACK, Served, Server, address_of, open_server
 from .telling import PAPERS, Teller, stamps
 
@@ -37,10 +37,12 @@ class Watch:
     """Who can see it: this machine only, unless another address of it is given. There is no password."""
     every: float = 5.0
     """Seconds between two looks at the run folders."""
+    data: str | None = None
+    """A name or a path: where the images are now (default: where the runs had them)."""
     crops: bool = True
     """Show crops as the network sees them, where the data are on this machine."""
     images: int = 400
-    """Images on the map of features of finished runs, and among which neighbours are looked for; 0: neither."""
+    """Images on the map of features, and among which neighbours are looked for (4 to 2000); 0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"
@@ -48,16 +50,13 @@ class Watch:
 
     def run(self) -> None:
         """Listen until told to stop."""
-        if not 1 <= len(self.runs) <= MOST_RUNS:
-            raise UserError(f"{len(self.runs)} runs were given; give 1 to {MOST_RUNS}.")
-        if not 0 <= self.images <= MOST_IMAGES:
-            raise UserError(f"images is {self.images}; use 0 to {MOST_IMAGES}.")
+        refuse(self.runs, self.images, self.data)
         if not 0.1 <= self.every <= 3600:
             raise UserError(f"every is {self.every}; use 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
         runs = [Run.existing(path) for path in self.runs]
-        keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print))
+        keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print, self.data))
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
         try:
