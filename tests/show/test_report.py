@@ -255,7 +255,7 @@ def test_data_that_have_moved_are_found_where_data_says(make_run, tmp_path, monk
     monkeypatch.setattr("logo_ssl.show.telling.load_data", load_data)
     Report((run.path,), tmp_path / "r.html").run()
     assert capsys.readouterr().out.count("no data are at /nowhere/at/all any more; say with --data") == 1
-    with pytest.raises(UserError, match="No data are at .*moved-again; say with --data"):
+    with pytest.raises(UserError, match=r"No data are at .*moved-again; say with --data"):
         Report((run.path,), tmp_path / "r.html", data=str(tmp_path / "moved-again")).run()
 
 

@@ -9,9 +9,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from ..augment.picture import visible
-from ..data import BadImages, ImageSet, Photos, Split, squared
+from ..data import BadImages, ImageSet, Split, squared
 from ..errors import UserError
-from ..evaluate.affinity.pool import class_name, held_out, spread
+from ..evaluate.affinity.pool import class_name, held_out, name_of, spread
 from ..evaluate.encoders import FrozenEncoder
 from ..evaluate.extraction import exactly, in_channels
 from ..features import extract
@@ -55,8 +55,8 @@ def look_around(
     if part == "train":
         bank_rows = bank_rows[~torch.isin(bank_rows, queries_rows)]
     _refuse_few(data, len(queries_rows), len(bank_rows))
-    queries = _sample(encoder, asked, queries_rows, part, device)
-    bank = _sample(encoder, known, bank_rows[:n], "train", device)
+    queries = _sample(encoder, data, asked, queries_rows, part, device)
+    bank = _sample(encoder, data, known, bank_rows[:n], "train", device)
     _refuse_few(data, len(queries.names), len(bank.names))
     return _neighbourhood(queries, bank, data.classes), _map(queries, part, data, seed)
 
@@ -67,15 +67,14 @@ def _refuse_few(data: ImageSet, *found: int) -> None:
         raise UserError(f"{told}, and neighbours and maps need {LEAST} or more.")
 
 
-def _sample(encoder: FrozenEncoder, split: Split, rows: Tensor, part: str, device: str) -> Sample:
+def _sample(encoder: FrozenEncoder, data: ImageSet, split: Split, rows: Tensor, part: str, device: str) -> Sample:
     """The images of these rows that can be read, as squares, and their features."""
     shown = squared(Split(split.images[rows], rows), encoder.size, BadImages(len(rows), math.inf), workers=0)
     kept = rows if shown.labels is None else shown.labels
     backbone = encoder.backbone.to(best_device(device))
     with exactly():
         features = extract(backbone, shown.array, encoder.mean, encoder.std, encoder.size).cpu()
-    photos = split.images if isinstance(split.images, Photos) else None
-    names = [f"{part} image {row}" if photos is None else photos.name(row) for row in kept.tolist()]
+    names = [name_of(split, row, part, data) for row in kept.tolist()]
     labels = split.labels[kept].tolist() if split.labels is not None and split.has_labels else None
     return Sample(shown.array, names, labels, F.normalize(features, dim=1))
 

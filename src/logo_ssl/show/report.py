@@ -39,7 +39,8 @@ class Report:
     crops: bool = True
     """Show crops as the network sees them, where the data are on this machine."""
     images: int = 400
-    """Held-out images on the map of features, and training images among which neighbours are looked for (4 to 2000); 0: neither."""
+    """Held-out images on the map of features, and training images among which neighbours are looked for (4 to 2000);
+    0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -62,7 +63,12 @@ class Report:
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
             console.print(f"Figure: {said(file, file in there)}")
         file = write_report(told, self.out, PAPERS)
-        console.print(f"Report: {said(file, replaced)} ({file.stat().st_size / 1e6:.1f} MB)")
+        console.print(f"Report: {said(file, replaced)} ({_size(file)})")
+
+
+def _size(file: Path) -> str:
+    size = file.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
 
 
 def refuse(runs: Sequence[Path], images: int, data: str | None) -> None:
