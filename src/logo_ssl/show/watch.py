@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +22,9 @@ from .report import refuse
 from .serving import LOOPBACK, Served, Server, address_of, open_server
 from .telling import PAPERS, Teller, stamps
 
+PATIENCE_S, PAUSE_S = 30, 0.2
+"""How long a run is waited for that is not there yet, and between two looks for it."""
+
 
 @dataclass(frozen=True)
 class Watch:
@@ -30,7 +34,7 @@ class Watch:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
-    """Run folders, finished or not."""
+    """Run folders, finished or not; those that do not exist yet are waited for, for half a minute."""
     port: int = 8600
     """Where to listen; 0: any that is free."""
     host: str = "127.0.0.1"
@@ -55,7 +59,7 @@ class Watch:
             raise UserError(f"every is {self.every}; use 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
-        runs = [Run.existing(path) for path in self.runs]
+        runs = [awaited(path, console.print) for path in self.runs]
         keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print, self.data))
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
@@ -75,6 +79,16 @@ class Watch:
             server.serve_forever()
         except KeyboardInterrupt:
             say("Stopped watching; the runs go on.")
+
+
+def awaited(path: Path, say: Callable[[str], None]) -> Run:
+    """The run at a path; one that was started at the same moment as we were is waited for."""
+    run, until = Run(path), time.monotonic() + PATIENCE_S
+    if not run.recipe_file.is_file():
+        say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.")
+    while not run.recipe_file.is_file() and time.monotonic() < until:
+        time.sleep(PAUSE_S)
+    return Run.existing(path)
 
 
 @dataclass
