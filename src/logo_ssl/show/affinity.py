@@ -68,8 +68,7 @@ class Affinity:
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
     reference: tuple[str, ...] = ()
-    """IMAGE or IMAGE:x,y,w,h: a file or the number of a held-out image (of a training image where none is held out),
-    and a box in pixels; a row for each, at most 8."""
+    """IMAGE or IMAGE:x,y,w,h: a file or the number of a held-out (else training) image, a box in pixels; 8 at most."""
     rows: int = 2
     """References to draw by chance where none is given (1 to 8)."""
     images: int = 100
