@@ -1,5 +1,6 @@
 """Does the affinity figure show what the run's own networks say, and does the ranking count right?"""
 
+import io
 import json
 from pathlib import Path
 
@@ -8,16 +9,19 @@ import pytest
 import safetensors.torch
 import torch
 from PIL import Image
+from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from logo_ssl import cli
+from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.affinity import company_of, compare, gather, load_measures, normalised, reference_by_hand
 from logo_ssl.evaluate.affinity.company import class_centres
 from logo_ssl.evaluate.affinity.pool import Reference
 from logo_ssl.evaluate.affinity.ranking import average_precision, roc_auc
 from logo_ssl.randomness import stream
-from logo_ssl.show.affinity import Affinity
+from logo_ssl.show.affinity import Affinity, chosen_references, table_of, verdicts
+from logo_ssl.show.features import look_around
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 
 
@@ -108,7 +112,7 @@ def test_the_company_is_own_image_same_class_nearest_class_and_another(make_run,
     assert [len(member.boxes) for member in company.members] == [10] * 4
     assert own.role == "own image"
     assert same.role == "same class: ash"
-    assert near.role == "near class: cedar"
+    assert near.role == "nearest class by features: cedar"
     assert other.role.startswith("other class: ")
     assert torch.equal(own.image, reference.image)
     assert not torch.equal(same.image, reference.image)
@@ -151,11 +155,16 @@ def test_a_box_by_hand_is_x_y_w_h_in_pixels_of_the_file(make_run, images, tmp_pa
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("99", "neither a file nor the number"),
+        ("16", r"neither a file nor the number of one of the 16 test images of blobs \(0 to 15\)"),
         ("nowhere.png", "neither a file nor the number"),
-        ("5:0,0,17,4", "does not lie inside"),
-        ("5:-1,0,4,4", "does not lie inside"),
-        ("5:0,0,0,4", "does not lie inside"),
+        ("nowhere:5.png", "neither a file nor the number"),
+        ("5:0,0,17,4", "does not lie inside test image 5, which is 16 px wide and 16 px high"),
+        ("5:-1,0,4,4", "does not lie inside test image 5"),
+        ("5:0,0,0,4", "The box 0,0,0,4 is 0 px wide and 4 px high; give w and h of 1 or more"),
+        ("5:0,0,16", "The box '0,0,16' of the reference '5:0,0,16' is not four whole numbers x,y,w,h"),
+        ("5:a,b,c,d", "is not four whole numbers x,y,w,h"),
+        ("5:1.5,2,8,8", "is not four whole numbers x,y,w,h"),
+        ("5:", "is not four whole numbers x,y,w,h"),
         ("", "A reference is empty"),
     ],
 )
@@ -166,7 +175,7 @@ def test_a_reference_that_cannot_be_is_told_in_a_sentence(make_run, images, text
 
 def test_a_broken_reference_file_is_told_in_a_sentence(make_run, images, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"cannot be read \(not an image\); give another image"):
         reference_by_hand(str(tmp_path / "broken.png"), images, load_measures(make_run(), "cpu").encoder, 640)
 
 
@@ -174,7 +183,9 @@ def test_the_command_writes_both_pictures_and_its_numbers_with_provenance(make_r
     run = make_run()
     Affinity(run.path, images=8, rows=1, device="cpu").run()
     said = capsys.readouterr().out
-    assert "learned - cosine" in said
+    assert "95 % bootstrap intervals" in " ".join(said.split())
+    assert "Same image: " in said
+    assert "Same class, other image: " in said
     png, svg = (run.path / "figures" / f"affinity.{kind}" for kind in ("png", "svg"))
     with Image.open(png) as picture:
         assert picture.width > 1000
@@ -188,6 +199,66 @@ def test_the_command_writes_both_pictures_and_its_numbers_with_provenance(make_r
     assert (svg.read_bytes(), json.loads(file.read_text())["results"]) == first
     Affinity(run.path, images=8, rows=1, device="cpu", seed=1).run()
     assert svg.read_bytes() != first[0]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder without classes: 12 photographs, of which 3 are broken."""
+    place = tmp_path / "home of me" / "photos"
+    (place / "sub").mkdir(parents=True)
+    for i in range(12):
+        file = place / "sub" / f"{i:02}.png"
+        Image.fromarray(np.full((16, 16, 3), 20 * i, np.uint8)).save(file)
+        if i % 4 == 0:
+            file.write_bytes(b"no image")
+    return place
+
+
+def test_others_stand_in_for_images_that_cannot_be_read(make_run, folder):
+    encoder, data = load_measures(make_run(), "cpu").encoder, load_data(str(folder), 16)
+    pool = gather(data, encoder, 9, 640, stream(0, "pool"))
+    assert (len(pool.images), pool.unread > 0) == (9, True)
+    assert len(set(pool.rows)) == 9
+    assert len(gather(data, encoder, 12, 640, stream(0, "pool")).images) == 9
+
+
+def test_photographs_are_called_by_their_place_in_the_folder(make_run, folder):
+    measures, data = load_measures(make_run(), "cpu"), load_data(str(folder), 16)
+    pool = gather(data, measures.encoder, 9, 640, stream(0, "pool"))
+    assert all(name.startswith("sub/") for name in pool.names)
+    near, seen = look_around(measures.encoder, data, 8, seed=0)
+    shown = [image.name for image in seen.images] + [each.image.name for query in near.queries for each in query.near]
+    assert all(name.startswith("sub/") for name in shown)
+    good = pool.rows[0]
+    assert reference_by_hand(str(good), data, measures.encoder, 640).name == pool.names[0]
+    assert chosen_references(pool, 1)[0].name == pool.names[0]
+
+
+def test_the_table_fits_80_columns_and_says_who_ranks_better():
+    value = {"mean": 0.7, "low": 0.67, "high": 0.73}
+    row = {"task": "same class, other image", "references": 1000, "chance": 0.5, "learned": value, "cosine": value}
+    console = Console(width=80, file=io.StringIO(), record=True)
+    worse, none = {"mean": -0.1, "low": -0.2, "high": -0.05}, {"mean": 0.1, "low": -0.2, "high": 0.4}
+    rows = [row | {"metric": metric, "difference": worse} for metric in ("AUC", "average precision")]
+    console.print(table_of(rows))
+    text = console.export_text()
+    assert text.count("0.670 to 0.730") == 4
+    assert text.count("-0.200 to -0.050") == 2
+    assert text.count("n=1000") == 2
+    told = verdicts([row | {"metric": "AUC", "difference": found} for found in (value, worse, none)])
+    assert told[0].startswith("Same class, other image: the learned affinity ranks better than cosine, by 0.700")
+    assert "cosine ranks better" in told[1]
+    assert "no measure ranks better" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"images": 3}, "images is 3; use 4 to 2000."), ({"rows": 0}, "rows is 0; use 1 to 8.")],
+)
+def test_only_what_is_wrong_is_named(make_run, wrong, sentence):
+    with pytest.raises(UserError) as error:
+        Affinity(make_run().path, **wrong).run()
+    assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize("wrong", [{"images": 3}, {"rows": 0}, {"out": "affinity.gif"}, {"out": "."}])

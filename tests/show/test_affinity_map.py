@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from PIL import Image
 
 from logo_ssl.evaluate.affinity import load_measures
 from logo_ssl.evaluate.affinity.windows import slide, spread_over, window_boxes
+from logo_ssl.report import affinity_map
+from logo_ssl.report.affinity_map import Heated, HeatMap, draw_affinity_map
 from logo_ssl.show.affinity import Affinity
 
 
@@ -54,5 +57,19 @@ def test_names_are_drawn_as_they_are_and_long_ones_shortened(make_run, tmp_path,
     for picture in ("out.svg", "out-map.svg"):
         words = (tmp_path / picture).read_text()
         assert "...longlonglonglong$1$.png"[-20:] in words
-        assert "same class: $x_{$" in words
+        assert "$x_{$" in words
         assert str(tmp_path) not in words
+
+
+def test_images_of_any_shape_have_room_of_one_size(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(affinity_map, "save_figure", lambda figure, *_: drawn.append(figure) or [])
+    images = [
+        Heated("own", np.zeros((*size, 3), np.uint8), np.zeros(size), np.zeros(size)) for size in ((20, 40), (30, 10))
+    ]
+    crop = np.zeros((8, 8, 3), np.uint8)
+    draw_affinity_map([HeatMap("x", (0, 0, 4, 4), crop, images)], tmp_path / "x.png")
+    drawn[0].canvas.draw()
+    sides = [axes.get_window_extent().size for axes in drawn[0].axes if axes.images]
+    np.testing.assert_allclose(sides, sides[0][None].repeat(len(sides), axis=0), rtol=1e-3)
+    plt.close(drawn[0])

@@ -37,6 +37,22 @@ def test_a_fall_of_knn_rings_though_the_latents_are_spread():
     assert sentence.startswith("Epoch 10: kNN fell from 60.0 % to 30.0 %, a sign of collapse.")
 
 
+def test_falling_behind_the_untrained_encoder_rings_until_it_is_caught_up():
+    lines = [knn(0, 36.8), latents(1, 0.8), knn(3, 18.1)]
+    (sentence,) = alarms(lines, RECIPE)
+    assert sentence.startswith(
+        "Epoch 3: kNN is 18.1 %, and the untrained encoder had 36.8 %: training has made it worse."
+    )
+    assert alarms([*lines, knn(6, 30.0)], RECIPE) == []
+
+
+def test_few_directions_ring_where_many_are_possible():
+    (sentence,) = alarms([latents(1, 0.58, 2.3), latents(2, 0.91, 2.5)], RECIPE)
+    assert sentence.startswith("Epochs 1 to 2: the latents are collapsing to few directions (spread 0.910 of 1, ")
+    assert f"effective rank 2.5 of {min(RECIPE.batch_size - 1, RECIPE.framework.dim)})" in sentence
+    assert alarms([latents(1, 0.58, 2.3)], RECIPE.changed(batch_size=16)) == []
+
+
 def test_the_ratio_of_gradients_tells_the_cause():
     heavy = find_recipe("tiny").changed(strategy__lam=3.0)
     (sentence,) = alarms([{"step": 1, "ratio": 1.5}, latents(1, 0.9), latents(2, 0.001)], heavy)
@@ -49,5 +65,5 @@ def test_the_page_says_alarms_and_the_lack_of_them(make_run):
     well.metrics_file.write_text('{"step": 1, "z_std": 0.9, "z_rank": 30.0, "epoch": 0}\n')
     text = health(Teller(crops=False, images=0).tell([sick, well, young]))
     assert "sick: Epoch 1: the latents are collapsing" in text
-    assert "well: no sign of collapse (spread of the latents 0.900 of 1, effective rank 30.0" in text
+    assert "well: no sign of collapse (spread of the latents 0.900 of 1, effective rank 30.0 of 8, at last)" in text
     assert "young: nothing was measured yet" in text

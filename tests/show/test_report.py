@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from logo_ssl import cli
+from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import find_recipe, read_recipe
@@ -237,10 +238,25 @@ def test_the_command_shows_crops_and_says_where_the_page_is(make_run, tmp_path, 
 def test_a_run_whose_data_are_elsewhere_has_a_page_without_crops(make_run, tmp_path, capsys, light):
     run = make_run(data="/nowhere/at/all")
     Report((run.path,), tmp_path / "r.html").run()
-    assert "No crops are shown of /nowhere/at/all" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.count("/nowhere/at/all is not there") == 1
+    assert "crops, neighbours, maps and affinities: /nowhere" in " ".join(out.split())
     read = Reader((tmp_path / "r.html").read_text())
     assert read.all("img") == []
-    assert "run: neighbours, maps and affinities: /nowhere/at/all is not there." in read.text
+    assert "run: crops, neighbours, maps and affinities: /nowhere/at/all is not there." in read.text
+
+
+def test_data_that_have_moved_are_found_where_data_says(make_run, tmp_path, monkeypatch, capsys, light):
+    run, there = make_run(data="/nowhere/at/all"), tmp_path / "there"
+    there.mkdir()
+    Report((run.path,), tmp_path / "r.html", data=str(there)).run()
+    assert "Not shown" not in capsys.readouterr().out
+    assert Reader((tmp_path / "r.html").read_text()).all("img")
+    monkeypatch.setattr("logo_ssl.show.telling.load_data", load_data)
+    Report((run.path,), tmp_path / "r.html").run()
+    assert capsys.readouterr().out.count("no data are at /nowhere/at/all any more; say with --data") == 1
+    with pytest.raises(UserError, match=r"No data are at .*moved-again; say with --data"):
+        Report((run.path,), tmp_path / "r.html", data=str(tmp_path / "moved-again")).run()
 
 
 @pytest.mark.parametrize(
@@ -277,7 +293,15 @@ def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", [[], ["--out", "x.html"], ["nowhere"], ["{run}", "--out", "report.pdf"], ["{run}", "--images", "-1"]]
+    "line",
+    [
+        [],
+        ["--out", "x.html"],
+        ["nowhere"],
+        ["{run}", "--out", "report.pdf"],
+        ["{run}", "--images", "-1"],
+        ["{run}", "--images", "3"],
+    ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(line, make_run):
     run = make_run()

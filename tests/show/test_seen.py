@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ import torch.nn.functional as F
 from PIL import Image
 
 from logo_ssl.data import ImageSet, Split
+from logo_ssl.errors import UserError
 from logo_ssl.evaluate import load_encoder
+from logo_ssl.evaluate.affinity import load_measures
 from logo_ssl.features import extract
+from logo_ssl.recipes import read_recipe
 from logo_ssl.report.affinity_choice import affinity_data
 from logo_ssl.report.feature_map import map_data
 from logo_ssl.report.neighbours import Neighbour, Neighbourhood, Pictured, Query, neighbours
@@ -22,6 +26,8 @@ from logo_ssl.show.features import NEAR, look_around
 from logo_ssl.show.projections import LEAST_FOR_TSNE, pca, projections, tsne
 from logo_ssl.show.telling import Teller
 from logo_ssl.strategies import TwoViewConfig
+from logo_ssl.train import build
+from logo_ssl.train.checkpoints import digest
 
 
 def unit_features(encoder, split):
@@ -55,7 +61,8 @@ def test_without_a_test_split_no_image_is_its_own_neighbour(make_run, images):
 def test_too_few_images_have_no_neighbours_and_are_said(make_run, images):
     encoder = load_encoder(str(make_run().path))
     few = ImageSet("few", images.train[torch.arange(3)], None, images.classes)
-    assert look_around(encoder, few, 40, seed=0) is None
+    with pytest.raises(UserError, match="neighbours and maps need 4 or more"):
+        look_around(encoder, few, 40, seed=0)
 
 
 def test_a_class_that_the_bank_lacks_leaves_the_share_of_right_ones_open(make_run, images):
@@ -142,15 +149,59 @@ def test_a_run_without_a_regressor_has_neighbours_and_no_affinity(make_run):
     (told,) = Teller(crops=False).tell([make_run(strategy=TwoViewConfig(), crops__n_local=0)])
     assert told.comparisons == ()
     assert told.neighbourhood is not None
-    assert told.missing == ()
+    assert list(told.missing) == []
 
 
-def test_an_unfinished_run_says_that_its_pictures_come_later(make_run):
+def test_a_run_without_a_checkpoint_says_that_its_pictures_come_later(make_run):
     run = make_run()
     run.backbone_file.unlink()
     (told,) = Teller(crops=False).tell([run])
     assert told.feature_map is None
-    assert "once the run is finished" in told.missing[0]
+    assert "has no encoder yet, since it has no checkpoint; wait for the first" in told.missing[0]
+
+
+def as_checkpoint(run, images, step=2):
+    """Make a run unfinished: what it has learned is in a checkpoint."""
+    recipe = read_recipe(run)
+    module = build(recipe, images)
+    content = {"state_dict": module.state_dict(), "recipe": recipe.to_json(), "mean": module.mean, "std": module.std}
+    run.checkpoints.mkdir(exist_ok=True)
+    torch.save(content | {"global_step": step, "steps_per_epoch": 2}, run.checkpoints / "new.ckpt")
+    name = f"step-{step:09}-{digest(run.checkpoints / 'new.ckpt')}.ckpt"
+    return (run.checkpoints / "new.ckpt").rename(run.checkpoints / name)
+
+
+def test_an_unfinished_run_is_shown_by_its_newest_checkpoint(make_run, images):
+    run = make_run()
+    finished = load_measures(run, "cpu")
+    run.backbone_file.unlink()
+    run.heads_file.unlink()
+    as_checkpoint(run, images)
+    (told,) = Teller(crops=False).tell([run])
+    assert told.feature_map
+    assert told.neighbourhood
+    assert told.comparisons
+    assert told.missing == ["the finished encoder: its pictures are of epoch 1 of 2, unfinished."]
+    unfinished = load_measures(run, "cpu")
+    for before, now in zip(finished.regressor.parameters(), unfinished.regressor.parameters(), strict=True):
+        assert torch.equal(before, now)  # both are untrained, of one seed
+    for before, now in zip(finished.projector.parameters(), unfinished.projector.parameters(), strict=True):
+        assert torch.equal(before, now)
+
+
+def test_a_run_that_goes_on_is_looked_at_now_and_then(make_run, images, monkeypatch):
+    run, now = make_run(), [0.0]
+    run.backbone_file.unlink()
+    monkeypatch.setattr("logo_ssl.show.telling.time.monotonic", lambda: now[0])
+    teller = Teller(crops=False)
+    seen = list[str]()
+    for step, at in ((0, 0.0), (2, 1.0), (4, 2.0), (4, 200.0)):
+        now[0] = at
+        if step:
+            as_checkpoint(run, images, step)
+        (told,) = teller.tell([run])
+        seen += re.findall("no encoder yet|epoch . of 2", told.missing[0])
+    assert seen == ["no encoder yet", "epoch 1 of 2", "epoch 1 of 2", "epoch 2 of 2"]
 
 
 @pytest.mark.parametrize("content", [None, b"torn"])

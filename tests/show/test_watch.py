@@ -14,7 +14,7 @@ from logo_ssl.report.page import page
 from logo_ssl.run import Run
 from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
-from logo_ssl.show.watch import Keeper, Watch
+from logo_ssl.show.watch import Keeper, Watch, awaited
 
 SECRET = "<script>alert(1)</script>"
 
@@ -246,10 +246,19 @@ def test_the_command_serves_until_it_is_stopped(make_run, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "line", [[], ["--port", "1"], ["nowhere"], ["{run}", "--every", "0"], ["{run}", "--images", "9999"]]
 )
-def test_what_cannot_be_watched_is_told_in_a_sentence(line, make_run):
+def test_what_cannot_be_watched_is_told_in_a_sentence(line, make_run, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.watch.PATIENCE_S", 0)
     run = make_run()
     with pytest.raises(UserError):
         cli.COMMANDS["watch"]([word.format(run=run.path) for word in line])
+
+
+def test_a_run_that_is_about_to_begin_is_waited_for(make_run, monkeypatch):
+    run, said = make_run(), []
+    there = run.path.rename(run.path.with_name("later"))
+    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: there.rename(run.path))
+    assert awaited(run.path, said.append).path == run.path
+    assert said == [f"{run.path} holds no run yet; waiting for it, 30 seconds at most."]
 
 
 def test_metrics_that_are_being_written_do_not_stop_the_page(make_run):

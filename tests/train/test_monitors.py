@@ -48,17 +48,17 @@ def test_warm_up_never_passes_the_peak(warmup_steps):
     ids=["spread", "one point", "one line", "too few to tell"],
 )
 def test_a_collapse_is_said_in_a_sentence(z, alarms):
-    sentence = CollapseGauge(print, RECIPE).alarm(feature_std(z).item(), effective_rank(z).item(), len(z))
+    sentence = CollapseGauge(print, RECIPE).alarm(feature_std(z).item(), effective_rank(z).item(), *z.shape)
     assert bool(sentence) == alarms
     assert sentence is None or "collapsing" in sentence
 
 
 def test_a_fall_from_a_wider_spread_is_a_collapse():
     gauge = CollapseGauge(print, RECIPE)
-    assert gauge.alarm(std=0.9, rank=20.0, n_latents=64) is None
+    assert gauge.alarm(std=0.9, rank=20.0, n_latents=64, width=32) is None
     later = CollapseGauge(print, RECIPE)
     later.load_state_dict(gauge.state_dict())
-    assert "spread 0.100 of 1" in later.alarm(std=0.1, rank=20.0, n_latents=64)
+    assert "spread 0.100 of 1" in later.alarm(std=0.1, rank=20.0, n_latents=64, width=32)
 
 
 def test_the_schedule_is_the_papers_cosine():

@@ -383,10 +383,12 @@ def test_chance_is_no_collapse():
     assert knn_fall(60.0, 20.0)
 
 
-def test_an_untrained_encoder_is_no_measure_of_collapse(data, tmp_path, monkeypatch):
+def test_falling_behind_an_untrained_encoder_is_said_and_stops_no_run(data, tmp_path, monkeypatch):
     scores = iter([90.0, 30.0, 31.0])
     monkeypatch.setattr(online_knn, "knn_accuracy", lambda *arguments: next(scores))
-    assert "a sign of collapse" not in train(SMALL, data, tmp_path / "run")[1]
+    _, said = train(SMALL, data, tmp_path / "run", on_collapse="stop")
+    assert "a sign of collapse" not in said
+    assert "kNN is 31.0 %, and the untrained encoder had 90.0 %" in said
 
 
 def test_a_run_that_asks_for_other_machines_is_refused_when_resumed(data, tmp_path):

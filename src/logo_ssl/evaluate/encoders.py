@@ -1,12 +1,12 @@
 """Which encoder is evaluated? A run's, a library's, an untrained one, or one from somebody else's checkpoint."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import safetensors
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError
 from ..run import Run
@@ -47,6 +47,8 @@ class FrozenEncoder:
     """Backbone and stem, or the library and its name for it."""
     unfinished: str | None = None
     """How far its run has come, where that is not finished: epoch 12 of 200."""
+    heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
+    """The weights of projector and regressor then, from the same checkpoint."""
 
     @property
     def channels(self) -> int:
@@ -62,16 +64,15 @@ def load_encoder(
     size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    unfinished: bool = True,
 ) -> FrozenEncoder:
     """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
 
     `backbone` and `stem` name what a checkpoint holds where its shapes do not tell; random/NAME takes a stem, too, and
-    has a channel for each value of `mean`. A run that is `unfinished` gives its newest checkpoint's encoder.
+    has a channel for each value of `mean`. A run that is unfinished gives its newest checkpoint's encoder.
     """
     if size is not None and size < SMALLEST:
         raise UserError(f"size is {size}; use {SMALLEST} px or more.")
-    found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN), unfinished)
+    found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
     colours = found.channels == len(IMAGENET_MEAN)
     custom = f", {'the custom on ImageNet' if colours else 'a guess'}; --mean and --std set others"
     told = "" if mean or found.mean else custom
@@ -97,12 +98,11 @@ def load_encoder(
         found.unused,
         found.architecture,
         found.unfinished,
+        found.heads,
     )
 
 
-def _find(
-    source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int, unfinished: bool
-) -> Found:
+def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> Found:
     path = Path(source).expanduser()
     kind = source.split("/", 1)
     foreign = path.name.lower().endswith(SUFFIXES) and not path.is_dir() and not _is_ours(path)
@@ -118,10 +118,10 @@ def _find(
         case ["random", name]:
             return untrained_encoder(name, stem or "imagenet", channels, size)
     if path.is_dir():
-        return _of_run(Run.existing(path), unfinished)
+        return _of_run(Run.existing(path), unfinished=True)
     if _is_ours(path):
         beside = Run(path.parent)
-        return _of_run(beside, False) if path.name == beside.backbone_file.name else _of_export(path)
+        return _of_run(beside, unfinished=False) if path.name == beside.backbone_file.name else _of_export(path)
     if foreign:
         return checkpoint_encoder(path, backbone, stem, size)
     raise UserError(
@@ -134,7 +134,7 @@ def _listed(values: Sequence[float]) -> str:
     return " ".join(f"{value:.3f}" for value in values)
 
 
-def _of_run(run: Run, unfinished: bool) -> Found:
+def _of_run(run: Run, *, unfinished: bool) -> Found:
     newest = _of_checkpoint(run) if unfinished else None
     backbone, needs = _of_file(run) if newest is None else newest[:2]
     mean, architecture = needs["mean"], (needs["backbone"], needs["stem"])
@@ -143,7 +143,7 @@ def _of_run(run: Run, unfinished: bool) -> Found:
     if newest is None:
         return found
     said = f"{run.path}: {newest.progress}, unfinished; this is the encoder of its newest checkpoint."
-    return found._replace(says=(said,), unfinished=newest.progress)
+    return found._replace(says=(said,), unfinished=newest.progress, heads=newest.heads)
 
 
 def _of_checkpoint(run: Run) -> Unfinished | None:

@@ -7,7 +7,7 @@ import timm
 import timm.data
 import torch
 import torchvision
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
@@ -39,6 +39,8 @@ class Found(NamedTuple):
     """keys of it that found no place."""
     unfinished: str | None = None
     """How far its run has come, where that is not finished: epoch 12 of 200."""
+    heads: dict[str, Tensor] | None = None
+    """The weights of projector and regressor then."""
 
 
 def torchvision_encoder(name: str) -> Found:

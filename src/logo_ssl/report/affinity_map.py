@@ -14,7 +14,7 @@ from .affinity_bars import NAMES
 from .style import GREY, HEAT, save_figure
 
 Pixels = UInt8[np.ndarray, "_ _ 3"]
-VEIL = 0.65  # how much of the image the heat hides
+VEIL = 0.8  # how much of the image the heat hides: with less, small images look all alike
 
 
 class Heated(NamedTuple):
@@ -51,10 +51,12 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "", *, ov
             row[0].text(0.95, 0.5, name, ha="right", va="center", transform=row[0].transAxes, fontsize=10)
         for k, shown in enumerate(each.images, start=1):
             rows[0, k].imshow(shown.image)
-            rows[0, k].set_title(shown.title, fontsize=9, parse_math=False)
+            rows[0, k].set_title(shown.title.replace(": ", ":\n", 1), fontsize=9, parse_math=False)
             for row, values in zip(rows[1:], (shown.learned, shown.cosine), strict=True):
                 row[k].imshow(_grey(shown.image), cmap="gray", vmin=-128, vmax=384)
                 heat = row[k].imshow(values, cmap=HEAT, vmin=0, vmax=1, alpha=VEIL)
+            for row in rows:
+                _square(row[k], shown.image)
         for row in rows:
             _frame(row[1], each.box)
     if heat is not None:
@@ -63,6 +65,14 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "", *, ov
     if note:
         figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
     return save_figure(figure, file, overwrite)
+
+
+def _square(axes: Axes, image: Pixels) -> None:
+    """Room as high as wide about an image of any shape, so that columns and titles line up."""
+    tall, wide = image.shape[:2]
+    half = max(tall, wide) / 2
+    middle, centre = (wide - 1) / 2, (tall - 1) / 2
+    axes.set(xlim=(middle - half, middle + half), ylim=(centre + half, centre - half))
 
 
 def _grey(image: Pixels) -> Float[np.ndarray, "H W"]:

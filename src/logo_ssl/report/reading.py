@@ -35,6 +35,8 @@ class Told:
     """In what its settings differ from the named recipe."""
     alarms: Sequence[str] = ()
     """Signs of collapse, a sentence each."""
+    most_directions: int | None = None
+    """Of how many directions the rank of its latents is told."""
     comparisons: Sequence[Comparison] = ()
     """Reference crops and how alike others are to them."""
     neighbourhood: Neighbourhood | None = None

@@ -68,9 +68,8 @@ def _well(run: Told) -> str:
     if not lines:
         return "nothing was measured yet."
     spread, rank = lines[-1]["z_std"], lines[-1].get("z_rank", 0.0)
-    return (
-        f"no sign of collapse (spread of the latents {spread:.3f} of 1, effective rank {rank:.1f}, at the last look)."
-    )
+    most = f" of {run.most_directions}" if run.most_directions else ""
+    return f"no sign of collapse (spread of the latents {spread:.3f} of 1, effective rank {rank:.1f}{most}, at last)."
 
 
 def comparison(runs: Sequence[Told]) -> Html:

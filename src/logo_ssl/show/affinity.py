@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import tyro
 from jaxtyping import Float, UInt8
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -34,6 +35,7 @@ from ..evaluate.affinity import (
 )
 from ..evaluate.affinity.company import CROPS, class_centres
 from ..evaluate.affinity.pool import class_name
+from ..evaluate.encoders import FrozenEncoder
 from ..outputs import claim, said
 from ..randomness import stream
 from ..recipes import read_recipe
@@ -45,25 +47,32 @@ from ..terminal import plain_console
 LEAST, MOST, MOST_ROWS = 4, 2000, 8
 LONGEST = 24  # characters of a name
 WIDTH = 140  # characters of the table where no terminal says
+ABOUT_TABLE = (
+    "Means over n reference crops, and below them 95 % bootstrap intervals. AUC: how often a crop that belongs to the "
+    "reference is put before one that does not; 1 is perfect, and what chance gives stands in the last column."
+)
 
 
 @dataclass(frozen=True)
 class Affinity:
     """Compare crops with a reference crop, by the learned affinity and by cosine, as the paper's Figure 3.
 
+    Beside the reference's own image stand one of its class, one of the nearest class by features (whose mean
+    backbone feature points most nearly where that of its own class does), and one of another class.
+
     example: logo-ssl affinity runs/first --map
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """A finished run with a regressor (strategy logo)."""
+    """A run with a regressor (strategy logo); of an unfinished one, the newest checkpoint is looked at."""
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
     reference: tuple[str, ...] = ()
-    """IMAGE or IMAGE:x,y,w,h: a file or the number of a held-out image, and a box in pixels; a row for each."""
+    """IMAGE or IMAGE:x,y,w,h: a file or the number of a held-out (else training) image, a box in pixels; 8 at most."""
     rows: int = 2
-    """References to draw by chance where none is given."""
+    """References to draw by chance where none is given (1 to 8)."""
     images: int = 100
-    """Images, with one reference crop each, over which the ranking is measured."""
+    """Images, with one reference crop each, over which the ranking is measured (4 to 2000)."""
     map: bool = False
     """Draw, too, where in each image windows of the reference's size are alike to it (NAME-map.png)."""
     out: Path | None = None
@@ -83,9 +92,14 @@ class Affinity:
         mapped = [file.with_name(f"{file.stem}-map{file.suffix}")] if self.map else []
         replaced = self._claimed(file, *mapped)
         measures = load_measures(run, self.device)
+        if measures.encoder.unfinished:
+            console.print(measures.encoder.says[0])
         data = data_for(measures.encoder, self.data, console.print)
         max_side = read_recipe(run).loading.max_side
         pool = gather(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
+        if pool.unread:
+            were = "image was" if pool.unread == 1 else "images were"
+            console.print(f"{pool.unread} {were} passed over that cannot be read; {len(pool.images)} are compared.")
         given = [reference_by_hand(text, data, measures.encoder, max_side) for text in self.reference]
         ranked = rank(pool, measures, self.seed)
         chosen = given or chosen_references(pool, self.rows)
@@ -96,7 +110,7 @@ class Affinity:
             for i, reference in enumerate(chosen)
         ]
         pictured = [compared(company, measures, data) for company in companies]
-        note = _note(run, data, pool, self.seed)
+        note = _note(measures.encoder, data, pool, self.seed)
         note_of_bars = f"{note} over the crops of a row; lines are means over an image's."
         files = draw_affinity_bars(pictured, file, note_of_bars, overwrite=True)
         for place in mapped:
@@ -112,6 +126,8 @@ class Affinity:
             "seconds": round(time.time() - began, 1),
         }
         Console(width=None if console.is_terminal else WIDTH).print(table_of(ranked.results))
+        for sentence in (ABOUT_TABLE, *verdicts(ranked.results)):
+            console.print(sentence)
         how = Extraction(device=self.device, say=console.print)
         save("affinity", record, measures.encoder, data, how, settings={"images": self.images, "seed": self.seed})
         for path in files:
@@ -119,11 +135,12 @@ class Affinity:
 
     def _picture(self, run: Run) -> Path:
         """Where the picture goes, once all is refused that would fail only after the work."""
-        if not LEAST <= self.images <= MOST or not 1 <= self.rows <= MOST_ROWS or len(self.reference) > MOST_ROWS:
-            raise UserError(
-                f"images is {self.images}, rows {self.rows} and references {len(self.reference)}; use {LEAST} to "
-                f"{MOST} images and at most {MOST_ROWS} rows."
-            )
+        if not LEAST <= self.images <= MOST:
+            raise UserError(f"images is {self.images}; use {LEAST} to {MOST}.")
+        if not 1 <= self.rows <= MOST_ROWS:
+            raise UserError(f"rows is {self.rows}; use 1 to {MOST_ROWS}.")
+        if len(self.reference) > MOST_ROWS:
+            raise UserError(f"{len(self.reference)} references were given; give at most {MOST_ROWS}.")
         file = self.out or run.path / "figures" / "affinity.png"
         if file.suffix.lower() not in (".png", ".svg"):
             raise UserError(f"--out is {file}; the picture is a .png file, with an .svg beside it.")
@@ -162,8 +179,7 @@ def rank(pool: Pool, measures: Measures, seed: int) -> Ranked:
 def chosen_references(pool: Pool, rows: int) -> list[Reference]:
     """The first images of the pool, which chance has ordered; of different classes where there are any."""
     labels = pool.labels or [None] * len(pool.images)
-    picked = list(zip(pool.images, pool.rows, labels, strict=True))[:rows]
-    return [Reference(image, f"{pool.part} image {row}", label) for image, row, label in picked]
+    return [Reference(*each) for each in zip(pool.images, pool.names, labels, strict=True)][:rows]
 
 
 def compared(company: Company, measures: Measures, data: ImageSet) -> Comparison:
@@ -200,16 +216,30 @@ def heated(company: Company, measures: Measures) -> HeatMap:
 
 
 def table_of(results: Sequence[dict[str, Any]]) -> Table:
-    """The ranking as a table, with intervals."""
-    table = Table("task", "metric", "learned", "cosine", "learned - cosine", "chance", title="Ranking of crops")
+    """The ranking as a table that fits 80 columns, intervals below the means."""
+    head = ("task", *MEASURES, "learned\n- cosine", "chance")
+    table = Table(*head, title="Ranking of crops", box=SIMPLE, padding=(0, 1, 0, 0))
     for row in results:
         cells = [_words(row[measure]) for measure in (*MEASURES, "difference")]
-        table.add_row(f"{row['task']} (n={row['references']})", row["metric"], *cells, f"{row['chance']:.3f}")
+        table.add_row(f"{row['task']}\n{row['metric']}", *cells, f"{row['chance']:.3f}\nn={row['references']}")
     return table
 
 
+def verdicts(results: Sequence[dict[str, Any]]) -> list[str]:
+    """For each task, which measure ranks better by AUC, if either does."""
+    return [f"{row['task'].capitalize()}: {_verdict(row['difference'])}" for row in results if row["metric"] == "AUC"]
+
+
+def _verdict(difference: dict[str, float]) -> str:
+    mean, low, high = difference["mean"], difference["low"], difference["high"]
+    if low <= 0 <= high:
+        return "no measure ranks better than the other; the interval of their difference holds 0."
+    better = "the learned affinity ranks better than cosine" if mean > 0 else "cosine ranks better than the learned one"
+    return f"{better}, by {abs(mean):.3f} in AUC; the interval of their difference does not hold 0."
+
+
 def _words(value: dict[str, float]) -> str:
-    return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+    return f"{value['mean']:.3f}\n{value['low']:.3f} to {value['high']:.3f}"
 
 
 def _protocol(pool: Pool) -> str:
@@ -221,10 +251,11 @@ def _protocol(pool: Pool) -> str:
     )
 
 
-def _note(run: Run, data: ImageSet, pool: Pool, seed: int) -> str:
+def _note(encoder: FrozenEncoder, data: ImageSet, pool: Pool, seed: int) -> str:
+    far = f" ({encoder.unfinished}, unfinished)" if encoder.unfinished else ""
     return (
-        f"{run.path.absolute().name} on {data.name} ({pool.part}), seed {seed}. Each measure runs from 0 (least alike) "
-        "to 1 (most alike)"
+        f"{Path(encoder.name).absolute().name}{far} on {data.name} ({pool.part}), seed {seed}. Each measure runs from "
+        "0 (least alike) to 1 (most alike)"
     )
 
 

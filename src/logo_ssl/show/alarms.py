@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 from ..recipes import Recipe
 from ..train.doctor import diagnose
-from ..train.monitors import CollapseGauge, knn_fall
+from ..train.monitors import CollapseGauge, directions, knn_fall, knn_loss
+
+BEHIND = "kNN behind the untrained encoder's"
 
 
 class Reading(NamedTuple):
@@ -31,11 +33,13 @@ class Stretch:
 
 
 def alarms(lines: Iterable[dict[str, Any]], recipe: Recipe) -> list[str]:
-    """A sentence with cause and cure for each stretch of alarms."""
+    """A sentence with cause and cure for each stretch of alarms; falling behind at first, and catching up, is none."""
     found, ringing = list[Stretch](), dict[str, Stretch]()
     for kind, epoch, sentence in _readings(lines, recipe):
         if sentence is None:
-            ringing.pop(kind, None)
+            ended = ringing.pop(kind, None)
+            if kind == BEHIND and ended is not None:
+                found.remove(ended)
         elif kind in ringing:
             ringing[kind].last, ringing[kind].sentence = epoch, sentence
         else:
@@ -44,15 +48,26 @@ def alarms(lines: Iterable[dict[str, Any]], recipe: Recipe) -> list[str]:
     return [str(stretch) for stretch in found]
 
 
+def most_directions(recipe: Recipe) -> int:
+    """Of how many directions a run's rank is told."""
+    return directions(recipe.batch_size, recipe.framework.dim)
+
+
 def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Reading]:
-    gauge, best, ratio = CollapseGauge(lambda sentence: None, recipe), 0.0, None
+    gauge, best, untrained, ratio = CollapseGauge(lambda sentence: None, recipe), 0.0, 0.0, None
     for line in lines:
         ratio = line.get("ratio", ratio)
         match line:
             case {"z_std": float(std), "z_rank": float(rank), "epoch": int(epoch)}:
-                sentence = gauge.alarm(std, rank, recipe.batch_size)
+                sentence = gauge.alarm(std, rank, recipe.batch_size, recipe.framework.dim)
                 yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")
+            case {"knn": float(accuracy), "epochs_done": 0}:
+                untrained = accuracy
             case {"knn": float(accuracy), "epochs_done": int(epoch)}:
-                sentence = knn_fall(best, accuracy, line.get("knn_images"))
-                yield Reading("kNN", epoch, sentence and f"{sentence} {diagnose(recipe)}")
-                best = max(best, accuracy) if epoch else best
+                images = line.get("knn_images")
+                for kind, sentence in (
+                    ("kNN", knn_fall(best, accuracy, images)),
+                    (BEHIND, knn_loss(untrained, accuracy, images)),
+                ):
+                    yield Reading(kind, epoch, sentence and f"{sentence} {diagnose(recipe)}")
+                best = max(best, accuracy)

@@ -9,8 +9,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from ..augment.picture import visible
-from ..data import BadImages, ImageSet, Photos, Split, squared
-from ..evaluate.affinity.pool import class_name, held_out, spread
+from ..data import BadImages, ImageSet, Split, squared
+from ..errors import UserError
+from ..evaluate.affinity.pool import class_name, held_out, name_of, spread
 from ..evaluate.encoders import FrozenEncoder
 from ..evaluate.extraction import exactly, in_channels
 from ..features import extract
@@ -41,8 +42,8 @@ class Sample(NamedTuple):
 
 def look_around(
     encoder: FrozenEncoder, data: ImageSet, n: int, seed: int, device: str = "auto"
-) -> tuple[Neighbourhood, FeatureMap] | None:
-    """Neighbours among training images, and maps, of n held-out images by seed; None where there are too few.
+) -> tuple[Neighbourhood, FeatureMap]:
+    """Neighbours among training images, and maps, of n held-out images by seed; too few are refused.
 
     Without a test split, both are from the training images, and no image is its own neighbour.
     """
@@ -53,24 +54,27 @@ def look_around(
     bank_rows = torch.tensor(spread(known, 2 * n, stream(seed, "report bank")))
     if part == "train":
         bank_rows = bank_rows[~torch.isin(bank_rows, queries_rows)]
-    if min(len(queries_rows), len(bank_rows)) < LEAST:
-        return None
-    queries = _sample(encoder, asked, queries_rows, part, device)
-    bank = _sample(encoder, known, bank_rows[:n], "train", device)
-    if min(len(queries.names), len(bank.names)) < LEAST:
-        return None
+    _refuse_few(data, len(queries_rows), len(bank_rows))
+    queries = _sample(encoder, data, asked, queries_rows, part, device)
+    bank = _sample(encoder, data, known, bank_rows[:n], "train", device)
+    _refuse_few(data, len(queries.names), len(bank.names))
     return _neighbourhood(queries, bank, data.classes), _map(queries, part, data, seed)
 
 
-def _sample(encoder: FrozenEncoder, split: Split, rows: Tensor, part: str, device: str) -> Sample:
+def _refuse_few(data: ImageSet, *found: int) -> None:
+    if min(found) < LEAST:
+        told = f"{min(found)} of the images drawn from {data.name} can be read or are there"
+        raise UserError(f"{told}, and neighbours and maps need {LEAST} or more.")
+
+
+def _sample(encoder: FrozenEncoder, data: ImageSet, split: Split, rows: Tensor, part: str, device: str) -> Sample:
     """The images of these rows that can be read, as squares, and their features."""
     shown = squared(Split(split.images[rows], rows), encoder.size, BadImages(len(rows), math.inf), workers=0)
     kept = rows if shown.labels is None else shown.labels
     backbone = encoder.backbone.to(best_device(device))
     with exactly():
         features = extract(backbone, shown.array, encoder.mean, encoder.std, encoder.size).cpu()
-    photos = split.images if isinstance(split.images, Photos) else None
-    names = [f"{part} image {row}" if photos is None else photos.name(row) for row in kept.tolist()]
+    names = [name_of(split, row, part, data) for row in kept.tolist()]
     labels = split.labels[kept].tolist() if split.labels is not None and split.has_labels else None
     return Sample(shown.array, names, labels, F.normalize(features, dim=1))
 

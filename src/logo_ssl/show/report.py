@@ -1,17 +1,21 @@
 """How do runs look on one page? `logo-ssl report`: one HTML file, and the same figures as SVG and PNG if asked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from ..data import locate
+from ..data.sources import NAMES
 from ..errors import UserError
 from ..outputs import claim, said
 from ..report.figures import draw_figures
 from ..report.page import write_report
 from ..run import Run
 from ..terminal import plain_console
+from .features import LEAST
 from .telling import PAPERS, Teller
 
 MOST_RUNS, MOST_IMAGES = 50, 2000
@@ -30,10 +34,12 @@ class Report:
     """The page to write."""
     figures: Path | None = None
     """A folder for the page's figures as .svg and .png files."""
+    data: str | None = None
+    """A name or a path: where the images are now (default: where the runs had them)."""
     crops: bool = True
     """Show crops as the network sees them, where the data are on this machine."""
     images: int = 400
-    """Held-out images on the map of features, and training images among which neighbours are looked for; 0: neither."""
+    """Images on the map of features, and among which neighbours are looked for (4 to 2000); 0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -43,20 +49,32 @@ class Report:
 
     def run(self) -> None:
         """Look at the runs, write the page, and say where it is."""
-        if not 1 <= len(self.runs) <= MOST_RUNS:
-            raise UserError(f"{len(self.runs)} runs were given; give 1 to {MOST_RUNS}.")
+        refuse(self.runs, self.images, self.data)
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out is {self.out}; the report is an .html file.")
-        if not 0 <= self.images <= MOST_IMAGES:
-            raise UserError(f"images is {self.images}; use 0 to {MOST_IMAGES}.")
         replaced = claim(self.out, self.overwrite)
         if self.figures is not None:
             claim(self.figures / "curve.svg", overwrite=True)
         console = plain_console()
         runs = [Run.existing(path) for path in self.runs]
-        told = Teller(self.crops, self.images, self.seed, self.device, console.print).tell(runs)
+        told = Teller(self.crops, self.images, self.seed, self.device, console.print, self.data).tell(runs)
         there = set(self.figures.iterdir()) if self.figures is not None and self.figures.is_dir() else ()
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
             console.print(f"Figure: {said(file, file in there)}")
         file = write_report(told, self.out, PAPERS)
-        console.print(f"Report: {said(file, replaced)} ({file.stat().st_size / 1e6:.1f} MB)")
+        console.print(f"Report: {said(file, replaced)} ({_size(file)})")
+
+
+def _size(file: Path) -> str:
+    size = file.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
+
+
+def refuse(runs: Sequence[Path], images: int, data: str | None) -> None:
+    """Refuse what no page can be made of."""
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise UserError(f"{len(runs)} runs were given; give 1 to {MOST_RUNS}.")
+    if images and not LEAST <= images <= MOST_IMAGES:
+        raise UserError(f"images is {images}; use {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
+    if data is not None and (place := locate(data)) not in NAMES and not Path(place).exists():
+        raise UserError(f"No data are at {place}; say with --data where they are.")

@@ -1,5 +1,6 @@
 """What is told of a run? Its files, and what its encoder makes of images, which is computed once for each encoder."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any, NamedTuple
 from ..augment.picture import draw_crops
 from ..data import ImageSet, load_data, locate, statistics
 from ..data.samples import look_at
-from ..errors import UserError
-from ..evaluate.affinity import load_measures
+from ..data.sources import NAMES
+from ..errors import DataMissing, UserError
+from ..evaluate.affinity import measures_of
 from ..evaluate.encoders import load_encoder
 from ..evaluate.table5 import PAPER as TRANSFER
 from ..evaluate.table5 import SETS
@@ -24,13 +26,21 @@ from ..report.paper_tables import Paper
 from ..report.reading import Told
 from ..run import Run
 from ..strategies import LoGoConfig
-from .alarms import alarms
+from .alarms import alarms, most_directions
 from .features import look_around
 from .references import choices
 from .rerun import departures, rerun
 
 PAPERS = Paper({name: found.title for name, found in SETS.items()}, TRANSFER, COLUMNS, DETECTION)
 CROPS_OF = 4  # images whose crops are shown
+PAUSE_S = 120  # between two looks at a run that goes on: they take from its time
+
+
+class Missing(NamedTuple):
+    """What cannot be shown, and why."""
+
+    what: str
+    why: str
 
 
 class Looked(NamedTuple):
@@ -39,7 +49,29 @@ class Looked(NamedTuple):
     neighbourhood: Neighbourhood | None = None
     feature_map: FeatureMap | None = None
     comparisons: Sequence[Comparison] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+
+class Look(NamedTuple):
+    """What was seen when the run's files were these."""
+
+    own: tuple[object, ...]
+    newest: tuple[object, ...]
+    """Its newest checkpoint."""
+    at: float
+    looked: Looked
+
+    def is_old(self, own: tuple[object, ...], newest: tuple[object, ...]) -> bool:
+        """Whether to look again: at once if there are other files, after a pause if there is but a newer checkpoint."""
+        rests = self.looked.feature_map is not None and time.monotonic() < self.at + PAUSE_S
+        return own != self.own or (newest != self.newest and not rests)
+
+
+class Drawn(NamedTuple):
+    """A picture of crops, if there is one."""
+
+    picture: bytes | None = None
+    missing: tuple[Missing, ...] = ()
 
 
 @dataclass
@@ -51,7 +83,11 @@ class Teller:
     seed: int = 0
     device: str = "auto"
     say: Callable[[str], None] = lambda sentence: None
+    data: str | None = None
+    """Where the images are, if not where the runs had them."""
     kept: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    looks: dict[Path, Look] = field(default_factory=dict)
+    said: set[tuple[Path, str]] = field(default_factory=set)
 
     def tell(self, runs: Sequence[Run], *, quickly: bool = False) -> list[Told]:
         """The runs with their names; quickly leaves out what is not computed yet."""
@@ -59,17 +95,22 @@ class Teller:
 
     def _one(self, run: Run, name: str, quickly: bool) -> Told:
         recipe = read_recipe(run)
-        crops = self._once(("crops", *stamps(run.recipe_file)), lambda: self._crops(recipe), quickly)
-        files = stamps(run.recipe_file, run.backbone_file, run.heads_file)
-        looked = self._once(("looked", *files), lambda: self._look(run, recipe), quickly) or Looked()
-        missing = (*looked.missing, *(["crops, neighbours and maps are being computed."] if quickly else []))
+        drawn = self._once(("crops", *stamps(run.recipe_file)), lambda: self._crops(recipe), quickly) or Drawn()
+        looked = self._looked(run, recipe, quickly)
+        missing = ["crops, neighbours and maps are being computed."] if quickly else []
+        for what, why in together((*drawn.missing, *looked.missing)):
+            missing.append(f"{what}: {why}")
+            if (run.path, what) not in self.said:
+                self.said.add((run.path, what))
+                self.say(f"Not shown of {run.path}: {what}: {why}")
         return Told(
             run,
             name,
-            crops,
+            drawn.picture,
             rerun(recipe, name),
             departures(recipe),
             alarms(run.metrics(), recipe),
+            most_directions(recipe),
             looked.comparisons,
             looked.neighbourhood,
             looked.feature_map,
@@ -82,53 +123,78 @@ class Teller:
             self.kept[key] = make()
         return self.kept.get(key)
 
-    def _data(self, source: str, size: int) -> ImageSet:
-        """The images of that name, remembered until others are asked for: runs often share theirs."""
+    def _looked(self, run: Run, recipe: Recipe, quickly: bool) -> Looked:
+        """What its newest encoder makes of images; that of a run that goes on is looked at now and then."""
+        own, newest = stamps(run.recipe_file, run.backbone_file, run.heads_file), stamps(*run.saved()[:1])
+        last = self.looks.get(run.path)
+        if not quickly and (last is None or last.is_old(own, newest)):
+            last = self.looks[run.path] = Look(own, newest, time.monotonic(), self._look(run, recipe))
+        return Looked() if last is None else last.looked
+
+    def _data(self, recipe: Recipe, size: int) -> ImageSet:
+        """The images of a run, remembered until others are asked for: runs often share theirs."""
+        source = locate(self.data or recipe.data)
         key = ("data", source, size)
         if key not in self.kept:
             for other in [other for other in self.kept if other[0] == "data"]:
                 del self.kept[other]
-            self.kept[key] = load_data(locate(source), size)
+            self.kept[key] = self._loaded(source, size)
             for sentence in self.kept[key].says:
                 self.say(sentence)
         return self.kept[key]
 
-    def _crops(self, recipe: Recipe) -> bytes | None:
+    def _loaded(self, source: str, size: int) -> ImageSet:
+        try:
+            return load_data(source, size)
+        except DataMissing as error:
+            if source in NAMES:
+                raise
+            raise UserError(f"no data are at {source} any more; say with --data where they are.") from error
+
+    def _crops(self, recipe: Recipe) -> Drawn:
         """A picture of the crops of some images, if these are there."""
         if not self.crops:
-            return None
+            return Drawn()
         try:
-            data = self._data(recipe.data, recipe.crops.global_size)
+            data = self._data(recipe, recipe.crops.global_size)
             shown = look_at(data.train, CROPS_OF, recipe.loading.max_side)
             mean, std = statistics(data.train.images)
         except (UserError, OSError) as error:
-            self.say(f"No crops are shown of {recipe.data}: {error}")
-            return None
-        return draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), mean, std)
+            return Drawn(missing=(Missing("crops", str(error)),))
+        return Drawn(draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), mean, std))
 
     def _look(self, run: Run, recipe: Recipe) -> Looked:
         """Neighbours, maps and affinities, if the encoder and its data are there."""
         if not self.images:
             return Looked()
-        if not run.backbone_file.is_file():
-            return Looked(missing=("neighbours, maps and affinities come once the run is finished.",))
         try:
-            encoder = load_encoder(str(run.path), unfinished=False)
-            data = self._data(recipe.data, encoder.size)
-            around = look_around(encoder, data, self.images, self.seed, self.device)
+            encoder = load_encoder(str(run.path))
+            data = self._data(recipe, encoder.size)
         except (UserError, OSError) as error:
-            self.say(f"No neighbours, maps and affinities are shown of {run.path}: {error}")
-            return Looked(missing=(f"neighbours, maps and affinities: {error}",))
-        near, seen = around or (None, None)
-        missing = () if around else (f"{data.name} has too few images for neighbours and maps.",)
-        if not isinstance(recipe.strategy, LoGoConfig) or recipe.strategy.affinity != "learned":
-            return Looked(near, seen, (), missing)
+            return Looked(missing=(Missing("neighbours, maps and affinities", str(error)),))
+        missing = list[Missing]()
+        if encoder.unfinished:
+            missing.append(Missing("the finished encoder", f"its pictures are of {encoder.unfinished}, unfinished."))
+        near, seen = None, None
         try:
-            found = choices(load_measures(run, self.device), data, recipe.loading.max_side, self.seed)
+            near, seen = look_around(encoder, data, self.images, self.seed, self.device)
         except (UserError, OSError) as error:
-            self.say(f"No affinities are shown of {run.path}: {error}")
-            return Looked(near, seen, (), (*missing, f"affinities: {error}"))
-        return Looked(near, seen, found, missing)
+            missing.append(Missing("neighbours and maps", str(error)))
+        found: Sequence[Comparison] = ()
+        if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
+            try:
+                found = choices(measures_of(run, encoder, self.device), data, recipe.loading.max_side, self.seed)
+            except (UserError, OSError) as error:
+                missing.append(Missing("affinities", str(error)))
+        return Looked(near, seen, found, tuple(missing))
+
+
+def together(missing: Sequence[Missing]) -> list[Missing]:
+    """One for each reason."""
+    whats = dict[str, list[str]]()
+    for what, why in missing:
+        whats.setdefault(why, []).append(what)
+    return [Missing(", ".join(what), why) for why, what in whats.items()]
 
 
 def without_effect(setting: str) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,9 +17,13 @@ from ..printable import printable
 from ..report.page import page, plotly
 from ..run import Run
 from ..terminal import plain_console
-from .report import MOST_IMAGES, MOST_RUNS
-from .serving import LOOPBACK, Served, address_of, open_server
+from .beside import beside
+from .report import refuse
+from .serving import LOOPBACK, Served, Server, address_of, open_server
 from .telling import PAPERS, Teller, stamps
+
+PATIENCE_S, PAUSE_S = 30, 0.2
+"""How long a run is waited for that is not there yet, and between two looks for it."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +34,19 @@ class Watch:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
-    """Run folders, finished or not."""
+    """Run folders, finished or not; those that do not exist yet are waited for, for half a minute."""
     port: int = 8600
     """Where to listen; 0: any that is free."""
     host: str = "127.0.0.1"
     """Who can see it: this machine only, unless another address of it is given. There is no password."""
     every: float = 5.0
     """Seconds between two looks at the run folders."""
+    data: str | None = None
+    """A name or a path: where the images are now (default: where the runs had them)."""
     crops: bool = True
     """Show crops as the network sees them, where the data are on this machine."""
     images: int = 400
-    """Images on the map of features of finished runs, and among which neighbours are looked for; 0: neither."""
+    """Images on the map of features, and among which neighbours are looked for (4 to 2000); 0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"
@@ -47,31 +54,41 @@ class Watch:
 
     def run(self) -> None:
         """Listen until told to stop."""
-        if not 1 <= len(self.runs) <= MOST_RUNS:
-            raise UserError(f"{len(self.runs)} runs were given; give 1 to {MOST_RUNS}.")
-        if not 0 <= self.images <= MOST_IMAGES:
-            raise UserError(f"images is {self.images}; use 0 to {MOST_IMAGES}.")
+        refuse(self.runs, self.images, self.data)
         if not 0.1 <= self.every <= 3600:
             raise UserError(f"every is {self.every}; use 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
-        runs = [Run.existing(path) for path in self.runs]
-        keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print))
+        runs = [awaited(path, console.print) for path in self.runs]
+        keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print, self.data))
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
-        port = server.server_address[1]
-        console.print(f"Watching: http://{address_of(self.host)}:{port}/")
-        if self.host not in LOOPBACK:
-            console.print(f"Everybody who can reach {self.host}:{port} can read it.")
-        stop = threading.Event()
-        threading.Thread(target=keeper.keep, args=(stop, self.every, console.print), daemon=True).start()
         try:
+            with beside(lambda stop: keeper.keep(stop, self.every, console.print)):
+                self._serve(server, console.print)
+        finally:
+            server.server_close()
+
+    def _serve(self, server: Server, say: Callable[[str], None]) -> None:
+        """Say where, and answer until Ctrl-C."""
+        port = server.server_address[1]
+        try:
+            say(f"Watching: http://{address_of(self.host)}:{port}/")
+            if self.host not in LOOPBACK:
+                say(f"Everybody who can reach {self.host}:{port} can read it.")
             server.serve_forever()
         except KeyboardInterrupt:
-            console.print("Stopped watching; the runs go on.")
-        finally:
-            stop.set()
-            server.server_close()
+            say("Stopped watching; the runs go on.")
+
+
+def awaited(path: Path, say: Callable[[str], None]) -> Run:
+    """The run at a path; one that was started at the same moment as we were is waited for."""
+    run, until = Run(path), time.monotonic() + PATIENCE_S
+    if not run.recipe_file.is_file():
+        say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.")
+    while not run.recipe_file.is_file() and time.monotonic() < until:
+        time.sleep(PAUSE_S)
+    return Run.existing(path)
 
 
 @dataclass

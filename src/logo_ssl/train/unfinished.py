@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import safetensors
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.backbones import build_backbone
@@ -12,6 +12,8 @@ from ..run import Run
 from .checkpoints import is_whole, load
 
 PREFIX = "framework.encoder.net.backbone."
+HEADS = {"framework.encoder.net.projector.": "projector.", "strategy.regressor.": "regressor."}
+"""What they are called in checkpoints, and in a run's file."""
 TRIES = 3  # a run that goes on may remove a checkpoint while it is read
 
 
@@ -22,6 +24,8 @@ class Unfinished(NamedTuple):
     needs: dict[str, Any]
     progress: str
     """epoch 12 of 200."""
+    heads: dict[str, Tensor]
+    """The weights of projector and regressor, named as in a run's file."""
 
 
 def newest_encoder(run: Run) -> Unfinished | None:
@@ -37,10 +41,20 @@ def newest_encoder(run: Run) -> Unfinished | None:
     recipe, step, per_epoch = Recipe.from_json(state["recipe"]), state["global_step"], state["steps_per_epoch"]
     needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe.crops.global_size}
     backbone = build_backbone(recipe.backbone, recipe.stem, len(needs["mean"]), needs["size"])
-    weights = state["state_dict"].items()
-    backbone.load_state_dict({key.removeprefix(PREFIX): value for key, value in weights if key.startswith(PREFIX)})
+    backbone.load_state_dict(_renamed(state["state_dict"], {PREFIX: ""}))
+    heads = _renamed(state["state_dict"], HEADS)
     needs |= {"backbone": recipe.backbone, "stem": recipe.stem}
-    return Unfinished(backbone.eval(), needs, f"epoch {-(-step // per_epoch)} of {recipe.epochs}")
+    return Unfinished(backbone.eval(), needs, f"epoch {-(-step // per_epoch)} of {recipe.epochs}", heads)
+
+
+def _renamed(weights: dict[str, Tensor], prefixes: dict[str, str]) -> dict[str, Tensor]:
+    """The weights whose names begin so, with other beginnings."""
+    return {
+        new + key.removeprefix(old): value
+        for old, new in prefixes.items()
+        for key, value in weights.items()
+        if key.startswith(old)
+    }
 
 
 def _newest(run: Run) -> dict[str, Any]:

@@ -72,6 +72,11 @@ def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | No
     with safetensors.safe_open(run.heads_file, framework="pt") as file:
         recipe = Recipe.from_json(file.metadata()["recipe"])
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    return build_heads(recipe, weights, backbone)
+
+
+def build_heads(recipe: Recipe, weights: dict[str, Tensor], backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:
+    """Projector and regressor of a recipe with these weights, as they are named in a run's file."""
     features: Any = backbone.num_features
     projector = recipe.framework.build(backbone, features).encoder.projector
     projector.load_state_dict(_stripped("projector", weights))

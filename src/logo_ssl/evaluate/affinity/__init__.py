@@ -1,7 +1,7 @@
 """What has the regressor learned? Its affinity between crops, beside their cosine similarity."""
 
 from .company import Company, Member, company_of
-from .measures import MEASURES, Measures, Seen, load_measures, normalised
+from .measures import MEASURES, Measures, Seen, load_measures, measures_of, normalised
 from .pool import Pool, Reference, gather, reference_by_hand
 from .ranking import compare
 from .windows import slide
@@ -18,6 +18,7 @@ __all__ = [
     "compare",
     "gather",
     "load_measures",
+    "measures_of",
     "normalised",
     "reference_by_hand",
     "slide",

@@ -76,7 +76,9 @@ def _roles(
     if same := of_class.pop(reference.label, []):
         found.append((f"same class: {class_name(classes, reference.label)}", same))
     nearest = sorted(of_class, key=lambda c: float(centres[c] @ centre), reverse=True)
-    for role, label in zip(("near class", "other class"), nearest[:1] + _one(nearest[1:], generator), strict=False):
+    for role, label in zip(
+        ("nearest class by features", "other class"), nearest[:1] + _one(nearest[1:], generator), strict=False
+    ):
         found.append((f"{role}: {class_name(classes, label)}", of_class[label]))
     return found
 

@@ -18,7 +18,7 @@ from ...hardware import best_device
 from ...recipes import flat, read_recipe
 from ...regressor import Regressor
 from ...run import Run
-from ...train.weights import load_heads
+from ...train.weights import build_heads, load_heads
 from ..encoders import FrozenEncoder, load_encoder
 from ..extraction import exactly
 
@@ -88,21 +88,29 @@ class Measures:
 
 
 def load_measures(run: Run, device: str = "auto") -> Measures:
-    """The measures of a run that learned one."""
-    recipe = read_recipe(run)
-    encoder = load_encoder(str(run.path), unfinished=False)
+    """The measures of a run that learned one; of an unfinished run, those of its newest checkpoint."""
+    return measures_of(run, load_encoder(str(run.path)), device)
+
+
+def measures_of(run: Run, encoder: FrozenEncoder, device: str = "auto") -> Measures:
+    """The measures that belong to a run's encoder."""
+    recipe, place = read_recipe(run), best_device(device)
+    backbone = encoder.backbone.cpu()
     try:
-        projector, regressor = load_heads(run, encoder.backbone)
+        if encoder.heads is None:
+            projector, regressor = load_heads(run, backbone)
+        else:
+            projector, regressor = build_heads(recipe, encoder.heads, backbone)
     except (safetensors.SafetensorError, RuntimeError, KeyError, TypeError) as error:
-        raise UserError(f"{run.heads_file} holds no whole heads ({error}); train it or copy it again.") from error
+        where = run.checkpoints if encoder.heads else run.heads_file
+        raise UserError(f"{where} holds no whole heads ({error}); train it or copy it again.") from error
     if regressor is None:
         settings = flat(recipe)
         raise UserError(
             f"{run.path} has no regressor, since it was trained with --strategy {settings['strategy.kind']}"
             f"{_cosine(settings)}; give a run that learned its affinity (--strategy logo)."
         )
-    place = best_device(device)
-    parts = encoder.backbone, projector, regressor
+    parts = backbone, projector, regressor
     for part in parts:
         part.to(place).requires_grad_(False)
     return Measures(encoder, projector, regressor, recipe.crops, place)

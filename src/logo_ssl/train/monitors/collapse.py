@@ -16,8 +16,10 @@ from ..doctor import diagnose
 from ..module import Pretraining
 from .telling import log, ring
 
-STD_FLOOR, STD_FALL, RANK_FLOOR = 0.005, 0.2, 2.0
-"""Alarms: a spread this small at all, this small a share of the widest one so far, or this few directions."""
+STD_FLOOR, STD_FALL = 0.005, 0.2
+"""Alarms: a spread this small at all, or this small a share of the widest one so far."""
+RANK_FLOOR, RANK_FLOOR_OF_MANY, MANY = 2.0, 3.0, 32
+"""Or this few directions, and this few where so many are possible; runs that learn kept 10 or more (docs/results)."""
 ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
 MOST_ROWS_FOR_RANK = 256  # more take the CPU long enough for a GPU to stand still between epochs
 
@@ -35,6 +37,11 @@ def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
     singular = torch.linalg.eigvalsh(small.cpu()).clamp_min(0).sqrt()
     share = singular / singular.sum().clamp_min(1e-12)
     return torch.exp(-torch.special.xlogy(share, share).sum())
+
+
+def directions(n_latents: int, width: int) -> int:
+    """The most directions that centred latents can use, as far as the rank looks at them."""
+    return max(1, min(n_latents - 1, MOST_ROWS_FOR_RANK - 1, width))
 
 
 class CollapseGauge(L.Callback):
@@ -66,9 +73,9 @@ class CollapseGauge(L.Callback):
         if pl_module.z is None:
             return
         z = gathered(pl_module.z)
-        std, directions = feature_std(z).item(), effective_rank(z).item()
-        log(trainer, {"z_std": std, "z_rank": directions, "epoch": trainer.current_epoch})
-        if sentence := self.alarm(std, directions, len(z)):
+        std, used = feature_std(z).item(), effective_rank(z).item()
+        log(trainer, {"z_std": std, "z_rank": used, "epoch": trainer.current_epoch})
+        if sentence := self.alarm(std, used, *z.shape):
             ring(f"Epoch {trainer.current_epoch + 1}: {sentence} {self._cause(pl_module)}", self.recipe, self.say)
 
     def _cause(self, module: Pretraining) -> str:
@@ -78,10 +85,12 @@ class CollapseGauge(L.Callback):
             alike = F.normalize(queue.keys, dim=-1).mean(dim=0).square().sum().item()  # the mean cosine of all pairs
         return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
 
-    def alarm(self, std: float, rank: float, n_latents: int) -> str | None:
+    def alarm(self, std: float, rank: float, n_latents: int, width: int) -> str | None:
         """A sentence if the latents collapse: a fall from what was reached, since untrained ones lie close together."""
-        self.widest = max(self.widest, std)
-        few_directions = n_latents >= ROWS_FOR_RANK and rank < RANK_FLOOR
-        if std >= max(STD_FLOOR, STD_FALL * self.widest) and not few_directions:
+        self.widest, most = max(self.widest, std), directions(n_latents, width)
+        narrow = std < max(STD_FLOOR, STD_FALL * self.widest)
+        few = n_latents >= ROWS_FOR_RANK and rank < (RANK_FLOOR if most < MANY else RANK_FLOOR_OF_MANY)
+        if not narrow and not few:
             return None
-        return f"the latents are collapsing to one point (spread {std:.3f} of 1, effective rank {rank:.1f})."
+        where = "one point" if narrow else "few directions"
+        return f"the latents are collapsing to {where} (spread {std:.3f} of 1, effective rank {rank:.1f} of {most})."

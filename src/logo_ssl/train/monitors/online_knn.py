@@ -18,16 +18,27 @@ from .telling import log, ring
 
 CPU = torch.device("cpu")
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
-KNN_FALL = 10.0  # points below the best so far
+KNN_FALL = 10.0  # points below the best so far, or below the untrained encoder
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
 
 
 def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
     """A sentence if accuracy fell far below the best so far, and farther than chance would have it with few images."""
-    chance = 0.0 if not n_images else 200 * math.sqrt(best / 100 * (1 - best / 100) / n_images)  # two standard errors
-    if accuracy >= best - max(KNN_FALL, chance):
+    if not _far_below(best, accuracy, n_images):
         return None
     return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
+
+
+def knn_loss(untrained: float, accuracy: float, n_images: int | None = None) -> str | None:
+    """A sentence if accuracy is far below that of the untrained encoder; at first it may be, so it stops no run."""
+    if not _far_below(untrained, accuracy, n_images):
+        return None
+    return f"kNN is {accuracy:.1f} %, and the untrained encoder had {untrained:.1f} %: training has made it worse."
+
+
+def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
+    chance = 0.0 if not n_images else 200 * math.sqrt(before / 100 * (1 - before / 100) / n_images)  # 2 standard errors
+    return accuracy < before - max(KNN_FALL, chance)
 
 
 class OnlineKNN(L.Callback):
@@ -44,15 +55,15 @@ class OnlineKNN(L.Callback):
         most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
         splits = data.for_knn() if self.every else None
         self.splits = None if splits is None else [split.thinned(most) for split in splits]
-        self.best, self.n_images = 0.0, 0
+        self.best, self.untrained, self.n_images = 0.0, 0.0, 0
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
-        return {"best": self.best}
+        return {"best": self.best, "untrained": self.untrained}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
         """Go on with what was reached before an interruption."""
-        self.best = state_dict["best"]
+        self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores."""
@@ -105,7 +116,14 @@ class OnlineKNN(L.Callback):
         if accuracy is not None:
             about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images}
             log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
-            if fall := knn_fall(self.best, accuracy, self.n_images):
-                ring(f"Epoch {epoch}: {fall} {diagnose(pl_module.recipe)}", pl_module.recipe, self.say)
-            if epoch:  # an untrained encoder is no measure
-                self.best = max(self.best, accuracy)
+            self._judge(accuracy, epoch, pl_module.recipe)
+
+    def _judge(self, accuracy: float, epoch: int, recipe: Recipe) -> None:
+        if not epoch:
+            self.untrained = accuracy
+            return
+        if fall := knn_fall(self.best, accuracy, self.n_images):
+            ring(f"Epoch {epoch}: {fall} {diagnose(recipe)}", recipe, self.say)
+        elif loss := knn_loss(self.untrained, accuracy, self.n_images):
+            self.say(f"Epoch {epoch}: {loss} {diagnose(recipe)}")
+        self.best = max(self.best, accuracy)
