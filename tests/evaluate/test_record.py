@@ -66,7 +66,7 @@ def test_an_empty_split_is_recorded_too(encoder, images: ImageSet):
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").touch()
     claim(tmp_path / "new" / "folder" / "x.json")
-    with pytest.raises(UserError, match=r"which is a folder; name a file in it, such as .*result.json"):
+    with pytest.raises(UserError, match=r"is a folder; name one in it, such as .*result.json"):
         claim(tmp_path)
     with pytest.raises(UserError, match=r"nothing can be written in .*file; choose another place"):
         claim(tmp_path / "file" / "x.json")

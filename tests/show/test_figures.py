@@ -63,7 +63,7 @@ def test_pages_and_figures_of_others_stay(make_run, tmp_path, capsys):
     (tmp_path / "f").mkdir()
     for name in ("r.html", "f/knn.svg"):
         (tmp_path / name).write_text("precious")
-        with pytest.raises(UserError, match=f"{name} is there, and not written by logo-ssl"):
+        with pytest.raises(UserError, match=f"{name} is there, and does not say that logo-ssl wrote it"):
             cli.COMMANDS["report"](line)
         assert (tmp_path / name).read_text() == "precious"
         cli.COMMANDS["report"]([*line, "--overwrite"])
@@ -76,7 +76,7 @@ def test_affinities_of_a_run_are_drawn_anew_and_other_pictures_stay(make_run, tm
     run = make_run("one")
     line = [str(run.path), "--images", "4", "--rows", "1", "--device", "cpu"]
     (tmp_path / "a.svg").write_text("precious")
-    with pytest.raises(UserError, match=r"a\.svg is there, and not written by logo-ssl"):
+    with pytest.raises(UserError, match=r"a\.svg is there, and does not say that logo-ssl wrote it"):
         cli.COMMANDS["affinity"]([*line, "--out", str(tmp_path / "a.png")])
     assert (tmp_path / "a.svg").read_text() == "precious"
     (run.path / "figures").mkdir()

@@ -14,9 +14,8 @@ from ..detection.body import refuse_other_networks
 from ..detection.recipe import check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
 from ..errors import DataMissing, UserError
-from ..outputs import claim
 from ..terminal import plain_console, progress_bars
-from .detect import Found, refuse_without_masks, without_masks
+from .detect import Found, claim_beside, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
@@ -28,7 +27,7 @@ from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
 from .knn import knn as evaluate_knn
 from .linear import Protocol
 from .linear import linear as evaluate_linear
-from .record import data_for
+from .record import claim_result, data_for
 from .source import Source
 from .table5 import PAPER, SETS
 from .table6 import COLUMNS
@@ -87,7 +86,8 @@ class KNN(OnData, OnFeatures):
         frozen, console = _load(self)
         with _told(self, console) as how:
             data = data_for(frozen, self.data, console.print)
-            figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
+            settings = {"protocols": self.protocols, "out": self.out, "overwrite": self.overwrite}
+            figures = list(evaluate_knn(frozen, data, how, **settings))
         _show(self, frozen, console, "Weighted kNN", figures)
 
 
@@ -108,7 +108,7 @@ class Linear(OnData, OnFeatures):
         with _told(self, console) as how:
             data, settings = (
                 data_for(frozen, self.data, console.print),
-                {"epochs": self.epochs, "seed": self.seed, "out": self.out},
+                {"epochs": self.epochs, "seed": self.seed, "out": self.out, "overwrite": self.overwrite},
             )
             figures = list(evaluate_linear(frozen, data, how, protocol=self.protocol, **settings))
         _show(self, frozen, console, "Linear classifier", figures)
@@ -134,6 +134,7 @@ class Transfer(OnFeatures):
         frozen, console = _load(self)
         with _told(self, console) as how:
             settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "out": self.out}
+            settings["overwrite"] = self.overwrite
             figures = list(evaluate_transfer(frozen, self.sets, how, **settings))
         if not figures:
             raise UserError(f"None of {', '.join(self.sets)} could be measured; the sentences above say why.")
@@ -164,6 +165,7 @@ class FineTune(OnData, Subject):
             "lr": self.lr,
             "seed": self.seed,
             "out": self.out,
+            "overwrite": self.overwrite,
         }
         figures = list(
             evaluate_finetune(
@@ -215,7 +217,7 @@ class Detect(RecipeOptions, Subject):
         for sentence in data.about():
             console.print(sentence, markup=False, highlight=False)
         with _told(self, console) as how:
-            settings = {"masks": self.masks, "out": self.out, "devices": self.devices}
+            settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
             figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
         _show_detection(console, figures, data.name if data.beside_paper else None)
         _say_unless_saved(self, frozen, console)
@@ -227,6 +229,8 @@ class Detect(RecipeOptions, Subject):
         check_recipe(recipe)
         frozen, console = _load(replace(self, size=recipe.detector.test_side))
         refuse_other_networks(frozen.backbone)
+        for file in self.files():
+            claim_beside(file, self.overwrite)
         table = Table("what", "how much", title="Schedule")
         for row in schedule(name, recipe, n_pictures, self.masks):
             table.add_row(*row)
@@ -269,7 +273,7 @@ def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
     """The encoder, once all is refused that would fail only after the work."""
     console = plain_console()
     for file in subject.files():
-        claim(file, subject.overwrite)
+        claim_result(file, subject.overwrite)
     if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
         raise UserError(
             f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "

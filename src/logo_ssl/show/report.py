@@ -8,7 +8,7 @@ import tyro
 
 from ..errors import UserError
 from ..outputs import claim, said
-from ..report.figures import draw_figures
+from ..report.figures import claim_figures, draw_figures
 from ..report.page import write_report
 from ..run import Run
 from ..terminal import plain_console
@@ -50,11 +50,13 @@ class Report:
         if not 0 <= self.images <= MOST_IMAGES:
             raise UserError(f"images is {self.images}; use 0 to {MOST_IMAGES}.")
         replaced = claim(self.out, self.overwrite)
-        if self.figures is not None:
-            claim(self.figures / "curve.svg", overwrite=True)
         console = plain_console()
         runs = [Run.existing(path) for path in self.runs]
-        told = Teller(self.crops, self.images, self.seed, self.device, console.print).tell(runs)
+        teller = Teller(self.crops, self.images, self.seed, self.device, console.print)
+        if self.figures is not None:
+            shown = teller.tell(runs, quickly=True)
+            claim_figures(shown, self.figures, self.overwrite, looked_at=self.images > 0)
+        told = teller.tell(runs)
         there = set(self.figures.iterdir()) if self.figures is not None and self.figures.is_dir() else ()
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
             console.print(f"Figure: {said(file, file in there)}")
