@@ -61,7 +61,10 @@ def test_what_we_wrote_is_replaced_and_said_and_other_files_stay(shell, name):
     Path(name).write_text("precious")
     code, _, err = shell(LINES[name])
     assert code == 2
-    assert f"{name} is there, and does not say that logo-ssl wrote it; choose another name, or replace it: --overwrite" in err
+    assert (
+        f"{name} is there, and does not say that logo-ssl wrote it; choose another name, or replace it: --overwrite"
+        in err
+    )
     assert Path(name).read_text() == "precious"
     code, out, err = shell(f"{LINES[name]} --overwrite")
     assert code == 0, err

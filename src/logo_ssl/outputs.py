@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from xml.etree.ElementTree import XMLPullParser
 
 from .errors import UserError
@@ -114,7 +114,7 @@ def _bad_images(file: IO[bytes]) -> bool:
 
 def _json(file: IO[bytes]) -> bool:
     told = json.loads(file.read(MOST))
-    return told.keys() >= RESULT and MAKER in told["versions"].keys()
+    return told.keys() >= RESULT and told["versions"].get(MAKER) is not None
 
 
 def _html(file: IO[bytes]) -> bool:
@@ -155,8 +155,9 @@ def _svg(file: IO[bytes]) -> bool:
     dc, cc = "{http://purl.org/dc/elements/1.1/}", "{http://creativecommons.org/ns#}"
     begun = XMLPullParser(["end"])
     begun.feed(file.read(NEAR))
-    creators = (element for _, element in begun.read_events() if element.tag == f"{dc}creator")
-    return any(creator.findtext(f"{cc}Agent/{dc}title") == MAKER for creator in creators)
+    ended: Iterator[Any] = begun.read_events()
+    titles = (element.findtext(f"{cc}Agent/{dc}title") for _, element in ended if element.tag == f"{dc}creator")
+    return MAKER in titles
 
 
 def _safetensors(file: IO[bytes]) -> bool:

@@ -41,9 +41,9 @@ def _drawings(runs: Sequence[Told]) -> dict[str, Callable[[Path], list[Path]]]:
     """What draws each figure, by the name of its file."""
     made = {plot["name"]: partial(_curve, plot, runs) for plot in plots(runs)}
     for run in runs:
-        name, found = _plain(run.name), run.feature_map
-        for projection in found.places if found is not None else ():
-            made[f"{name}-{projection.lower()}"] = partial(_map, found, projection)
+        name = _plain(run.name)
+        if (found := run.feature_map) is not None:
+            made |= {f"{name}-{projection.lower()}": partial(_map, found, projection) for projection in found.places}
         if run.comparisons:
             made[f"{name}-affinity"] = partial(draw_affinity_bars, run.comparisons)
     return made

@@ -72,7 +72,8 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     `encoder` comes from `load`, or is what that takes; `data` is a name or a path as for `pretrain` (default: what the
     run was trained on), a list of paths, or an array of images [N C H W]. An interrupted call with `out` goes on where
     it stopped when it is made again, and looks again at images that could not be read. A file that was embedded before
-    is replaced, another only with `overwrite` (so is the list of bad images, OUT-bad-images.csv). What a folder holds beside its images is told to `say`, else warned of.
+    is replaced, another only with `overwrite` (so is the list of bad images,
+    OUT-bad-images.csv). What a folder holds beside its images is told to `say`, else warned of.
     """
     refuse_senseless(batch_size, workers, max_bad)
     _refuse_unlisted("split", split, get_args(Which))
