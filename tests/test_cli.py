@@ -99,7 +99,7 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         pytest.param("eval finetune random/tiny --data scenes --device cuda", "use auto or .*cpu", marks=no_cuda),
         ("eval semi random/tiny --data scenes --fractions", "fractions is empty"),
         ("eval semi random/tiny --data scenes --fractions 3", "fraction=3"),
-        ("eval knn random/tiny --data scenes --out other", "--out is other, which is a folder"),
+        ("eval knn random/tiny --data scenes --out other", "other is to be a file, but is a folder"),
         ("eval knn random/tiny --data scenes --out file/x.json", "nothing can be written in .*file"),
         ("eval knn random/tiny --data scenes --max-bad 2", "max-bad is 2"),
         ("eval knn random/tiny --data scenes --batch-size 0", "batch-size is 0"),

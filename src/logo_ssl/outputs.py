@@ -1,59 +1,187 @@
 """May this file be written? A new one may, and one that we wrote before; any other only where somebody says so."""
 
+import json
 import os
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import IO, Any
+from xml.etree.ElementTree import XMLPullParser
 
 from .errors import UserError
+from .run import Run
 
 MAKER = "logo-ssl"
 """What files that can say so name as their maker."""
-MARKS = {
-    ".npz": b"logo-ssl.npy",
-    ".parquet": b"logo-ssl",
-    ".csv": b"path,label,f0",
-    ".json": b'"logo-ssl": "',
-    ".html": b'<meta name="generator" content="logo-ssl">',
-    ".png": b"tEXtSoftware\0logo-ssl",
-    ".svg": b"<dc:title>logo-ssl</dc:title>",
-    ".safetensors": b'"logo_ssl":"',
-    ".onnx": b"logo_ssl",
-}
-"""What tells near the beginning or the end of a file that we wrote it."""
-ALIASES = {".htm": ".html"}
-NEAR = 1 << 16  # bytes
+NEAR, MOST = 1 << 16, 1 << 26  # bytes: of a text's head, of what is read as a whole
+RESULT = {"protocol", "encoder", "fingerprint", "data_fingerprint", "commit", "versions", "hardware"}
+"""What an evaluation tells, among other things."""
+WEIGHTS = {"format", "backbone", "stem", "size", "mean", "std", "logo_ssl"}
+"""What an export tells of itself."""
+SIGNATURE, SOFTWARE = b"\x89PNG\r\n\x1a\n", b"Software\0" + MAKER.encode()
 
 
 def claim(out: Path, overwrite: bool = False) -> bool:
     """Whether a file will be replaced; UserError where none can be written, or where one lies that is not ours.
 
-    Asked before the work: a refusal after it would cost all of it.
+    Asked before the work: a refusal after it would cost all of it. An empty file is nobody's; links are followed.
     """
-    if out.is_dir():
-        raise UserError(f"--out is {out}, which is a folder; name a file in it, such as {out / 'result.json'}.")
-    nearest = next(folder for folder in out.absolute().parents if folder.exists())
+    real = Path(os.path.realpath(out))
+    if os.path.isdir(real):
+        raise UserError(f"{out} is to be a file, but is a folder; name one in it, such as {out / 'result.json'}.")
+    if os.path.lexists(real) and not os.path.isfile(real):
+        raise UserError(f"{out} is no ordinary file; choose another name.")
+    nearest = next(folder for folder in real.parents if os.path.exists(folder))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise UserError(f"--out is {out}, and nothing can be written in {nearest}; choose another place.")
+        raise UserError(f"There is no place for {out}: nothing can be written in {nearest}; choose another place.")
+    run = Run(real.parent)
+    if real in run.own_files() and run.recipe_file.is_file():
+        raise UserError(f"{out} is a file of the run in {real.parent}; choose another name.")
     if not os.path.lexists(out):
         return False
-    if not overwrite and not is_ours(out):
-        raise UserError(f"{out} is there, and not written by logo-ssl; choose another name, or replace it: --overwrite")
+    if not (overwrite or is_ours(out) or (real.is_file() and not real.stat().st_size)):
+        raise UserError(
+            f"{out} is there, and does not say that logo-ssl wrote it; choose another name, or replace it: --overwrite"
+        )
     return True
 
 
-def is_ours(file: Path) -> bool:
-    """Whether we wrote a file, as far as it tells; an empty one is nobody's."""
-    suffix = file.suffix.lower()
-    mark = MARKS.get(ALIASES.get(suffix, suffix))
-    try:
-        with file.open("rb") as stream:
-            begin = stream.read(NEAR)
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - NEAR))
-            end = stream.read(NEAR)
-    except OSError:
-        return False
-    return not begin or (mark is not None and (mark in begin or mark in end))
+def claim_folder(folder: Path, ours: re.Pattern[str]) -> None:
+    """UserError where a folder that is to hold our files alone holds another, or is none."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UserError(f"{folder} is to be a folder, and is none; move it, or choose another --out.")
+    if other := next((entry.name for entry, known in _looked_through(folder, ours) if not known), None):
+        raise UserError(f"{folder} holds {other}, which logo-ssl did not write; move it, or choose another --out.")
+
+
+def clear_folder(folder: Path, ours: re.Pattern[str]) -> None:
+    """Remove our files from a folder, and the folder if nothing is left; another process may do so at the same time."""
+    for entry, known in _looked_through(folder, ours):
+        if known:
+            Path(entry).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def said(file: Path, replaced: bool) -> str:
     """A file as it is told of when it is written."""
     return f"{file} (replaced)" if replaced else str(file)
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a file says that we wrote it, as its format says such things."""
+    tells = next((tells for ending, tells in TELLS.items() if file.name.lower().endswith(ending)), None)
+    if tells is None or not os.path.isfile(file):
+        return False
+    try:
+        with file.open("rb") as stream:
+            return tells(stream)
+    except Exception:  # of a format's reader, at bytes that are none of its own
+        return False
+
+
+def _looked_through(folder: Path, ours: re.Pattern[str]) -> Iterator[tuple[os.DirEntry[str], bool]]:
+    """What lies in a folder, and whether it is a file with a name of ours."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            yield entry, bool(ours.fullmatch(entry.name)) and not entry.is_dir(follow_symlinks=False)
+
+
+def _npz(file: IO[bytes]) -> bool:
+    return {*zipfile.ZipFile(file).namelist()} == {"vectors.npy", "paths.npy", "labels.npy", f"{MAKER}.npy"}
+
+
+def _parquet(file: IO[bytes]) -> bool:
+    import pyarrow.parquet
+
+    schema = pyarrow.parquet.read_schema(file)
+    return schema.names == ["path", "label", "vector"] and MAKER.encode() in (schema.metadata or {})
+
+
+def _csv(file: IO[bytes]) -> bool:
+    header = file.readline(MOST)
+    numbers = range(header.count(b",") - 1)
+    return header == ",".join(["path", "label", *(f"f{i}" for i in numbers)]).encode() + b"\r\n" and len(numbers) > 0
+
+
+def _bad_images(file: IO[bytes]) -> bool:
+    return file.readline(NEAR) == b"image,reason\r\n"
+
+
+def _json(file: IO[bytes]) -> bool:
+    told = json.loads(file.read(MOST))
+    return told.keys() >= RESULT and told["versions"].get(MAKER) is not None
+
+
+def _html(file: IO[bytes]) -> bool:
+    head = _Head()
+    head.feed(file.read(NEAR).decode(errors="replace"))
+    return head.generator == MAKER
+
+
+class _Head(HTMLParser):
+    """Which program a page names as its maker."""
+
+    generator: str | None = None
+    over = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        self.over = self.over or tag == "body"
+        if not self.over and tag == "meta" and told.get("name") == "generator":
+            self.generator = told.get("content")
+
+
+def _png(file: IO[bytes]) -> bool:
+    """Whether a chunk before the pixels names us."""
+    kind = file.read(len(SIGNATURE))
+    if kind != SIGNATURE:
+        return False
+    while kind != b"IDAT":
+        size, kind = struct.unpack(">I4s", file.read(8))
+        end = file.tell() + size + 4  # of a checksum
+        if kind == b"tEXt" and size == len(SOFTWARE) and file.read(size) == SOFTWARE:
+            return True
+        file.seek(end)
+    return False
+
+
+def _svg(file: IO[bytes]) -> bool:
+    """Whether the creator is called as we are; a drawing's own title may well be."""
+    dc, cc = "{http://purl.org/dc/elements/1.1/}", "{http://creativecommons.org/ns#}"
+    begun = XMLPullParser(["end"])
+    begun.feed(file.read(NEAR))
+    ended: Iterator[Any] = begun.read_events()
+    titles = (element.findtext(f"{cc}Agent/{dc}title") for _, element in ended if element.tag == f"{dc}creator")
+    return MAKER in titles
+
+
+def _safetensors(file: IO[bytes]) -> bool:
+    size = int.from_bytes(file.read(8), "little")
+    return json.loads(file.read(min(size, MOST)))["__metadata__"].keys() >= WEIGHTS
+
+
+def _onnx(file: IO[bytes]) -> bool:
+    import onnx
+
+    return {entry.key for entry in onnx.load_model(file, load_external_data=False).metadata_props} >= WEIGHTS
+
+
+TELLS: dict[str, Callable[[IO[bytes]], bool]] = {
+    ".npz": _npz,
+    ".parquet": _parquet,
+    "-bad-images.csv": _bad_images,
+    ".csv": _csv,
+    ".json": _json,
+    ".html": _html,
+    ".htm": _html,
+    ".png": _png,
+    ".svg": _svg,
+    ".safetensors": _safetensors,
+    ".onnx": _onnx,
+}
+"""How a file tells who wrote it, by the ending of its name."""

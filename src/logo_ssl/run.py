@@ -84,6 +84,11 @@ class Run:
         """Who made the run and how long it took: the last file to be written, so a run that has it is finished."""
         return self.path / "provenance.json"
 
+    def own_files(self) -> tuple[Path, ...]:
+        """What only training writes."""
+        told = (self.recipe_file, self.metrics_file, self.sittings_file, self.bad_images_file, self.provenance_file)
+        return (*told, self.backbone_file, self.heads_file)
+
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
         if self.metrics_file.exists():
@@ -138,7 +143,11 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def write_together(contents: dict[Path, bytes]) -> None:
-    """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
+    """Write files of which none is renamed into its place before all are safe on the disk under temporary names.
+
+    Where a link lies, what it leads to is written.
+    """
+    contents = {Path(os.path.realpath(path)): content for path, content in contents.items()}
     safe: dict[Path, str] = {}
     try:
         for path, content in contents.items():

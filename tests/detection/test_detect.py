@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 from drawn import save_coco, save_voc
-from small_detectors import HOW, SMALL, small, thin_encoder
+from small_detectors import HOW, SMALL, at_iteration, small, thin_encoder
 
 from logo_ssl.cli import main
 from logo_ssl.detection import load_detection
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.detect import detect
+from logo_ssl.outputs import is_ours
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.reading import Told
 from logo_ssl.run import Run
@@ -57,6 +58,37 @@ def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, en
     assert len([words for words, _ in Told(run, "run").figures() if "what was found" in words]) == 3
 
 
+def test_folders_of_others_beside_a_result_stay(tmp_path, encoder, monkeypatch):
+    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 2, "val": 1})))
+    thesis, best = tmp_path / "res-training" / "thesis.txt", tmp_path / "res-pictures" / "best.png"
+
+    def refused(precious, sentence, **options):
+        precious.parent.mkdir(exist_ok=True)
+        precious.write_text("precious")
+        with monkeypatch.context() as patch:
+            patch.setattr("logo_ssl.evaluate.detect.train_detector", None)  # before the work
+            with pytest.raises(UserError, match=sentence):
+                list(detect(encoder, data, BRIEF, HOW, out=tmp_path / "res.json", **options))
+        assert precious.read_text() == "precious"
+
+    refused(best, r"best\.png is there, and does not say that logo-ssl wrote it")
+    refused(thesis, r"res-training holds thesis\.txt, which logo-ssl did not write", overwrite=True)
+    thesis.unlink()
+    for overwrite in (True, False):  # the second time all is ours
+        list(detect(encoder, data, BRIEF, HOW, out=tmp_path / "res.json", overwrite=overwrite))
+        assert is_ours(best)
+        assert not thesis.parent.exists()
+    refused(tmp_path / "res.json", r"res\.json is there, and does not say")
+
+
+def test_a_stranger_that_comes_while_a_detector_is_trained_stays(tmp_path, encoder, monkeypatch):
+    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 2, "val": 1})))
+    thesis = tmp_path / "res-training" / "thesis.txt"
+    at_iteration(monkeypatch, 0, lambda: thesis.write_text("precious"))
+    list(detect(encoder, data, BRIEF, HOW, out=tmp_path / "res.json"))
+    assert [child.read_text() for child in thesis.parent.iterdir()] == ["precious"]
+
+
 def test_voc_layouts_are_measured_both_ways_and_masks_too(tmp_path, encoder):
     voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))
     measured = {(found.what, found.measure) for found, _ in detect(encoder, voc, BRIEF, HOW)}
@@ -96,7 +128,7 @@ def test_a_dry_run_shows_the_schedule_without_data(protocol, data, iterations, s
         ("detect random/resnet18 --data coco --dry-run --lr 0", "lr is 0"),
         ("detect random/resnet18 --data coco --size 32", "--size"),
         ("detect runs/none --data coco --dry-run", "'runs/none' is no encoder"),
-        ("detect random/resnet18 --data coco --dry-run --out .", "which is a folder"),
+        ("detect random/resnet18 --data coco --dry-run --out .", "is a folder"),
         ("segment random/tiny --data coco --dry-run", "detection takes ResNets"),
         ("detect random/resnet18 --data coco --dry-run --mean 0.5 --std 0.2", "The encoder sees 1 channels"),
         ("segment random/resnet18 --data voc07+12 --dry-run", "voc07+12 has no masks"),
@@ -108,6 +140,16 @@ def test_what_cannot_work_is_one_sentence(command, sentence, capsys, monkeypatch
         main(["eval", *command.split()])
     assert stop.value.code == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_dry_run_refuses_folders_of_others_beside_the_result(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
+    (tmp_path / "res-training").mkdir()
+    (tmp_path / "res-training" / "thesis.txt").touch()
+    with pytest.raises(SystemExit) as stop:
+        main(f"eval detect random/resnet18 --data coco --dry-run --out {tmp_path / 'res.json'}".split())
+    assert stop.value.code == 2
+    assert "holds thesis.txt" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_command_trains_tests_and_shows(tmp_path, capsys):

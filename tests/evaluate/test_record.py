@@ -4,11 +4,16 @@ import json
 from dataclasses import replace
 
 import pytest
+from torch import nn
 
 from logo_ssl.data import ImageSet
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, FrozenEncoder, load_encoder
+from logo_ssl.evaluate.finetune import finetune
+from logo_ssl.evaluate.knn import knn
+from logo_ssl.evaluate.linear import linear
 from logo_ssl.evaluate.record import save
+from logo_ssl.evaluate.transfer import transfer
 from logo_ssl.outputs import claim
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
@@ -66,10 +71,34 @@ def test_an_empty_split_is_recorded_too(encoder, images: ImageSet):
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").touch()
     claim(tmp_path / "new" / "folder" / "x.json")
-    with pytest.raises(UserError, match=r"which is a folder; name a file in it, such as .*result.json"):
+    with pytest.raises(UserError, match=r"is a folder; name one in it, such as .*result.json"):
         claim(tmp_path)
     with pytest.raises(UserError, match=r"nothing can be written in .*file; choose another place"):
         claim(tmp_path / "file" / "x.json")
+
+
+def on_one_set(encoder, data, how, **options):
+    return transfer(encoder, ["blobs"], how, **options)
+
+
+@pytest.mark.parametrize("protocol", [knn, linear, finetune, on_one_set])
+def test_in_python_too_files_of_others_are_refused_before_the_work(encoder, images: ImageSet, tmp_path, protocol):
+    out = tmp_path / "x.json"
+    place = out.with_name("x-blobs.json") if protocol is on_one_set else out
+    place.write_text("precious")
+    idle = replace(encoder, backbone=nn.Module())  # which can do nothing
+    for name, sentence in ((out, "does not say that logo-ssl wrote it"), (tmp_path / "x.txt", "is a .json file")):
+        with pytest.raises(UserError, match=sentence):
+            list(protocol(idle, images, HOW, out=name))
+    assert place.read_text() == "precious"
+
+
+def test_in_python_a_file_is_replaced_if_it_is_ours_or_if_that_is_said(encoder, images: ImageSet, tmp_path):
+    out, how = tmp_path / "x.json", replace(HOW, cache=False)
+    out.write_text("precious")
+    for overwrite in (True, False):
+        list(knn(encoder, images, how, protocols=((5, 0.07),), out=out, overwrite=overwrite))
+        assert json.loads(out.read_text())["protocol"].startswith("weighted kNN")
 
 
 def test_without_a_run_or_a_place_nothing_is_written(images: ImageSet, tmp_path):

@@ -63,7 +63,7 @@ def test_pages_and_figures_of_others_stay(make_run, tmp_path, capsys):
     (tmp_path / "f").mkdir()
     for name in ("r.html", "f/knn.svg"):
         (tmp_path / name).write_text("precious")
-        with pytest.raises(UserError, match=f"{name} is there, and not written by logo-ssl"):
+        with pytest.raises(UserError, match=f"{name} is there, and does not say that logo-ssl wrote it"):
             cli.COMMANDS["report"](line)
         assert (tmp_path / name).read_text() == "precious"
         cli.COMMANDS["report"]([*line, "--overwrite"])
@@ -72,11 +72,36 @@ def test_pages_and_figures_of_others_stay(make_run, tmp_path, capsys):
         assert f"{tmp_path / name} (replaced)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("name", "looked"), [("lr.png", 0), ("one-t-sne.svg", 4), ("one-affinity.png", 4)])
+def test_a_figure_of_somebody_elses_stops_the_report_before_all_work(make_run, tmp_path, monkeypatch, name, looked):
+    run = make_run("one")
+    train(run, 5.0)
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / name).write_text("precious")
+    for work in ("_crops", "_look"):
+        monkeypatch.setattr(Teller, work, lambda *_: pytest.fail("this would take long"))
+    line = [str(run.path), "--out", str(tmp_path / "r.html"), "--figures", str(tmp_path / "f")]
+    with pytest.raises(UserError, match=f"{name} is there, and does not say"):
+        cli.COMMANDS["report"]([*line, "--images", str(looked)])
+    assert [child.name for child in (tmp_path / "f").iterdir()] == [name]
+    assert (tmp_path / "f" / name).read_text() == "precious"
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_figures_are_drawn_all_or_none(make_run, tmp_path):
+    run = make_run("one")
+    train(run, 5.0)
+    (tmp_path / "lr.svg").write_text("precious")
+    with pytest.raises(UserError, match=r"lr\.svg is there, and does not say"):
+        draw_figures(Teller(crops=False, images=0).tell([run]), tmp_path)
+    assert not (tmp_path / "loss.svg").exists()
+
+
 def test_affinities_of_a_run_are_drawn_anew_and_other_pictures_stay(make_run, tmp_path, capsys):
     run = make_run("one")
     line = [str(run.path), "--images", "4", "--rows", "1", "--device", "cpu"]
     (tmp_path / "a.svg").write_text("precious")
-    with pytest.raises(UserError, match=r"a\.svg is there, and not written by logo-ssl"):
+    with pytest.raises(UserError, match=r"a\.svg is there, and does not say that logo-ssl wrote it"):
         cli.COMMANDS["affinity"]([*line, "--out", str(tmp_path / "a.png")])
     assert (tmp_path / "a.svg").read_text() == "precious"
     (run.path / "figures").mkdir()

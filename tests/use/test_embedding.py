@@ -18,7 +18,7 @@ from logo_ssl.data.folders import split_of
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.printable import printable
 from logo_ssl.use import embedding
-from logo_ssl.use.tables import about_table, read_table
+from logo_ssl.use.tables import about_table, read_table, write_table
 
 NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
 
@@ -101,6 +101,29 @@ def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_
     assert (paths, labels) == (expected.paths, expected.labels)
     np.testing.assert_allclose(vectors, expected.vectors, rtol=1e-4, atol=1e-6)
     assert {child.name for child in tmp_path.iterdir()} == {"photos", "f.npz", "f.npz-bad-images.csv"}
+
+
+@pytest.mark.parametrize("name", ["f.npz-bad-images.csv", ".f.npz.parts/thesis.txt"])
+def test_files_of_others_beside_the_table_stay(encoder, photos, tmp_path, name):
+    precious = tmp_path / name
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("precious")
+    with pytest.raises(UserError, match=r"wrote it|which logo-ssl did not write"):
+        logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    assert precious.read_text() == "precious"
+    assert not (tmp_path / "f.npz").exists()
+
+
+def test_two_embeddings_at_a_time_do_not_trip_over_each_others_parts(encoder, photos, tmp_path, monkeypatch):
+    def faster(*told):
+        written = write_table(*told)
+        for part in (tmp_path / ".f.npz.parts").iterdir():
+            part.unlink()
+        (tmp_path / ".f.npz.parts").rmdir()
+        return written
+
+    monkeypatch.setattr(embedding, "write_table", faster)
+    assert len(whole(logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0))[0]) == len(NAMES)
 
 
 def test_parts_of_another_encoder_are_not_taken(encoder, photos, tmp_path, monkeypatch):

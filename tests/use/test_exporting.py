@@ -126,6 +126,20 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path, name):
     assert (tmp_path / "folder" / name).read_text() == "precious"
 
 
+def test_neither_an_empty_file_nor_our_weights_make_a_folder_ours(tmp_path):
+    encoder, out = logo_ssl.load("random/timm/test_vit", size=32), tmp_path / "theirs"
+    out.mkdir()
+    (out / "model.safetensors").touch()
+    for content in ("precious", '{"pretrained_cfg": {"tag": "mine"}}', "[]"):
+        (out / "config.json").write_text(content)
+        with pytest.raises(UserError, match="theirs exists and is no such folder"):
+            logo_ssl.export(encoder, "hf", out)
+        assert (out / "config.json").read_text() == content
+        logo_ssl.export(encoder, "safetensors", out / "model.safetensors")
+    (out / "config.json").unlink()
+    logo_ssl.export(encoder, "hf", out)  # as after an interruption
+
+
 def test_exporting_again_keeps_what_was_added_to_the_folder(tmp_path):
     encoder, real, out = logo_ssl.load("random/timm/test_vit", size=32), tmp_path / "real", tmp_path / "link"
     real.mkdir()

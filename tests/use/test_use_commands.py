@@ -72,8 +72,11 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
             "export random/tiny --to tflite",
             r"to is 'tflite'; export to torchvision, timm, onnx, safetensors, hf\. Other formats .*--to onnx",
         ),
-        ("export random/tiny --to safetensors --out precious.safetensors", "precious.safetensors is there, and not"),
-        ("embed random/tiny --data photos --out precious.npz", "precious.npz is there, and not written by logo-ssl"),
+        (
+            "export random/tiny --to safetensors --out precious.safetensors",
+            "precious.safetensors is there, and does not say",
+        ),
+        ("embed random/tiny --data photos --out precious.npz", "precious.npz is there, and does not say"),
         ("export random/tiny --to timm", "timm has no tiny"),
         ("doctor --data nowhere", "No data at"),
         ("doctor --device tpu", "tpu"),
@@ -92,6 +95,12 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(shell, photos, tmp_path, l
     assert len(err.strip().splitlines()) == 1
     left = {child for child in tmp_path.rglob("*") if child not in before}
     assert {child.name for child in left} <= {".f.csv.parts", "f.csv-bad-images.csv"}
+
+
+def test_the_proposed_query_can_be_typed(shell, photos):
+    Path("my index.npz").write_bytes(b"")
+    code, _, err = shell("search random/tiny --index 'my index.npz'")
+    assert (code, "--index 'my index.npz' --query image.jpg" in err) == (2, True)
 
 
 @pytest.mark.parametrize("options", ["--size 16", "--mean 0.1 0.2 0.3 --std 0.4 0.4 0.4", "--stem cifar"])

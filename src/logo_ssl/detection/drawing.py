@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
+from ..outputs import MAKER
 from ..randomness import stream
 from ..run import write
 from .masks import decoded
@@ -37,6 +39,11 @@ class Shown(NamedTuple):
     mask: Bool[np.ndarray, "H W"] | None
 
 
+def drawn_files(folder: Path) -> dict[str, Path]:
+    """Which pictures are drawn in a folder."""
+    return {name: folder / f"{name}.png" for name in ("best", "worst", "random")}
+
+
 def draw_found(
     pictures: Sequence[Picture], detected: Sequence[Detected], classes: tuple[str, ...], folder: Path
 ) -> dict[str, Path]:
@@ -45,12 +52,13 @@ def draw_found(
     order = np.argsort(-np.array(scores), kind="stable").tolist()
     chance = torch.randperm(len(pictures), generator=stream(0, "pictures to draw")).tolist()
     chosen = {"best": order[:EACH], "worst": order[::-1][:EACH], "random": chance[:EACH]}
-    files = {}
-    for name, rows in chosen.items():
-        pairs = [_pair(pictures[row], detected[row], classes, scores[row]) for row in rows]
+    files, about = drawn_files(folder), PngInfo()
+    about.add_text("Software", MAKER)
+    for name, file in files.items():
+        pairs = [_pair(pictures[row], detected[row], classes, scores[row]) for row in chosen[name]]
         content = io.BytesIO()
-        _sheet(pairs).save(content, "png")
-        files[name] = write(folder / f"{name}.png", content.getvalue())
+        _sheet(pairs).save(content, "png", pnginfo=about)
+        write(file, content.getvalue())
     return files
 
 

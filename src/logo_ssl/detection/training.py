@@ -1,5 +1,6 @@
 """How does a detector learn? SGD with steps, through Lightning; then its batch norms see training pictures again."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from ..errors import Interrupted, UserError
 from ..launch import is_first
 from ..models.norm import BatchNorm, set_synchronised
 from ..ranks import rank
-from ..run import Run
+from ..run import CHECKPOINT, Run
 from ..signals import StopSignals
-from ..train.checkpoints import Checkpoints, Writer, clear, load, newest_whole
+from ..train.checkpoints import UNFINISHED, Checkpoints, Writer, clear, load, newest_whole
 from ..train.compiling import first_line
 from ..train.faults import Diverged, dead_worker
 from ..train.lock import locked
@@ -40,6 +41,8 @@ LOOK_EVERY = 50
 """Iterations between looks at the loss: each look waits for the device."""
 LINES = 10
 """Sentences about the loss in a training."""
+KEPT = re.compile(rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|sittings\.json|\.sittings\.json\.\w+|\.lock")
+"""How the files of a training's folder are called."""
 CURE = "the same command goes on"
 Progress = Callable[[str, int, int], None]
 Say = Callable[[str], None]

@@ -36,7 +36,8 @@ class KNN(OnData, OnFeatures):
         frozen, console = opened(self)
         with told(self, console) as how:
             data = data_for(frozen, self.data, console.print)
-            figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
+            settings = {"protocols": self.protocols, "out": self.out, "overwrite": self.overwrite}
+            figures = list(evaluate_knn(frozen, data, how, **settings))
         show(self, frozen, console, "Weighted kNN", figures)
 
 
@@ -57,7 +58,7 @@ class Linear(OnData, OnFeatures):
         with told(self, console) as how:
             data, settings = (
                 data_for(frozen, self.data, console.print),
-                {"epochs": self.epochs, "seed": self.seed, "out": self.out},
+                {"epochs": self.epochs, "seed": self.seed, "out": self.out, "overwrite": self.overwrite},
             )
             figures = list(evaluate_linear(frozen, data, how, protocol=self.protocol, **settings))
         show(self, frozen, console, "Linear classifier", figures)
@@ -83,6 +84,7 @@ class Transfer(OnFeatures):
         frozen, console = opened(self)
         with told(self, console) as how:
             settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "out": self.out}
+            settings["overwrite"] = self.overwrite
             figures = list(evaluate_transfer(frozen, self.sets, how, **settings))
         if not figures:
             raise UserError(f"None of {', '.join(self.sets)} could be measured; the sentences above say why.")
@@ -113,6 +115,7 @@ class FineTune(OnData, Subject):
             "lr": self.lr,
             "seed": self.seed,
             "out": self.out,
+            "overwrite": self.overwrite,
         }
         figures = list(
             evaluate_finetune(

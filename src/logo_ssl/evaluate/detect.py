@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import torch
 
 from ..detection.coco_metric import coco_metric
 from ..detection.detector import Detector, build_detector
-from ..detection.drawing import draw_found
+from ..detection.drawing import draw_found, drawn_files
 from ..detection.masks import coco_library
 from ..detection.pictures import PictureSet
 from ..detection.precision import AveragePrecision, Detected
@@ -21,14 +20,15 @@ from ..detection.recipe import DetectionRecipe, check_recipe
 from ..detection.samples import TrainingPictures
 from ..detection.sources import Detection
 from ..detection.testing import find_objects
-from ..detection.training import Trained, Workshop, alone_in, train_detector
+from ..detection.training import KEPT, Trained, Workshop, alone_in, train_detector
 from ..detection.voc_metric import voc07_metric
 from ..errors import UserError
 from ..hardware import best_device
 from ..launch import is_first
+from ..outputs import claim, claim_folder, clear_folder
 from .encoders import FrozenEncoder
 from .extraction import Extraction
-from .record import place_of, save_about
+from .record import claim_result, place_of, save_about
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, pictures resized and "
@@ -67,6 +67,23 @@ def without_masks(what: str) -> UserError:
     )
 
 
+def training_beside(file: Path) -> Path:
+    """The folder from which an interrupted training goes on."""
+    return file.with_name(f"{file.stem}-training")
+
+
+def pictures_beside(file: Path) -> Path:
+    """The folder of the pictures of what was found."""
+    return file.with_name(f"{file.stem}-pictures")
+
+
+def claim_beside(file: Path, overwrite: bool = False) -> None:
+    """UserError, before the work, where files of others lie in the folders beside a result."""
+    for picture in drawn_files(pictures_beside(file)).values():
+        claim(picture, overwrite)
+    claim_folder(training_beside(file), KEPT)
+
+
 def detect(
     encoder: FrozenEncoder,
     data: Detection,
@@ -75,6 +92,7 @@ def detect(
     *,
     masks: bool = False,
     out: Path | None = None,
+    overwrite: bool = False,
     devices: int | Literal["auto"] = 1,
 ) -> Iterator[tuple[Found, float]]:
     """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`.
@@ -90,8 +108,11 @@ def detect(
         refuse_without_masks(data)
     protocol, settings, about = _named(data, recipe, masks)
     file = place_of(protocol, about, encoder, out, settings)
-    state = None if file is None else file.with_name(f"{file.stem}-training")
-    if state is None:
+    state = None if file is None else training_beside(file)
+    claim_result(out, overwrite)
+    if file is not None:
+        claim_beside(file, overwrite or out is None)  # pictures in a run are ours, those of earlier versions too
+    else:
         how.say("Without --out nothing is saved here, and an interrupted training starts again.")
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
     pictures = TrainingPictures(data.train, recipe, masks)
@@ -111,7 +132,7 @@ def detect(
         record |= _timed(trained, time.time() - began)
         save_about(protocol, record, encoder, how, out, settings)
         if state is not None:
-            shutil.rmtree(state, ignore_errors=True)
+            clear_folder(state, KEPT)
 
 
 def _named(data: Detection, recipe: DetectionRecipe, masks: bool) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -133,7 +154,7 @@ def _drawn(data: Detection, found: list[Detected], file: Path | None, how: Extra
     """Pictures of what was found, drawn beside the file; their names, as seen from there."""
     if file is None:
         return []
-    folder = file.with_name(f"{file.stem}-pictures")
+    folder = pictures_beside(file)
     drawn = draw_found(data.test.pictures, found, data.test.classes, folder)
     how.say(f"Pictures: {folder}")
     return [f"{folder.name}/{picture.name}" for picture in drawn.values()]

@@ -12,7 +12,7 @@ from ..detection.body import refuse_other_networks
 from ..detection.recipe import check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
 from ..errors import DataMissing, UserError
-from .detect import Found, refuse_without_masks, without_masks
+from .detect import Found, claim_beside, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
@@ -51,7 +51,7 @@ class Detect(RecipeOptions, Subject):
         for sentence in data.about():
             console.print(sentence, markup=False, highlight=False)
         with told(self, console) as how:
-            settings = {"masks": self.masks, "out": self.out, "devices": self.devices}
+            settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
             figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
         _show(console, figures, data.name if data.beside_paper else None)
         say_unless_saved(self, frozen, console)
@@ -63,6 +63,8 @@ class Detect(RecipeOptions, Subject):
         check_recipe(recipe)
         frozen, console = opened(replace(self, size=recipe.detector.test_side))
         refuse_other_networks(frozen.backbone)
+        for file in self.files():
+            claim_beside(file, self.overwrite)
         table = Table("what", "how much", title="Schedule")
         for row in schedule(name, recipe, n_pictures, self.masks):
             table.add_row(*row)

@@ -31,7 +31,7 @@ from .held_out import rows_to_test
 from .labelled import labelled, labels_of
 from .mocos_sgd import STANDARD
 from .readable import readable
-from .record import save
+from .record import claim_result, save
 
 EPOCHS, RATE, BATCH = 50, 0.03, 256
 PROTOCOL = (
@@ -50,10 +50,12 @@ def finetune(
     lr: float = RATE,
     seed: int = 0,
     out: Path | None = None,
+    overwrite: bool = False,
     console: Console | None = None,
 ) -> Iterator[tuple[str, float]]:
     """Yield ("finetune top-1, 10 % of labels", percent) and top-5 for each share; save them in the run, or at `out`."""
     how, console = how or Extraction(), console or Console(quiet=True)
+    claim_result(out, overwrite)
     if epochs < 1 or lr <= 0:
         raise UserError(f"epochs is {epochs} and lr {lr}; use 1 or more epochs and a positive rate.")
     if not fractions:

@@ -20,7 +20,7 @@ from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .labelled import labelled
-from .record import about_run, save
+from .record import about_run, claim_result, save
 
 LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
@@ -34,6 +34,7 @@ def knn(
     *,
     protocols: Sequence[tuple[int, float]] = PROTOCOLS,
     out: Path | None = None,
+    overwrite: bool = False,
 ) -> Iterator[tuple[str, float]]:
     """Yield ("knn top-1, k=20, tau=0.07", percent) and so on for a frozen encoder; save them in its run, or at `out`.
 
@@ -41,6 +42,7 @@ def knn(
     """
     began = time.time()
     how = how or Extraction()
+    claim_result(out, overwrite)
     if not protocols:
         raise UserError("protocols is empty; give one or more pairs of k and tau, such as 20 0.07.")
     for k, tau in protocols:

@@ -17,7 +17,7 @@ from .extraction import Extraction
 from .held_out import part
 from .labelled import labelled, labels_of
 from .mocos_sgd import on_crops, on_features, shown
-from .record import save
+from .record import claim_result, save
 
 Protocol = Literal["sgd", "sgd-augmented", "lbfgs"]
 SGD = "MoCo's SGD (batch 256, momentum 0.9, lr / 10 after 60 and 80 % of the epochs) on"
@@ -39,10 +39,12 @@ def linear(
     epochs: int = SGDConfig.epochs,
     seed: int = 0,
     out: Path | None = None,
+    overwrite: bool = False,
 ) -> Iterator[tuple[str, float]]:
     """Yield ("linear top-1, sgd", percent) and top-5 on the test images; save them in the run, or at `out`."""
     began = time.time()
     how = how or Extraction()
+    claim_result(out, overwrite)
     if epochs < 1:
         raise UserError(f"epochs is {epochs}; use 1 or more.")
     train, test = labelled(data)

@@ -10,7 +10,7 @@ from typing import Any
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device, hardware
-from ..outputs import said
+from ..outputs import claim, said
 from ..recipes import read_recipe
 from ..run import Run, provenance, write
 from .encoders import FrozenEncoder
@@ -33,6 +33,15 @@ def data_for(
     return data
 
 
+def claim_result(out: Path | None, overwrite: bool = False) -> None:
+    """UserError, before the work, where a result cannot be written to `out`, or may not be."""
+    if out is None:
+        return
+    if out.suffix.lower() != ".json" and not out.is_dir():
+        raise UserError(f"--out is {out}; a result is a .json file.")
+    claim(out, overwrite)
+
+
 def save(
     protocol: str,
     result: dict[str, Any],
@@ -42,7 +51,7 @@ def save(
     out: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Write a result with its provenance to `out`, else into the encoder's run; say where.
+    """Write a result with its provenance to `out`, which is claimed, else into the encoder's run; say where.
 
     In a run the name is PROTOCOL-DATA-HASH.json, with a hash of images, sizes and settings: the same evaluation
     replaces itself, and another has a name of its own.

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import UserError
-from ..outputs import claim
 from ..terminal import plain_console, progress_bars
 from .encoders import FrozenEncoder
 from .extraction import Extraction
+from .record import claim_result
 from .source import Source
 
 
@@ -59,7 +59,7 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     """The encoder, once all is refused that would fail only after the work."""
     console = plain_console()
     for file in subject.files():
-        claim(file, subject.overwrite)
+        claim_result(file, subject.overwrite)
     if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
         raise UserError(
             f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "

@@ -21,7 +21,7 @@ from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .held_out import part
 from .labelled import labelled, labels_of
-from .record import save
+from .record import claim_result, save
 from .table5 import SETS, TransferSet
 
 PER_CLASS_TRAIN = 30  # of Caltech-101, which has no official split (Kornblith et al.)
@@ -51,6 +51,7 @@ def transfer(
     seed: int = 0,
     penalise_bias: bool = True,
     out: Path | None = None,
+    overwrite: bool = False,
 ) -> Iterator[tuple[SetFigure, float]]:
     """Yield (("pets", "mean per class"), percent) for each set; one that cannot be measured is said, the others go on.
 
@@ -58,6 +59,8 @@ def transfer(
     """
     how = how or Extraction()
     places = files_for(sets, out)
+    for place in places.values():
+        claim_result(place, overwrite)
     for name, place in places.items():
         found = SETS.get(name, TransferSet(Path(name).name, name))
         try:

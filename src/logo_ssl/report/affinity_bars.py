@@ -39,9 +39,7 @@ class Comparison(NamedTuple):
     groups: Sequence[Group]
 
 
-def draw_affinity_bars(
-    comparisons: Sequence[Comparison], file: Path, note: str = "", *, overwrite: bool = False
-) -> list[Path]:
+def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str = "") -> list[Path]:
     """A row for each reference; gives back the PNG's and the SVG's path."""
     rows = len(comparisons)
     figure = plt.figure(figsize=(15, 3.9 * rows + 0.8), layout="constrained")
@@ -57,7 +55,7 @@ def draw_affinity_bars(
     figure.legend(handles, list(NAMES.values()), loc="outside upper right", ncols=2, frameon=False)
     if note:
         figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
-    return save_figure(figure, file, overwrite)
+    return save_figure(figure, file)
 
 
 def _reference(above: Axes, below: Axes, comparison: Comparison) -> None:

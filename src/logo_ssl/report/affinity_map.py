@@ -35,7 +35,7 @@ class HeatMap(NamedTuple):
     images: Sequence[Heated]
 
 
-def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "", *, overwrite: bool = False) -> list[Path]:
+def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> list[Path]:
     """Three rows for each reference: the images, the learned affinity, cosine; gives back PNG and SVG."""
     columns = 1 + max(len(each.images) for each in maps)
     size = (2.5 * columns + 0.6, 7.6 * len(maps) + 0.5)
@@ -64,7 +64,7 @@ def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "", *, ov
         bar.set_label("normalised similarity of the windows over a pixel")
     if note:
         figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
-    return save_figure(figure, file, overwrite)
+    return save_figure(figure, file)
 
 
 def _square(axes: Axes, image: Pixels) -> None:

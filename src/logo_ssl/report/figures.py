@@ -1,40 +1,59 @@
 """How do the page's figures get into a paper? As SVG and PNG files, in the one style."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
+from ..outputs import claim
 from .affinity_bars import draw_affinity_bars
 from .feature_map import FeatureMap, looks
 from .plots import plots
 from .reading import Told
-from .style import plain, save_figure
+from .style import ABOUT, plain, save_figure
 
 DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "triangle-up": "^", "x": "X", "star": "*"}
+LATER = ("pca", "t-sne", "affinity")
+"""Figures that a run has once its encoder was looked at."""
 WIDTH, HEIGHT = 5.5, 3.6  # inches: a column of a paper
 
 
+def claim_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False, *, looked_at: bool = False) -> None:
+    """UserError where a file of somebody else's has the name of a figure; if runs will be looked at, of a later one."""
+    later = {f"{_plain(run.name)}-{what}" for run in runs for what in LATER} if looked_at else set[str]()
+    for stem in sorted({*_drawings(runs)} | later):
+        for kind in ABOUT:
+            claim(folder / f"{stem}.{kind}", overwrite)
+
+
 def draw_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False) -> list[Path]:
-    """Each curve of all runs, and the maps and affinities of each run; gives back the files."""
-    files = []
-    for plot in plots(runs):
-        files += _curve(plot, runs, folder / plot["name"], overwrite)
+    """Each curve of all runs, and the maps and affinities of each run: all or, where one may not be, none."""
+    claim_figures(runs, folder, overwrite)
+    return [file for stem, draw in _drawings(runs).items() for file in draw(folder / f"{stem}.svg")]
+
+
+def _drawings(runs: Sequence[Told]) -> dict[str, Callable[[Path], list[Path]]]:
+    """What draws each figure, by the name of its file."""
+    made = {plot["name"]: partial(_curve, plot, runs) for plot in plots(runs)}
     for run in runs:
-        name = re.sub(r"[^\w.-]+", "-", run.name)
+        name = _plain(run.name)
         if (found := run.feature_map) is not None:
-            for projection in found.places:
-                files += _map(found, projection, folder / f"{name}-{projection.lower()}", overwrite)
+            made |= {f"{name}-{projection.lower()}": partial(_map, found, projection) for projection in found.places}
         if run.comparisons:
-            files += draw_affinity_bars(run.comparisons, folder / f"{name}-affinity.png", overwrite=overwrite)
-    return files
+            made[f"{name}-affinity"] = partial(draw_affinity_bars, run.comparisons)
+    return made
 
 
-def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path, overwrite: bool) -> list[Path]:
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name)
+
+
+def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     for trace in plot["traces"]:
         line, few = trace["line"], "markers" in trace["mode"]
@@ -46,10 +65,10 @@ def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path, overwrite: bo
         for text in axes.legend(frameon=False, fontsize=8).get_texts():
             text.set_parse_math(False)
     plain(axes)
-    return save_figure(figure, file.with_name(f"{file.name}.svg"), overwrite)
+    return save_figure(figure, file)
 
 
-def _map(found: FeatureMap, projection: str, file: Path, overwrite: bool) -> list[Path]:
+def _map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, WIDTH), layout="constrained")
     places, labels = found.places[projection], [image.label or "" for image in found.images]
     for k, label in enumerate(sorted(set(labels))):
@@ -61,4 +80,4 @@ def _map(found: FeatureMap, projection: str, file: Path, overwrite: bool) -> lis
     if 1 < len(set(labels)) <= len(MARKERS) * 2:
         for text in figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8).get_texts():
             text.set_parse_math(False)
-    return save_figure(figure, file.with_name(f"{file.name}.svg"), overwrite)
+    return save_figure(figure, file)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..outputs import MAKER, claim
+from ..outputs import MAKER
 from ..run import write
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00")  # Okabe & Ito: readable by the colour-blind
@@ -29,11 +29,9 @@ def plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def save_figure(figure: Figure, file: Path, overwrite: bool = False) -> list[Path]:
-    """Write a figure whole, as .png and .svg beside each other; the same figure gives the same bytes."""
+def save_figure(figure: Figure, file: Path) -> list[Path]:
+    """Write a figure whole, as .png and .svg beside each other, both claimed; the same figure gives the same bytes."""
     files = {kind: file.with_suffix(f".{kind}") for kind in ABOUT}
-    for place in files.values():
-        claim(place, overwrite)
     with plt.rc_context({"svg.hashsalt": "logo-ssl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
         for kind, place in files.items():
             content = io.BytesIO()

@@ -112,10 +112,10 @@ class Affinity:
         pictured = [compared(company, measures, data) for company in companies]
         note = _note(measures.encoder, data, pool, self.seed)
         note_of_bars = f"{note} over the crops of a row; lines are means over an image's."
-        files = draw_affinity_bars(pictured, file, note_of_bars, overwrite=True)
+        files = draw_affinity_bars(pictured, file, note_of_bars)
         for place in mapped:
             maps = [heated(company, measures) for company in companies]
-            files += draw_affinity_map(maps, place, f"{note} over the windows of a row.", overwrite=True)
+            files += draw_affinity_map(maps, place, f"{note} over the windows of a row.")
         record = {
             "protocol": _protocol(pool),
             "results": ranked.results,

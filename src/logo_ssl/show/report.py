@@ -11,7 +11,7 @@ from ..data import locate
 from ..data.sources import NAMES
 from ..errors import UserError
 from ..outputs import claim, said
-from ..report.figures import draw_figures
+from ..report.figures import claim_figures, draw_figures
 from ..report.page import write_report
 from ..run import Run
 from ..terminal import plain_console
@@ -53,11 +53,13 @@ class Report:
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out is {self.out}; the report is an .html file.")
         replaced = claim(self.out, self.overwrite)
-        if self.figures is not None:
-            claim(self.figures / "curve.svg", overwrite=True)
         console = plain_console()
         runs = [Run.existing(path) for path in self.runs]
-        told = Teller(self.crops, self.images, self.seed, self.device, console.print, self.data).tell(runs)
+        teller = Teller(self.crops, self.images, self.seed, self.device, console.print, self.data)
+        if self.figures is not None:
+            shown = teller.tell(runs, quickly=True)
+            claim_figures(shown, self.figures, self.overwrite, looked_at=self.images > 0)
+        told = teller.tell(runs)
         there = set(self.figures.iterdir()) if self.figures is not None and self.figures.is_dir() else ()
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
             console.print(f"Figure: {said(file, file in there)}")

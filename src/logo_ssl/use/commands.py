@@ -102,7 +102,8 @@ class Search(Source):
         """Search, show the neighbours, and draw them."""
         index, replaced = self._index(), False
         if not self.query:
-            raise UserError(f"Say what to look for: logo-ssl search {self.typed()} --index {index} --query image.jpg")
+            looked_for = shlex.join(["--index", str(index), "--query", "image.jpg"])
+            raise UserError(f"Say what to look for: logo-ssl search {self.typed()} {looked_for}")
         if gone := [query for query in self.query if not Path(query).is_file()]:
             raise UserError(f"There is no file {gone[0]} to look for; give the path of an image with --query.")
         if self.out is not None:

@@ -1,7 +1,7 @@
 """What does an encoder see in each image? Paths, labels and vectors, in order; interruptions cost a part at most."""
 
 import os
-import shutil
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ from ..evaluate import Extraction, FrozenEncoder, data_for
 from ..evaluate.cache import features_key
 from ..evaluate.extraction import compute, decodes_on_gpu
 from ..evaluate.store import SUFFIX, Store
-from ..outputs import claim
+from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
 from ..terminal import counted
 from .loading import frozen
@@ -29,6 +29,8 @@ from .tables import Part, Shape, keeps_names, refuse_unknown, write_table
 
 PART = 2048  # images whose features are kept together: an interruption loses no more
 UNBOUNDED = 2**63
+KEPT = re.compile(rf"[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}|\.[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}\.\w+")
+"""How files of kept features are called, and those that are being written."""
 
 Which = Literal["all", "train", "test"]
 Decoder = Literal["auto", "nvjpeg", "workers"]
@@ -70,7 +72,8 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     `encoder` comes from `load`, or is what that takes; `data` is a name or a path as for `pretrain` (default: what the
     run was trained on), a list of paths, or an array of images [N C H W]. An interrupted call with `out` goes on where
     it stopped when it is made again, and looks again at images that could not be read. A file that was embedded before
-    is replaced, another only with `overwrite`. What a folder holds beside its images is told to `say`, else warned of.
+    is replaced, another only with `overwrite` (so is the list of bad images,
+    OUT-bad-images.csv). What a folder holds beside its images is told to `say`, else warned of.
     """
     refuse_senseless(batch_size, workers, max_bad)
     _refuse_unlisted("split", split, get_args(Which))
@@ -80,6 +83,8 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     if target is not None:
         refuse_unknown(target)
         claim(target, overwrite)
+        claim(_bad_beside(target), overwrite)
+        claim_folder(_kept_beside(target), KEPT)
     known = frozen(encoder)
     images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
     how = Extraction(device, batch_size, workers, max_bad, False, say or _nothing, progress, decoder)
@@ -183,13 +188,22 @@ def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) ->
     return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(found.names))
 
 
+def _kept_beside(out: Path) -> Path:
+    """Where features wait until the table is written."""
+    return out.with_name(f".{out.name}.parts")
+
+
+def _bad_beside(out: Path) -> Path:
+    """Where the images are listed that could not be read."""
+    return out.with_name(f"{out.name}-bad-images.csv")
+
+
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
-    kept = out.with_name(f".{out.name}.parts")
-    listed = out.with_name(f"{out.name}-bad-images.csv")
+    kept, listed = _kept_beside(out), _bad_beside(out)
     keys = [f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
     if not _belongs(kept, keys):
-        shutil.rmtree(kept, ignore_errors=True)
+        clear_folder(kept, KEPT)
     listed.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
     store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, listed)
     try:
@@ -208,7 +222,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
         "version": __version__,
     }
     write_table(out, (part.read() for part in parts), Shape(sum(good), parts[0].width), about)
-    shutil.rmtree(kept)
+    clear_folder(kept, KEPT)
     _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - sum(good)
     if left_out:

@@ -41,14 +41,15 @@ Read = Callable[[Path], Iterator[Part]]
 
 
 def write_table(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> Path:
-    """Write a table whole or not at all, in the format that its name ends with."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a table whole or not at all, in the format that its name ends with; a link is followed."""
+    real = Path(os.path.realpath(path))
+    real.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
     os.close(handle)
     try:
         _format(path).write(Path(temporary), parts, shape, about)
         os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        os.replace(temporary, real)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -17,7 +17,9 @@ from .files import metadata_of, snippet
 from .rebuilding import in_timm, of_ours, timm_options
 
 RGB = 3  # channels, which timm takes all pretrained weights to have
-WEIGHTS = "model.safetensors"
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+TAG = "logo_ssl"
+"""What a config is called by."""
 TO_FILL_IN = "to be filled in by whoever shares it"
 
 
@@ -42,9 +44,9 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
     contents = {
         out / WEIGHTS: safetensors.torch.save(weights, metadata_of(encoder)),
-        out / "config.json": (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
+        out / CONFIG: (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
     }
-    card = out / "README.md"
+    card = out / CARD
     write_together(contents if _is_filled_in(card) else contents | {card: model_card(encoder, weights).encode()})
     return loading
 
@@ -59,7 +61,7 @@ def config(encoder: FrozenEncoder, network: Any) -> dict[str, Any]:
         "num_features": network.num_features,
         "model_args": options,
         "pretrained_cfg": {
-            "tag": "logo_ssl",
+            "tag": TAG,
             "custom_load": False,
             "input_size": [encoder.channels, encoder.size, encoder.size],
             "interpolation": "bicubic",
@@ -111,9 +113,20 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
 
 def _refuse_others(out: Path) -> None:
     """Raise a UserError for a place that is neither new nor empty nor an encoder that was exported before."""
-    if os.path.lexists(out) and not (out.is_dir() and (is_ours(out / WEIGHTS) or not any(out.iterdir()))):
+    if os.path.lexists(out) and not (out.is_dir() and (_is_exported(out) or not any(out.iterdir()))):
         raise UserError(f"{out} exists and is no such folder; choose a new or empty one for --out.")
     claim(out / WEIGHTS)
+
+
+def _is_exported(folder: Path) -> bool:
+    """Whether weights and config in a folder are ours; a config may be missing, where an export was interrupted."""
+    config = folder / CONFIG
+    if not is_ours(folder / WEIGHTS) or not os.path.lexists(config):
+        return is_ours(folder / WEIGHTS)
+    try:
+        return json.loads(config.read_text("utf-8"))["pretrained_cfg"]["tag"] == TAG
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def _is_filled_in(card: Path) -> bool:
