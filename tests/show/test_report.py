@@ -114,7 +114,7 @@ def test_the_page_parses_and_shows_every_number_with_its_protocol(make_told, lig
         "abc123",
     ):
         assert number in read.text, number
-    for words in ("k=20, tau=0.07, after epoch 6", "MoCo's SGD", "Table 1: MoCo+LoGo", "optimiser.lr"):
+    for words in ("after epoch 6 of 200, k=20, tau=0.07", "MoCo's SGD", "Table 1: MoCo+LoGo", "optimiser.lr"):
         assert words in read.text, words
 
 
@@ -202,6 +202,37 @@ def test_curves_of_a_run_without_labels_know_their_epochs_while_it_runs(make_tol
     told.run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     curve = next(plot for plot in plots([told]) if plot["name"] == "loss")["traces"][0]
     assert curve["x"] == [1.0, pytest.approx(12 / 9, abs=1e-4)]
+
+
+def test_damaged_metrics_are_told_on_the_page_and_on_the_terminal(make_told, light, tmp_path, capsys):
+    told = make_told(epochs=6)
+    whole = told.run.metrics_file.read_text().removesuffix('{"torn')
+    told.run.metrics_file.write_text(whole)
+    assert told.damages == []
+    lines = whole.splitlines(keepends=True)
+    cut = '{"step": 9, "z_std": 0.5, "epoch": 1}\n'
+    for damaged, sentence in (
+        ("".join(["garbage\n", '"step"\n', *lines]), "2 lines of metrics.jsonl cannot be read and are left out."),
+        (whole + '{"torn', "1 line of metrics.jsonl cannot be read and is left out."),
+        ("".join([*lines[:20], cut]), "metrics.jsonl ends after epoch 2 of 6, though the run is finished"),
+        ("", "metrics.jsonl tells nothing, though the run is finished"),
+        (None, "metrics.jsonl is missing"),
+    ):
+        told.run.metrics_file.write_text(damaged) if damaged is not None else told.run.metrics_file.unlink()
+        Report((told.run.path,), tmp_path / "r.html", crops=False, images=0).run()
+        assert f"first: {sentence}" in " ".join(capsys.readouterr().out.split())
+        text = Reader((tmp_path / "r.html").read_text()).text
+        assert f"first: {sentence}" in text
+        assert "damaged" in text
+        assert "measured yet" not in text
+
+
+def test_the_line_that_is_just_being_written_is_no_damage(make_told):
+    told = make_told()
+    told.run.provenance_file.unlink()
+    assert told.damages == []
+    told.run.metrics_file.write_text('{"torn\n' + told.run.metrics_file.read_text())
+    assert Told(told.run, "first").damages == ["1 line of metrics.jsonl cannot be read and is left out."]
 
 
 def test_a_run_that_has_only_begun_has_a_page(make_told, light):

@@ -1,23 +1,22 @@
 """What stands on the page? Each section as HTML, from runs as they are told."""
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .affinity_choice import affinity_choice
 from .comparing import better
 from .feature_map import feature_maps
+from .headline import headline
 from .markup import Html, joined, picture, table, tag
 from .neighbours import neighbours
 from .numbers import percent, result, words
 from .paper_tables import Paper, detection_table, transfer_table
 from .plots import looks
 from .reading import Told
-from .results import TOP1, accuracies, evaluations_of
+from .results import Figure, Kind, accuracies, labels
 from .results import rows as results
 
 MOST_BAD = 50
-MEASURES = ("learned", "cosine")
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
 UNINTERESTING = ("name", "paper", "chosen")
 HIDDEN = (
@@ -35,19 +34,6 @@ ABOUT_AFFINITY = (
     "an image's crops. References come by chance, never by looks. How well each measure ranks over many references is "
     "measured by logo-ssl affinity, and stands in the evaluations."
 )
-
-
-def headline(runs: Sequence[Told]) -> Html:
-    """The numbers to take away, each with its protocol."""
-    rows = []
-    for run in runs:
-        for protocol, value in _headlines(run):
-            rows.append((run.name, value, protocol))
-        if not run.provenance:
-            done = max((line["epoch"] for line in run.metrics if "epoch" in line), default=0)
-            told = f"{done} of {run.recipe['epochs']} epochs; if it does not run, logo-ssl resume goes on"
-            rows.append((run.name, "not finished", told))
-    return table("The numbers, and how they were measured", ("run", "figure", "protocol"), rows)
 
 
 def chooser(runs: Sequence[Told]) -> Html:
@@ -76,14 +62,16 @@ def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
 
 def beside_the_paper(runs: Sequence[Told], paper: Paper) -> Html:
     """The paper's rows that the recipes stand for, and those of transfer and detection, beside what was measured."""
+    measured = [figure for run in runs for kind in ("knn", "linear") for figure in accuracies(run, kind)]
+    named = labels(measured)
     rows = [
         (
             run.name,
             f"Table {row.get('table')}: {row.get('row')}",
             percent(row.get("knn")),
-            _lines(accuracies(run, "knn")),
+            _lines(accuracies(run, "knn"), named),
             percent(row.get("linear")),
-            _lines(accuracies(run, "linear")),
+            _lines(accuracies(run, "linear"), named),
             ", ".join(run.departures) or "none",
         )
         for run in runs
@@ -178,11 +166,11 @@ def section(title: str, *parts: Html) -> Html:
 
 
 def health(runs: Sequence[Told]) -> Html:
-    """Signs of collapse in words, or that there is none."""
+    """Damages and signs of collapse in words, or that there is none."""
     parts = []
     for run in runs:
-        said = [tag("li", f"{run.name}: {sentence}", class_="alarm") for sentence in run.alarms]
-        parts += said or [tag("li", f"{run.name}: {_well(run)}")]
+        parts += [tag("li", f"{run.name}: {sentence}", class_="alarm") for sentence in (*run.damages, *run.alarms)]
+        parts += [] if run.alarms else [tag("li", f"{run.name}: {_well(run)}")]
     return tag("ul", *parts)
 
 
@@ -236,7 +224,7 @@ def _swatch(i: int) -> Html:
 def _well(run: Told) -> str:
     lines = [line for line in run.metrics if isinstance(line.get("z_std"), int | float)]
     if not lines:
-        return "nothing was measured yet."
+        return f"nothing was measured{'' if run.finished else ' yet'}."
     spread, rank = lines[-1]["z_std"], lines[-1].get("z_rank", 0.0)
     return (
         f"no sign of collapse (spread of the latents {spread:.3f} of 1, effective rank {rank:.1f}, at the last look)."
@@ -245,36 +233,6 @@ def _well(run: Told) -> str:
 
 def _identity(title: str) -> str:
     return title.lower().replace(" ", "-")
-
-
-def _headlines(run: Told) -> Iterator[tuple[str, str]]:
-    if line := run.online_knn():
-        where = f"weighted kNN while training, k={line.get('knn_k')}, tau={line.get('knn_tau')}"
-        told = f"{where}, after epoch {line.get('epochs_done')}, on {run.recipe.get('data')}"
-        yield told, f"{percent(line['knn'])} %"
-    for kind in TOP1:
-        for what, value in accuracies(run, kind):
-            yield what, f"{percent(value)} %"
-    for record in evaluations_of(run, "transfer"):
-        if "value" in record:
-            yield f"transfer to {record.get('data')}, {record.get('metric')}", f"{percent(record['value'])} %"
-    for kind in ("detect", "segment"):
-        for record in evaluations_of(run, kind):
-            for row in results(record):
-                where = f"{row.get('measure')}, on {record.get('data')}"
-                yield f"{kind}: AP of {row.get('of')}, {where}", f"{percent(row.get('AP'))} %"
-    for record in evaluations_of(run, "affinity"):
-        for row in results(record):
-            if row.get("metric") == "AUC":
-                where = f"{row.get('references')} references, on {record.get('data')}"
-                told = [f"{measure} {words(row[measure])}" for measure in MEASURES if measure in row]
-                yield f"AUC of {row.get('task')}, {where}, with 95 % intervals: {', '.join(told)}", _means(row)
-
-
-def _means(row: dict[str, Any]) -> str:
-    """Both measures of a row, without their intervals."""
-    found = [(measure, row[measure]) for measure in MEASURES if isinstance(row.get(measure), dict)]
-    return ", ".join(f"{measure} {value.get('mean', math.nan):.3f}" for measure, value in found)
 
 
 def _settings(record: dict[str, Any]) -> str:
@@ -286,5 +244,5 @@ def _folded(title: str, inside: Html, key: str) -> Html:
     return tag("details", tag("summary", title), inside, data_key=key)
 
 
-def _lines(found: Iterable[tuple[str, float]]) -> str:
-    return "; ".join(f"{percent(value)} ({what})" for what, value in found) or "not measured"
+def _lines(found: Iterable[Figure], named: Mapping[Kind, str]) -> str:
+    return "; ".join(f"{figure.written()} ({named[figure.kind]})" for figure in found) or "not measured"

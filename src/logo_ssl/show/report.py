@@ -55,6 +55,9 @@ class Report:
         console = plain_console()
         runs = [Run.existing(path) for path in self.runs]
         told = Teller(self.crops, self.images, self.seed, self.device, console.print).tell(runs)
+        for run in told:
+            for sentence in run.damages:
+                console.print(f"{run.name}: {sentence}")
         there = set(self.figures.iterdir()) if self.figures is not None and self.figures.is_dir() else ()
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
             console.print(f"Figure: {said(file, file in there)}")
