@@ -79,6 +79,7 @@ def test_of_many_rankings_the_largest_stands_there_and_each_number_once(make_tol
     assert text.count("0.776") == 2  # learned and cosine
     assert "chance: 0.500" in text
     ranked(told, 200, 0.6, unfinished="epoch 2")
+    ranked(told, 300, 0.6, data="photos", source="photos")
     assert "0.776" in headline([Told(told.run, "first")])
 
 

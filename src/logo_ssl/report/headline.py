@@ -117,14 +117,14 @@ def _untrained(run: Told, k: Any, tau: Any) -> str:
 
 
 def _affinities(run: Told) -> Iterator[Entry]:
-    """Of each ranking the one over most references, of the finished encoder where it was asked."""
-    best: dict[tuple[Any, ...], tuple[tuple[Any, ...], Entry]] = {}
+    """Of each ranking one: on the run's own images if it can be, of the finished encoder, over most references."""
+    best: dict[Any, tuple[tuple[bool, bool, int], Entry]] = {}
     for record in evaluations_of(run, "affinity"):
         for row in rows(record):
             if row.get("metric") != "AUC":
                 continue
-            weight = (not record.get("unfinished"), row.get("references") or 0)
-            task = (row.get("task"), record.get("data"))
+            own = _source(record) == run.recipe.get("data")
+            weight, task = (own, not record.get("unfinished"), row.get("references") or 0), row.get("task")
             if task not in best or weight > best[task][0]:
                 best[task] = weight, _ranking(row, record)
     yield from (entry for _, entry in best.values())

@@ -15,7 +15,8 @@ from .feature_map import FeatureMap
 from .neighbours import Neighbourhood
 
 FIGURES = {
-    "affinity": "Learned affinity beside cosine similarity: a reference crop against crops of other images",
+    "affinity": "Learned affinity beside cosine similarity: a reference crop against crops of other images, drawn "
+    "by logo-ssl affinity (the section Affinity draws other images beside the same reference)",
     "affinity-map": "Where windows of each image are alike to the reference crop",
 }
 

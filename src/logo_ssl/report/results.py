@@ -142,7 +142,8 @@ def top1s(run: Told, kind: str) -> Iterator[tuple[Figure, dict[str, Any], dict[s
             top1 = row.get("top1", row.get("top-1"))
             if top1 is not None and _is_number(top1) and row.get("features", "trained encoder") == "trained encoder":
                 told = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
-                title = kind if kind == "knn" else re.sub("-[0-9a-f]{8}$", "", name)
+                title = re.sub("-[0-9a-f]{8}$", "", name).removesuffix(f"-{record.get('data')}")
+                title = "kNN" if kind == "knn" else title
                 what = ", ".join([title, *told, f"on {record.get('data')}"])
                 yield Figure(what, top1, "higher", how=how_measured(record)), row, record
 

@@ -18,6 +18,7 @@ from .results import rows as results
 
 MOST_BAD = 50
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
+NOTES = {"knn": "; epoch 0 is the untrained encoder"}
 UNINTERESTING = ("name", "paper", "chosen")
 HIDDEN = (
     "results",
@@ -32,7 +33,8 @@ HIDDEN = (
 ABOUT_AFFINITY = (
     "Each measure runs from 0 (least alike) to 1 (most alike) over the crops beside a reference; lines are means over "
     "an image's crops. References come by chance, never by looks. How well each measure ranks over many references is "
-    "measured by logo-ssl affinity, and stands in the evaluations."
+    "measured by logo-ssl affinity, and stands in the evaluations. Its picture chooses "
+    "the images beside a reference among another number of images, so that the same reference has other company there."
 )
 
 
@@ -52,12 +54,13 @@ def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
     figures = [
         tag(
             "figure",
-            tag("figcaption", plot["title"]),
+            tag("figcaption", plot["title"] + NOTES.get(plot["name"], "")),
             tag("div", class_="plot", data_plot=i, role="img", aria_label=plot["summary"]),
         )
         for i, plot in enumerate(made)
     ]
-    return joined((chooser(runs), tag("div", *figures, class_="plots")))
+    none = tag("p", "No run is chosen; tick one above to see its curves.", data_none=True, hidden=True)
+    return joined((chooser(runs), none, tag("div", *figures, class_="plots")))
 
 
 def beside_the_paper(runs: Sequence[Told], paper: Paper) -> Html:
@@ -103,11 +106,17 @@ def evaluations(runs: Sequence[Told]) -> Html:
 def pictures(runs: Sequence[Told]) -> Html:
     """What the network sees, and what its measure says."""
     shown = [
-        tag("figure", picture(content, f"{run.name}: {words}"), tag("figcaption", f"{run.name}: {words}"))
+        _sheet(picture(content, f"{run.name}: {words}"), f"{run.name}: {words}")
         for run in runs
         for words, content in run.figures()
     ]
     return joined(shown)
+
+
+def _sheet(drawn: Html, told: str) -> Html:
+    """A picture that scrolls by itself where the screen is too narrow to read it."""
+    inside = tag("div", drawn, class_="wide sheet", tabindex="0", role="region", aria_label=told)
+    return tag("figure", inside, tag("figcaption", told))
 
 
 def bad_images(runs: Sequence[Told]) -> Html:
@@ -115,7 +124,7 @@ def bad_images(runs: Sequence[Told]) -> Html:
     parts = []
     for run in runs:
         if found := run.bad_images:
-            told = f"{run.name}: {len(found)} images could not be read"
+            told = f"{run.name}: {len(found)} image{'s' * (len(found) != 1)} could not be read"
             told += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
             parts.append(table(told, ("image", "reason"), found[:MOST_BAD]))
     return joined(parts)

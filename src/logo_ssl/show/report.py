@@ -62,4 +62,8 @@ class Report:
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
             console.print(f"Figure: {said(file, file in there)}")
         file = write_report(told, self.out, PAPERS)
-        console.print(f"Report: {said(file, replaced)} ({file.stat().st_size / 1e6:.1f} MB)")
+        console.print(f"Report: {said(file, replaced)} ({_size(file.stat().st_size)})")
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e5 else f"{n_bytes / 1e3:.1f} kB"
