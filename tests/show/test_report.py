@@ -15,6 +15,7 @@ from logo_ssl.recipes import find_recipe, read_recipe
 from logo_ssl.report.page import LARGEST, page, write_report
 from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
+from logo_ssl.report.sections import ABOUT_AFFINITY
 from logo_ssl.run import Run
 from logo_ssl.show.report import Report
 from logo_ssl.show.rerun import departures, rerun
@@ -181,6 +182,29 @@ def test_bad_images_are_listed_as_text(make_told, light):
     assert "<script>x.jpg" in read.text
     assert "b48.jpg" in read.text
     assert "b49.jpg" not in read.text
+
+
+def test_a_single_bad_image_is_one_image(make_told, light):
+    told = make_told()
+    told.run.bad_images_file.write_text("image,reason\r\nx.jpg,torn\r\n")
+    assert "first: 1 image could not be read" in Reader(page([told])).text
+
+
+def test_curves_say_that_epoch_0_is_the_untrained_encoder(make_told, light):
+    assert "kNN top-1 while training (%); epoch 0 is the untrained encoder" in Reader(page([make_told()])).text
+
+
+def test_the_picture_of_affinity_says_that_it_shows_other_company_than_the_section(make_told, light):
+    told = make_told()
+    (told.run.path / "figures").mkdir()
+    Image.new("RGB", (8, 8)).save(told.run.path / "figures" / "affinity.png")
+    assert "the section Affinity draws other images beside the same reference" in Reader(page([told])).text
+    assert "has other company there" in ABOUT_AFFINITY
+
+
+def test_a_small_report_has_a_size_in_kilobytes(make_told, light, tmp_path, capsys):
+    Report((make_told().run.path,), tmp_path / "r.html", crops=False, images=0).run()
+    assert re.search(r"\(\d+\.\d kB\)", " ".join(capsys.readouterr().out.split()))
 
 
 def test_long_curves_are_thinned_and_keep_their_end(make_told):
