@@ -91,14 +91,19 @@ class Run:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
-        if self.metrics_file.exists():
-            for line in self.metrics_file.read_text(errors="replace").splitlines():
-                try:
-                    values = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(values, dict) and isinstance(values.get("step"), int):
-                    yield values
+        yield from (values for line in self._lines() if (values := _logged(line)) is not None)
+
+    def unreadable_metrics(self) -> int:
+        """How many lines `metrics` leaves out; the last one of a run that goes on may be half written, and is none."""
+        lines = [line for line in self._lines() if line.strip()]
+        if lines and not lines[-1].endswith("\n") and not self.provenance_file.is_file():
+            lines.pop()
+        return sum(_logged(line) is None for line in lines)
+
+    def _lines(self) -> list[str]:
+        if not self.metrics_file.exists():
+            return []
+        return self.metrics_file.read_text(errors="replace").splitlines(keepends=True)
 
     def evaluation_file(self, name: str) -> Path:
         """An evaluation: `evaluation/NAME.json`."""
@@ -120,6 +125,15 @@ class Run:
         if not run.recipe_file.is_file():
             raise UserError(f"{path} holds no run (no {run.recipe_file.name}); give the --out folder of a pretraining.")
         return run
+
+
+def _logged(line: str) -> dict[str, Any] | None:
+    """A line of metrics, if it is one."""
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) and isinstance(values.get("step"), int) else None
 
 
 def found_checkpoints(folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -235,6 +236,7 @@ def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder)
             assert keeper.look()
             page.evaluate("refresh()")
             until(page, f"{last} === 1.25")
+            assert re.fullmatch(r"Last renewed at \d\d:\d\d:\d\d\.", page.locator("#renewed").text_content())
             assert page.locator("[name=reference-0]").nth(2).is_checked()
             assert page.locator("[data-bars='0'] .main-svg").count() > 0
             assert sum(address.endswith("plotly.js") for address in opened.asked) == 1
@@ -242,7 +244,8 @@ def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder)
             server.shutdown()
             server.server_close()
             page.evaluate("refresh()")
-            until(page, "document.getElementById('news').textContent.includes('does not answer')")
+            until(page, "document.getElementById('news').textContent.includes('does not answer since')")
+            assert page.evaluate("getComputedStyle(document.getElementById('news')).paddingLeft") == "16px"
     finally:
         run.metrics_file.write_text(whole)
 
@@ -328,3 +331,62 @@ def test_trouble_is_told_on_the_page_and_a_refusal_is_no_page(watched, browser):
         page.evaluate("refresh()")
         until(page, "document.getElementById('news').textContent.includes('does not answer')")
         assert page.locator("main h1").count() == 1
+
+
+def test_without_any_chosen_run_the_page_says_so_instead_of_empty_charts(page):
+    boxes, told, charts = page.locator("[data-run]"), page.locator("[data-none]"), page.locator("[data-plot='0']")
+    assert not told.is_visible()
+    for i in range(boxes.count()):
+        boxes.nth(i).uncheck()
+    assert told.is_visible()
+    assert not charts.is_visible()
+    for i in range(boxes.count()):
+        boxes.nth(i).check()
+    assert not told.is_visible()
+    assert page.locator("[data-plot='0'] path.js-line").count() == 2
+
+
+def test_the_pointer_tells_of_which_epoch_it_speaks(page):
+    place = page.locator("[data-plot='1']")
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    until(
+        page,
+        "document.querySelector(\"[data-plot='1'] .hoverlayer .legendtitletext\").textContent.startsWith('epoch ')",
+    )
+    page.mouse.move(0, 0)
+
+
+def test_curves_and_bars_have_their_legend_in_print(browser, file):
+    with Opened(browser, file.as_uri()) as opened:
+        page = opened.page
+        page.locator("[data-run='1']").uncheck()
+        page.locator("[name=reference-0]").nth(1).check()
+        page.emulate_media(media="print")
+        shown = "all(`{}`).filter((part) => part.checkVisibility()).length"
+        assert page.locator("fieldset.runs .swatch").first.is_visible()
+        assert page.evaluate(shown.format(".runs label")) == 1
+        assert page.evaluate(shown.format("[data-choice='0'] label")) == 1
+        assert page.evaluate(shown.format("input")) == 0
+        page.set_viewport_size({"width": 718, "height": 1000})
+        until(page, "document.documentElement.scrollWidth <= 718")
+
+
+def test_on_a_phone_what_is_wider_than_the_screen_says_so_and_captions_are_whole(browser, file):
+    with Opened(browser, file.as_uri(), viewport={"width": 375, "height": 800}) as opened:
+        page = opened.page
+        page.evaluate("[...document.images].forEach((image) => (image.loading = 'eager'))")
+        until(page, "[...document.images].every((image) => image.complete)")
+        until(
+            page,
+            "all('.wide').every((part) => part.classList.contains('more') === part.scrollWidth > part.clientWidth + 2)",
+        )
+        hints = "all('.wide.scrolls').map((part) => getComputedStyle(part, '::before').content)"
+        assert all("scroll sideways" in hint for hint in page.evaluate(hints))
+        assert page.evaluate("all('.sheet.scrolls').length") > 0
+        assert page.evaluate("all('[data-bars]').every((part) => part.parentElement.matches('.more'))")
+        assert page.evaluate("all('caption > span').every((part) => part.getBoundingClientRect().right <= 375)")
+        assert page.evaluate("document.querySelector('.stacked').parentElement.scrollWidth") <= 375
+        page.evaluate("all('.wide').forEach((part) => (part.scrollLeft = 9999))")
+        until(page, "all('.more').length === 0 && all('.scrolls').length > 0")

@@ -8,8 +8,8 @@ from logo_ssl.recipes import find_recipe
 from logo_ssl.report.comparing import Spread, better, comparison, grouped, verdict
 from logo_ssl.report.paper_tables import detection_table, transfer_table
 from logo_ssl.report.reading import Told
-from logo_ssl.report.results import Figure, figures
-from logo_ssl.report.settings import differences
+from logo_ssl.report.results import Figure, figures, labels
+from logo_ssl.report.sections import differences
 from logo_ssl.run import Run
 from logo_ssl.show.telling import PAPERS, without_effect
 
@@ -18,17 +18,20 @@ ACCURACY = Figure("kNN", 50.0, "higher")
 
 @pytest.fixture
 def make_told(tmp_path):
-    """Runs with a kNN accuracy and a last loss."""
+    """Runs with a kNN accuracy and a last loss, finished unless told otherwise."""
 
-    def make(name, knn=50.0, loss=1.0, **changes) -> Told:
-        run = Run(tmp_path / name)
+    def make(name, knn=50.0, loss=1.0, known_to=None, finished=True, **changes) -> Told:
+        run, recipe = Run(tmp_path / name), find_recipe("tiny").changed(**changes)
         run.path.mkdir()
-        run.recipe_file.write_text(find_recipe("tiny").changed(**changes).to_json())
+        run.recipe_file.write_text(recipe.to_json())
+        epochs = recipe.epochs if known_to is None else known_to
         lines = [
             {"step": 1, "loss": loss, "omega": -1.0, "l_ll": 0.5, "images_per_s": 100.0},
-            {"step": 2, "knn": knn, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 1},
+            {"step": 2, "knn": knn, "knn_k": 20, "knn_tau": 0.07, "epochs_done": epochs},
         ]
         run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if finished:
+            run.provenance_file.write_text('{"commit": "abc123"}')
         return Told(run, name, without_effect=without_effect)
 
     return make
@@ -63,7 +66,11 @@ def test_better_is_said_only_where_intervals_lie_apart():
     close = {"A": Spread((50.0, 60.0)), "B": Spread((52.0, 61.0))}
     assert verdict(ACCURACY, close) == "B is higher, but its interval overlaps that of A"
     single = {"A": Spread((50.0,)), "B": Spread((60.0, 60.1))}
-    assert verdict(ACCURACY, single) == "B is higher; with one value of A, chance is not ruled out"
+    assert verdict(ACCURACY, single) == "B is higher; by one run of A this may be chance"
+    few = {"A": Spread((50.0,)), "B": Spread((60.0,)), "C": Spread((55.0,))}
+    assert verdict(ACCURACY, few) == "B is higher; by one run each this may be chance"
+    few["D"] = Spread((1.0, 2.0))
+    assert verdict(ACCURACY, few) == "B is higher; by one run of A, B and C this may be chance"
     assert verdict(ACCURACY, {"A": Spread((50.0,)), "B": Spread((50.0,))}) == "equal"
 
 
@@ -77,15 +84,21 @@ def test_seconds_of_runs_have_no_good_direction_since_their_epochs_may_differ(ma
     for seconds, run in enumerate(runs, start=1):
         run.run.provenance_file.write_text(json.dumps({"seconds": seconds, "hardware": "toy"}))
     told = {kind.what: verdict(kind, spreads) for kind, spreads in comparison(grouped(runs))}
-    assert told["seconds, toy"] == "no good direction"
+    assert told["seconds, toy"] == ""
 
 
 @pytest.mark.parametrize("what", ["loss, last", "local-to-local loss, last", "omega, last"])
 def test_losses_and_omega_have_no_good_direction(what, make_told):
     groups = grouped([make_told("a", loss=1.0), make_told("b", loss=9.0, optimiser__lr=0.5)])
     told = {kind.what: verdict(kind, spreads) for kind, spreads in comparison(groups)}
-    assert told[what] == "no good direction"
+    assert told[what] == ""
     assert next(iter(told)).startswith("kNN")
+    judged, _, rest = better([run for group in groups for run in group.runs]).partition(
+        "neither better high nor better low"
+    )
+    assert f">{what}<" not in judged
+    assert f">{what}<" in rest
+    assert "no good direction" not in judged + rest
 
 
 def test_the_page_shows_means_with_their_spread_in_one_format(make_told):
@@ -96,7 +109,7 @@ def test_the_page_shows_means_with_their_spread_in_one_format(make_told):
     assert "56.30 (n=1)" in text
     assert "A: a0, a1, a2" in text
     seeds = better(runs[:3])
-    assert "differ in their seed alone" in seeds
+    assert "differ in nothing that changes training but their seed" in seeds
     assert "57.10 ± 0.85 (n=3)" in seeds
     assert better(runs[:1]) == ""
 
@@ -110,14 +123,13 @@ def test_copies_of_a_seed_count_once_and_are_named(make_told):
     assert ">B is better<" not in text
     assert "left out here (2): copy, &lt;again&gt;." in text
     alone = better(copies[:2])
-    assert "differ in their seed alone" not in alone
+    assert "but their seed" not in alone
     assert "left out here (1): copy." in alone
     assert "left out" not in better([copies[0], copies[2]])
 
 
 def test_of_two_copies_the_finished_one_counts(make_told):
-    begun, finished = make_told("begun"), make_told("finished")
-    finished.run.provenance_file.write_text('{"commit": "abc123"}')
+    begun, finished = make_told("begun", finished=False), make_told("finished")
     (group,) = grouped([begun, finished, make_told("other", seed=1)])
     assert [run.name for run in group.runs] == ["finished", "other"]
     assert [run.name for run in group.repeated] == ["begun"]
@@ -148,6 +160,41 @@ def test_an_evaluation_with_other_settings_is_another_figure(setting, make_told)
     found = [(kind.what, spreads) for kind, spreads in comparison(grouped(runs)) if " own" in kind.what]
     assert len(found) == 4
     assert all(len(spread.values) == 1 for _, spreads in found for spread in spreads.values())
+    assert len(set(labels(kind for kind, _ in comparison(grouped(runs)) if " own" in kind.what).values())) == 4
+
+
+def test_last_values_of_a_run_that_goes_on_are_not_compared_and_it_is_named(make_told):
+    runs = [make_told("a", 50.0), make_told("b", 90.0, known_to=0, finished=False, optimiser__lr=0.5)]
+    runs.append(make_told("cut", 91.0, known_to=3, optimiser__lr=0.25))
+    text = better(runs)
+    assert "90.00" not in text
+    assert "91.00" not in text
+    assert "b (known to epoch 0 of 20), cut (known to epoch 3 of 20)" in text
+    assert [kind.what for kind, _ in comparison(grouped(runs))] == ["images per second, median, unknown hardware"]
+    assert "is not known" not in better([runs[0], make_told("c", optimiser__lr=0.5)])
+
+
+def test_losses_and_speeds_of_other_data_or_batches_are_other_figures(make_told):
+    runs = [make_told("a"), make_told("b", batch_size=16), make_told("c", data="elsewhere")]
+    assert [kind.what[:3] for kind, _ in comparison(grouped(runs))] == ["kNN"]
+    runs += [make_told("d", batch_size=16, optimiser__lr=0.5)]
+    assert "loss, last" in {kind.what for kind, _ in comparison(grouped(runs))}
+
+
+def test_a_label_tells_only_the_settings_that_tell_figures_apart():
+    def measured(**settings):
+        return Figure("linear, on own", 50.0, "higher", how=tuple(settings.items()))
+
+    one, other, plain = measured(pixels="32", mean="0.5"), measured(pixels="64", mean="0.5"), measured(mean="0.5")
+    assert list(labels([one, one]).values()) == ["linear, on own"]
+    assert list(labels([one, other, plain]).values()) == [
+        "linear, on own, pixels 32",
+        "linear, on own, pixels 64",
+        "linear, on own",
+    ]
+    assert list(labels([measured(**{"unfinished at": "epoch 2"})]).values()) == [
+        "linear, on own, unfinished at epoch 2"
+    ]
 
 
 def test_runs_without_a_common_figure_are_not_compared(make_told):

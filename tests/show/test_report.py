@@ -16,6 +16,7 @@ from logo_ssl.recipes import find_recipe, read_recipe
 from logo_ssl.report.page import LARGEST, page, write_report
 from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
+from logo_ssl.report.sections import ABOUT_AFFINITY
 from logo_ssl.run import Run
 from logo_ssl.show.report import Report
 from logo_ssl.show.rerun import departures, rerun
@@ -115,7 +116,7 @@ def test_the_page_parses_and_shows_every_number_with_its_protocol(make_told, lig
         "abc123",
     ):
         assert number in read.text, number
-    for words in ("k=20, tau=0.07, after epoch 6", "MoCo's SGD", "Table 1: MoCo+LoGo", "optimiser.lr"):
+    for words in ("after epoch 6 of 200, k=20, tau=0.07", "MoCo's SGD", "Table 1: MoCo+LoGo", "optimiser.lr"):
         assert words in read.text, words
 
 
@@ -184,6 +185,29 @@ def test_bad_images_are_listed_as_text(make_told, light):
     assert "b49.jpg" not in read.text
 
 
+def test_a_single_bad_image_is_one_image(make_told, light):
+    told = make_told()
+    told.run.bad_images_file.write_text("image,reason\r\nx.jpg,torn\r\n")
+    assert "first: 1 image could not be read" in Reader(page([told])).text
+
+
+def test_curves_say_that_epoch_0_is_the_untrained_encoder(make_told, light):
+    assert "kNN top-1 while training (%); epoch 0 is the untrained encoder" in Reader(page([make_told()])).text
+
+
+def test_the_picture_of_affinity_says_that_it_shows_other_company_than_the_section(make_told, light):
+    told = make_told()
+    (told.run.path / "figures").mkdir()
+    Image.new("RGB", (8, 8)).save(told.run.path / "figures" / "affinity.png")
+    assert "the section Affinity draws other images beside the same reference" in Reader(page([told])).text
+    assert "has other company there" in ABOUT_AFFINITY
+
+
+def test_a_small_report_has_a_size_in_kilobytes(make_told, light, tmp_path, capsys):
+    Report((make_told().run.path,), tmp_path / "r.html", crops=False, images=0).run()
+    assert re.search(r"\(\d+\.\d kB\)", " ".join(capsys.readouterr().out.split()))
+
+
 def test_long_curves_are_thinned_and_keep_their_end(make_told):
     curve = next(plot for plot in plots([make_told(lines=5000)]) if plot["name"] == "loss")["traces"][0]
     assert len(curve["x"]) <= MOST_POINTS + 1
@@ -203,6 +227,37 @@ def test_curves_of_a_run_without_labels_know_their_epochs_while_it_runs(make_tol
     told.run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     curve = next(plot for plot in plots([told]) if plot["name"] == "loss")["traces"][0]
     assert curve["x"] == [1.0, pytest.approx(12 / 9, abs=1e-4)]
+
+
+def test_damaged_metrics_are_told_on_the_page_and_on_the_terminal(make_told, light, tmp_path, capsys):
+    told = make_told(epochs=6)
+    whole = told.run.metrics_file.read_text().removesuffix('{"torn')
+    told.run.metrics_file.write_text(whole)
+    assert told.damages == []
+    lines = whole.splitlines(keepends=True)
+    cut = '{"step": 9, "z_std": 0.5, "epoch": 1}\n'
+    for damaged, sentence in (
+        ("".join(["garbage\n", '"step"\n', *lines]), "2 lines of metrics.jsonl cannot be read and are left out."),
+        (whole + '{"torn', "1 line of metrics.jsonl cannot be read and is left out."),
+        ("".join([*lines[:20], cut]), "metrics.jsonl ends after epoch 2 of 6, though the run is finished"),
+        ("", "metrics.jsonl tells nothing, though the run is finished"),
+        (None, "metrics.jsonl is missing"),
+    ):
+        told.run.metrics_file.write_text(damaged) if damaged is not None else told.run.metrics_file.unlink()
+        Report((told.run.path,), tmp_path / "r.html", crops=False, images=0).run()
+        assert f"first: {sentence}" in " ".join(capsys.readouterr().out.split())
+        text = Reader((tmp_path / "r.html").read_text()).text
+        assert f"first: {sentence}" in text
+        assert "damaged" in text
+        assert "measured yet" not in text
+
+
+def test_the_line_that_is_just_being_written_is_no_damage(make_told):
+    told = make_told()
+    told.run.provenance_file.unlink()
+    assert told.damages == []
+    told.run.metrics_file.write_text('{"torn\n' + told.run.metrics_file.read_text())
+    assert Told(told.run, "first").damages == ["1 line of metrics.jsonl cannot be read and is left out."]
 
 
 def test_a_run_that_has_only_begun_has_a_page(make_told, light):

@@ -8,11 +8,17 @@ from typing import Any, NamedTuple
 
 from .markup import Html, joined, table, tag
 from .reading import Told
-from .results import Figure, figures
+from .results import Figure, Kind, figures, labels
 
 NAMING = ("name", "paper", "chosen", "seed")
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t for 95 % on both sides, by degrees of freedom from 1; beyond them 2.131 is a little wide."""
+
+ABOUT_VERDICTS = (
+    "Mean ± standard deviation over seeds. One is called better only where 95 % intervals of the means (Student's "
+    "t) lie apart; of many figures some may do so by chance"
+)
+ABOUT_THE_REST = "Mean ± standard deviation over seeds of figures that are neither better high nor better low"
 
 
 class Group(NamedTuple):
@@ -63,34 +69,35 @@ def grouped(runs: Sequence[Told]) -> list[Group]:
 
 def comparison(groups: Sequence[Group]) -> Iterator[tuple[Figure, dict[str, Spread]]]:
     """Each figure that two groups have at least, with its spread in each."""
-    kinds: dict[str, Figure] = {}
-    spreads: dict[str, dict[str, list[float]]] = {}
+    kinds: dict[Kind, Figure] = {}
+    spreads: dict[Kind, dict[str, list[float]]] = {}
     for group in groups:
         for run in group.runs:
             for figure in figures(run):
-                kinds.setdefault(figure.what, figure)
-                spreads.setdefault(figure.what, {}).setdefault(group.letter, []).append(figure.value)
-    for what in sorted(spreads, key=lambda what: kinds[what].better == "neither"):  # what has no direction comes last
-        if len(spreads[what]) > 1:
-            yield kinds[what], {letter: Spread(tuple(values)) for letter, values in spreads[what].items()}
+                kinds.setdefault(figure.kind, figure)
+                spreads.setdefault(figure.kind, {}).setdefault(group.letter, []).append(figure.value)
+    for kind, found in spreads.items():
+        if len(found) > 1:
+            yield kinds[kind], {letter: Spread(tuple(values)) for letter, values in found.items()}
 
 
 def verdict(kind: Figure, spreads: Mapping[str, Spread]) -> str:
     """Which group is better, if that can be said: where its interval lies apart from every other."""
     if kind.better == "neither":
-        return "no good direction"
+        return ""
     order = sorted(spreads, key=lambda name: spreads[name].mean, reverse=kind.better == "higher")
     if spreads[order[0]].mean == spreads[order[1]].mean:
         return "equal"
     single = [name for name in order if len(spreads[name].values) < 2]
     if single:
-        return f"{order[0]} is {kind.better}; with one value of {' and '.join(single)}, chance is not ruled out"
+        few = "one run each" if len(single) == len(order) else f"one run of {_listed(sorted(single))}"
+        return f"{order[0]} is {kind.better}; by {few} this may be chance"
     best = spreads[order[0]].interval()
     apart = [name for name in order[1:] if not _overlap(best, spreads[name].interval())]
     if len(apart) == len(order) - 1:
         return f"{order[0]} is better"
     close = [name for name in order[1:] if name not in apart]
-    return f"{order[0]} is {kind.better}, but its interval overlaps that of {' and '.join(close)}"
+    return f"{order[0]} is {kind.better}, but its interval overlaps that of {_listed(close)}"
 
 
 def better(runs: Sequence[Told]) -> Html:
@@ -102,21 +109,28 @@ def better(runs: Sequence[Told]) -> Html:
 
 
 def _side_by_side(groups: Sequence[Group]) -> Html:
-    told = [
-        (
-            kind.what,
-            *(spreads[group.letter].written(kind) if group.letter in spreads else "" for group in groups),
-            verdict(kind, spreads),
-        )
-        for kind, spreads in comparison(groups)
-    ]
-    if not told:
+    found = list(comparison(groups))
+    if not found:
         return tag("p", "The runs have no figure in common.")
-    caption = (
-        "Mean ± standard deviation over seeds. One is called better only where 95 % intervals of the means (Student's "
-        "t) lie apart; of many figures some may do so by chance"
-    )
-    return table(caption, ("figure", *map(str, groups), "which is better"), told)
+    named = labels(kind for kind, _ in found)
+    judged = [(kind, spreads) for kind, spreads in found if kind.better != "neither"]
+    others = [(kind, spreads) for kind, spreads in found if kind.better == "neither"]
+    parts = []
+    if judged:
+        rows = [(*_cells(named, kind, spreads, groups), verdict(kind, spreads)) for kind, spreads in judged]
+        parts.append(table(ABOUT_VERDICTS, ("figure", *map(str, groups), "which is better"), rows))
+    if others:
+        rows = [_cells(named, kind, spreads, groups) for kind, spreads in others]
+        parts.append(table(ABOUT_THE_REST, ("figure", *map(str, groups)), rows))
+    return joined(parts)
+
+
+def _cells(
+    named: Mapping[Kind, str], kind: Figure, spreads: Mapping[str, Spread], groups: Sequence[Group]
+) -> tuple[str, ...]:
+    """A figure's name and its spread in each group."""
+    written = (spreads[group.letter].written(kind) if group.letter in spreads else "" for group in groups)
+    return (named[kind.kind], *written)
 
 
 def _by_seed(runs: Sequence[Told]) -> tuple[tuple[Told, ...], tuple[Told, ...]]:
@@ -130,24 +144,34 @@ def _by_seed(runs: Sequence[Told]) -> tuple[tuple[Told, ...], tuple[Told, ...]]:
 
 
 def _left_out(groups: Sequence[Group]) -> Html:
-    """How many runs count for nothing here, and which."""
-    names = [run.name for group in groups for run in group.repeated]
-    if not names:
-        return Html("")
-    told = "Of runs with the same recipe and the same seed one counts; left out here"
-    return tag("p", f"{told} ({len(names)}): {', '.join(names)}.")
+    """Which runs count for nothing here, and which have no last values."""
+    parts = []
+    if names := [run.name for group in groups for run in group.repeated]:
+        told = "Of runs with the same recipe and the same seed one counts; left out here"
+        parts.append(tag("p", f"{told} ({len(names)}): {', '.join(names)}."))
+    if open_ended := [run for group in groups for run in group.runs if not run.told_to_the_end]:
+        told = ", ".join(
+            f"{run.name} (known to epoch {run.epochs_told} of {run.recipe['epochs']})" for run in open_ended
+        )
+        parts.append(tag("p", f"The end of training is not known, so that no last values are compared, of: {told}."))
+    return joined(parts)
 
 
 def _over_seeds(group: Group) -> Html:
     if len(group.runs) < 2:
         return Html("")
-    kinds: dict[str, list[Figure]] = {}
+    kinds: dict[Kind, list[Figure]] = {}
     for run in group.runs:
         for figure in figures(run):
-            kinds.setdefault(figure.what, []).append(figure)
-    rows = [(what, Spread(tuple(f.value for f in found)).written(found[0])) for what, found in kinds.items()]
-    told = tag("p", f"The {len(group.runs)} runs differ in their seed alone:")
+            kinds.setdefault(figure.kind, []).append(figure)
+    named = labels(found[0] for found in kinds.values())
+    rows = [(named[kind], Spread(tuple(f.value for f in found)).written(found[0])) for kind, found in kinds.items()]
+    told = tag("p", f"The {len(group.runs)} runs differ in nothing that changes training but their seed:")
     return joined((told, table("Mean ± standard deviation over seeds", ("figure", str(group)), rows)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _deviation(kind: Figure, value: float) -> str:

@@ -28,11 +28,11 @@ def joined(parts: Iterable[Any]) -> Html:
     return Html("".join(part if isinstance(part, Html) else _text(part) for part in parts))
 
 
-def table(caption: str, head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> Html:
+def table(caption: str, head: Sequence[Any], rows: Iterable[Sequence[Any]], class_: str | None = None) -> Html:
     """A table that scrolls by itself on a narrow screen; the first cell of a row is its heading."""
     header = tag("tr", *(tag("th", cell, scope="col") for cell in head))
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
-    whole = tag("table", tag("caption", caption), tag("thead", header), tag("tbody", *body))
+    whole = tag("table", tag("caption", tag("span", caption)), tag("thead", header), tag("tbody", *body), class_=class_)
     return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)
 
 

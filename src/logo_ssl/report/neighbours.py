@@ -53,7 +53,9 @@ def neighbours(name: str, found: Neighbourhood) -> Html:
         tag("tr", tag("th", _shown(query.image), scope="row"), *(_cell(query.image, near) for near in query.near))
         for query in found.queries
     ]
-    whole = tag("table", tag("caption", told + "."), tag("thead", head), tag("tbody", *rows), class_="near")
+    whole = tag(
+        "table", tag("caption", tag("span", told + ".")), tag("thead", head), tag("tbody", *rows), class_="near"
+    )
     return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"{name}: nearest neighbours")
 
 

@@ -17,7 +17,7 @@ function layout() {
     showlegend: false,
     hovermode: "x unified",
     hoverlabel: { bgcolor: colour("--panel"), font: { color: colour("--ink") } },
-    xaxis: { ...axis, title: { text: "epoch" } },
+    xaxis: { ...axis, title: { text: "epoch" }, unifiedhovertitle: { text: "epoch %{x:.4~g}" } },
     yaxis: axis,
   };
 }
@@ -26,6 +26,10 @@ function drawCurves() {
   const plots = told("plots");
   const boxes = all("[data-run]");
   const names = boxes.map((box) => asText(box.parentElement.textContent));
+  const chosen = boxes.some((box) => box.checked);
+  all("[data-none]").forEach((part) => (part.hidden = chosen));
+  all(".plots").forEach((part) => (part.hidden = !chosen));
+  if (!chosen) return;
   for (const place of all("[data-plot]")) {
     const traces = plots[place.dataset.plot].traces.map((trace) => ({
       ...trace,
@@ -37,6 +41,17 @@ function drawCurves() {
   }
 }
 
+// A part that is wider than the screen says so, and fades where more is hidden.
+function hintAtMore() {
+  for (const part of all(".wide")) {
+    const hidden = part.scrollWidth - part.clientWidth;
+    part.classList.toggle("scrolls", hidden > 2);
+    part.classList.toggle("more", hidden - part.scrollLeft > 2);
+    part.onscroll = hintAtMore;
+  }
+  all(".sheet img").forEach((picture) => (picture.onload = hintAtMore));
+}
+
 const drawers = [drawCurves];
 
 function drawAll() {
@@ -44,12 +59,13 @@ function drawAll() {
 }
 
 function start() {
-  if (typeof Plotly === "undefined") return;
-  drawAll();
+  if (typeof Plotly !== "undefined") drawAll();
   all("[data-run]").forEach((box) => box.addEventListener("change", drawCurves));
+  hintAtMore();
   setTimeout(() => all("output").forEach((output) => (output.ariaLive = "polite")), 200); // what is drawn first is no news
 }
 
+addEventListener("resize", hintAtMore);
 for (const query of ["(prefers-color-scheme: dark)", "print"]) {
   matchMedia(query).addEventListener("change", () => typeof Plotly !== "undefined" && drawAll());
 }

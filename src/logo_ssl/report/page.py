@@ -54,7 +54,7 @@ def page(runs: Sequence[Told], paper: Paper = NOTHING, *, served: bool = False) 
         )
     )
     main = tag("main", tag("h1", title), all_sections(runs, made, paper))
-    news = tag("p", id="news", role="status") if served else ""
+    news = joined((tag("p", id="news", role="status"), tag("p", id="renewed"))) if served else ""
     whole = joined((tag("head", _head(title, served)), tag("body", news, main, scripts)))
     return "<!doctype html>\n" + tag("html", whole, lang="en-GB") + "\n"
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .reading import Told
+from .reading import Told, epochs_ended
 from .style import COLOURS
 
 MOST_POINTS = 1000  # of a curve; more cannot be told apart on a screen
@@ -59,8 +59,7 @@ def _trace(run: Told, i: int, name: str) -> dict[str, Any] | None:
 def _epochs_per_step(run: Told) -> float:
     """From the last line that ends an epoch (kNN or spread of latents), else as many epochs as the last line began."""
     for line in reversed(run.metrics):
-        epochs = line.get("epochs_done", line["epoch"] + 1 if "z_std" in line and "epoch" in line else 0)
-        if epochs and line["step"]:
+        if (epochs := epochs_ended(line)) and line["step"]:
             return epochs / line["step"]
     last = run.metrics[-1]
     return (last.get("epoch", 0) + 1) / last["step"] if last["step"] else 1.0

@@ -15,7 +15,8 @@ from .feature_map import FeatureMap
 from .neighbours import Neighbourhood
 
 FIGURES = {
-    "affinity": "Learned affinity beside cosine similarity: a reference crop against crops of other images",
+    "affinity": "Learned affinity beside cosine similarity: a reference crop against crops of other images, drawn "
+    "by logo-ssl affinity (the section Affinity draws other images beside the same reference)",
     "affinity-map": "Where windows of each image are alike to the reference crop",
 }
 
@@ -65,7 +66,39 @@ class Told:
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """What was logged."""
-        return [line for line in self.run.metrics() if isinstance(line, dict) and "step" in line]
+        return list(self.run.metrics())
+
+    @property
+    def finished(self) -> bool:
+        """Whether training came to its end."""
+        return bool(self.provenance)
+
+    @cached_property
+    def epochs_told(self) -> int:
+        """How many epochs its metrics tell to the end."""
+        return max(map(epochs_ended, self.metrics), default=0)
+
+    @property
+    def told_to_the_end(self) -> bool:
+        """Whether the last values that were logged are those of the end of training."""
+        return self.finished and self.epochs_told >= self.recipe["epochs"]
+
+    @cached_property
+    def damages(self) -> list[str]:
+        """What is wrong with its metrics, a sentence each."""
+        name, said = self.run.metrics_file.name, []
+        if lost := self.run.unreadable_metrics():
+            said.append(
+                f"{lost} line{'s' * (lost > 1)} of {name} cannot be read and {'are' if lost > 1 else 'is'} left out."
+            )
+        if self.finished and not self.run.metrics_file.is_file():
+            said.append(f"{name} is missing, so that nothing is known of how training went.")
+        elif self.finished and not self.told_to_the_end:
+            where = (
+                f"ends after epoch {self.epochs_told} of {self.recipe['epochs']}" if self.metrics else "tells nothing"
+            )
+            said.append(f"{name} {where}, though the run is finished; how training ended is not known.")
+        return said
 
     @cached_property
     def evaluations(self) -> dict[str, dict[str, Any]]:
@@ -111,8 +144,26 @@ class Told:
 
     def online_knn(self) -> dict[str, Any] | None:
         """The last kNN that was logged while training."""
-        lines = [line for line in self.metrics if isinstance(line.get("knn"), int | float)]
+        lines = self._knn_lines()
         return lines[-1] if lines else None
+
+    def untrained_knn(self) -> dict[str, Any] | None:
+        """The kNN of epoch 0, which is that of the untrained encoder."""
+        return next((line for line in self._knn_lines() if line.get("epochs_done") == 0), None)
+
+    def _knn_lines(self) -> list[dict[str, Any]]:
+        return [line for line in self.metrics if isinstance(line.get("knn"), int | float)]
+
+
+def epochs_ended(line: dict[str, Any]) -> int:
+    """How many epochs are over by a line that ends one (kNN or spread of latents); 0 by any other."""
+    match line:
+        case {"epochs_done": int(epochs)}:
+            return epochs
+        case {"z_std": _, "epoch": int(epoch)}:
+            return epoch + 1
+        case _:
+            return 0
 
 
 def _read(file: Path) -> Any:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from .numbers import short, words
@@ -23,6 +23,8 @@ AIMLESS = {
 }
 """What is logged and has no good direction: a loss is low for the sake of its own objective, and these differ."""
 
+TRAINING = {"data": "on", "batch_size": "batch", "framework.kind": "framework"}
+"""Settings of training, as they are called: with others, losses and speeds mean something else."""
 SETTINGS = {
     "unfinished": "unfinished at",
     "size": "pixels",
@@ -45,8 +47,14 @@ SETTINGS = {
     "seed_of_crops": "evaluation seed",
 }
 """Settings of evaluations, as they are called: figures with others are other figures."""
-MARKED = {"data_fingerprint": "images", "detection_recipe": "detection recipe"}
+MARKED = {"data_fingerprint": "images with fingerprint", "detection_recipe": "detection recipe with fingerprint"}
 """Settings too long to be written; a mark tells them apart."""
+ALWAYS_TOLD = (SETTINGS["unfinished"],)
+
+How = tuple[tuple[str, str], ...]
+"""Settings by name that another measurement may have otherwise."""
+Kind = tuple[str, How]
+"""What was measured and how: only figures of one kind can be compared."""
 
 
 class Figure(NamedTuple):
@@ -56,6 +64,12 @@ class Figure(NamedTuple):
     value: float
     better: Better
     unit: str = "%"
+    how: How = ()
+
+    @property
+    def kind(self) -> Kind:
+        """What it shares with the figures that it can be compared with."""
+        return self.what, self.how
 
     def written(self, value: float | None = None) -> str:
         """The number, or another of its kind, as it is always written."""
@@ -65,38 +79,62 @@ class Figure(NamedTuple):
 
 def figures(run: Told) -> list[Figure]:
     """All that tells runs apart, each figure once: evaluated again in the same way, it is no other."""
-    found: dict[str, Figure] = {}
+    found: dict[Kind, Figure] = {}
     for figure in _measured(run):
-        found.setdefault(figure.what, figure)
+        found.setdefault(figure.kind, figure)
     return list(found.values())
+
+
+def labels(found: Iterable[Figure]) -> dict[Kind, str]:
+    """What to call each kind among those shown: settings that all of one name share are left out."""
+    by_name: dict[str, dict[How, None]] = {}
+    for figure in found:
+        by_name.setdefault(figure.what, {})[figure.how] = None
+    return {(what, how): _label(what, how, list(hows)) for what, hows in by_name.items() for how in hows}
+
+
+def _label(what: str, how: How, hows: list[How]) -> str:
+    telling = [(name, value) for name, value in how if name in ALWAYS_TOLD or any((name, value) not in h for h in hows)]
+    return ", ".join([what, *(f"{name} {value}" for name, value in telling)])
 
 
 def _measured(run: Told) -> Iterator[Figure]:
     """Accuracies, precision, ranking, and how training ended."""
-    if line := run.online_knn():
-        how = f"k={line.get('knn_k')}, tau={line.get('knn_tau')}, on {run.recipe.get('data')}"
-        yield Figure(f"kNN while training, last, {how}", line["knn"], "higher")
+    if run.finished and (line := run.online_knn()) and line.get("epochs_done") == run.recipe.get("epochs"):
+        yield online(run, line)
     for kind in TOP1:
-        yield from (Figure(what, value, "higher") for what, value in accuracies(run, kind))
+        yield from accuracies(run, kind)
     for record in evaluations_of(run, "transfer"):
         if _is_number(record.get("value")):
-            what = _with_settings(f"transfer to {record.get('data')}, {record.get('metric')}", record)
-            yield Figure(what, record["value"], "higher")
+            what = f"transfer to {record.get('data')}, {record.get('metric')}"
+            yield Figure(what, record["value"], "higher", how=how_measured(record))
     for kind in ("detect", "segment"):
         for row, record in _rows_of(run, kind):
             for name, value in precision(row).items():
                 what = f"{kind} {record.get('data')}, {row.get('of')} {name} ({row.get('measure')})"
-                yield Figure(_with_settings(what, record), value, "higher")
+                yield Figure(what, value, "higher", how=how_measured(record))
     for row, record in _rows_of(run, "affinity"):
         for measure in ("learned", "cosine"):
             if isinstance(row.get(measure), dict) and _is_number(row[measure].get("mean")):
                 what = f"{row.get('metric')} of {row.get('task')} by {measure}, on {record.get('data')}"
-                yield Figure(_with_settings(what, record), row[measure]["mean"], "higher", "share")
+                yield Figure(what, row[measure]["mean"], "higher", "share", how_measured(record))
     yield from _training(run)
 
 
-def accuracies(run: Told, kind: str) -> Iterator[tuple[str, float]]:
+def online(run: Told, line: dict[str, Any], when: str = "last") -> Figure:
+    """The kNN that a line of metrics holds."""
+    protocol = f"k={line.get('knn_k')}, tau={line.get('knn_tau')}, on {run.recipe.get('data')}"
+    how = (("test images", words(line["knn_images"])),) if "knn_images" in line else ()
+    return Figure(f"kNN while training, {when}, {protocol}", line["knn"], "higher", how=how)
+
+
+def accuracies(run: Told, kind: str) -> Iterator[Figure]:
     """Top-1 of the trained encoder by the evaluations of a kind, with their settings."""
+    return (figure for figure, _, _ in top1s(run, kind))
+
+
+def top1s(run: Told, kind: str) -> Iterator[tuple[Figure, dict[str, Any], dict[str, Any]]]:
+    """Top-1 of the trained encoder, each with its row and its record."""
     for name, record in run.evaluations.items():
         if name.split("-")[0] != kind:
             continue
@@ -104,8 +142,10 @@ def accuracies(run: Told, kind: str) -> Iterator[tuple[str, float]]:
             top1 = row.get("top1", row.get("top-1"))
             if top1 is not None and _is_number(top1) and row.get("features", "trained encoder") == "trained encoder":
                 told = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
-                title = kind if kind == "knn" else re.sub("-[0-9a-f]{8}$", "", name)
-                yield _with_settings(", ".join([title, *told, f"on {record.get('data')}"]), record), top1
+                title = re.sub("-[0-9a-f]{8}$", "", name).removesuffix(f"-{record.get('data')}")
+                title = "kNN" if kind == "knn" else title
+                what = ", ".join([title, *told, f"on {record.get('data')}"])
+                yield Figure(what, top1, "higher", how=how_measured(record)), row, record
 
 
 def rows(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -129,11 +169,11 @@ def evaluations_of(run: Told, kind: str) -> list[dict[str, Any]]:
     return [record for name, record in run.evaluations.items() if name.split("-")[0] == kind]
 
 
-def _with_settings(what: str, record: dict[str, Any]) -> str:
-    """What was measured, and how: all that another evaluation may do otherwise."""
-    told = [f"{name} {_setting(record[key])}" for key, name in SETTINGS.items() if record.get(key) is not None]
-    marks = [f"{name} {_mark(record[key])}" for key, name in MARKED.items() if record.get(key)]
-    return ", ".join([what, *told, *marks])
+def how_measured(record: dict[str, Any]) -> How:
+    """All that another evaluation may do otherwise."""
+    told = [(name, _setting(record[key])) for key, name in SETTINGS.items() if record.get(key) is not None]
+    marks = [(name, _mark(record[key])) for key, name in MARKED.items() if record.get(key)]
+    return (*told, *marks)
 
 
 def _setting(value: Any) -> str:
@@ -143,7 +183,7 @@ def _setting(value: Any) -> str:
 
 
 def _mark(value: Any) -> str:
-    return "#" + hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def _rows_of(run: Told, kind: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -151,14 +191,15 @@ def _rows_of(run: Told, kind: str) -> Iterator[tuple[dict[str, Any], dict[str, A
 
 
 def _training(run: Told) -> Iterator[Figure]:
-    for key, what in AIMLESS.items():
+    shared = tuple((name, words(run.recipe.get(key))) for key, name in TRAINING.items())
+    for key, what in AIMLESS.items() if run.told_to_the_end else ():
         values = [line[key] for line in run.metrics if _is_number(line.get(key))]
         if values:
-            yield Figure(what, values[-1], "neither", "")
+            yield Figure(what, values[-1], "neither", "", shared)
     speeds = sorted(line["images_per_s"] for line in run.metrics if _is_number(line.get("images_per_s")))
     where = run.provenance.get("hardware", "unknown hardware")
     if speeds:
-        yield Figure(f"images per second, median, {where}", speeds[len(speeds) // 2], "higher", "")
+        yield Figure(f"images per second, median, {where}", speeds[len(speeds) // 2], "higher", "", shared)
     if _is_number(run.provenance.get("seconds")):
         yield Figure(f"seconds, {where}", run.provenance["seconds"], "neither", "")
 

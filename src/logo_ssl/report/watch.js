@@ -1,4 +1,7 @@
 let version = document.body.dataset.version;
+let silentSince = null;
+const now = () => new Date().toLocaleTimeString("en-GB");
+const renewedNow = () => (document.getElementById("renewed").textContent = `Last renewed at ${now()}.`);
 
 const keyOf = (part) => {
   const name = part.closest("[data-key]")?.dataset.key ?? part.getAttribute("aria-label") ?? part.getAttribute("href");
@@ -58,13 +61,17 @@ async function refresh() {
       const fresh = new DOMParser().parseFromString(await asked("./"), "text/html");
       renew(fresh);
       version = fresh.body.dataset.version;
+      renewedNow();
     }
+    silentSince = null;
     say(trouble.join(" "));
   } catch {
-    say("logo-ssl watch does not answer; this is the last that was seen.");
+    silentSince ??= now();
+    say(`logo-ssl watch does not answer since ${silentSince}; this is the last that was seen.`);
   }
 }
 
 start();
+renewedNow();
 refresh();
 setInterval(refresh, 2000);

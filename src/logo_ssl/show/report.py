@@ -60,6 +60,9 @@ class Report:
             shown = teller.tell(runs, quickly=True)
             claim_figures(shown, self.figures, self.overwrite, looked_at=self.images > 0)
         told = teller.tell(runs)
+        for run in told:
+            for sentence in run.damages:
+                console.print(f"{run.name}: {sentence}")
         there = set(self.figures.iterdir()) if self.figures is not None and self.figures.is_dir() else ()
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
             console.print(f"Figure: {said(file, file in there)}")

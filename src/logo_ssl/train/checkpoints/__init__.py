@@ -1,8 +1,19 @@
 """What survives an interruption? The whole state of training, written beside the step, whole or not at all."""
 
 from .agreement import Agreement
-from .files import clear, digest, is_whole, load, newest_whole
+from .files import UNFINISHED, clear, digest, is_whole, load, newest_whole
 from .saving import Checkpoints, Rhythm
 from .writer import Writer
 
-__all__ = ["Agreement", "Checkpoints", "Rhythm", "Writer", "clear", "digest", "is_whole", "load", "newest_whole"]
+__all__ = [
+    "UNFINISHED",
+    "Agreement",
+    "Checkpoints",
+    "Rhythm",
+    "Writer",
+    "clear",
+    "digest",
+    "is_whole",
+    "load",
+    "newest_whole",
+]

@@ -1,0 +1,142 @@
+"""Which numbers are to be taken away? Each with what it measures, and what stands beside it to compare with."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from .affinity_bars import NAMES
+from .markup import Html, table
+from .numbers import percent, words
+from .reading import Told
+from .results import TOP1, Figure, evaluations_of, how_measured, labels, online, rows, top1s
+
+UNTRAINED = "the untrained encoder (epoch 0)"
+CAPTION = "The numbers, how they were measured, and what to compare them with; all others stand under Evaluations"
+
+
+class Entry(NamedTuple):
+    """A figure as it is written, and its baselines."""
+
+    figure: Figure
+    written: str
+    beside: str = ""
+
+
+def headline(runs: Sequence[Told]) -> Html:
+    """The numbers to take away; whose run it is, where there are several."""
+    told = [(run, list(_entries(run))) for run in runs]
+    named = labels(entry.figure for _, entries in told for entry in entries)
+    lines = []
+    for run, entries in told:
+        lines += [(run.name, named[entry.figure.kind], entry.written, entry.beside) for entry in entries]
+        lines += [(run.name, what, state, "") for what, state in _states(run)]
+    several = len(runs) > 1
+    head = ("run", "measured", "figure", "beside it")
+    return table(CAPTION, head[not several :], [line[not several :] for line in lines], class_="stacked")
+
+
+def _states(run: Told) -> Iterator[tuple[str, str]]:
+    """What keeps the numbers from being the last word."""
+    for sentence in run.damages:
+        yield sentence, "damaged"
+    if not run.finished:
+        begun = max((line["epoch"] for line in run.metrics if isinstance(line.get("epoch"), int)), default=0)
+        done = max(run.epochs_told, begun)
+        yield f"{done} of {run.recipe['epochs']} epochs; if it does not run, logo-ssl resume goes on", "not finished"
+
+
+def _entries(run: Told) -> Iterator[Entry]:
+    if (last := run.online_knn()) and not _evaluated_alike(run, last):
+        yield _while_training(run, last)
+    yield from _accuracies(run)
+    for record in evaluations_of(run, "transfer"):
+        if "value" in record:
+            what = f"transfer to {record.get('data')}, {record.get('metric')}"
+            yield _percent(what, record["value"], record)
+    for kind in ("detect", "segment"):
+        for record in evaluations_of(run, kind):
+            for row in rows(record):
+                what = f"{kind}: AP of {row.get('of')}, {row.get('measure')}, on {record.get('data')}"
+                yield _percent(what, row.get("AP"), record)
+    yield from _affinities(run)
+
+
+def _while_training(run: Told, line: dict[str, Any]) -> Entry:
+    """The last kNN that was logged; that of epoch 0 says what it is, and is its own baseline."""
+    epoch = line.get("epochs_done")
+    if epoch == 0:
+        return Entry(online(run, line, UNTRAINED), f"{percent(line['knn'])} %")
+    figure = online(run, line, f"after epoch {epoch} of {run.recipe['epochs']}")
+    return Entry(figure, f"{percent(line['knn'])} %", _untrained(run, line.get("knn_k"), line.get("knn_tau")))
+
+
+def _evaluated_alike(run: Told, line: dict[str, Any]) -> bool:
+    """Whether the finished encoder was evaluated in the way of that line, its last: then it says nothing more."""
+    if not run.finished or line.get("epochs_done") != run.recipe["epochs"]:
+        return False
+    wanted = (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images"), run.recipe.get("data"))
+    evaluated = [
+        (row.get("k"), row.get("tau"), record.get("test_images"), _source(record))
+        for _, row, record in top1s(run, "knn")
+        if not record.get("unfinished")
+    ]
+    return wanted in evaluated
+
+
+def _accuracies(run: Told) -> Iterator[Entry]:
+    """Top-1, each kind once, beside other features that were measured in the same way and chance."""
+    seen = set()
+    for kind in TOP1:
+        for figure, row, record in top1s(run, kind):
+            if figure.kind in seen:
+                continue
+            seen.add(figure.kind)
+            beside = [f"{other['features']}: {percent(other.get('top1'))} %" for other in _other_features(row, record)]
+            if kind == "knn" and _source(record) == run.recipe.get("data"):
+                beside.append(_untrained(run, row.get("k"), row.get("tau")))
+            if chance := percent(record.get("chance")):
+                beside.append(f"chance: {chance} %")
+            yield Entry(figure, f"{figure.written()} %", "; ".join(filter(None, beside)))
+
+
+def _other_features(row: dict[str, Any], record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the same protocol about what is not the trained encoder."""
+    alike = [other for other in rows(record) if all(other.get(key) == row.get(key) for key in ("k", "tau"))]
+    return [other for other in alike if other.get("features", "trained encoder") != "trained encoder"]
+
+
+def _source(record: dict[str, Any]) -> Any:
+    """Where its images came from, as a recipe names it."""
+    return record.get("source", record.get("data"))
+
+
+def _untrained(run: Told, k: Any, tau: Any) -> str:
+    line = run.untrained_knn()
+    if not line or (line.get("knn_k"), line.get("knn_tau")) != (k, tau):
+        return ""
+    return f"{UNTRAINED}: {percent(line['knn'])} %"
+
+
+def _affinities(run: Told) -> Iterator[Entry]:
+    """Of each ranking one: on the run's own images if it can be, of the finished encoder, over most references."""
+    best: dict[Any, tuple[tuple[bool, bool, int], Entry]] = {}
+    for record in evaluations_of(run, "affinity"):
+        for row in rows(record):
+            if row.get("metric") != "AUC":
+                continue
+            own = _source(record) == run.recipe.get("data")
+            weight, task = (own, not record.get("unfinished"), row.get("references") or 0), row.get("task")
+            if task not in best or weight > best[task][0]:
+                best[task] = weight, _ranking(row, record)
+    yield from (entry for _, entry in best.values())
+
+
+def _ranking(row: dict[str, Any], record: dict[str, Any]) -> Entry:
+    where = f"{row.get('references')} references, on {record.get('data')}, with 95 % intervals"
+    figure = Figure(f"AUC of {row.get('task')}, {where}", 0.0, "higher", "share", how_measured(record))
+    told = [f"{name} {words(row[measure])}" for measure, name in NAMES.items() if measure in row]
+    chance = f"chance: {row['chance']:.3f}" if isinstance(row.get("chance"), float) else ""
+    return Entry(figure, "; ".join(told), chance)
+
+
+def _percent(what: str, value: Any, record: dict[str, Any]) -> Entry:
+    return Entry(Figure(what, 0.0, "higher", how=how_measured(record)), f"{percent(value)} %")

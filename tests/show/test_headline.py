@@ -1,0 +1,89 @@
+"""Are the numbers at the top of the page few, each once, and beside what they are to be compared with?"""
+
+import json
+
+import pytest
+
+from logo_ssl.recipes import find_recipe
+from logo_ssl.report.headline import headline
+from logo_ssl.report.reading import Told
+from logo_ssl.run import Run
+
+LINE = {"knn_k": 20, "knn_tau": 0.07, "knn_images": 1000}
+
+
+@pytest.fixture
+def make_told(tmp_path):
+    """A run of four epochs with its kNN at some of them."""
+
+    def make(name="first", knn=((0, 33.9), (4, 35.7)), finished=True, **changes) -> Told:
+        run = Run(tmp_path / name)
+        run.path.mkdir()
+        run.recipe_file.write_text(find_recipe("tiny").changed(epochs=4, **changes).to_json())
+        lines = [{"step": 10 * epoch, "knn": top1, "epochs_done": epoch, **LINE} for epoch, top1 in knn]
+        run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if finished:
+            run.provenance_file.write_text('{"commit": "abc123"}')
+        return Told(run, name)
+
+    return make
+
+
+def evaluate(told: Told, name: str, results, **record) -> None:
+    told.run.write_evaluation(name, {"data": "scenes", "source": "scenes", "results": results, **record})
+
+
+def ranked(told: Told, references: int, mean: float, **record) -> None:
+    share = {"mean": mean, "low": 0.1, "high": 0.9}
+    row = {"task": "same image", "metric": "AUC", "references": references, "chance": 0.5}
+    evaluate(told, f"affinity-scenes-{references}", [row | {"learned": share, "cosine": share}], **record)
+
+
+def test_knn_stands_beside_the_untrained_encoders(make_told):
+    text = headline([make_told()])
+    assert "kNN while training, after epoch 4 of 4, k=20, tau=0.07, on scenes" in text
+    assert "<td>35.70 %</td><td>the untrained encoder (epoch 0): 33.90 %</td>" in text
+
+
+def test_the_knn_of_epoch_0_is_called_the_untrained_encoders(make_told):
+    text = headline([make_told(knn=[(0, 33.9)], finished=False)])
+    assert "kNN while training, the untrained encoder (epoch 0), k=20" in text
+    assert "not finished" in text
+
+
+def test_what_was_evaluated_in_the_same_way_stands_once(make_told):
+    told = make_told()
+    rows = [{"features": "raw pixels", "k": 20, "tau": 0.07, "top1": 20.5}, {"k": 20, "tau": 0.07, "top1": 35.7}]
+    evaluate(told, "knn-scenes-1", rows, test_images=1000, chance=9.99)
+    text = headline([told])
+    assert text.count("35.70 %") == 1
+    assert "raw pixels: 20.50 %; the untrained encoder (epoch 0): 33.90 %; chance: 9.99 %" in text
+
+
+@pytest.mark.parametrize("other", [{"test_images": 500}, {"source": "elsewhere"}, {"unfinished": "epoch 2"}])
+def test_what_was_evaluated_otherwise_does_not_replace_the_last_knn(other, make_told):
+    told = make_told()
+    evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 41.5}], **{"test_images": 1000} | other)
+    text = headline([told])
+    assert "35.70 %" in text
+    assert "41.50 %" in text
+
+
+def test_of_many_rankings_the_largest_stands_there_and_each_number_once(make_told):
+    told = make_told()
+    for references, mean in ((5, 0.9), (100, 0.776), (20, 0.8)):
+        ranked(told, references, mean)
+    text = headline([told])
+    assert text.count("AUC") == 1
+    assert "100 references" in text
+    assert text.count("0.776") == 2  # learned and cosine
+    assert "chance: 0.500" in text
+    ranked(told, 200, 0.6, unfinished="epoch 2")
+    ranked(told, 300, 0.6, data="photos", source="photos")
+    assert "0.776" in headline([Told(told.run, "first")])
+
+
+def test_runs_are_named_where_there_are_several(make_told):
+    runs = [make_told("one"), make_told("other", seed=1)]
+    assert ">one<" not in headline(runs[:1])
+    assert '<th scope="row">one</th>' in headline(runs)
