@@ -28,14 +28,14 @@ def wait_for_ever() -> None:
 
 
 class Stuck(Reading):
-    """Gives one message, and no other."""
+    """Gives all messages but the second: the second worker is stuck, the first is well."""
 
     def __init__(self, stuck) -> None:
         super().__init__(Decoding(Photos.all(Paths([])), 640))
         self.stuck = stuck
 
     def __getitems__(self, rows: list[int]) -> Message:
-        if rows[0]:
+        if rows[0] == PER_MESSAGE:
             self.stuck()
         return Message(rows, [], torch.zeros(1, dtype=torch.uint8), [], torch.zeros(1, dtype=torch.uint8), [], rows, [])
 
@@ -45,7 +45,7 @@ class StuckPictures(Dataset[int]):
         return 8
 
     def __getitem__(self, place: int) -> int:
-        if place:
+        if place == 1:
             never_return()
         return place
 

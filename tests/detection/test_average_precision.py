@@ -184,7 +184,10 @@ NO_MASKS = [
         {"size": [20, 30], "counts": counts}
         for counts in ([4], [-5, 605], [299.9, 300.1], [True, 599], [None, 600], [10**400], [2**63, 600 - 2**63], None)
     ),
-    *({"size": [20, 30], "counts": counts} for counts in ("zzzz", "", "o", "\u00e9", "0" * 9, "P" * 99 + "0", b"\xff", b"0")),
+    *(
+        {"size": [20, 30], "counts": counts}
+        for counts in ("zzzz", "", "o", "\u00e9", "0" * 9, "P" * 99 + "0", b"\xff", b"0")
+    ),
 ]
 
 

@@ -85,7 +85,7 @@ class KNN(OnData, OnFeatures):
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
-        with _told(self, console) as how:
+        with _extraction(self, console) as how:
             data = data_for(frozen, self.data, console.print)
             figures = list(evaluate_knn(frozen, data, how, protocols=self.protocols, out=self.out))
         _show(self, frozen, console, "Weighted kNN", figures)
@@ -105,7 +105,7 @@ class Linear(OnData, OnFeatures):
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = _load(self)
-        with _told(self, console) as how:
+        with _extraction(self, console) as how:
             data, settings = (
                 data_for(frozen, self.data, console.print),
                 {"epochs": self.epochs, "seed": self.seed, "out": self.out},
@@ -132,7 +132,7 @@ class Transfer(OnFeatures):
     def run(self) -> None:
         """Evaluate, and show the figures beside the paper's."""
         frozen, console = _load(self)
-        with _told(self, console) as how:
+        with _extraction(self, console) as how:
             settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "out": self.out}
             figures = list(evaluate_transfer(frozen, self.sets, how, **settings))
         if not figures:
@@ -214,7 +214,7 @@ class Detect(RecipeOptions, Subject):
         frozen, console = _load(replace(self, size=recipe.detector.test_side))
         for sentence in data.about():
             console.print(sentence, markup=False, highlight=False)
-        with _told(self, console) as how:
+        with _extraction(self, console) as how:
             settings = {"masks": self.masks, "out": self.out, "devices": self.devices}
             figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
         _show_detection(console, figures, data.name if data.beside_paper else None)
@@ -284,7 +284,7 @@ def _load(subject: Subject) -> tuple[FrozenEncoder, Console]:
 
 
 @contextmanager
-def _told(subject: Subject, console: Console) -> Iterator[Extraction]:
+def _extraction(subject: Subject, console: Console) -> Iterator[Extraction]:
     """How features are computed, with a bar while they are."""
     with progress_bars(console) as progress:
         batch, cache = Extraction.batch_size, False

@@ -11,7 +11,6 @@ from ..recipes import Recipe
 from ..run import Run
 from .checkpoints import is_whole, load
 
-PREFIX = "framework.encoder.net.backbone."
 TRIES = 3  # a run that goes on may remove a checkpoint while it is read
 
 
@@ -26,9 +25,12 @@ class Unfinished(NamedTuple):
 
 def newest_encoder(run: Run) -> Unfinished | None:
     """The encoder of the newest checkpoint; None for a run whose own file is as new, or that has no checkpoint."""
-    if run.provenance_file.is_file() or run.newest_step() <= _saved_step(run):
+    saved = _saved_step(run)
+    if run.provenance_file.is_file() or not run.saved() or run.newest_step() <= saved:
         return None
     state = _newest(run)
+    if state["global_step"] <= saved:  # what is newer by its name is torn
+        return None
     if "mean" not in state:
         raise UserError(
             f"{run.path} is unfinished, and its checkpoints come from a version that did not keep what its input "
@@ -37,10 +39,17 @@ def newest_encoder(run: Run) -> Unfinished | None:
     recipe, step, per_epoch = Recipe.from_json(state["recipe"]), state["global_step"], state["steps_per_epoch"]
     needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe.crops.global_size}
     backbone = build_backbone(recipe.backbone, recipe.stem, len(needs["mean"]), needs["size"])
-    weights = state["state_dict"].items()
-    backbone.load_state_dict({key.removeprefix(PREFIX): value for key, value in weights if key.startswith(PREFIX)})
+    prefix, weights = _prefix(recipe), state["state_dict"].items()
+    backbone.load_state_dict({key.removeprefix(prefix): value for key, value in weights if key.startswith(prefix)})
     needs |= {"backbone": recipe.backbone, "stem": recipe.stem}
     return Unfinished(backbone.eval(), needs, f"epoch {-(-step // per_epoch)} of {recipe.epochs}")
+
+
+def _prefix(recipe: Recipe) -> str:
+    """How the names of the backbone's weights begin in a checkpoint, as a stand-in for it tells."""
+    framework = recipe.framework.build(nn.Identity(), n_features=1)
+    (name,) = (name for name, module in framework.named_modules() if module is framework.encoder.backbone)
+    return f"framework.{name}."
 
 
 def _newest(run: Run) -> dict[str, Any]:
@@ -55,9 +64,9 @@ def _newest(run: Run) -> dict[str, Any]:
 
 
 def _saved_step(run: Run) -> float:
-    """Of which step the run's own encoder is; that of version 0.1.0, which does not say, counts as the newest."""
+    """Of which step the run's own encoder is, -1 without one; that of version 0.1.0 does not say: it is the newest."""
     try:
         with safetensors.safe_open(run.backbone_file, framework="pt") as file:
             return float((file.metadata() or {}).get("step", "inf"))
     except (OSError, safetensors.SafetensorError):  # there is none, or a torn one
-        return 0
+        return -1
