@@ -15,6 +15,6 @@ def printable(name: str) -> str:
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:
-    """The text as a terminal of that encoding can show it: what is no text, or a command to it, is written as escapes."""
+    """The text as a terminal of that encoding shows it; what is no text, or a command to it, is written as escapes."""
     plain = CONTROLS.sub(lambda control: f"\\x{ord(control[0]):02x}", printable(text))
     return plain.encode(encoding, "backslashreplace").decode(encoding)
