@@ -14,7 +14,7 @@ from .commands.using import doctor, use
 from .errors import Interrupted, UserError, nearest
 from .launch import is_first
 from .signals import Stopped, heeded
-from .terminal import put, signature
+from .terminal import complain, put
 
 HELP = """usage: logo-ssl COMMAND ...
 
@@ -133,5 +133,5 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def _fail(sentence: str, code: int = 2) -> NoReturn:
-    sys.stderr.write(f"{signature()}: {sentence}\n")
+    complain(sentence)
     sys.exit(code)

@@ -1,5 +1,10 @@
 """How is a name shown that is no text? File names may be any bytes, while most formats hold text alone."""
 
+import re
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""All but tab and newline: letters that a terminal obeys."""
+
 
 def printable(name: str) -> str:
     """The name as it is, but for bytes that are no text, which are written as escapes."""
@@ -7,3 +12,9 @@ def printable(name: str) -> str:
         return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     except UnicodeEncodeError:  # half a character, as JSON may hold
         return name.encode(errors="backslashreplace").decode()
+
+
+def harmless(text: str, encoding: str = "utf-8") -> str:
+    """The text as a terminal of that encoding shows it; what is no text, or a command to it, is written as escapes."""
+    plain = CONTROLS.sub(lambda control: f"\\x{ord(control[0]):02x}", printable(text))
+    return plain.encode(encoding, "backslashreplace").decode(encoding)

@@ -5,15 +5,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 from .launch import is_first, name
+from .printable import harmless
+
+
+class Plain(Console):
+    """A console that shows names that are no text, and commands to the terminal in them, as escapes."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """What rich would write, sentences and tables alike."""
+        encoding = getattr(self.file, "encoding", None) or "utf-8"
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else harmless(text, encoding), style, control)
 
 
 def plain_console(stderr: bool = False) -> Console:
     """A console that prints sentences as they are, one line each; of several processes, the first one speaks."""
-    return Console(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
+    return Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
 
 
 def put(text: str) -> None:
@@ -24,6 +36,11 @@ def put(text: str) -> None:
 def counted(n: int, noun: str) -> str:
     """1 step, 2 steps, 1,000 steps."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def complain(sentence: str) -> None:
+    """Say on the error stream what went wrong, and who says so."""
+    sys.stderr.write(f"{signature()}: {harmless(sentence, sys.stderr.encoding or 'utf-8')}\n")
 
 
 def signature() -> str:

@@ -19,7 +19,7 @@ HEIC = b"\0\0\0\x18ftypheic" + bytes(64)
 
 @pytest.fixture
 def without_heif(monkeypatch):
-    monkeypatch.setattr(formats, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
     forget()
     yield
     monkeypatch.undo()
@@ -82,6 +82,32 @@ def test_a_folder_of_unreadable_photographs_says_what_would_read_them(tmp_path, 
 def test_heic_under_another_name_is_bad_with_its_cure(without_heif):
     with pytest.raises(BadImage, match=r"HEIF; pip install 'logo-ssl\[heic\]' lets it be read"):
         decode(HEIC)
+
+
+@pytest.mark.parametrize("broken", ["raise ImportError('libheif.so is gone')", "raise OSError('wrong machine')"])
+def test_a_broken_package_for_heic_leaves_other_images_alone(tmp_path, monkeypatch, broken):
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "pillow_heif.py").write_text(broken)
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    monkeypatch.delitem(sys.modules, "pillow_heif", raising=False)
+    forget()
+    try:
+        assert decode(picture("JPEG")).shape == (20, 30, 3)
+        with pytest.raises(BadImage, match="HEIF; pip install"):
+            decode(HEIC)
+    finally:
+        forget()
+
+
+@pytest.mark.parametrize(
+    ("major", "others", "name"),
+    [(b"mif1", b"mif1avifmiaf", "AVIF"), (b"mif1", b"heic", "HEIF"), (b"mif1", b"", "HEIF")],
+)
+def test_a_file_is_of_the_format_that_all_of_its_brands_tell(monkeypatch, major, others, name):
+    monkeypatch.setattr(formats, "readable", lambda: formats.PLAIN)
+    data = (16 + len(others)).to_bytes(4) + b"ftyp" + major + bytes(4) + others + b"avis" * 9
+    assert formats.what_reads(data).startswith(f"{name}; {formats.CURES[name]}")
+    assert formats.what_reads(b"\0\0\0\x14ftypisom" + bytes(4) + b"mp42") is None
 
 
 def test_folders_and_files_beside_the_splits_are_said(tmp_path):

@@ -170,11 +170,44 @@ def test_packed_polygons_take_four_bytes_for_a_number_of_cocos():
     assert (hundredths.nbytes, others.nbytes) == (400, 800)
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [{"size": [2, 2], "counts": [4]}, {"size": [20, 30], "counts": [4]}, {"a": 1}, 3, [["a"] * 6], [[[1, 2]] * 6]],
-)
+TRIANGLE = [1, 1, 5, 5, 9]
+NO_MASKS = [
+    {"a": 1},
+    3,
+    [["a"] * 6],
+    [["1"] * 6],
+    [[True] * 6],
+    [[[1, 2]] * 6],
+    *([[*TRIANGLE, odd]] for odd in (None, float("nan"), float("inf"), -float("inf"), 1e300, 1e6, 10**400)),
+    {"size": [2, 2], "counts": [4]},
+    *(
+        {"size": [20, 30], "counts": counts}
+        for counts in ([4], [-5, 605], [299.9, 300.1], [True, 599], [None, 600], [10**400], [2**63, 600 - 2**63], None)
+    ),
+    *(
+        {"size": [20, 30], "counts": counts}
+        for counts in ("zzzz", "", "o", "\u00e9", "0" * 9, "P" * 99 + "0", b"\xff", b"0")
+    ),
+]
+
+
+@pytest.mark.parametrize("mask", NO_MASKS, ids=lambda mask: str(mask)[:60])
 def test_a_mask_that_is_none_is_told(mask):
     for told in (mask, packed(mask)):
         with pytest.raises(UserError, match="neither polygons nor run lengths"):
             run_lengths(told, 20, 30)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=300), st.sampled_from([1, 50, 4000]))
+def test_compressed_counts_are_read_as_the_library_writes_them(column, times):
+    mask = np.repeat(np.array(column, np.uint8), times)[:, None]
+    compressed = encoded(mask)
+    assert run_lengths(compressed, *mask.shape) is compressed
+    assert np.array_equal(decoded(compressed, *mask.shape), mask)
+    with pytest.raises(UserError, match="do not fill"):
+        run_lengths(compressed | {"size": [mask.size + 1, 1]}, mask.size + 1, 1)
+
+
+def test_a_corner_may_lie_outside_its_picture():
+    assert decoded([[-30, -30, 60, -30, 60, 60, -30, 60]], 20, 30).all()

@@ -9,13 +9,15 @@ import time
 from dataclasses import replace
 
 import pytest
-from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, power_cut, thin_encoder, train, untrained
+from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
 
 from logo_ssl.detection.samples import TrainingPictures
 from logo_ssl.detection.training import alone_in, train_detector
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.evaluate.detect import detect
 from logo_ssl.run import found_checkpoints
+
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
 def told(number):
@@ -69,34 +71,52 @@ def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, t
     assert_equal(resumed, whole)
 
 
+def killed(data, folder, monkeypatch, number, **where):
+    """Train in another process that is killed before the iteration of that number."""
+    process = multiprocessing.get_context("fork").Process(target=train, args=(data, folder), kwargs=where)
+    with monkeypatch.context() as patch:
+        at_iteration(patch, number, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+@FORKS
 def test_a_training_that_was_killed_between_checkpoints_ends_the_same(data, tmp_path, monkeypatch, uninterrupted):
     with monkeypatch.context() as patch:
-        at_iteration(patch, 4, power_cut)
-        with pytest.raises(ZeroDivisionError):
-            train(data, tmp_path, checkpoint_minutes=1e-9)
-    (newest,) = found_checkpoints(tmp_path)
-    resumed, _ = train(data, tmp_path)
-    assert newest.name.startswith("step-000000004")
+        at_iteration(patch, 1, told(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            train(data, tmp_path)
+    killed(data, tmp_path, monkeypatch, 4)
+    assert [file.name[:14] for file in found_checkpoints(tmp_path)] == ["step-000000002"]
+    resumed, said = train(data, tmp_path)
+    assert "Going on after 2 iterations." in said
     assert_equal(resumed, uninterrupted)
 
 
-def test_the_seconds_of_all_sittings_are_counted(data, tmp_path, monkeypatch):
-    def cut(number, action, **where):
-        with monkeypatch.context() as patch:
-            at_iteration(patch, number, action)
-            with pytest.raises((Interrupted, ZeroDivisionError)):
-                train(data, tmp_path, **where)
-
-    cut(1, told(signal.SIGTERM))
+@FORKS
+def test_the_seconds_of_all_sittings_are_counted_of_one_that_was_killed_up_to_its_last_checkpoint(
+    data, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 0, told(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            train(data, tmp_path)
     file = tmp_path / "sittings.json"
     (stopped,) = json.loads(file.read_text())
     assert stopped["ended"]
     file.write_text(json.dumps([stopped | {"seconds": 1000.0}]))
-    cut(3, power_cut, checkpoint_minutes=1e-9)
+    killed(data, tmp_path, monkeypatch, 4, checkpoint_minutes=1e-9)
+    newest = int(found_checkpoints(tmp_path)[0].name[5:14])
+    first, second = json.loads(file.read_text())
+    assert (first["seconds"], second["ended"]) == (1000.0, False)
+    assert second["checkpoints"] == second["step"] - 1 > 0
+    assert newest - second["step"] in (0, 1)  # the last one may be counted no more
+    file.write_text(json.dumps([first, second | {"seconds": 500.0}]))
     pictures = TrainingPictures(data.train, SMALL, False)
     trained = train_detector(untrained(), pictures, SMALL, replace(HERE, folder=tmp_path))
-    assert (trained.resumed_at, trained.sittings, trained.killed) == (3, 3, 0)
-    assert 1000 < trained.seconds < 1600
+    assert (trained.resumed_at, trained.sittings, trained.killed) == (newest, 3, 1)
+    assert 1500 <= trained.seconds < 2100
 
 
 def test_a_finished_training_is_not_repeated(data, tmp_path, uninterrupted):

@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 from drawn import save_coco, save_voc, voc_object, write_xml
+from small_detectors import SMALL
 
 from logo_ssl.detection import load_detection
 from logo_ssl.detection.masks import decoded
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
+from logo_ssl.detection.samples import TrainingPictures, read, whole
 from logo_ssl.detection.sources import OFFICIAL, Contents
 from logo_ssl.errors import DataMissing, UserError
 
@@ -196,3 +198,21 @@ def test_a_picture_of_another_size_than_told_is_refused(tmp_path):
     picture = load_detection(str(root)).train.pictures[0]
     with pytest.raises(UserError, match="64 x 64 px, and its annotation says 63 x 64"):
         picture.pixels()
+
+
+def test_a_number_too_large_for_any_picture_is_told(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    edit(root, "train", lambda content: content["annotations"][0].update(bbox=[0, 0, 10**400, 5]))
+    with pytest.raises(UserError, match="is no COCO annotation"):
+        load_detection(str(root))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_broken_mask_is_told_by_worker_processes_too(tmp_path, workers):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    broken = {"size": [64, 64], "counts": "zzzz"}
+    edit(root, "train", lambda content: [told.update(segmentation=broken) for told in content["annotations"]])
+    pictures = TrainingPictures(load_detection(str(root)).train, SMALL, masks=True)
+    (batch,) = read(pictures, [[0]], workers)
+    with pytest.raises(UserError, match="neither polygons nor run lengths"):
+        whole(batch)

@@ -124,14 +124,14 @@ def test_workers_are_shared_by_the_processes_of_a_machine_and_not_by_those_of_ot
     data, monkeypatch, wished, sharers, each
 ):
     monkeypatch.setattr(workers, "default_workers", lambda: 8)
-    monkeypatch.setattr(samples, "loader", lambda pictures, places, number: [number])
+    monkeypatch.setattr(samples, "read", lambda pictures, places, number: [number])
     pictures = TrainingPictures(data.train, replace(SMALL, batch_size=16), False)
     assert [*Batches(pictures, 1, wished, part=(0, 2 * sharers), sharers=sharers)] == [each]  # on two machines
 
 
 def test_worker_processes_start_once(data, monkeypatch):
-    started, original = [], samples.loader
-    monkeypatch.setattr(samples, "loader", lambda *loading: started.append(loading) or original(*loading))
+    started, original = [], samples.read
+    monkeypatch.setattr(samples, "read", lambda *loading: started.append(loading) or original(*loading))
     train(data, recipe=replace(SMALL, norm_batches=0))
     assert len([places for _, places, _ in started if places]) == 1
 

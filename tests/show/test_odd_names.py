@@ -2,18 +2,24 @@
 
 import io
 import os
+import subprocess
+import sys
 
+import pytest
 from PIL import Image
 from rich.console import Console
+from rich.table import Table
 from shown_runs import SMALL
 
 from logo_ssl import pretrain
+from logo_ssl.cli import main
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.printable import printable
 from logo_ssl.report.markup import data_script, tag
 from logo_ssl.show.report import Report
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper
+from logo_ssl.terminal import plain_console
 
 ODD = os.fsdecode(b"\xff\xfe")
 
@@ -39,3 +45,48 @@ def test_odd_text_is_escaped_wherever_it_stands_on_a_page():
         whole.encode()
     assert printable(f"caf\xe9{ODD}") == "caf\xe9\\xff\\xfe"
     assert printable("half\ud800") == r"half\ud800"
+
+
+STRICT = {"PYTHONIOENCODING": "utf-8:strict"}
+OBEYED = "red\x1b[31m"
+
+
+def test_what_lies_beside_images_is_said_where_only_text_can_be_written(tmp_path):
+    images, _ = make_scenes(4, 16)
+    for place in ("train/ash", "train/birch", f"more{ODD}", f"more{OBEYED}"):
+        (tmp_path / "data" / place).mkdir(parents=True)
+    for i, pixels in enumerate(images):
+        place = tmp_path / "data" / "train" / ("ash", "birch")[i % 2]
+        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"{i}.png")
+    (tmp_path / "data" / "train" / f"notes.x{ODD}").touch()
+    command = [sys.executable, "-m", "logo_ssl", "show-crops", "tiny", "--data", "data", "--out", "crops.png"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | STRICT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"more\xff\xfe/" in done.stdout
+    assert rb".x\xff\xfe" in done.stdout
+    assert rb"morered\x1b[31m/" in done.stdout
+    assert b"\x1b" not in done.stdout
+
+
+def test_a_sentence_about_what_went_wrong_holds_no_command_to_the_terminal(capsys):
+    with pytest.raises(SystemExit):
+        main(["report", f"{OBEYED}{ODD}"])
+    told = capsys.readouterr().err
+    assert r"red\x1b[31m\xff\xfe holds no run" in told
+
+
+def test_tables_are_harmless_too_and_fit_what_the_terminal_can_write():
+    table = Table()
+    table.add_column(f"name{ODD}", width=20)
+    table.add_row(OBEYED)
+    for encoding in ("utf-8", "ascii"):
+        console = plain_console()
+        console.file = io.TextIOWrapper(io.BytesIO(), encoding, errors="strict")
+        console.print(table)
+        console.print(f"caf\xe9 {ODD}\u2028\ttab")
+        console.file.flush()
+        written = console.file.buffer.getvalue()
+        assert rb"red\x1b[31m" in written
+        assert rb"name\xff\xfe" in written
+        assert b"\x1b" not in written
+    assert rb"caf\xe9 \xff\xfe\u2028" in written

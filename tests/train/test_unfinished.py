@@ -5,6 +5,7 @@ import os
 import pickle
 import shlex
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import logo_ssl
 from logo_ssl.cli import main
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.evaluate import load_encoder
+from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.run import Run
 from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import digest
@@ -142,3 +144,35 @@ def test_a_checkpoint_that_does_not_say_what_its_input_needs_is_refused(cut):
     bare.rename(run.checkpoints / f"step-000000009-{digest(bare)}.ckpt")
     with pytest.raises(UserError, match="did not keep what its input needs; go on with"):
         load_encoder(str(run.path))
+
+
+def test_a_torn_checkpoint_does_not_give_an_encoder_that_is_older_than_the_runs_own(data, tmp_path, monkeypatch):
+    run, _ = train(SMALL, data, tmp_path / "run", checkpoint_minutes=1e-9, checkpoint_keep=9)
+    own = load_encoder(str(run.path)).fingerprint
+    run.provenance_file.unlink()
+    newest, *others = run.saved()
+    newest.rename(run.checkpoints / f"step-000000009-{digest(newest)}.ckpt").write_bytes(b"torn")
+    assert others
+    encoder = load_encoder(str(run.path))
+    assert encoder.fingerprint == own
+    assert encoder.unfinished is None
+
+
+def test_a_run_of_the_first_version_is_told_what_its_checkpoint_lacks(cut):
+    run, _ = cut
+    state = torch.load(run.saved()[0], weights_only=True)
+    for name in ("mean", "std"):
+        del state[name]
+    for file in run.saved():
+        file.unlink()
+    torch.save(state, run.checkpoints / "last.ckpt")
+    with pytest.raises(UserError, match=r"from a version that did not keep what its input needs; go on with"):
+        load_encoder(str(run.path))
+
+
+@pytest.mark.parametrize("framework", ["moco", "simsiam", "byol", "simclr"])
+def test_the_backbone_is_found_in_the_checkpoint_of_any_framework(data, tmp_path, monkeypatch, framework):
+    recipe = replace(SMALL, framework=FRAMEWORKS[framework](dim=8))
+    weights = interrupt(monkeypatch, 1, lambda: train(recipe, data, tmp_path / "run"))
+    backbone = load_encoder(str(tmp_path / "run")).backbone
+    assert all(torch.equal(value, weights[name]) for name, value in backbone.state_dict().items())

@@ -20,7 +20,7 @@ from .shards import find_shards, load_shards
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
 
 
-class Found(NamedTuple):
+class Contents(NamedTuple):
     """What lies in a folder at any depth."""
 
     images: list[str]
@@ -55,7 +55,7 @@ def load_folder(folder: Path) -> ImageSet:
     )
 
 
-def _left_out(folder: str, used: Mapping[str, Found]) -> Iterator[str]:
+def _left_out(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
     """Sentences about what a folder holds beside the images that are used."""
     passed_over = sum((found.passed_over for found in used.values()), Counter[str]())
     if folder not in used:  # but parts of it
@@ -80,7 +80,7 @@ def find_images(folder: str) -> list[str]:
     return look_through(folder).images
 
 
-def look_through(folder: str) -> Found:
+def look_through(folder: str) -> Contents:
     """All images below, and what else; each real folder is entered once, so circles of links end."""
     found, others = list[str](), Counter[str]()
     entered: set[tuple[int, int]] = set()
@@ -101,7 +101,7 @@ def look_through(folder: str) -> Found:
                 folders.append(entry.path)
             else:
                 others[ending(entry.name)] += 1
-    return Found(sorted(found), others)
+    return Contents(sorted(found), others)
 
 
 def _splits(folder: str) -> tuple[str, list[str]]:

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
 from os.path import splitext
+from typing import Any
 
 from PIL import features
 
@@ -22,14 +22,14 @@ AVIF, HEIF = "AVIF", "HEIF"
 OF_PHONES = {AVIF: (".avif",), HEIF: (".heic", ".heif", ".hif")}
 CURES = {AVIF: "pip install 'pillow>=11.3'", HEIF: "pip install 'logo-ssl[heic]'"}
 BRANDS = {b"avif": AVIF, b"avis": AVIF} | dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1"), HEIF)
-"""How the bytes of such files begin, behind `ftyp`."""
+"""What such files say of themselves in their first bytes, behind `ftyp`; `mif1` is said by many AVIF files, too."""
 MOST_KINDS = 6  # of files that are named one by one
 
 
 @cache
 def readable() -> dict[str, tuple[str, ...]]:
     """The formats that images may have here, as Pillow calls them, and how their names end."""
-    there = {AVIF: features.check("avif"), HEIF: find_spec("pillow_heif") is not None}
+    there = {AVIF: features.check("avif"), HEIF: _heif() is not None}
     return PLAIN | {name: endings for name, endings in OF_PHONES.items() if there[name]}
 
 
@@ -37,10 +37,17 @@ def readable() -> dict[str, tuple[str, ...]]:
 def opened() -> tuple[str, ...]:
     """The same formats, once Pillow knows all of them."""
     if HEIF in readable():
-        import pillow_heif  # pyright: ignore[reportMissingImports] (an extra)
-
-        pillow_heif.register_heif_opener()
+        _heif().register_heif_opener()
     return tuple(readable())
+
+
+def _heif() -> Any:
+    """The package that reads HEIF; None where there is none, or it cannot be loaded."""
+    try:
+        import pillow_heif  # pyright: ignore[reportMissingImports] (an extra)
+    except Exception:  # a broken library raises whatever it likes, and JPEGs need none
+        return None
+    return pillow_heif
 
 
 @cache
@@ -56,8 +63,17 @@ def names_image(name: str) -> bool:
 
 def what_reads(data: bytes) -> str | None:
     """What must be done before an image with these bytes can be read, where that is known."""
-    name = BRANDS.get(data[8:12]) if data[4:8] == b"ftyp" else None
+    name = _of_phone(data)
     return None if name is None or name in readable() else f"{name}; {CURES[name]} lets it be read"
+
+
+def _of_phone(data: bytes) -> str | None:
+    """Which of the formats of phones these bytes are in, by all that they say of themselves."""
+    if data[4:8] != b"ftyp":
+        return None
+    box = data[8 : int.from_bytes(data[:4])]
+    said = {BRANDS.get(box[start : start + 4]) for start in range(0, len(box), 4)}
+    return next((name for name in OF_PHONES if name in said), None)
 
 
 def ending(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -151,23 +152,23 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
     images: list[Tensor] = []
     used: list[Tensor] = []
     done = 0
-    for pixels, sizes, rows in decoder.batches(torch.arange(n).split(CHUNK)):
-        assert rows is not None
-        used.append(rows)
-        pixels = pixels.to(home)
-        if done == 0 and sizes is None:
-            same = pixels.new_empty(n, *pixels.shape[1:])
-        if same is not None and (sizes is not None or pixels.shape[1:] != same.shape[1:]):
-            images, same = [image.clone() for image in same[:done]], None
-        if same is not None:
-            same[done : done + len(pixels)] = pixels
-        elif sizes is None:
-            images += [image.clone() for image in pixels]
-        else:
-            images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)]
-        done += len(pixels)
-        say_progress(done)
-    decoder.close()
+    with closing(decoder):
+        for pixels, sizes, rows in decoder.batches(torch.arange(n).split(CHUNK)):
+            assert rows is not None
+            used.append(rows)
+            pixels = pixels.to(home)
+            if done == 0 and sizes is None:
+                same = pixels.new_empty(n, *pixels.shape[1:])
+            if same is not None and (sizes is not None or pixels.shape[1:] != same.shape[1:]):
+                images, same = [image.clone() for image in same[:done]], None
+            if same is not None:
+                same[done : done + len(pixels)] = pixels
+            elif sizes is None:
+                images += [image.clone() for image in pixels]
+            else:
+                images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)]
+            done += len(pixels)
+            say_progress(done)
     return Various(images, torch.cat(used)) if same is None else Uniform(same, torch.cat(used))
 
 

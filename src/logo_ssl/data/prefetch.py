@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..types import ImageBatch
+from .ending import GRACE_S
 from .feed import Feed
 
 AHEAD = 3  # batches
@@ -23,14 +24,14 @@ class Prefetch(Feed):
         self.closed = threading.Event()
 
     def close(self) -> None:
-        """End the thread, then close the other feed."""
-        self._end()
+        """End the thread, then close the other feed; a batch that takes too long is not waited for."""
+        self._end(GRACE_S)
         self.feed.close()
 
-    def _end(self) -> None:
+    def _end(self, patience: float | None = None) -> None:
         if self.thread is not None:
             self.closed.set()
-            self.thread.join()  # at most one batch is being made
+            self.thread.join(patience)  # at most one batch is being made
             self.thread = None
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:

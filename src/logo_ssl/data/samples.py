@@ -1,6 +1,7 @@
 """What do images look like on the whole? Their statistics, and central squares of them for evaluation."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import torch
@@ -74,12 +75,12 @@ def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split
     most = fitting_workers(workers, 3 * size * size)
     reader = Reader(Reading(Decoding(split.images, max_side=0, square=size)), min(most, len(split) // CHUNK))
     parts, kept = [], []
-    for messages in reader.read(torch.arange(len(split)).split(CHUNK)):
-        for message in messages:
-            bad.note(message.bad)
-            kept += [not failed for failed in message.failed]
-            good = [image for image, failed in zip(message.images(), message.failed, strict=True) if not failed]
-            parts += [torch.stack(good)] if good else []
-    reader.close()
+    with closing(reader):
+        for messages in reader.read(torch.arange(len(split)).split(CHUNK)):
+            for message in messages:
+                bad.note(message.bad)
+                kept += [not failed for failed in message.failed]
+                good = [image for image, failed in zip(message.images(), message.failed, strict=True) if not failed]
+                parts += [torch.stack(good)] if good else []
     images = torch.cat(parts) if parts else torch.empty(0, 3, size, size, dtype=torch.uint8)
     return Split(images, None if split.labels is None else split.labels[torch.tensor(kept, dtype=torch.bool)])

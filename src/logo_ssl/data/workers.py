@@ -18,6 +18,7 @@ from ..signals import outlast
 from ..types import ImageBatch
 from .bad import Bad, BadImages, plain_reason
 from .decode import BadImage, decode
+from .ending import begin, end
 from .feed import Feed, lay_out
 from .images import Photos
 from .jpeg import Header, read_header
@@ -155,7 +156,7 @@ class Reader:
     def _messages(self, parts: list[list[int]]) -> Iterator[Message]:
         self.order, done = parts, 0
         try:
-            for message in self.loader:
+            for message in begin(self.loader):
                 yield message
                 done += 1
         except RuntimeError as error:
@@ -173,8 +174,8 @@ class Reader:
 
     def close(self) -> None:
         """End the processes; torch would leave it to the garbage collector, which may come too late."""
-        if self.loader._iterator is not None and self.workers:
-            self.loader._iterator._shutdown_workers()  # type: ignore[attr-defined] (of an iterator with workers)
+        if self.loader._iterator is not None:
+            end(self.loader._iterator)
         self.loader._iterator = None
 
 

@@ -33,7 +33,7 @@ def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
             objects[annotation["image_id"]].append(_told(annotation, names))
         sizes = {number: (int(image["height"]), int(image["width"])) for number, image in images.items()}
         files = {number: str(image["file_name"]) for number, image in images.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         said = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise UserError(
             f"{file} is no COCO annotation ({said}); it needs images, annotations and categories."

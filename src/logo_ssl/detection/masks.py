@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64, UInt8
+from jaxtyping import Float, Float64, Int64, UInt8
 
 from ..errors import UserError
 
@@ -13,6 +13,10 @@ FEWEST = 6
 """Numbers of the smallest polygon, a triangle."""
 DECIMALS = 2
 """Of COCO's coordinates."""
+FAR = 4
+"""Sides of a picture that a corner may lie away: the library walks along every edge, wherever it leads."""
+MOST_BITS = 30
+"""By which a part of a compressed run is shifted: 32 bits are what the library has."""
 
 
 def coco_library() -> Any:
@@ -34,19 +38,18 @@ def packed(segmentation: Any) -> Any:
         if isinstance(segmentation, list):
             return tuple(_packed(polygon) for polygon in segmentation)
         if isinstance(segmentation["counts"], list):
-            return segmentation | {"counts": np.array(segmentation["counts"])}
-    except (TypeError, ValueError, KeyError):
+            return segmentation | {"counts": _whole(segmentation["counts"])}
+    except (TypeError, ValueError, KeyError, OverflowError):
         pass
     return segmentation
 
 
 def _packed(polygon: list[float]) -> Float[np.ndarray, " n"]:
     """Half as many bytes for whole hundredths, which float32 tells apart."""
-    exact = np.array(polygon, np.float64)
-    if exact.ndim != 1:
-        raise ValueError("numbers stand one after the other")
-    half = exact.astype(np.float32)
-    return half if np.array_equal(_exact(half), exact) else exact
+    exact = _finite(polygon)
+    with np.errstate(over="ignore"):  # what is too large for 32 bits is kept in 64
+        half = exact.astype(np.float32)
+        return half if np.array_equal(_exact(half), exact) else exact
 
 
 def _exact(polygon: Float[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
@@ -54,35 +57,72 @@ def _exact(polygon: Float[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
     return polygon.astype(np.float64).round(DECIMALS) if polygon.dtype == np.float32 else polygon
 
 
+def _finite(polygon: list[float]) -> Float64[np.ndarray, " n"]:
+    """The numbers of a polygon; the library would allocate without end for what is none."""
+    if not set(map(type, polygon)) <= {int, float}:
+        raise ValueError("a polygon is a list of numbers")
+    exact = np.array(polygon, np.float64)
+    if not np.isfinite(exact).all():
+        raise ValueError("a coordinate is not finite")
+    return exact
+
+
+def _whole(counts: list[int]) -> Int64[np.ndarray, " n"]:
+    if not set(map(type, counts)) <= {int}:
+        raise ValueError("counts are whole numbers")
+    return np.array(counts, np.int64)
+
+
 def run_lengths(segmentation: Any, height: int, width: int) -> RunLengths:
     """The run lengths of polygons, of uncompressed or of compressed run lengths, packed or not."""
     try:
         if isinstance(segmentation, tuple):
-            segmentation = [_exact(polygon).tolist() for polygon in segmentation]
+            return _of_polygons([_exact(polygon) for polygon in segmentation], height, width)
         if isinstance(segmentation, list):
-            return _of_polygons(segmentation, height, width)
+            return _of_polygons([_finite(polygon) for polygon in segmentation], height, width)
         return _of_runs(segmentation, height, width)
-    except (TypeError, ValueError, KeyError, RuntimeError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError, RuntimeError) as error:
         raise UserError(f"A mask is neither polygons nor run lengths of its picture ({error}); mend it.") from error
 
 
-def _of_polygons(polygons: list[list[float]], height: int, width: int) -> RunLengths:
+def _of_polygons(polygons: list[Float64[np.ndarray, " _"]], height: int, width: int) -> RunLengths:
     masks = coco_library().core.mask
     with_area = [polygon for polygon in polygons if len(polygon) >= FEWEST]
     if not with_area:
         return encoded(np.zeros((height, width), np.uint8))
-    return masks.merge(masks.frPyObjects(with_area, height, width))
+    farthest = max(np.abs(polygon).max() for polygon in with_area)
+    if farthest > FAR * max(height, width):
+        raise ValueError(f"a coordinate of {farthest:g} in a picture of {height} x {width}")
+    return masks.merge(masks.frPyObjects([polygon.tolist() for polygon in with_area], height, width))
 
 
 def _of_runs(runs: RunLengths, height: int, width: int) -> RunLengths:
     if list(runs["size"]) != [height, width]:
         raise ValueError(f"size {runs['size']} in a picture of {height} x {width}")
-    if isinstance(runs["counts"], str | bytes):
+    told = runs["counts"]
+    compressed = isinstance(told, str | bytes)
+    counts = _uncompressed(told) if compressed else told if isinstance(told, np.ndarray) else _whole(told)
+    if (counts < 0).any() or (counts > height * width).any() or counts.sum() != height * width:
+        raise ValueError(f"counts that do not fill the {height * width} pixels of a picture")
+    if compressed:
         return runs
-    counts = [int(count) for count in runs["counts"]]
-    if sum(counts) != height * width:
-        raise ValueError(f"counts of {sum(counts)} pixels in a picture of {height * width}")
-    return coco_library().core.mask.frPyObjects(runs | {"counts": counts}, height, width)
+    return coco_library().core.mask.frPyObjects(runs | {"counts": counts.tolist()}, height, width)
+
+
+def _uncompressed(counts: str | bytes) -> Int64[np.ndarray, " n"]:
+    """COCO's compression undone: 5 bits in each letter, the lowest first, and each run less the one before the last."""
+    letters = np.frombuffer(counts.encode() if isinstance(counts, str) else counts, np.uint8).astype(np.int64) - 48
+    last = np.flatnonzero((letters & 32) == 0)
+    if not len(letters) or letters.min() < 0 or letters.max() > 63 or last[-1:] != len(letters) - 1:
+        raise ValueError("compressed counts are broken")
+    first = np.concatenate(([0], last[:-1] + 1))
+    place = 5 * (np.arange(len(letters)) - np.repeat(first, last - first + 1))
+    if place.max() > MOST_BITS:
+        raise ValueError("compressed counts are broken")
+    runs = np.add.reduceat((letters & 31) << place, first)
+    runs -= np.where(letters[last] & 16, np.int64(32) << place[last], 0)  # negative
+    runs[1::2], runs[2::2] = runs[1::2].cumsum(), runs[2::2].cumsum()
+    return runs
 
 
 def encoded(mask: UInt8[np.ndarray, "H W"]) -> RunLengths:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int32, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..data.ending import begin, end
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..randomness import stream
@@ -133,19 +134,25 @@ class Batches:
         starts = (i * size + number * share for i in range(self.done, self.n_batches))
         fitting = fitting_workers(self.workers, WITH_MASKS if self.pictures.masks else BYTES, self.sharers)
         # worker processes start with the first batch that is asked for: Lightning asks for two iterators, and drops one
-        yield from loader(self.pictures, [range(start, start + share) for start in starts], fitting)
+        yield from read(self.pictures, [range(start, start + share) for start in starts], fitting)
 
 
-def loader(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> DataLoader[Any]:
+def read(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> Iterator[list[Any]]:
     """Batches as plain lists, since pictures differ in size, decoded by worker processes."""
-    return DataLoader(
-        Telling(pictures),
-        batch_sampler=cast(Any, places),
-        num_workers=workers,
-        collate_fn=list,
-        pin_memory=torch.cuda.is_available(),
-        worker_init_fn=outlast,
+    batches = begin(
+        DataLoader(
+            Telling(pictures),
+            batch_sampler=cast(Any, places),
+            num_workers=workers,
+            collate_fn=list,
+            pin_memory=torch.cuda.is_available(),
+            worker_init_fn=outlast,
+        )
     )
+    try:
+        yield from batches
+    finally:
+        end(batches)
 
 
 def whole(batch: Sequence[Any]) -> Sequence[Any]:
@@ -163,13 +170,13 @@ def pixels_of(picture: Picture) -> UInt8[Tensor, "3 H W"]:
 
 def as_sample(picture: Picture, masks: bool) -> Sample:
     """A picture with all objects but crowds."""
-    rows = np.flatnonzero(~picture.crowd)
+    seen, rows = pixels_of(picture), np.flatnonzero(~picture.crowd)  # which are of the size that masks must have
     target = {"boxes": torch.from_numpy(picture.boxes[rows]), "labels": torch.from_numpy(picture.labels[rows])}
     if masks:
         size = (picture.height, picture.width)
         pixels = [decoded(picture.segmentations[row], *size) for row in rows]
         target["masks"] = torch.from_numpy(np.stack(pixels) if pixels else np.zeros((0, *size), np.uint8))
-    return Sample(pixels_of(picture), target)
+    return Sample(seen, target)
 
 
 def mirrored(sample: Sample) -> Sample:

@@ -11,7 +11,7 @@ from .detector import Detector
 from .masks import encoded
 from .pictures import Picture
 from .precision import Detected
-from .samples import BYTES, TestPictures, loader, whole
+from .samples import BYTES, TestPictures, read, whole
 from .training import Progress
 
 
@@ -27,7 +27,7 @@ def find_objects(
     detector.to(device).eval()
     found: list[Detected] = []
     one_by_one = [[row] for row in range(len(pictures))]
-    for batch in loader(TestPictures(pictures), one_by_one, fitting_workers(workers, BYTES)):
+    for batch in read(TestPictures(pictures), one_by_one, fitting_workers(workers, BYTES)):
         found += [
             _detected(each) for each in detector([pixels.to(device, non_blocking=True) for pixels in whole(batch)])
         ]

@@ -162,7 +162,7 @@ def train_detector(
         part = (trainer.global_rank, trainer.world_size)
         batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices)
         module = Detecting(detector.train(), recipe, where.identity, progress, say)
-        with torch.random.fork_rng(cuda), _told(recipe, where, trainer):
+        with torch.random.fork_rng(cuda), _in_a_sentence(recipe, where, trainer):
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
             if is_first():
                 again = Batches(pictures, recipe.norm_batches, where.workers)
@@ -253,7 +253,7 @@ def _on_cuda(where: Workshop) -> bool:
 
 
 @contextmanager
-def _told(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer) -> Iterator[None]:
+def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer) -> Iterator[None]:
     """What can be mended is told in a sentence."""
     try:
         yield

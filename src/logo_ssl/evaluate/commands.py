@@ -18,7 +18,7 @@ from .knn import knn as evaluate_knn
 from .linear import Protocol
 from .linear import linear as evaluate_linear
 from .record import data_for
-from .subject import OnData, OnFeatures, Subject, opened, say_unless_saved, show, told
+from .subject import OnData, OnFeatures, Subject, extraction, opened, say_unless_saved, show
 from .table5 import PAPER, SETS
 from .transfer import SetFigure, files_for
 from .transfer import transfer as evaluate_transfer
@@ -34,7 +34,7 @@ class KNN(OnData, OnFeatures):
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = opened(self)
-        with told(self, console) as how:
+        with extraction(self, console) as how:
             data = data_for(frozen, self.data, console.print)
             settings = {"protocols": self.protocols, "out": self.out, "overwrite": self.overwrite}
             figures = list(evaluate_knn(frozen, data, how, **settings))
@@ -55,7 +55,7 @@ class Linear(OnData, OnFeatures):
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = opened(self)
-        with told(self, console) as how:
+        with extraction(self, console) as how:
             data, settings = (
                 data_for(frozen, self.data, console.print),
                 {"epochs": self.epochs, "seed": self.seed, "out": self.out, "overwrite": self.overwrite},
@@ -82,7 +82,7 @@ class Transfer(OnFeatures):
     def run(self) -> None:
         """Evaluate, and show the figures beside the paper's."""
         frozen, console = opened(self)
-        with told(self, console) as how:
+        with extraction(self, console) as how:
             settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "out": self.out}
             settings["overwrite"] = self.overwrite
             figures = list(evaluate_transfer(frozen, self.sets, how, **settings))

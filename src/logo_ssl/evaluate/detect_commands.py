@@ -17,7 +17,7 @@ from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
 from .extraction import Extraction
-from .subject import Subject, opened, say_unless_saved, told
+from .subject import Subject, extraction, opened, say_unless_saved
 from .table6 import COLUMNS, PAPER
 
 
@@ -50,7 +50,7 @@ class Detect(RecipeOptions, Subject):
         frozen, console = opened(replace(self, size=recipe.detector.test_side))
         for sentence in data.about():
             console.print(sentence, markup=False, highlight=False)
-        with told(self, console) as how:
+        with extraction(self, console) as how:
             settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
             figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
         _show(console, figures, data.name if data.beside_paper else None)

@@ -15,7 +15,7 @@ from ..train.weights import load_backbone, read_backbone
 from .checkpoints import SUFFIXES
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
-from .libraries import EncoderStem, Found, seeded_backbone, timm_encoder, torchvision_encoder, untrained_encoder
+from .libraries import EncoderStem, FoundEncoder, seeded_backbone, timm_encoder, torchvision_encoder, untrained_encoder
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -102,7 +102,7 @@ def load_encoder(
     )
 
 
-def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> Found:
+def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> FoundEncoder:
     path = Path(source).expanduser()
     kind = source.split("/", 1)
     foreign = path.name.lower().endswith(SUFFIXES) and not path.is_dir() and not _is_ours(path)
@@ -134,12 +134,12 @@ def _listed(values: Sequence[float]) -> str:
     return " ".join(f"{value:.3f}" for value in values)
 
 
-def _of_run(run: Run, *, unfinished: bool) -> Found:
+def _of_run(run: Run, *, unfinished: bool) -> FoundEncoder:
     newest = _of_checkpoint(run) if unfinished else None
     backbone, needs = _of_file(run) if newest is None else newest[:2]
     mean, architecture = needs["mean"], (needs["backbone"], needs["stem"])
     known = run if run.recipe_file.is_file() else None
-    found = Found(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
+    found = FoundEncoder(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
     if newest is None:
         return found
     said = f"{run.path}: {newest.progress}, unfinished; this is the encoder of its newest checkpoint."
@@ -169,7 +169,7 @@ def _of_file(run: Run) -> tuple[nn.Module, dict[str, Any]]:
         raise UserError(f"{run.backbone_file} is no whole encoder ({error}); train it or copy it again.") from error
 
 
-def _of_export(path: Path) -> Found:
+def _of_export(path: Path) -> FoundEncoder:
     """What `logo-ssl export --to safetensors` wrote."""
     try:
         weights, needs = read_backbone(path)
@@ -178,7 +178,7 @@ def _of_export(path: Path) -> Found:
         backbone.load_state_dict(weights)
     except (safetensors.SafetensorError, RuntimeError, ValueError) as error:
         raise UserError(f"{path} is no whole encoder ({error}); export or copy it again.") from error
-    return Found(backbone, (name, stem), len(mean), mean, needs["std"], size)
+    return FoundEncoder(backbone, (name, stem), len(mean), mean, needs["std"], size)
 
 
 def _is_ours(path: Path) -> bool:

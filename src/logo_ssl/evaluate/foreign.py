@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..models.backbones import Stem
 from .checkpoints import read_checkpoint
-from .libraries import EncoderStem, Found, seeded_backbone, usual_size
+from .libraries import EncoderStem, FoundEncoder, seeded_backbone, usual_size
 from .matching import LAYERS, NAMINGS, matched, sentences
 
 RESNETS: dict[tuple[bool, tuple[int, ...]], str] = {
@@ -30,7 +30,7 @@ class Guess(NamedTuple):
     stem: Stem
 
 
-def checkpoint_encoder(path: Path, name: str | None, stem: EncoderStem | None, size: int | None) -> Found:
+def checkpoint_encoder(path: Path, name: str | None, stem: EncoderStem | None, size: int | None) -> FoundEncoder:
     """The encoder in a checkpoint of MoCo, SimSiam, lightly, solo-learn, torchvision or timm, and what did not fit."""
     weights = read_checkpoint(path)
     guessed = guess(weights) or Guess(None, "imagenet")
@@ -48,7 +48,7 @@ def checkpoint_encoder(path: Path, name: str | None, stem: EncoderStem | None, s
     network.load_state_dict(found.weights, strict=False)
     says = [f"{path.name} is read as {name} with the {stem} stem.", *says, *sentences(found)]
     missing, unused = tuple(found.missing), tuple(found.unused)
-    return Found(network, (name, stem), channels, size=size, says=tuple(says), missing=missing, unused=unused)
+    return FoundEncoder(network, (name, stem), channels, size=size, says=tuple(says), missing=missing, unused=unused)
 
 
 def _network(path: Path, weights: Mapping[str, Tensor], name: str | None, guessed: str | None) -> str:

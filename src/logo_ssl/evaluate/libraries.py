@@ -21,7 +21,7 @@ SEED = 0  # of untrained weights
 MOST_SAID = 120  # letters of somebody else's error
 
 
-class Found(NamedTuple):
+class FoundEncoder(NamedTuple):
     """A backbone and what its source tells of it; where that is silent, ImageNet's custom holds."""
 
     backbone: nn.Module
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     """The weights of projector and regressor then."""
 
 
-def torchvision_encoder(name: str) -> Found:
+def torchvision_encoder(name: str) -> FoundEncoder:
     """A classifier of torchvision with its default weights, up to its last linear layer."""
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
@@ -55,10 +55,10 @@ def torchvision_encoder(name: str) -> Found:
         raise _not_fetched(f"torchvision/{name}", error) from error
     needs = weights.transforms()
     says = (without_classifier(backbone), f"Weights: {weights}.")
-    return Found(backbone, ("torchvision", name), 3, needs.mean, needs.std, needs.crop_size[0], says)
+    return FoundEncoder(backbone, ("torchvision", name), 3, needs.mean, needs.std, needs.crop_size[0], says)
 
 
-def timm_encoder(name: str, size: int | None) -> Found:
+def timm_encoder(name: str, size: int | None) -> FoundEncoder:
     """A model of timm with its published weights, without its classifier."""
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
@@ -74,7 +74,7 @@ def timm_encoder(name: str, size: int | None) -> Found:
         raise _not_fetched(f"timm/{name}", error) from error
     needs = timm.data.resolve_model_data_config(backbone)
     tag = backbone.pretrained_cfg.get("tag") or "default"
-    return Found(
+    return FoundEncoder(
         backbone,
         ("timm", name),
         len(needs["mean"]),
@@ -85,12 +85,12 @@ def timm_encoder(name: str, size: int | None) -> Found:
     )
 
 
-def untrained_encoder(name: str, stem: EncoderStem, channels: int, size: int | None) -> Found:
+def untrained_encoder(name: str, stem: EncoderStem, channels: int, size: int | None) -> FoundEncoder:
     """A backbone of ours as it is before training, always the same."""
     size = usual_size(stem) if size is None else size
     backbone = seeded_backbone(name, stem, channels, size)
     says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
-    return Found(backbone, (name, stem), channels, size=size, says=says)
+    return FoundEncoder(backbone, (name, stem), channels, size=size, says=says)
 
 
 def usual_size(stem: EncoderStem) -> int:

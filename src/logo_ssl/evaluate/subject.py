@@ -74,7 +74,7 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
 
 
 @contextmanager
-def told(subject: Subject, console: Console) -> Iterator[Extraction]:
+def extraction(subject: Subject, console: Console) -> Iterator[Extraction]:
     """How features are computed, with a bar while they are."""
     with progress_bars(console) as progress:
         batch, cache = Extraction.batch_size, False

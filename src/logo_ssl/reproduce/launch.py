@@ -34,7 +34,7 @@ def carry_out(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> l
             return Outcome("done")
         task.place.start(task.recipe, jobs)
         say(f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({number} of {len(tasks)})")
-        outcome = _told(task, *workers.run(task))
+        outcome = _outcome(task, *workers.run(task))
         say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
         return outcome
 
@@ -97,7 +97,7 @@ class Workers:
             process.kill()
 
 
-def _told(task: Task, code: int, sentence: str) -> Outcome:
+def _outcome(task: Task, code: int, sentence: str) -> Outcome:
     if code == DONE:
         return Outcome("done")
     if code == STOPPED:

@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
             case "/":
                 self._send(HTTPStatus.OK, "text/html", self.latest().page)
             case "/version":
-                self._send(HTTPStatus.OK, "text/plain", _told(self.latest()).encode())
+                self._send(HTTPStatus.OK, "text/plain", _status(self.latest()).encode())
             case "/plotly.js":
                 self._send(HTTPStatus.OK, "text/javascript", self.library(), "max-age=86400")
             case _:
@@ -84,7 +84,7 @@ def address_of(host: str) -> str:
     return f"[{here}]" if ":" in here else here
 
 
-def _told(served: Served) -> str:
+def _status(served: Served) -> str:
     """The version, and trouble on a line of its own."""
     return "\n".join([served.version, *([" ".join(served.trouble.split())] if served.trouble else [])])
 

@@ -18,7 +18,7 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from ..errors import UserError
 from ..launch import is_restarted, started
 from ..signals import Stopped
-from ..terminal import signature
+from ..terminal import complain
 from .faults import Diverged
 
 GRACE_S = 10.0  # in which a process usually hears by itself that another is gone: the connection breaks
@@ -193,7 +193,7 @@ class Launcher(_SubprocessScriptLauncher):
     def _end_with(self, what: str) -> None:
         """End this process and its children, if it does not end by itself: it may hang in a message to the lost one."""
         if not self.over.wait(GRACE_S):
-            sys.stderr.write(f"{signature()}: {what}; {self.cure}.\n")
+            complain(f"{what}; {self.cure}.")
             sys.stderr.flush()
             self.kill(signal.SIGKILL)
             os._exit(2)

@@ -30,9 +30,12 @@ class Unfinished(NamedTuple):
 
 def newest_encoder(run: Run) -> Unfinished | None:
     """The encoder of the newest checkpoint; None for a run whose own file is as new, or that has no checkpoint."""
-    if run.provenance_file.is_file() or run.newest_step() <= _saved_step(run):
+    saved = _saved_step(run)
+    if run.provenance_file.is_file() or not run.saved() or run.newest_step() <= saved:
         return None
     state = _newest(run)
+    if state["global_step"] <= saved:  # what is newer by its name is torn
+        return None
     if "mean" not in state:
         raise UserError(
             f"{run.path} is unfinished, and its checkpoints come from a version that did not keep what its input "
@@ -69,9 +72,9 @@ def _newest(run: Run) -> dict[str, Any]:
 
 
 def _saved_step(run: Run) -> float:
-    """Of which step the run's own encoder is; that of version 0.1.0, which does not say, counts as the newest."""
+    """Of which step the run's own encoder is, -1 without one; that of version 0.1.0 does not say: it is the newest."""
     try:
         with safetensors.safe_open(run.backbone_file, framework="pt") as file:
             return float((file.metadata() or {}).get("step", "inf"))
     except (OSError, safetensors.SafetensorError):  # there is none, or a torn one
-        return 0
+        return -1

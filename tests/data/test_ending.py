@@ -1,0 +1,120 @@
+"""Do worker processes end, whatever they do, and only when they should?"""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections import deque
+from itertools import repeat
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from logo_ssl.data import Photos, ending
+from logo_ssl.data.files import Paths
+from logo_ssl.data.workers import PER_MESSAGE, Decoding, Message, Reader, Reading
+from logo_ssl.detection.samples import read
+
+
+def never_return() -> None:
+    """A loop in C: no handler that is written in Python is ever run."""
+    deque(repeat(0), maxlen=0)
+
+
+def wait_for_ever() -> None:
+    """A read that is blocked, as from a disk that is gone."""
+    os.read(os.pipe()[0], 1)
+
+
+class Stuck(Reading):
+    """Gives all messages but the second: the second worker is stuck, the first is well."""
+
+    def __init__(self, stuck) -> None:
+        super().__init__(Decoding(Photos.all(Paths([])), 640))
+        self.stuck = stuck
+
+    def __getitems__(self, rows: list[int]) -> Message:
+        if rows[0] == PER_MESSAGE:
+            self.stuck()
+        return Message(rows, [], torch.zeros(1, dtype=torch.uint8), [], torch.zeros(1, dtype=torch.uint8), [], rows, [])
+
+
+class StuckPictures(Dataset[int]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, place: int) -> int:
+        if place == 1:
+            never_return()
+        return place
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(ending, "GRACE_S", 0.3)
+
+
+def tell(workers, number: str) -> None:
+    subprocess.run(["kill", f"-{number}", *(str(worker.pid) for worker in workers)], check=True)
+
+
+@pytest.mark.parametrize("stuck", [never_return, wait_for_ever])
+@pytest.mark.parametrize("told", [False, True], ids=["", "after SIGTERM to all"])
+def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(impatient, stuck, told):
+    reader = Reader(Stuck(stuck), 2)
+    messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
+    assert next(messages)[0].rows[0] == 0
+    workers = reader.loader._iterator._workers
+    if told:
+        tell(workers, "TERM")
+    assert all(worker.is_alive() for worker in workers)
+    reader.close()
+    assert [worker.is_alive() for worker in workers] == [False, False]
+
+
+def test_workers_that_are_stopped_are_killed_too(impatient):
+    reader = Reader(Stuck(never_return), 2)
+    next(reader.read(torch.arange(PER_MESSAGE).split(PER_MESSAGE)))
+    workers = reader.loader._iterator._workers
+    tell(workers, "STOP")
+    reader.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_workers_that_are_well_are_asked_and_not_killed():
+    reader = Reader(Stuck(never_return), 2)
+    next(reader.read(torch.arange(PER_MESSAGE).split(PER_MESSAGE)))
+    workers = reader.loader._iterator._workers
+    tell(workers, "TERM")
+    reader.close()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_stuck_workers_of_detection_are_killed_when_nobody_reads_on(impatient):
+    batches = read(StuckPictures(), [[place] for place in range(8)], 2)
+    assert next(batches) == [0]
+    workers = batches.gi_frame.f_locals["batches"]._workers
+    assert all(worker.is_alive() for worker in workers)
+    batches.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_process_ends_though_its_workers_are_stuck():
+    """Else multiprocessing would wait for them without limit."""
+    code = f"""
+        import sys, torch
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from test_ending import PER_MESSAGE, Reader, Stuck, never_return
+        reader = Reader(Stuck(never_return), 2)
+        messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
+        next(messages)
+        print(*(worker.pid for worker in reader.loader._iterator._workers))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    for worker in done.stdout.split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(worker), 0)
