@@ -59,7 +59,7 @@ def _exact(polygon: Float[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
 
 def _finite(polygon: list[float]) -> Float64[np.ndarray, " n"]:
     """The numbers of a polygon; the library would allocate without end for what is none."""
-    if not set(map(type, polygon)) <= {int, float}:
+    if not all(issubclass(kind, int | float) and kind is not bool for kind in set(map(type, polygon))):
         raise ValueError("a polygon is a list of numbers")
     exact = np.array(polygon, np.float64)
     if not np.isfinite(exact).all():
