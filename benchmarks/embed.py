@@ -18,7 +18,8 @@ from logo_ssl.data.scenes import make_scenes
 from logo_ssl.evaluate.extraction import decodes_on_gpu, exactly
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.run import provenance
-from logo_ssl.use.embedding import Extraction, embed, images_of
+from logo_ssl.use.embedding import Extraction, embed
+from logo_ssl.use.images import images_of
 from logo_ssl.use.loading import frozen
 
 SIZE, PHOTOGRAPH, QUALITY, DRAWN = 224, (500, 375), 90, 64

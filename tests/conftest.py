@@ -9,6 +9,8 @@ from jaxtyping import install_import_hook
 if not torch.cuda.is_available():
     install_import_hook("logo_ssl", "shapecheck.checked")
 
+import shlex
+
 import pytest
 
 torch.set_num_threads(1)
@@ -23,3 +25,19 @@ def generator() -> torch.Generator:
 def random(generator: torch.Generator):
     """Draws float64 tensors of a shape."""
     return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def shell(capsys, monkeypatch, tmp_path):
+    """Runs a command line in a folder of its own; gives exit code, output and errors."""
+    from logo_ssl import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(shlex.split(line))
+        told = capsys.readouterr()
+        return stop.value.code or 0, told.out, told.err
+
+    return run

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import signal
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import safetensors.numpy
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from logo_ssl import cli
 from logo_ssl.errors import UserError
 from logo_ssl.outputs import claim, claim_folder, clear_folder, is_ours
 from logo_ssl.report.page import page
@@ -37,21 +35,13 @@ LINES = {
 
 
 @pytest.fixture
-def shell(capsys, monkeypatch, tmp_path):
+def shell(shell, tmp_path):
     rng = np.random.default_rng(0)
     for i in range(18):
         file = tmp_path / "photos" / "ab"[i % 2] / f"{i}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (20, 24, 3), np.uint8)).save(file)
-    monkeypatch.chdir(tmp_path)
-
-    def run(line: str):
-        with pytest.raises(SystemExit) as stop:
-            cli.main(shlex.split(line))
-        told = capsys.readouterr()
-        return stop.value.code or 0, told.out, told.err
-
-    return run
+    return shell
 
 
 @pytest.mark.parametrize("name", LINES)

@@ -1,7 +1,6 @@
 """What a person at a shell sees of embed, search, export, doctor and completion."""
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -10,19 +9,6 @@ import pytest
 
 from logo_ssl import cli
 from logo_ssl.use import embedding
-
-
-@pytest.fixture
-def shell(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def run(line: str):
-        with pytest.raises(SystemExit) as stop:
-            cli.main(shlex.split(line))
-        told = capsys.readouterr()
-        return stop.value.code or 0, told.out, told.err
-
-    return run
 
 
 def test_photographs_are_embedded_searched_and_exported(shell, photos):

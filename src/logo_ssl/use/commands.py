@@ -15,8 +15,9 @@ from ..outputs import claim, said
 from ..printable import printable
 from ..run import write
 from ..terminal import plain_console, progress_bars
-from .embedding import Which, embed, refuse_senseless
+from .embedding import embed, refuse_senseless
 from .exporting import WAYS, Target, export, refuse_unknown_target
+from .images import Which
 from .searching import search
 from .sheet import contact_sheet
 from .tables import FORMATS, about_table, read_table, refuse_unknown

@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, overload
@@ -14,16 +14,16 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from .. import __version__
-from ..data import BadImages, ImageSet, Photos, Split
-from ..data.folders import split_of
+from ..data import BadImages
 from ..errors import Interrupted, UserError, nearest
-from ..evaluate import Extraction, FrozenEncoder, data_for
+from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.cache import features_key
 from ..evaluate.extraction import compute, decodes_on_gpu
 from ..evaluate.store import SUFFIX, Store
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
 from ..terminal import counted
+from .images import Data, Images, Which, images_of, refuse_no_data
 from .loading import frozen
 from .tables import Part, Shape, keeps_names, refuse_unknown, write_table
 
@@ -32,10 +32,8 @@ UNBOUNDED = 2**63
 KEPT = re.compile(rf"[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}|\.[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}\.\w+")
 """How files of kept features are called, and those that are being written."""
 
-Which = Literal["all", "train", "test"]
 Decoder = Literal["auto", "nvjpeg", "workers"]
 Encoder = nn.Module | FrozenEncoder | str | os.PathLike[str]
-Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
 
 
 class Embeddings(NamedTuple):
@@ -78,7 +76,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     refuse_senseless(batch_size, workers, max_bad)
     _refuse_unlisted("split", split, get_args(Which))
     _refuse_unlisted("decoder", decoder, get_args(Decoder))
-    _refuse_no_data(data)
+    refuse_no_data(data)
     target = None if out is None else Path(out)
     if target is not None:
         refuse_unknown(target)
@@ -87,16 +85,12 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
         claim_folder(_kept_beside(target), KEPT)
     known = frozen(encoder)
     images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
-    how = Extraction(device, batch_size, workers, max_bad, False, say or _nothing, progress, decoder)
+    how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
     home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
     try:
         return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target)
     finally:
         known.backbone.to(home)
-
-
-def _nothing(sentence: str) -> None:
-    pass
 
 
 def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
@@ -111,65 +105,6 @@ def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
 def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         raise UserError(f"{name} is {value!r}; use {', '.join(known)}.{nearest(str(value), known)}")
-
-
-def _refuse_no_data(data: Any) -> None:
-    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        if strange := [path for path in data if not isinstance(path, str | os.PathLike)]:
-            raise UserError(f"data holds {strange[0]!r} among its paths; give paths as text, or images as one array.")
-    elif data is not None and not isinstance(data, str | os.PathLike | Tensor | np.ndarray | Split | ImageSet):
-        raise UserError(f"data is of type {type(data).__name__}; give a name or a path, a list of paths, or an array.")
-
-
-class Images(NamedTuple):
-    """A split that is to be embedded, and what its images and classes are called."""
-
-    part: str
-    split: Split
-    classes: tuple[str, ...]
-
-    def name(self, row: int) -> str:
-        """The path of an image; its number where it has none."""
-        images = self.split.images
-        return images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]"
-
-    def label(self, row: int) -> str | None:
-        """The class of an image, if it has one."""
-        number = -1 if self.split.labels is None else int(self.split.labels[row])
-        return None if number < 0 else self.classes[number] if number < len(self.classes) else str(number)
-
-    def told(self, rows: Tensor, features: Tensor) -> Part:
-        """The rows of a table, without those of images that could not be read."""
-        good = ~features[:, 0].isnan()
-        kept = rows[good].tolist()
-        return Part([*map(self.name, kept)], [*map(self.label, kept)], features[good].numpy())
-
-
-def images_of(
-    encoder: FrozenEncoder, data: Data | None, which: Which, say: Callable[[str], Any] = _nothing
-) -> list[Images]:
-    """The images that a name, a path, paths or arrays stand for: train, then test."""
-    if isinstance(data, np.ndarray | Tensor):
-        pixels = torch.as_tensor(data)
-        if pixels.dtype != torch.uint8 or pixels.dim() != 4:
-            raise UserError(f"data is {pixels.dtype} {tuple(pixels.shape)}; give images as uint8 [N C H W], or paths.")
-        data = Split(pixels)
-    if isinstance(data, Sequence) and not isinstance(data, str):
-        paths = [os.fspath(path) for path in data]
-        data = split_of(paths, [None] * len(paths), ())
-    if isinstance(data, Split):
-        data = ImageSet("images", data)
-    if not isinstance(data, ImageSet):
-        data = data_for(encoder, None if data is None else os.fspath(data), say)
-    parts = {"train": data.train, "test": data.test}
-    chosen = [
-        Images(name, part, data.classes) for name, part in parts.items() if part is not None and which in ("all", name)
-    ]
-    if not any(len(images.split) for images in chosen):
-        raise UserError(
-            f"{data.name} has no {'' if which == 'all' else which + ' '}images to embed; give at least one."
-        )
-    return [images for images in chosen if len(images.split)]
 
 
 def _bad_among(chosen: list[Images], how: Extraction, listed: Path | None = None) -> BadImages:

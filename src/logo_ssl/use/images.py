@@ -1,0 +1,78 @@
+"""Which images are to be embedded? Those of a name, a path, paths or an array, each with what it is called."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import ImageSet, Photos, Split
+from ..data.folders import split_of
+from ..errors import UserError
+from ..evaluate import Extraction, FrozenEncoder, data_for
+from .tables import Part
+
+Which = Literal["all", "train", "test"]
+Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
+
+
+class Images(NamedTuple):
+    """A split that is to be embedded, and what its images and classes are called."""
+
+    part: str
+    split: Split
+    classes: tuple[str, ...]
+
+    def name(self, row: int) -> str:
+        """The path of an image; its number where it has none."""
+        images = self.split.images
+        return images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]"
+
+    def label(self, row: int) -> str | None:
+        """The class of an image, if it has one."""
+        number = -1 if self.split.labels is None else int(self.split.labels[row])
+        return None if number < 0 else self.classes[number] if number < len(self.classes) else str(number)
+
+    def told(self, rows: Tensor, features: Tensor) -> Part:
+        """The rows of a table, without those of images that could not be read."""
+        good = ~features[:, 0].isnan()
+        kept = rows[good].tolist()
+        return Part([*map(self.name, kept)], [*map(self.label, kept)], features[good].numpy())
+
+
+def images_of(
+    encoder: FrozenEncoder, data: Data | None, which: Which, say: Callable[[str], Any] = Extraction.say
+) -> list[Images]:
+    """The images that a name, a path, paths or arrays stand for: train, then test."""
+    if isinstance(data, np.ndarray | Tensor):
+        pixels = torch.as_tensor(data)
+        if pixels.dtype != torch.uint8 or pixels.dim() != 4:
+            raise UserError(f"data is {pixels.dtype} {tuple(pixels.shape)}; give images as uint8 [N C H W], or paths.")
+        data = Split(pixels)
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        paths = [os.fspath(path) for path in data]
+        data = split_of(paths, [None] * len(paths), ())
+    if isinstance(data, Split):
+        data = ImageSet("images", data)
+    if not isinstance(data, ImageSet):
+        data = data_for(encoder, None if data is None else os.fspath(data), say)
+    parts = {"train": data.train, "test": data.test}
+    chosen = [
+        Images(name, part, data.classes) for name, part in parts.items() if part is not None and which in ("all", name)
+    ]
+    if not any(len(images.split) for images in chosen):
+        raise UserError(
+            f"{data.name} has no {'' if which == 'all' else which + ' '}images to embed; give at least one."
+        )
+    return [images for images in chosen if len(images.split)]
+
+
+def refuse_no_data(data: Any) -> None:
+    """Raise a UserError for what stands for no images."""
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        if strange := [path for path in data if not isinstance(path, str | os.PathLike)]:
+            raise UserError(f"data holds {strange[0]!r} among its paths; give paths as text, or images as one array.")
+    elif data is not None and not isinstance(data, str | os.PathLike | Tensor | np.ndarray | Split | ImageSet):
+        raise UserError(f"data is of type {type(data).__name__}; give a name or a path, a list of paths, or an array.")
