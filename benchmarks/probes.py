@@ -184,6 +184,7 @@ def main():
         features, labels = made_up(*(arguments.sizes or SIZES[device.type]))
     data = Labelled(features.double().to(device), labels.to(device))
     n_classes = int(labels.max()) + 1
+    swept = sweep(data, n_classes, device, arguments.epochs)
     result = {
         "benchmark": "probes",
         "features": arguments.features or "made up",
@@ -192,7 +193,7 @@ def main():
         "classes": n_classes,
         "n": ROUNDS,
         "logistic_path": logistic(data, n_classes, device, arguments.limit),
-        "sgd_sweep": sweep(data, n_classes, device, arguments.epochs),
+        "sgd_sweep": swept,
     }
     print(json.dumps(result | provenance(hardware(device))))
 
