@@ -17,7 +17,7 @@ from logo_ssl.data.files import Paths
 from logo_ssl.data.folders import split_of
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.printable import printable
-from logo_ssl.use import embedding
+from logo_ssl.use import embedding, keeping
 from logo_ssl.use.tables import about_table, read_table, write_table
 
 NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
@@ -40,7 +40,7 @@ def test_features_come_in_order_with_labels_and_without_bad_images(encoder, phot
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
 def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(embedding, "PART", 10)
+    monkeypatch.setattr(keeping, "PART", 10)
     monkeypatch.setattr("logo_ssl.use.tables.ROWS", 4)
     expected, said = logo_ssl.embed(encoder, photos, workers=0), []
     file = logo_ssl.embed(encoder, photos, out=tmp_path / "new" / f"f.{suffix}", workers=0, say=said.append)
@@ -78,7 +78,7 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_path, monkeypatch, stop):
-    monkeypatch.setattr(embedding, "PART", 4)
+    monkeypatch.setattr(keeping, "PART", 4)
     monkeypatch.setattr("logo_ssl.evaluate.extraction.CHUNK", 4)
     expected, seen = logo_ssl.embed(encoder, photos, workers=0), []
     encoder.register_forward_pre_hook(lambda module, x: seen.append(len(x[0])))
@@ -101,6 +101,25 @@ def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_
     assert (paths, labels) == (expected.paths, expected.labels)
     np.testing.assert_allclose(vectors, expected.vectors, rtol=1e-4, atol=1e-6)
     assert {child.name for child in tmp_path.iterdir()} == {"photos", "f.npz", "f.npz-bad-images.csv"}
+
+
+@pytest.mark.parametrize("failing", [1, 4, 7])
+def test_a_disk_that_is_full_at_any_part_is_heard_of(encoder, photos, tmp_path, monkeypatch, failing):
+    monkeypatch.setattr(keeping, "PART", 4)
+    save, saved = keeping.Store.save, []
+
+    def full(*told):
+        saved.append(told[1])
+        if len(saved) == failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(*told)
+
+    monkeypatch.setattr(keeping.Store, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    assert not (tmp_path / "f.npz").exists()
+    monkeypatch.setattr(keeping.Store, "save", save)
+    assert len(whole(logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0))[0]) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", ["f.npz-bad-images.csv", ".f.npz.parts/thesis.txt"])
@@ -127,7 +146,7 @@ def test_two_embeddings_at_a_time_do_not_trip_over_each_others_parts(encoder, ph
 
 
 def test_parts_of_another_encoder_are_not_taken(encoder, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "PART", 4)
+    monkeypatch.setattr(keeping, "PART", 4)
 
     def fail(*_):
         raise OSError("a full disk")
@@ -143,7 +162,7 @@ def test_parts_of_another_encoder_are_not_taken(encoder, photos, tmp_path, monke
 
 
 def test_memory_holds_a_part_at_a_time(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "PART", 8)
+    monkeypatch.setattr(keeping, "PART", 8)
     images = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8)
     largest: list[int] = []
     told = embedding.Images.told
@@ -274,7 +293,7 @@ def test_names_that_are_no_text_come_back_or_are_said(encoder, photos, tmp_path,
 
 def test_what_could_not_be_read_is_tried_again(encoder, photos, tmp_path, monkeypatch):
     """A disk that fails for a while, so that neither names nor times of files change."""
-    monkeypatch.setattr(embedding, "PART", 4)
+    monkeypatch.setattr(keeping, "PART", 4)
     monkeypatch.setattr("logo_ssl.evaluate.fingerprints.FILES_READ", 2)  # the first and the last
     expected, real = logo_ssl.embed(encoder, photos, workers=0), Paths.read
     gone = {expected.paths[1], expected.paths[2], expected.paths[9]}

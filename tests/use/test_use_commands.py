@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from logo_ssl import cli
-from logo_ssl.use import embedding
 
 
 def test_photographs_are_embedded_searched_and_exported(shell, photos):
@@ -121,7 +120,7 @@ def test_ctrl_c_is_answered_with_how_to_go_on(shell, photos, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(embedding, "_keep_features", interrupted)
+    monkeypatch.setattr("logo_ssl.use.keeping.Keeping.parts", interrupted)
     code, _, err = shell("embed random/tiny --data photos --out f.csv")
     assert code == 130
     assert "the same command goes on" in err

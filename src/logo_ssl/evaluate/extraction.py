@@ -79,7 +79,7 @@ def compute(
     how: Extraction,
     what: str,
     bad: BadImages | None = None,
-) -> Iterator[Float[Tensor, "n F"]]:
+) -> Generator[Float[Tensor, "n F"], None, None]:
     """Features of each part of a split, on the CPU; the rows of images that cannot be read are NaN."""
     if not parts:
         return

@@ -1,9 +1,8 @@
 """What does an encoder see in each image? Paths, labels and vectors, in order; interruptions cost a part at most."""
 
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, overload
@@ -11,26 +10,23 @@ from typing import Any, Literal, NamedTuple, get_args, overload
 import numpy as np
 import torch
 from jaxtyping import Float32
-from torch import Tensor, nn
+from torch import nn
 
 from .. import __version__
 from ..data import BadImages
 from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.cache import features_key
-from ..evaluate.extraction import compute, decodes_on_gpu
-from ..evaluate.store import SUFFIX, Store
+from ..evaluate.extraction import compute
+from ..evaluate.store import Store
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
 from ..terminal import counted
 from .images import Data, Images, Which, images_of, refuse_no_data
+from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
 from .loading import frozen
 from .tables import Part, Shape, keeps_names, refuse_unknown, write_table
 
-PART = 2048  # images whose features are kept together: an interruption loses no more
 UNBOUNDED = 2**63
-KEPT = re.compile(rf"[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}|\.[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}\.\w+")
-"""How files of kept features are called, and those that are being written."""
 
 Decoder = Literal["auto", "nvjpeg", "workers"]
 Encoder = nn.Module | FrozenEncoder | str | os.PathLike[str]
@@ -115,7 +111,7 @@ def _bad_among(chosen: list[Images], how: Extraction, listed: Path | None = None
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
     parts, found = list[Part](), _bad_among(chosen, how)
     for images in chosen:
-        rows = list(torch.arange(len(images.split)).split(PART))
+        rows = parts_of(images.split)
         made = compute(encoder, images.split, rows, how, f"{images.part} images", found)
         parts += [images.told(*pair) for pair in zip(rows, made, strict=True)]
     paths = [path for part in parts for path in part.paths]
@@ -136,18 +132,17 @@ def _bad_beside(out: Path) -> Path:
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept, listed = _kept_beside(out), _bad_beside(out)
-    keys = [f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
-    if not _belongs(kept, keys):
+    keys = [key_of(encoder, images, how) for images in chosen]
+    if not belongs(kept, keys):
         clear_folder(kept, KEPT)
     listed.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
     store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, listed)
+    splits = [Keeping(encoder, images, how, store, key, bad) for images, key in zip(chosen, keys, strict=True)]
     try:
-        for images, key in zip(chosen, keys, strict=True):
-            _keep_features(encoder, images, how, store, key, bad)
+        parts = [part for keeping in splits for part in keeping.parts()]
     except KeyboardInterrupt:
         raise Interrupted(f"Interrupted; the same command goes on with what {kept} holds.") from None
-    parts = [part for images, key in zip(chosen, keys, strict=True) for part in _kept_parts(images, store, key)]
-    good = [part.rows for part in parts]
+    good = sum(part.good for part in parts)
     about = {
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
@@ -156,10 +151,10 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
         "std": encoder.std,
         "version": __version__,
     }
-    write_table(out, (part.read() for part in parts), Shape(sum(good), parts[0].width), about)
+    write_table(out, read_ahead(parts), Shape(good, parts[0].width), about)
     clear_folder(kept, KEPT)
     _tell_of_names(chosen, out, how.say)
-    left_out = sum(len(images.split) for images in chosen) - sum(good)
+    left_out = sum(len(images.split) for images in chosen) - good
     if left_out:
         how.say(
             f"{counted(left_out, 'image')} cannot be read and {'is' if left_out == 1 else 'are'} left out; {listed} "
@@ -178,62 +173,3 @@ def _tell_of_names(chosen: list[Images], table: Path, say: Callable[[str], None]
             f"{counted(strange, 'name')} in {table} {'is' if strange == 1 else 'are'} no UTF-8, and written with "
             "escapes; .npz and .csv keep such names as they are."
         )
-
-
-def _belongs(kept: Path, keys: list[str]) -> bool:
-    """Whether all that was kept is of these images and this encoder."""
-    return kept.is_dir() and all(any(file.name.startswith(key) for key in keys) for file in kept.glob(f"*{SUFFIX}"))
-
-
-def _keep_features(
-    encoder: FrozenEncoder, images: Images, how: Extraction, store: Store, key: str, bad: BadImages
-) -> None:
-    parts = torch.arange(len(images.split)).split(PART)
-    missing, unread = list[Tensor](), dict[str, Tensor]()
-    for rows in parts:
-        name = f"{key}-{rows[0]}"
-        known = store.load(name, len(rows))
-        if known is None:
-            missing.append(rows)
-        elif known.isnan().any():
-            unread[name] = rows
-    if len(missing) < len(parts):
-        done = len(images.split) - sum(map(len, missing))
-        how.say(f"Going on after {done:,} of {len(images.split):,} {images.part} images.")
-    for name, rows in unread.items():
-        _try_again(encoder, images, how, store, name, rows, bad)
-    made = compute(encoder, images.split, missing, how, f"{images.part} images", bad)
-    for rows, features in zip(missing, made, strict=True):
-        store.save(f"{key}-{rows[0]}", features)
-
-
-def _try_again(
-    encoder: FrozenEncoder, images: Images, how: Extraction, store: Store, name: str, rows: Tensor, bad: BadImages
-) -> None:
-    """Fill the gaps in a part that was kept: a disk that failed may have come back."""
-    features = store.load(name, len(rows))
-    assert features is not None
-    gaps = features[:, 0].isnan()
-    (features[gaps],) = compute(encoder, images.split, [rows[gaps]], how, f"{images.part} images, again", bad)
-    store.save(name, features)
-
-
-class _Kept(NamedTuple):
-    """A part that waits in the store."""
-
-    read: Callable[[], Part]
-    rows: int
-    width: int
-
-
-def _kept_parts(images: Images, store: Store, key: str) -> Iterator[_Kept]:
-    for rows in torch.arange(len(images.split)).split(PART):
-        read = partial(_read_part, images, store, key, rows)
-        yield _Kept(read, *read().vectors.shape)
-
-
-def _read_part(images: Images, store: Store, key: str, rows: Tensor) -> Part:
-    features = store.load(f"{key}-{rows[0]}", len(rows))
-    if features is None:
-        raise UserError(f"{store.folder} was changed by another process; run the same command again.")
-    return images.told(rows, features)

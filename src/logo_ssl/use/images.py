@@ -30,16 +30,19 @@ class Images(NamedTuple):
         images = self.split.images
         return images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]"
 
-    def label(self, row: int) -> str | None:
-        """The class of an image, if it has one."""
-        number = -1 if self.split.labels is None else int(self.split.labels[row])
-        return None if number < 0 else self.classes[number] if number < len(self.classes) else str(number)
+    def labels(self, rows: Tensor) -> list[str | None]:
+        """The class of each image, if it has one."""
+        numbers = [-1] * len(rows) if self.split.labels is None else self.split.labels[rows].tolist()
+        return [
+            None if number < 0 else self.classes[number] if number < len(self.classes) else str(number)
+            for number in numbers
+        ]
 
     def told(self, rows: Tensor, features: Tensor) -> Part:
         """The rows of a table, without those of images that could not be read."""
         good = ~features[:, 0].isnan()
-        kept = rows[good].tolist()
-        return Part([*map(self.name, kept)], [*map(self.label, kept)], features[good].numpy())
+        kept = rows[good]
+        return Part([*map(self.name, kept.tolist())], self.labels(kept), features[good].numpy())
 
 
 def images_of(
