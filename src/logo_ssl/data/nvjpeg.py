@@ -2,11 +2,11 @@
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -45,33 +45,23 @@ def shrunk(images: UInt8[Tensor, "N C H W"], max_side: int) -> UInt8[Tensor, "N 
     if not max_side or max(height, width) <= max_side:
         return images
     scale = max_side / max(height, width)
-    smaller = (max(1, round(height * scale)), max(1, round(width * scale)))
-    return _as_pixels(F.interpolate(images.float(), size=smaller, mode="bilinear", antialias=True))
+    return _resized(images, (max(1, round(height * scale)), max(1, round(width * scale))), "bilinear")
 
 
 def squared(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
     """Images with their short side brought to `size` and their middle cut out, as `workers.square` does."""
     height, width = images.shape[2:]
     scale = size / min(height, width)
-    rows, columns = (_middle(side, max(size, round(side * scale)), size, images.device) for side in (height, width))
-    return _as_pixels(rows @ (images.float() @ columns.mT))
+    larger = (max(size, round(height * scale)), max(size, round(width * scale)))
+    top, left = (larger[0] - size) // 2, (larger[1] - size) // 2
+    if larger != (height, width):
+        images = _resized(images, larger, "bicubic")
+    return images[:, :, top : top + size, left : left + size]
 
 
-@lru_cache(256)
-def _middle(side: int, larger: int, size: int, device: torch.device) -> Float[Tensor, "size side"]:
-    """The matrix that resizes a side, bicubic and antialiased, and keeps its middle.
-
-    Resizing is linear, so its matrix is what it makes of the identity; a product with it takes a quarter of the time.
-    """
-    matrix = torch.eye(side, device=device)
-    if larger != side:
-        matrix = F.interpolate(matrix[None, None], size=(larger, side), mode="bicubic", antialias=True)[0, 0]
-    start = (larger - size) // 2
-    return matrix[start : start + size].clone()  # a view would keep all of it
-
-
-def _as_pixels(values: Float[Tensor, "N C H W"]) -> UInt8[Tensor, "N C H W"]:
-    return values.round_().clamp_(0, 255).to(torch.uint8)
+def _resized(images: UInt8[Tensor, "N C H W"], size: tuple[int, int], mode: str) -> UInt8[Tensor, "N C h w"]:
+    floats = F.interpolate(images.float(), size=size, mode=mode, antialias=True)
+    return floats.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def by_shape(images: list[Tensor], fit: Callable[[Tensor], Tensor]) -> list[Tensor]:
