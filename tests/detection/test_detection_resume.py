@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
 
 from logo_ssl.detection.samples import TrainingPictures
@@ -69,6 +70,26 @@ def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, t
     resumed, said = train(data, tmp_path, masks=True, workers=workers)
     assert "Going on after 3 iterations." in said
     assert_equal(resumed, whole)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (KeyboardInterrupt(), "Interrupted; the same command goes on."),
+        (
+            RuntimeError("DataLoader worker (pid 28) is killed by signal: Killed. "),
+            r"\(pid 28: .*\); try fewer --workers.",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory"), "too little memory for batches of"),
+    ],
+)
+def test_what_ends_a_training_is_told_with_a_cure_that_the_command_has(data, tmp_path, monkeypatch, error, sentence):
+    def fail():
+        raise error
+
+    at_iteration(monkeypatch, 1, fail)
+    with pytest.raises(UserError, match=sentence):
+        train(data, tmp_path)
 
 
 def killed(data, folder, monkeypatch, number, **where):

@@ -9,15 +9,18 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, place
 from ..data.feed import Feed
-from ..errors import Interrupted, UserError
+from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
 from ..terminal import counted
 from .checkpoints import load
-from .faults import dead_worker, free_memory, too_large
+from .endings import ends_in_a_sentence
+from .faults import free_memory, too_large
 from .module import Pretraining
-from .processes import lost_another, processes_for, whose_end
+from .processes import processes_for
 from .quiet import quiet
+
+FEWER_WORKERS = "fewer --loading.workers, or --loading.placement disk if memory is short"
 
 
 def learn(
@@ -39,7 +42,8 @@ def learn(
     memory_ran_out = False
     with quiet():
         try:
-            _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
+            with ends_in_a_sentence(trainer, cure, FEWER_WORKERS):
+                _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
         except torch.OutOfMemoryError as error:
             if trainer.world_size > 1:  # the others would not try smaller batches with it
                 raise UserError(
@@ -48,12 +52,6 @@ def learn(
                 ) from error
             traceback.clear_frames(error.__traceback__)  # they hold the step that did not fit
             memory_ran_out = True
-        except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
-            raise Interrupted(f"Interrupted; {cure}.") from None
-        except RuntimeError as error:
-            if trainer.world_size > 1 and lost_another(error):
-                raise UserError(f"{whose_end(trainer.strategy)}; {cure}.") from error
-            raise (dead_worker(error) or error) from error
     if memory_ran_out:
         module.learn = module.algorithm_1  # a recorded step would hold its memory
         free_memory()
