@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from ..models.norm import BatchNorm, set_synchronised
 from ..ranks import rank
 from ..run import CHECKPOINT, Run
 from ..signals import StopSignals
-from ..train.checkpoints import UNFINISHED, Checkpoints, Writer, clear, load, newest_whole
+from ..train.checkpoints import UNFINISHED, Checkpoints, Writer, awaited, clear, load, newest_whole
 from ..train.compiling import first_line
 from ..train.endings import ends_in_a_sentence
 from ..train.faults import Diverged
@@ -153,7 +154,8 @@ def train_detector(
         if cuda:
             detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
         part = (trainer.global_rank, trainer.world_size)
-        batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices)
+        waiting = partial(awaited, trainer)
+        batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices, waiting)
         module = Detecting(detector.train(), recipe, where.identity, progress, say)
         with torch.random.fork_rng(cuda), _in_a_sentence(recipe, where, trainer):
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)

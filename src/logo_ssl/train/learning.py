@@ -1,6 +1,7 @@
 """How does a module learn from images? They are placed, Lightning fits, and what can be mended is told."""
 
 import traceback
+from functools import partial
 from pathlib import Path
 
 import lightning as L
@@ -13,7 +14,7 @@ from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
 from ..terminal import counted
-from .checkpoints import load
+from .checkpoints import awaited, load
 from .endings import ends_in_a_sentence
 from .faults import free_memory, too_large
 from .module import Pretraining
@@ -71,7 +72,15 @@ def _fit(
     recipe, part = module.recipe, (trainer.global_rank, trainer.world_size)
     feed = place_images(data, trainer.strategy.root_device, recipe, bad, console)
     try:
-        batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed, steps_before, part=part)
+        batches = Batches(
+            feed,
+            len(data.train),
+            recipe.batch_size,
+            recipe.seed,
+            steps_before,
+            part=part,
+            waiting=partial(awaited, trainer),
+        )
         trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
     finally:
         feed.close()
