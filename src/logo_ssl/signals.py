@@ -46,6 +46,7 @@ class StopSignals:
     def __init__(self, cure: str) -> None:
         self.cure = cure
         self.received: signal.Signals | None = None
+        self.waiting: int | None = None  # the process that waits; workers are forked from it while it does
         self.before: dict[signal.Signals, Any] = {}
 
     def listen(self) -> None:
@@ -57,6 +58,17 @@ class StopSignals:
         """Give the signals back."""
         _give_back(self.before)
         self.before = {}
+
+    @contextmanager
+    def end_the_wait(self) -> Iterator[None]:
+        """Let a signal that comes, or has come, raise `Stopped` at once: nothing is done here but to wait."""
+        self.waiting = os.getpid()
+        try:
+            if self.received is not None:
+                raise Stopped(self.received)
+            yield
+        finally:
+            self.waiting = None
 
     def hear(self, number: int) -> bool:
         """Whether any process of the run received a signal; 0 is none, though this one may have received one since."""
@@ -77,6 +89,8 @@ class StopSignals:
         if self.received == signal.SIGINT == number:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
+        if self.waiting == os.getpid():
+            raise Stopped(number)
 
 
 def outlast(worker: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logo_ssl.data import load_data
+from logo_ssl.data import formats, load_data
 from logo_ssl.data.shards import index
 from logo_ssl.errors import UserError
 
@@ -132,7 +132,7 @@ def test_what_lies_before_a_break_is_kept(tmp_path):
     whole = path.read_bytes()
     for end in range(3000, 5 * 2560, 700):
         path.write_bytes(whole[:end])
-        kept = index(path)
+        kept = index(path).labelled()
         assert len(kept) == (end - 512 - 2000) // 2560 + 1
         assert all(member.offset + member.size <= end for member, _ in kept)
 
@@ -142,7 +142,7 @@ def test_a_shard_damaged_in_the_middle_is_kept_up_to_there(tmp_path):
     content = bytearray(path.read_bytes())
     content[2 * 2560 : 2 * 2560 + 512] = b"\xaa" * 512
     path.write_bytes(content)
-    assert len(index(path)) == 2
+    assert len(index(path).images) == 2
 
 
 @pytest.mark.parametrize(
@@ -192,3 +192,40 @@ def test_a_preview_beside_shards_is_ignored(tmp_path):
         shard(tmp_path / f"{i}.tar", pair(i, 0))
     (tmp_path / "preview.png").touch()
     assert len(load_data(str(tmp_path), 32).train) == 3
+
+
+@pytest.fixture
+def plain_formats_only(monkeypatch):
+    monkeypatch.setattr(formats, "readable", lambda: formats.PLAIN)
+    formats.suffixes.cache_clear()
+    yield
+    monkeypatch.undo()
+    formats.suffixes.cache_clear()
+
+
+def test_what_is_passed_over_in_shards_is_counted_and_said_with_its_cure(tmp_path, plain_formats_only):
+    phone = {"9.heic": b"", "9.cls": b"0", "8.HEIC": b"", "7.old.avif": b"", "6.npy": b"", ".hidden.heic": b""}
+    shard(tmp_path / "train-0.tar", pair(0, 0) | phone)
+    shard(tmp_path / "train-1.tar", pair(1, 0))
+    shard(tmp_path / "val-0.tar", pair(2, 0) | {"5.heic": b""})
+    data = load_data(str(tmp_path), 32)
+    assert (len(data.train), len(data.test)) == (2, 1)
+    assert data.says == (
+        f"Passed over in the shards of {tmp_path}: 3 .heic (pip install 'logo-ssl[heic]' lets them be read), "
+        "1 .avif (pip install 'pillow>=11.3' lets them be read), 1 .npy.",
+    )
+
+
+def test_one_shard_is_named_beside_what_is_passed_over_in_it_and_around_it(tmp_path, plain_formats_only):
+    path = shard(tmp_path / "x.tar", pair(0, 0) | {"9.heif": b""})
+    (tmp_path / "preview.png").touch()
+    beside, inside = load_data(str(tmp_path), 32).says
+    assert beside == f"Passed over in {tmp_path}: 1 image beside shards."
+    assert inside.startswith(f"Passed over in {path}: 1 .heif (pip install")
+    assert load_data(str(shard(tmp_path / "plain.tar", pair(0, 0))), 32).says == ()
+
+
+def test_shards_of_unreadable_photographs_say_what_would_read_them(tmp_path, plain_formats_only):
+    path = shard(tmp_path / "x.tar", {"0.heic": b"", "0.cls": b"1"})
+    with pytest.raises(UserError, match=r"No images in .*; there are 1 \.heic \(pip install 'logo-ssl\[heic\]'"):
+        load_data(str(path), 32)

@@ -41,6 +41,14 @@ def test_a_folder_called_like_the_path_from_here_is_found(tmp_path, monkeypatch)
     assert load_data(".", 32).name == tmp_path.name
 
 
+def test_a_folder_is_its_own_root_and_a_file_has_that_in_which_it_lies(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (3, 3)).save(tmp_path / "x.png")
+    (tmp_path / "list.txt").write_text("x.png\n")
+    roots = [load_data(source, 32).root for source in (str(tmp_path), ".", "list.txt", str(tmp_path / "list.txt"))]
+    assert roots == [str(tmp_path)] * 4
+
+
 @pytest.mark.parametrize(
     ("source", "hint"), [("scene", "scenes"), ("CIFAR-10", "cifar10"), ("Food101", "food101"), ("/no/mnist ", "mnist")]
 )

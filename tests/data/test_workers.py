@@ -148,6 +148,26 @@ def test_a_list_from_before_an_interruption_is_continued(tmp_path: Path) -> None
     assert names == ["image", "a,b.jpg", "new\nline.jpg", "c.jpg"]
 
 
+def test_images_below_the_root_are_called_as_seen_from_there_and_others_by_their_whole_path(tmp_path: Path) -> None:
+    file = tmp_path / "bad-images.csv"
+    bad = BadImages(100, 0.5, file, "/data")
+    paths = ["/data/cat/1.jpg", "/data/x.tar:cat/1.jpg", "/data/image", "/database/cat/1.jpg", "MNIST[3]"]
+    bad.note([Bad(path, "truncated") for path in paths])
+    BadImages(100, 0.5, file, "/data").note([Bad(path, "truncated") for path in paths])
+    with file.open(newline="") as lines:
+        names = [row[0] for row in csv.reader(lines)]
+    assert names == ["image", "cat/1.jpg", "x.tar:cat/1.jpg", "image", "/database/cat/1.jpg", "MNIST[3]"]
+
+
+def test_a_list_of_whole_paths_is_continued_and_nothing_listed_twice(tmp_path: Path) -> None:
+    file = tmp_path / "bad-images.csv"
+    file.write_bytes(b"image,reason\r\n/data/cat/1.jpg,truncated\r\n")
+    bad = BadImages(100, 0.5, file, "/data")
+    bad.note([Bad("/data/cat/1.jpg", "truncated"), Bad("/data/cat/2.jpg", "truncated")])
+    assert len(bad) == 2
+    assert file.read_text().splitlines() == ["image,reason", "/data/cat/1.jpg,truncated", "cat/2.jpg,truncated"]
+
+
 def test_names_may_be_any_bytes_and_reasons_are_the_same_each_time(tmp_path: Path) -> None:
     name = os.fsdecode(b"bad\xffname.jpg")
     (tmp_path / name).write_bytes(b"nothing")

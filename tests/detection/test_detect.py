@@ -36,7 +36,7 @@ def encoder():
 def test_a_handful_of_pictures_is_learned_by_heart(tmp_path, encoder):
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 4, "val": 1})))
     data, out = data._replace(test=data.train), tmp_path / "detect.json"
-    figures = {str(found): value for found, value in detect(encoder, data, LONG, HOW, out=out)}
+    figures = {str(figure): value for figure, value in detect(encoder, data, LONG, HOW, out=out)}
     assert figures["box AP50 (COCO)"] > 80
     record = json.loads(out.read_text())
     assert {"protocol", "commit", "hardware", "fingerprint", "data_fingerprint", "detection_recipe"} <= record.keys()
@@ -91,12 +91,12 @@ def test_a_stranger_that_comes_while_a_detector_is_trained_stays(tmp_path, encod
 
 def test_voc_layouts_are_measured_both_ways_and_masks_too(tmp_path, encoder):
     voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))
-    measured = {(found.what, found.measure) for found, _ in detect(encoder, voc, BRIEF, HOW)}
+    measured = {(figure.of, figure.measure) for figure, _ in detect(encoder, voc, BRIEF, HOW)}
     assert measured == {("box", "VOC07"), ("box", "COCO")}
     with pytest.raises(UserError, match="has objects without masks"):
         list(detect(encoder, voc, BRIEF, HOW, masks=True))
     coco = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})), agnostic=True)
-    measured = {(found.what, found.measure) for found, _ in detect(encoder, coco, BRIEF, HOW, masks=True)}
+    measured = {(figure.of, figure.measure) for figure, _ in detect(encoder, coco, BRIEF, HOW, masks=True)}
     assert measured == {("box", "COCO"), ("mask", "COCO")}
 
 

@@ -5,12 +5,15 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import replace
 
 import pytest
+import torch
 from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
 
+from logo_ssl.detection import samples
 from logo_ssl.detection.samples import TrainingPictures
 from logo_ssl.detection.training import alone_in, train_detector
 from logo_ssl.errors import Interrupted, UserError
@@ -69,6 +72,46 @@ def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, t
     resumed, said = train(data, tmp_path, masks=True, workers=workers)
     assert "Going on after 3 iterations." in said
     assert_equal(resumed, whole)
+
+
+def test_a_signal_ends_the_wait_for_pictures_and_nothing_is_lost(data, tmp_path, monkeypatch, uninterrupted):
+    read = samples.read
+
+    def never_given(pictures, places, workers):
+        for number, batch in enumerate(read(pictures, places, workers)):
+            if number == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+                threading.Event().wait(10)
+                pytest.fail("nobody ended the wait")
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(samples, "read", never_given)
+        with pytest.raises(Interrupted, match="Stopped by SIGTERM, saved at step 2; the same command goes on"):
+            train(data, tmp_path)
+    resumed, said = train(data, tmp_path)
+    assert "Going on after 2 iterations." in said
+    assert_equal(resumed, uninterrupted)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (KeyboardInterrupt(), "Interrupted; the same command goes on."),
+        (
+            RuntimeError("DataLoader worker (pid 28) is killed by signal: Killed. "),
+            r"\(pid 28: .*\); try fewer --workers.",
+        ),
+        (torch.OutOfMemoryError("CUDA out of memory"), "too little memory for batches of"),
+    ],
+)
+def test_what_ends_a_training_is_told_with_a_cure_that_the_command_has(data, tmp_path, monkeypatch, error, sentence):
+    def fail():
+        raise error
+
+    at_iteration(monkeypatch, 1, fail)
+    with pytest.raises(UserError, match=sentence):
+        train(data, tmp_path)
 
 
 def killed(data, folder, monkeypatch, number, **where):

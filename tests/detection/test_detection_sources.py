@@ -11,7 +11,7 @@ from logo_ssl.detection import load_detection
 from logo_ssl.detection.masks import decoded
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
 from logo_ssl.detection.samples import TrainingPictures, read, whole
-from logo_ssl.detection.sources import OFFICIAL, Contents
+from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, UserError
 
 
@@ -100,7 +100,7 @@ def test_the_official_years_are_joined(tmp_path, monkeypatch):
     monkeypatch.setenv("LOGO_DATA", str(tmp_path))
     found = load_detection("voc07+12")
     assert (len(found.train), len(found.test), len(found.train.classes)) == (3, 1, 20)
-    monkeypatch.setitem(OFFICIAL, "voc07+12", Contents(3, 1, 20))
+    monkeypatch.setitem(OFFICIAL, "voc07+12", Counts(3, 1, 20))
     assert load_detection(str(tmp_path / "VOCdevkit")).official
 
 
@@ -113,7 +113,7 @@ def test_official_sets_are_known_by_what_they_hold_and_not_by_their_name(tmp_pat
         assert few.about()[-1] == (
             "This is not the coco of Table 6 (118,287 + 5,000 pictures of 80 classes), so its figures are its own."
         )
-    monkeypatch.setitem(OFFICIAL, "coco", Contents(3, 2, 2))
+    monkeypatch.setitem(OFFICIAL, "coco", Counts(3, 2, 2))
     (tmp_path / "elsewhere").symlink_to(root)
     for source in ("coco", str(root), str(tmp_path / "elsewhere")):
         whole = load_detection(source)

@@ -11,7 +11,7 @@ import torch
 
 from logo_ssl.data import load_data
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
-from logo_ssl.detection.sources import OFFICIAL, Contents
+from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import Extraction, load_encoder
 from logo_ssl.reproduce.launch import Workers
@@ -142,7 +142,7 @@ def test_table_6_detects_on_the_sets_that_are_there_and_names_the_others(reprodu
     small = DetectorConfig(short_sides=(32,), test_side=32, candidates=(20, 20), proposals=(8, 8), regions=4)
     brief = DetectionRecipe(small, iterations=1, batch_size=2, steps=(), warm_up=0, norm_batches=0)
     monkeypatch.setenv("LOGO_DATA", str(few.parent))
-    monkeypatch.setitem(OFFICIAL, "coco", Contents(3, 2, 2))
+    monkeypatch.setitem(OFFICIAL, "coco", Counts(3, 2, 2))
     monkeypatch.setattr("logo_ssl.reproduce.rows.recipe_for", lambda *about: brief)
     line = "table6 --rows imagenet100-resnet50-moco-logo --epochs 1"
     code, out, _ = reproduce(line, backbone="resnet18")

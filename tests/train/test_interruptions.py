@@ -1,6 +1,7 @@
 """Is anything lost when a run is interrupted, its disk fills, its numbers break or its folder is touched?"""
 
 import errno
+import itertools
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -16,13 +18,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from small_runs import SMALL, assert_equal_runs, at_step, console, train
 
 from logo_ssl import resume
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
-from logo_ssl.data import LoadingConfig
+from logo_ssl.data import LoadingConfig, ending
+from logo_ssl.data.feed import Uniform
+from logo_ssl.data.files import Paths
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig
@@ -90,6 +95,82 @@ def test_networks_that_draw_for_themselves_resume_exactly(data, tmp_path, monkey
             train(SMALL, data, tmp_path / "cut")
     torch.rand(5)
     assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
+
+
+def never_given(patch, step):
+    """A signal comes while the batch of that step is waited for, and the batch never does."""
+    original, given = Uniform.batches, itertools.count()
+
+    def batches(self, order):
+        for batch in original(self, order):
+            if next(given) == step:
+                os.kill(os.getpid(), signal.SIGTERM)
+                threading.Event().wait(10)
+                pytest.fail("nobody ended the wait")
+            yield batch
+
+    patch.setattr(Uniform, "batches", batches)
+
+
+@pytest.mark.parametrize("step", [1, 3, 4], ids=["inside an epoch", "before an epoch", "inside the last epoch"])
+def test_a_signal_ends_the_wait_for_a_batch_and_nothing_is_lost(data, tmp_path, monkeypatch, step):
+    recipe = replace(SMALL, checkpoint_every=2)
+    whole, _ = train(recipe, data, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        never_given(patch, step)
+        with pytest.raises(Interrupted, match=rf"Stopped by SIGTERM, saved at step {step}; go on with") as stop:
+            train(recipe, data, tmp_path / "cut")
+    assert stop.value.code == 143
+    assert load(Run(tmp_path / "cut").saved()[0])["global_step"] == step
+    assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
+
+
+def test_a_signal_ends_the_wait_for_the_first_batch_where_nothing_new_is_to_be_saved(data, tmp_path, monkeypatch):
+    for go in (partial(train, SMALL, data, tmp_path / "run"), partial(resume, tmp_path / "run", console=console())):
+        with monkeypatch.context() as patch:
+            never_given(patch, 0)
+            with pytest.raises(Interrupted, match="Stopped by SIGTERM; go on with") as stop:
+                go()
+        assert stop.value.code == 143
+    assert not Run(tmp_path / "run").saved()
+    assert is_finished(resume(tmp_path / "run", console=console()))
+
+
+def test_a_signal_is_acted_upon_though_all_workers_are_stuck(photos, tmp_path, monkeypatch):
+    gone, read, this, over = tmp_path / "disk is gone", Paths.read, os.getpid(), threading.Event()
+
+    def blocked(self, i):
+        while os.getpid() != this and gone.exists():
+            time.sleep(0.05)
+        return read(self, i)
+
+    def tell_once_it_waits(module, step=-1):
+        while step != module.global_step:
+            step = module.global_step
+            time.sleep(0.7)
+        os.kill(this, signal.SIGTERM)
+        if not over.wait(20):
+            gone.unlink()
+
+    def lose_the_disk(module):
+        gone.touch()
+        threading.Thread(target=tell_once_it_waits, args=[module], daemon=True).start()
+
+    settings = {"batch_size": 4, "epochs": 1, "loading": LoadingConfig("disk", workers=2)}
+    whole, _ = train(SMALL, photos, tmp_path / "whole", **settings)
+    monkeypatch.setattr(ending, "GRACE_S", 0.3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Paths, "read", blocked)
+        at_step(patch, lose_the_disk, 2)
+        with pytest.raises(Interrupted, match="Stopped by SIGTERM, saved at step"):
+            train(SMALL, photos, tmp_path / "cut", **settings)
+    over.set()
+    assert gone.exists()
+    assert 2 < load(Run(tmp_path / "cut").saved()[0])["global_step"] < 12
+    resumed = resume(tmp_path / "cut", console=console())
+    for file in ("backbone_file", "heads_file"):  # streams differ: torch draws a seed for the workers of each sitting
+        expected, got = (safetensors.torch.load_file(getattr(run, file)) for run in (whole, resumed))
+        assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
@@ -337,9 +418,9 @@ def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatc
 )
 def test_a_worker_that_dies_is_told(error, told):
     """Where the feed cannot read on alone, which it does in tests/data/test_workers.py."""
-    sentence = dead_worker(RuntimeError(error))
+    sentence = dead_worker(RuntimeError(error), "fewer of them")
     assert (sentence is None) == (told is None)
-    assert told is None or str(sentence).startswith(f"A process that decodes images died (pid 28: {told}); try fewer")
+    assert told is None or str(sentence) == f"A process that decodes images died (pid 28: {told}); try fewer of them."
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -1,12 +1,15 @@
 """Which images could not be read? They are replaced, counted and listed; too many of them stop a run."""
 
 import csv
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
 from .turns import alone
+
+HEADER = ["image", "reason"]
 
 
 class Bad(NamedTuple):
@@ -19,12 +22,14 @@ class Bad(NamedTuple):
 class BadImages:
     """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption.
 
-    Several processes may share the list: each adds what it found, and learns what the others did.
+    What lies below `root` is called as seen from there. Several processes may share the list: each adds what it found,
+    and learns what the others did.
     """
 
-    def __init__(self, n_images: int, max_share: float, file: Path | None = None) -> None:
+    def __init__(self, n_images: int, max_share: float, file: Path | None = None, root: str | None = None) -> None:
         self.n_images, self.max_share, self.file = n_images, max_share, file
-        self.names = _listed(file)
+        self.above = "" if root is None else os.path.join(root, "")
+        self.names = self._in_file()
         self.listed, self.listed_bytes = set(self.names), -1
 
     def __len__(self) -> int:
@@ -32,14 +37,14 @@ class BadImages:
 
     def look_again(self) -> None:
         """Learn what other processes have listed since."""
-        self.names |= _listed(self.file)
+        self.names |= self._in_file()
 
     def note(self, found: list[Bad]) -> None:
         """Take in what was found; UserError when it is too large a share of all images."""
-        new = list({bad.name: bad for bad in found if bad.name not in self.names}.values())
-        if new:
-            self.names |= {bad.name for bad in new}
-            self._list(new)
+        called = {name: bad._replace(name=name) for bad in found if (name := self._called(bad.name)) not in self.names}
+        if called:
+            self.names |= called.keys()
+            self._list(list(called.values()))
         if found and len(self) > self.max_share * self.n_images:
             last = found[-1]
             raise UserError(
@@ -56,15 +61,25 @@ class BadImages:
             with self.file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file, alone(file):
                 begun = self.file.stat().st_size > 0
                 if begun and self.file.stat().st_size != self.listed_bytes:  # others have written
-                    self.listed = _listed(self.file)
+                    self.listed = self._in_file()
                     self.names |= self.listed
                 new = [bad for bad in new if bad.name not in self.listed]
                 self.listed |= {bad.name for bad in new}
-                csv.writer(file).writerows(([] if begun else [("image", "reason")]) + new)
+                csv.writer(file).writerows(([] if begun else [HEADER]) + new)
                 file.flush()
                 self.listed_bytes = self.file.stat().st_size
         except OSError:
             pass  # a list that cannot be written must not stop what it only watches
+
+    def _in_file(self) -> set[str]:
+        """What the list holds; earlier versions wrote whole paths."""
+        if self.file is None or not self.file.exists():
+            return set()
+        with self.file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
+            return {self._called(row[0]) for row in csv.reader(rows) if row and row != HEADER}
+
+    def _called(self, name: str) -> str:
+        return name.removeprefix(self.above)
 
 
 def plain_reason(error: Exception) -> str:
@@ -77,10 +92,3 @@ def plain_reason(error: Exception) -> str:
     ):
         plain = re.sub(pattern, meaning, plain)
     return plain
-
-
-def _listed(file: Path | None) -> set[str]:
-    if file is None or not file.exists():
-        return set()
-    with file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
-        return {row[0] for row in csv.reader(rows) if row} - {"image"}

@@ -36,7 +36,8 @@ def load_folder(folder: Path) -> ImageSet:
     if shards and len(shards) >= len(found.images):  # previews beside shards, not images beside their archive
         held_out = next((there for test in tests if (there := find_shards(test))), [])
         says = [f"Passed over in {train}: {counted(len(found.images), 'image')} beside shards."] if found.images else []
-        return replace(load_shards(name, shards, held_out), says=tuple(says))
+        data = load_shards(name, shards, held_out)
+        return replace(data, says=(*says, *data.says))
     if not found.images:
         others = f"; there are {told(found.passed_over)}" if found.passed_over else ""
         looked_for = ", ".join(sorted(suffixes()))

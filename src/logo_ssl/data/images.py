@@ -102,6 +102,8 @@ class ImageSet:
     """Which images of train the set's authors chose by, where they say so."""
     source: str | None = None
     """The name or path that it was loaded from."""
+    root: str | None = None
+    """The folder that it was loaded from, or that the file lies in."""
     says: tuple[str, ...] = ()
     """Sentences about what lies there and is left out."""
 

@@ -4,12 +4,14 @@ import json
 import os
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError
 from .files import Member, Members
-from .formats import suffixes
+from .formats import ending, suffixes, told
 from .images import ImageSet, Photos, Split
 from .labels import HELD_OUT, classes_of, numbered
 
@@ -27,55 +29,78 @@ def find_shards(folder: str) -> list[str]:
     return sorted(os.path.join(folder, name) for name in plain | packed)
 
 
+@dataclass
+class Shard:
+    """What lies in a tar file."""
+
+    path: Path
+    images: dict[str, Member] = field(default_factory=dict)
+    """One for each sample."""
+    labels: dict[str, str | None] = field(default_factory=dict)
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """How many other files there are, by the endings of their names."""
+
+    def labelled(self) -> list[Labelled]:
+        """The images and their labels."""
+        return [(member, self.labels.get(sample)) for sample, member in self.images.items()]
+
+    def note(self, tar: tarfile.TarFile, header: tarfile.TarInfo) -> None:
+        """Take in a file that a header tells of."""
+        folder, _, file = header.name.rpartition("/")
+        stem, _, extension = file.partition(".")
+        sample = f"{folder}/{stem}"
+        if not stem:  # a hidden file
+            return
+        if extension.lower() in ("cls", "json"):
+            content = tar.extractfile(header)
+            found = None if content is None else _label(content.read(), extension.lower())
+            self.labels[sample] = self.labels.get(sample) if found is None else found
+        elif f".{extension.lower()}" in suffixes():
+            self.images[sample] = Member(self.path, header.name, header.offset_data, header.size)
+        elif ending(file) in suffixes():  # 0.jpg before 0.mask.png, whichever comes first
+            self.images.setdefault(sample, Member(self.path, header.name, header.offset_data, header.size))
+        else:
+            self.passed_over[ending(file)] += 1
+
+
 def load_shards(name: str, train: Sequence[str], test: Sequence[str] = ()) -> ImageSet:
     """The images of these shards; without shards to test on, those named so (val-000.tar) are."""
     train, test = (train, test) if test else _by_name(train)
-    seen, held_out = ([row for shard in shards for row in index(Path(shard))] for shards in (train, test))
+    shards, tested = ([index(Path(shard)) for shard in paths] for paths in (train, test))
+    seen, held_out = ([row for shard in part for row in shard.labelled()] for part in (shards, tested))
+    passed_over = sum((shard.passed_over for shard in (*shards, *tested)), Counter[str]())
     if not seen:
-        raise UserError(f"No images in {train[0]} and its like (looked for {', '.join(sorted(suffixes()))}).")
+        others = f"; there are {told(passed_over)}" if passed_over else ""
+        raise UserError(f"No images in {train[0]} and its like (looked for {', '.join(sorted(suffixes()))}){others}.")
     classes = classes_of(label for _, label in seen)
-    return ImageSet(name, _split(seen, classes), _split(held_out, classes) if held_out else None, classes)
+    says = (f"Passed over in {_called((*train, *test))}: {told(passed_over)}.",) if passed_over else ()
+    return ImageSet(name, _split(seen, classes), _split(held_out, classes) if held_out else None, classes, says=says)
 
 
-def index(shard: Path) -> list[Labelled]:
-    """The images in a shard and their labels, from its headers alone; what follows a break is left out."""
-    if shard.name.lower().endswith(COMPRESSED):
-        raise UserError(
-            f"{shard} is compressed, so that no image can be read alone; decompress it: gunzip {shard.name}"
-        )
-    images: dict[str, Member] = {}
-    labels: dict[str, str | None] = {}
-    broken = None
+def index(path: Path) -> Shard:
+    """What lies in a shard, from its headers alone; what follows a break is left out."""
+    if path.name.lower().endswith(COMPRESSED):
+        raise UserError(f"{path} is compressed, so that no image can be read alone; decompress it: gunzip {path.name}")
+    shard, broken = Shard(path), None
     try:
-        end = shard.stat().st_size
-        with tarfile.open(shard, "r:") as tar:
+        end = path.stat().st_size
+        with tarfile.open(path, "r:") as tar:
             while (header := tar.next()) is not None:
                 tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # else all headers stay in memory
                 if header.isreg() and not header.issparse() and header.offset_data + header.size <= end:
-                    _note(tar, header, shard, images, labels)
+                    shard.note(tar, header)
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
         broken = error
-    if broken is not None and not images:
+    if broken is not None and not shard.images:
         raise UserError(
-            f"{shard} is not a readable tar file ({broken}); decompress it if it is compressed, else make it again."
+            f"{path} is not a readable tar file ({broken}); decompress it if it is compressed, else make it again."
         ) from broken
-    return [(member, labels.get(sample)) for sample, member in images.items()]
+    return shard
 
 
-def _note(tar: tarfile.TarFile, header: tarfile.TarInfo, shard: Path, images: dict, labels: dict) -> None:
-    folder, _, file = header.name.rpartition("/")
-    stem, _, extension = file.partition(".")
-    sample = f"{folder}/{stem}"
-    if not stem:  # a hidden file
-        return
-    if extension.lower() in ("cls", "json"):
-        content = tar.extractfile(header)
-        found = None if content is None else _label(content.read(), extension.lower())
-        labels[sample] = labels.get(sample) if found is None else found
-    elif f".{extension.lower()}" in suffixes():
-        images[sample] = Member(shard, header.name, header.offset_data, header.size)
-    elif os.path.splitext(file)[1].lower() in suffixes():  # 0.jpg before 0.mask.png, whichever comes first
-        images.setdefault(sample, Member(shard, header.name, header.offset_data, header.size))
+def _called(shards: Sequence[str]) -> str:
+    """What to call some shards in a message."""
+    return shards[0] if len(shards) == 1 else f"the shards of {os.path.commonpath(shards) or '.'}"
 
 
 def _label(content: bytes, kind: str) -> str | None:

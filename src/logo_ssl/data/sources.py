@@ -41,7 +41,12 @@ def locate(source: str) -> str:
 
 def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
-    return replace(_found(source, size), source=source)
+    return replace(_found(source, size), source=source, root=_root(source))
+
+
+def _root(source: str) -> str:
+    path = data_root() if source in NAMES else Path(source).expanduser()
+    return str((path if path.is_dir() else path.parent).absolute())
 
 
 def _found(source: str, size: int) -> ImageSet:

@@ -1,6 +1,7 @@
 """Which pictures does a detector see, in which order? By (seed, place) alone: there is no state to lose."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Int32, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..data.batches import Waiting, waited_for
 from ..data.ending import begin, end
 from ..data.workers import fitting_workers
 from ..errors import UserError
@@ -109,7 +111,7 @@ class Telling(Dataset[Any]):
 class Batches:
     """The batches of a training from iteration `done` on; of several processes, each gets its slice of every batch.
 
-    Those on one machine, the `sharers`, share its workers, too.
+    Those on one machine, the `sharers`, share its workers, too. Each batch is waited for inside `waiting`.
     """
 
     def __init__(
@@ -120,8 +122,9 @@ class Batches:
         done: int = 0,
         part: tuple[int, int] = (0, 1),
         sharers: int = 1,
+        waiting: Waiting = nullcontext,
     ) -> None:
-        self.pictures, self.n_batches = pictures, n_batches
+        self.pictures, self.n_batches, self.waiting = pictures, n_batches, waiting
         self.done, self.part = done, part
         self.workers, self.sharers = max(1, workers // sharers) if workers > 0 else workers, sharers
 
@@ -134,7 +137,8 @@ class Batches:
         starts = (i * size + number * share for i in range(self.done, self.n_batches))
         fitting = fitting_workers(self.workers, WITH_MASKS if self.pictures.masks else BYTES, self.sharers)
         # worker processes start with the first batch that is asked for: Lightning asks for two iterators, and drops one
-        yield from read(self.pictures, [range(start, start + share) for start in starts], fitting)
+        batches = read(self.pictures, [range(start, start + share) for start in starts], fitting)
+        yield from waited_for(batches, self.waiting)
 
 
 def read(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> Iterator[list[Any]]:

@@ -22,18 +22,15 @@ LAYOUTS = (
 )
 
 
-class Contents(NamedTuple):
+class Counts(NamedTuple):
     """How many pictures a set has to train and to test on, and how many classes."""
 
     train: int
     test: int
     classes: int
 
-    def __str__(self) -> str:
-        return f"{self.train:,} + {self.test:,} pictures of {self.classes} classes"
 
-
-OFFICIAL = {VOC: Contents(16_551, 4_952, 20), COCO: Contents(118_287, 5_000, 80)}
+OFFICIAL = {VOC: Counts(16_551, 4_952, 20), COCO: Counts(118_287, 5_000, 80)}
 """The sets of the paper's Table 6: known by what they hold, wherever they lie."""
 
 
@@ -60,8 +57,10 @@ class Detection(NamedTuple):
             odd = "".join(f"; {n:,} {of}" for of, n in part.counts.items() if n)
             sentences.append(f"{self.name}, {what}: {len(part):,} pictures, {part.n_objects:,} objects{odd}.")
         if self.name in OFFICIAL and not self.official:
+            train, test, classes = OFFICIAL[self.name]
             sentences.append(
-                f"This is not the {self.name} of Table 6 ({OFFICIAL[self.name]}), so its figures are its own."
+                f"This is not the {self.name} of Table 6 ({train:,} + {test:,} pictures of {classes} classes), so its "
+                "figures are its own."
             )
         return sentences
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,25 +13,18 @@ import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from ..errors import Interrupted, UserError
+from ..errors import UserError
 from ..launch import is_first
 from ..models.norm import BatchNorm, set_synchronised
 from ..ranks import rank
 from ..run import CHECKPOINT, Run
 from ..signals import StopSignals
-from ..train.checkpoints import UNFINISHED, Checkpoints, Writer, clear, load, newest_whole
+from ..train.checkpoints import UNFINISHED, Checkpoints, Writer, awaited, clear, load, newest_whole
 from ..train.compiling import first_line
-from ..train.faults import Diverged, dead_worker
+from ..train.endings import ends_in_a_sentence
+from ..train.faults import Diverged
 from ..train.lock import locked
-from ..train.processes import (
-    DDP,
-    lost_another,
-    processes_for,
-    refuse_another_number,
-    refuse_uneven,
-    take_over_signals,
-    whose_end,
-)
+from ..train.processes import DDP, processes_for, refuse_another_number, refuse_uneven, take_over_signals
 from ..train.quiet import quiet
 from ..train.sittings import Sittings
 from .detector import Detector
@@ -160,7 +154,8 @@ def train_detector(
         if cuda:
             detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
         part = (trainer.global_rank, trainer.world_size)
-        batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices)
+        waiting = partial(awaited, trainer)
+        batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices, waiting)
         module = Detecting(detector.train(), recipe, where.identity, progress, say)
         with torch.random.fork_rng(cuda), _in_a_sentence(recipe, where, trainer):
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
@@ -256,7 +251,8 @@ def _on_cuda(where: Workshop) -> bool:
 def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer) -> Iterator[None]:
     """What can be mended is told in a sentence."""
     try:
-        yield
+        with ends_in_a_sentence(trainer, CURE if where.folder else "start again", "fewer --workers"):
+            yield
     except torch.OutOfMemoryError as error:
         raise UserError(
             f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch-size (and lr "
@@ -266,12 +262,6 @@ def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer)
         raise UserError(
             f"A weight is no finite number at iteration {error.step}; lower lr, or warm up for longer."
         ) from error
-    except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
-        raise Interrupted(f"Interrupted; {CURE if where.folder else 'start again'}.") from None
-    except RuntimeError as error:
-        if trainer.world_size > 1 and lost_another(error):
-            raise UserError(f"{whose_end(trainer.strategy)}; {CURE}.") from error
-        raise (dead_worker(error) or error) from error
 
 
 def _sent(sample: Sample, device: torch.device) -> Sample:

@@ -41,15 +41,15 @@ Results = dict[tuple[str, str], AveragePrecision]
 """Of what, and by which measure."""
 
 
-class Found(NamedTuple):
-    """What was measured: of boxes or masks, by which measure, which figure."""
+class DetectionFigure(NamedTuple):
+    """What was measured: of boxes or masks, by whose measure, which figure."""
 
-    what: str
+    of: str
     measure: str
     figure: str
 
     def __str__(self) -> str:
-        return f"{self.what} {self.figure} ({self.measure})"
+        return f"{self.of} {self.figure} ({self.measure})"
 
 
 def refuse_without_masks(data: Detection) -> None:
@@ -94,7 +94,7 @@ def detect(
     out: Path | None = None,
     overwrite: bool = False,
     devices: int | Literal["auto"] = 1,
-) -> Iterator[tuple[Found, float]]:
+) -> Iterator[tuple[DetectionFigure, float]]:
     """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`.
 
     Beside the file lie NAME-pictures/ and, until all is done, NAME-training/, from which an interrupted training goes
@@ -125,9 +125,10 @@ def detect(
         began = time.time()
         found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
         results = _measured(data, found, masks)
-        for (what, by), told in results.items():
-            yield from ((Found(what, by, name), value) for name, value in told.overall.items() if value is not None)
-        record = about | _told(data, recipe, masks, results)
+        for measured, precision in results.items():
+            known = {name: value for name, value in precision.overall.items() if value is not None}
+            yield from ((DetectionFigure(*measured, name), value) for name, value in known.items())
+        record = about | _results_with_protocol(data, recipe, masks, results)
         record |= {"train_pictures": len(pictures.pictures), "pictures": _drawn(data, found, file, how)}
         record |= _timed(trained, time.time() - began)
         save_about(protocol, record, encoder, how, out, settings)
@@ -160,12 +161,14 @@ def _drawn(data: Detection, found: list[Detected], file: Path | None, how: Extra
     return [f"{folder.name}/{picture.name}" for picture in drawn.values()]
 
 
-def _told(data: Detection, recipe: DetectionRecipe, masks: bool, results: Results) -> dict[str, Any]:
+def _results_with_protocol(data: Detection, recipe: DetectionRecipe, masks: bool, results: Results) -> dict[str, Any]:
     """What was measured on what, and by which protocol."""
     model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
     return {
         "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
-        "results": [{"of": what, "measure": by, **told._asdict()} for (what, by), told in results.items()],
+        "results": [
+            {"of": of, "measure": measure, **precision._asdict()} for (of, measure), precision in results.items()
+        ],
         "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
         "about_data": data.about(),
         "test_pictures": len(data.test),

@@ -12,7 +12,7 @@ from ..detection.body import refuse_other_networks
 from ..detection.recipe import check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
 from ..errors import DataMissing, UserError
-from .detect import Found, claim_beside, refuse_without_masks, without_masks
+from .detect import DetectionFigure, claim_beside, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
@@ -92,11 +92,11 @@ class Segment(Detect):
     masks: tyro.conf.Suppress[bool] = True
 
 
-def _show(console: Console, figures: Sequence[tuple[Found, float]], official: str | None) -> None:
+def _show(console: Console, figures: Sequence[tuple[DetectionFigure, float]], official: str | None) -> None:
     """Our rows above the paper's, in its order of columns; sizes are in what is saved."""
     by_row: dict[tuple[str, str], dict[str, float]] = {}
-    for found, value in figures:
-        by_row.setdefault((found.what, found.measure), {})[found.figure] = value
+    for (of, measure, figure), value in figures:
+        by_row.setdefault((of, measure), {})[figure] = value
     table = Table("encoder", "of", "measure", *COLUMNS, title="Detection (%)")
     for (what, measure), ours in by_row.items():
         shown = (f"{ours[name]:.2f}" if name in ours else "" for name in COLUMNS)

@@ -116,7 +116,7 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     splits = data.for_knn()
     if splits is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
-    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file)
+    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file, data.root)
     splits = tuple(squared(split, recipe.crops.global_size, bad, recipe.loading.workers) for split in splits)
     results = []
     for features, (bank, queries) in _features(run, recipe, data, splits):

@@ -81,13 +81,10 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def dead_worker(error: RuntimeError) -> UserError | None:
-    """A sentence if the error is that a worker process died; nothing if it is another."""
+def dead_worker(error: RuntimeError, fewer_workers: str) -> UserError | None:
+    """A sentence if the error is that a worker process died, with what to try; nothing if it is another."""
     found = re.search(r"DataLoader worker \(pid\(?s?\)? ([\d, ]+)\)(.*)", str(error))
     if found is None:
         return None
     how = "killed, often because memory ran out" if "Killed" in found[2] else found[2].strip(" .") or "gone"
-    return UserError(
-        f"A process that decodes images died (pid {found[1]}: {how}); try fewer --loading.workers, or "
-        "--loading.placement disk if memory is short."
-    )
+    return UserError(f"A process that decodes images died (pid {found[1]}: {how}); try {fewer_workers}.")

@@ -1,6 +1,7 @@
 """How does a module learn from images? They are placed, Lightning fits, and what can be mended is told."""
 
 import traceback
+from functools import partial
 from pathlib import Path
 
 import lightning as L
@@ -9,15 +10,18 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, place
 from ..data.feed import Feed
-from ..errors import Interrupted, UserError
+from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
 from ..terminal import counted
-from .checkpoints import load
-from .faults import dead_worker, free_memory, too_large
+from .checkpoints import awaited, load
+from .endings import ends_in_a_sentence
+from .faults import free_memory, too_large
 from .module import Pretraining
-from .processes import lost_another, processes_for, whose_end
+from .processes import processes_for
 from .quiet import quiet
+
+FEWER_WORKERS = "fewer --loading.workers, or --loading.placement disk if memory is short"
 
 
 def learn(
@@ -39,7 +43,8 @@ def learn(
     memory_ran_out = False
     with quiet():
         try:
-            _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
+            with ends_in_a_sentence(trainer, cure, FEWER_WORKERS):
+                _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
         except torch.OutOfMemoryError as error:
             if trainer.world_size > 1:  # the others would not try smaller batches with it
                 raise UserError(
@@ -48,12 +53,6 @@ def learn(
                 ) from error
             traceback.clear_frames(error.__traceback__)  # they hold the step that did not fit
             memory_ran_out = True
-        except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
-            raise Interrupted(f"Interrupted; {cure}.") from None
-        except RuntimeError as error:
-            if trainer.world_size > 1 and lost_another(error):
-                raise UserError(f"{whose_end(trainer.strategy)}; {cure}.") from error
-            raise (dead_worker(error) or error) from error
     if memory_ran_out:
         module.learn = module.algorithm_1  # a recorded step would hold its memory
         free_memory()
@@ -73,7 +72,15 @@ def _fit(
     recipe, part = module.recipe, (trainer.global_rank, trainer.world_size)
     feed = place_images(data, trainer.strategy.root_device, recipe, bad, console)
     try:
-        batches = Batches(feed, len(data.train), recipe.batch_size, recipe.seed, steps_before, part=part)
+        batches = Batches(
+            feed,
+            len(data.train),
+            recipe.batch_size,
+            recipe.seed,
+            steps_before,
+            part=part,
+            waiting=partial(awaited, trainer),
+        )
         trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
     finally:
         feed.close()

@@ -70,7 +70,7 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         making.sittings.save()
     for sentence in (*making.data.says, _announcement(making)):
         making.console.print(sentence)
-    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file)
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root)
     try:
         _learn_or_go_back(making, bad, checkpoint)
         if is_first():

@@ -58,7 +58,7 @@ class Embed(Source):
         refuse_senseless(self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
         replaced = claim(self.out, self.overwrite)
-        console, encoder = plain_console(), _told(self)
+        console, encoder = plain_console(), _loaded_aloud(self)
         with progress_bars(console) as progress:
             file = embed(
                 encoder,
@@ -117,7 +117,7 @@ class Search(Source):
                 f"{index} does not say which encoder made it; cosines tell something only if it was this one, "
                 "with the same --size, --mean and --std."
             )
-        found = search(_told(self), index, self.query, k=self.k, device=self.device)
+        found = search(_loaded_aloud(self), index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
             console.print(printable(f"Most like {query}:"))
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
@@ -155,7 +155,7 @@ class Export(Source):
             raise UserError(f"Say where to: logo-ssl export {self.typed()} --to onnx (or {', '.join(WAYS)}).")
         refuse_unknown_target(self.to)
         console = plain_console()
-        done = export(_told(self), cast(Target, self.to), self.out, overwrite=self.overwrite)
+        done = export(_loaded_aloud(self), cast(Target, self.to), self.out, overwrite=self.overwrite)
         console.print(f"Exported: {said(done.path, done.replaced)}\n\n{done.snippet}")
 
 
@@ -167,7 +167,8 @@ def _an_image(table: Path) -> str:
     return os.path.relpath(first) if Path(first).is_relative_to(Path.cwd()) else first
 
 
-def _told(source: Source) -> FrozenEncoder:
+def _loaded_aloud(source: Source) -> FrozenEncoder:
+    """The encoder, once what there is to say of it has been said."""
     encoder, console = source.load(), plain_console()
     for sentence in encoder.says:
         console.print(sentence)

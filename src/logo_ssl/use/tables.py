@@ -58,13 +58,13 @@ def write_table(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str
 
 def read_table(path: Path) -> Iterator[Part]:
     """The rows of a table, part by part."""
-    with _told(path):
+    with _in_a_sentence(path):
         yield from _format(path).read(path)
 
 
 def about_table(path: Path) -> dict[str, Any]:
     """What a table says of the encoder that made it; nothing in a .csv."""
-    with _told(path):
+    with _in_a_sentence(path):
         return _format(path).about(path)
 
 
@@ -79,7 +79,7 @@ def keeps_names(path: Path) -> bool:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _in_a_sentence(path: Path) -> Iterator[None]:
     """What is wrong with a file, in a sentence."""
     if not path.is_file():
         raise UserError(f"There is no file {path}; make it with `logo-ssl embed RUN --data DATA --out {path}`.")

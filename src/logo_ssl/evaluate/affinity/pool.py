@@ -112,10 +112,8 @@ def name_of(split: Split, row: int, part: str, data: ImageSet) -> str:
     if not isinstance(split.images, Photos):
         return f"{part} image {row}"
     name = PurePath(split.images.name(row))
-    source = Path(data.source or "")
-    folder = source if source.is_dir() else source.parent
-    if name.is_relative_to(folder.absolute()):
-        return name.relative_to(folder.absolute()).as_posix()
+    if data.root is not None and name.is_relative_to(data.root):
+        return name.relative_to(data.root).as_posix()
     return name.name if name.is_absolute() else str(name)
 
 

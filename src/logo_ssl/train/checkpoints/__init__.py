@@ -2,7 +2,7 @@
 
 from .agreement import Agreement
 from .files import UNFINISHED, clear, digest, is_whole, load, newest_whole
-from .saving import Checkpoints, Rhythm
+from .saving import Checkpoints, Rhythm, awaited
 from .writer import Writer
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Checkpoints",
     "Rhythm",
     "Writer",
+    "awaited",
     "clear",
     "digest",
     "is_whole",

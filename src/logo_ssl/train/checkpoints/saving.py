@@ -1,13 +1,15 @@
 """When is training saved? Every so many epochs and minutes, after the last epoch, and when a signal asks to stop."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 
-from ...signals import StopSignals
+from ...signals import Stopped, StopSignals
 from ..faults import Diverged, is_finite
 from ..monitors import Steps
 from ..sittings import Sittings
@@ -35,13 +37,13 @@ class Checkpoints(Checkpoint):
 
     def __init__(self, folder: Path, rhythm: Rhythm, stop: StopSignals, sittings: Sittings) -> None:
         self.folder, self.rhythm, self.stop, self.sittings = folder, rhythm, stop, sittings
-        self.saved_at = time.monotonic()
+        self.saved_at, self.began_at = time.monotonic(), 0
         self.agreement = Agreement()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin to listen and to count the minutes."""
         self.stop.listen()
-        self.saved_at = time.monotonic()
+        self.saved_at, self.began_at = time.monotonic(), trainer.global_step
         self.agreement = Agreement(trainer.global_step)
 
     def on_train_batch_end(
@@ -73,6 +75,17 @@ class Checkpoints(Checkpoint):
         """Nor here."""
         self.stop.ignore()
 
+    @contextmanager
+    def waiting(self, trainer: L.Trainer) -> Iterator[None]:
+        """Save and stop when a signal comes while a batch is waited for, which a disk that is gone may never give."""
+        try:
+            with self.stop.end_the_wait():
+                yield
+        except Stopped as stopped:
+            if trainer.global_step == self.began_at:  # there is nothing new to save
+                raise stopped.interrupted(self.stop.cure) from None
+            self._save_and_stop(trainer)
+
     def _is_time(self) -> bool:
         minutes = self.rhythm.checkpoint_minutes
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
@@ -103,3 +116,14 @@ class Checkpoints(Checkpoint):
         if trainer.world_size > 1:  # nobody leaves before the file is on disk, and all tell the same
             kept, newest = trainer.strategy.broadcast((kept, newest))
         raise self.stop.interrupted(trainer.global_step, kept, newest)
+
+
+@contextmanager
+def awaited(trainer: L.Trainer) -> Iterator[None]:
+    """Wait for a batch; a signal ends the wait where one process trains, and what it learned is saved.
+
+    Of several, some may be in the middle of a step that needs this one, so all stop after it.
+    """
+    keeper = trainer.checkpoint_callback
+    with keeper.waiting(trainer) if isinstance(keeper, Checkpoints) and trainer.world_size == 1 else nullcontext():
+        yield

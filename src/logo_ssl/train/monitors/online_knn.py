@@ -51,7 +51,7 @@ class OnlineKNN(L.Callback):
         self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Callable[[str], None] = lambda s: None
     ) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
-        self.bad_file, self.say = bad_file, say
+        self.bad_file, self.root, self.say = bad_file, data.root, say
         most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
         splits = data.for_knn() if self.every else None
         self.splits = None if splits is None else [split.thinned(most) for split in splits]
@@ -85,7 +85,8 @@ class OnlineKNN(L.Callback):
         if world_size() > 1:
             self.splits = [split[torch.arange(len(split)).tensor_split(world_size())[rank()]] for split in self.splits]
         self.splits = [
-            squared(s, self.size, BadImages(asked, math.inf, self.bad_file), self.workers) for s in self.splits
+            squared(s, self.size, BadImages(asked, math.inf, self.bad_file, self.root), self.workers)
+            for s in self.splits
         ]
         readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
         if sum(readable) < asked:
