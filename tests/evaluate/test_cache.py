@@ -246,3 +246,9 @@ def test_features_that_are_not_finite_are_refused(encoder, images: ImageSet):
     next(encoder.backbone.parameters()).fill_(torch.inf)
     with pytest.raises(UserError, match="random/tiny gives features that are not finite"):
         features_of(encoder, images.train, UNCACHED)
+
+
+@pytest.mark.parametrize("source", ["random/small-alexnet", "random/timm/convnext_atto"])
+def test_images_too_small_for_a_network_are_refused(images: ImageSet, source):
+    with pytest.raises(UserError, match=f"^{source} cannot see images of 8 px .*; give another --size"):
+        features_of(load_encoder(source, size=8), images.train, UNCACHED)

@@ -1,7 +1,7 @@
 """How do images become features? Chunk by chunk, so that memory is bounded, and exactly, so that numbers repeat."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,11 +105,25 @@ def _seen(
     backbone: nn.Module, pixels: UInt8[Tensor, "n C H W"], encoder: FrozenEncoder, how: Extraction
 ) -> Float[Tensor, "n F"]:
     try:
-        with exactly():
+        with exactly(), seeing(encoder):
             return extract(backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size)
     except torch.OutOfMemoryError as error:
         device = hardware(best_device(how.device))
         raise UserError(f"{device} has too little memory for {how.batch_size} images; lower batch-size.") from error
+
+
+@contextmanager
+def seeing(encoder: FrozenEncoder) -> Iterator[None]:
+    """A network that cannot take images of that size says so in its own way; this is ours."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except (RuntimeError, AssertionError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(
+            f"{encoder.name} cannot see images of {encoder.size} px ({reason}); give another --size."
+        ) from error
 
 
 def _one_behind(features: Iterator[Tensor]) -> Iterator[Tensor]:

@@ -1,5 +1,6 @@
 """How good is an encoder after fine-tuning? All weights train, on all labels or on a class-balanced share of them."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -14,19 +15,20 @@ from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import UserError
 from ..frameworks import SupervisedConfig
 from ..hardware import best_device
-from ..probes import balanced_share, top1, top_k
-from ..randomness import stream
+from ..probes import balanced_share, check_fraction, top1, top_k
+from ..randomness import refuse_unusable_seed, stream
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..strategies import TwoViewConfig
 from ..train import Pretraining
+from ..train.faults import Diverged
 from ..train.journal import Journal
 from ..train.learning import learn
 from ..train.progress import ProgressDisplay
 from ..train.trainer import trainer_for
 from .cache import labelled_features
 from .encoders import FrozenEncoder
-from .extraction import Extraction, exactly, in_channels
+from .extraction import Extraction, exactly, in_channels, seeing
 from .held_out import rows_to_test
 from .labelled import labelled, labels_of
 from .mocos_sgd import STANDARD
@@ -35,8 +37,9 @@ from .record import claim_result, save
 
 EPOCHS, RATE, BATCH = 50, 0.03, 256
 PROTOCOL = (
-    "all weights fine-tuned end to end with a linear classifier: SGD, momentum 0.9, cosine, random crops and flips; "
-    "last epoch, no choice on any held-out image"
+    "all weights fine-tuned end to end with a linear classifier: SGD, "
+    f"momentum {OptimiserConfig.momentum}, weight decay {OptimiserConfig.weight_decay:g}, cosine, "
+    "random crops and flips; last epoch, no choice on any held-out image"
 )
 
 
@@ -56,10 +59,7 @@ def finetune(
     """Yield ("finetune top-1, 10 % of labels", percent) and top-5 for each share; save them in the run, or at `out`."""
     how, console = how or Extraction(), console or Console(quiet=True)
     claim_result(out, overwrite)
-    if epochs < 1 or lr <= 0:
-        raise UserError(f"epochs is {epochs} and lr {lr}; use 1 or more epochs and a positive rate.")
-    if not fractions:
-        raise UserError("fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+    _refuse_unusable(fractions, epochs, lr, seed)
     best_device(how.device)  # refused, if it is, before anything is read
     train, test = _parted(encoder, data, seed, how)
     shares = [balanced_share(labels_of(train), fraction, stream(seed, "share")) for fraction in fractions]
@@ -77,11 +77,23 @@ def finetune(
         share = f"{100 * fraction:g} % of labels"
         yield f"finetune top-1, {share}", figures["top1"]
         yield f"finetune top-5, {share}", figures["top5"]
-        results.append({"fraction": fraction, "images": len(rows), "seconds": round(time.time() - began, 1), **figures})
+        about = {"fraction": fraction, "images": len(rows), "batch_size": module.recipe.batch_size}
+        results.append({**about, "seconds": round(time.time() - began, 1), **figures})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
-    record |= {"batch_size": BATCH, "test_images": len(test), "classes": n_classes}
+    official = data.test is not None and data.test.labels is not None
+    record |= {"official_test": official, "test_images": len(test), "classes": n_classes}
     settings = {"fractions": list(fractions), "epochs": epochs, "lr": lr, "seed": seed}
     save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
+
+
+def _refuse_unusable(fractions: Sequence[float], epochs: int, lr: float, seed: int) -> None:
+    refuse_unusable_seed(seed)
+    if epochs < 1 or not 0 < lr < math.inf:
+        raise UserError(f"epochs is {epochs} and lr {lr}; use 1 or more epochs and a positive rate.")
+    if not fractions:
+        raise UserError("fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+    for fraction in fractions:
+        check_fraction(fraction)
 
 
 def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:
@@ -102,7 +114,13 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console
         journal = Journal(run)
         display = ProgressDisplay(journal, console)
         trainer = trainer_for(run, module.recipe, data, journal, display, benchmark=False)
-        learn(trainer, module, data, BadImages(len(data.train), how.max_bad), console)
+        try:
+            learn(trainer, module, data, BadImages(len(data.train), how.max_bad), console)
+        except Diverged as error:
+            raise UserError(
+                f"Fine-tuning diverged at step {error.step} ({', '.join(error.broken)} not finite); use an lr below "
+                f"{module.recipe.optimiser.lr:g}."
+            ) from error
 
 
 def _classifier(
@@ -139,4 +157,5 @@ def _classifier(
 def _n_features(encoder: FrozenEncoder) -> int:
     """The width of the features, by a look at them: libraries name it differently, or not at all."""
     device = next(encoder.backbone.parameters()).device
-    return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]
+    with seeing(encoder):
+        return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]
