@@ -121,10 +121,12 @@ def _by_sgd(
 
 def told_choice(what: str, chosen: float, validation: Mapping[float, float]) -> str:
     """What was chosen, and whether the best may lie beyond all that was tried."""
-    told = f"{what} {chosen:g} is the best of {len(validation)} on validation images, {validation[chosen]:.2f} % there."
-    tried = sorted(validation)
+    reached = f"{validation[chosen]:.2f} % of validation images"
     others = [value for other, value in validation.items() if other != chosen]
-    if others and chosen in (tried[0], tried[-1]) and validation[chosen] > max(others):
+    if not others:
+        return f"{what} {chosen:g} is right on {reached}."
+    told, tried = f"{what} {chosen:g} is the best of {len(validation)}, right on {reached}.", sorted(validation)
+    if chosen in (tried[0], tried[-1]) and validation[chosen] > max(others):
         lies = "smallest" if chosen == tried[0] else "largest"
         told += f" It is the {lies} that was tried: one beyond may be better still."
     return told
