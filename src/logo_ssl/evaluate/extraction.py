@@ -43,6 +43,10 @@ class Extraction:
     decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
     """Who decodes photographs: worker processes always see the same pixels; nvJPEG is faster, and rounds otherwise."""
 
+    def counting(self, what: str, total: int) -> Callable[[int], None]:
+        """Takes how much of one thing is done."""
+        return lambda done: self.progress(what, done, total)
+
 
 def exactly() -> AbstractContextManager[None]:
     """Convolutions that repeat on CUDA: without TF32, which keeps 10 bits, and kernels that are chosen by the clock."""

@@ -1,30 +1,24 @@
-"""How good are frozen features for nearest neighbours, by themselves or beside those of pixels?"""
+"""How good are frozen features for nearest neighbours?"""
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from jaxtyping import Int
 from torch import Tensor
 
-from ..data import BadImages, ImageSet, Split, load_data, squared
+from ..data import ImageSet
 from ..errors import UserError
-from ..features import extract
-from ..hardware import best_device, hardware
-from ..knn import knn_accuracy, nearest_neighbours, top_accuracies
+from ..hardware import best_device
+from ..knn import nearest_neighbours, top_accuracies
 from ..probes import Labelled
-from ..recipes import Recipe, read_recipe
-from ..run import Run, provenance
-from ..train import build, load_backbone
 from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .labelled import labelled
-from .record import about_run, claim_result, save
+from .record import claim_result, save
 
-LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
 """(k, tau): the authors' public code, and the custom of the CIFAR-10 literature."""
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
@@ -51,14 +45,9 @@ def knn(
     asked, bank, leave_one_out = compared = _compared(encoder, data, how, most)
     guesses = _guesses(asked.labels, bank.labels)
     how.say(_counted(compared, guesses))
-    near = nearest_neighbours(
-        asked.features,
-        bank.features,
-        most,
-        leave_one_out=leave_one_out,
-        device=best_device(how.device),
-        progress=lambda done: how.progress("nearest neighbours", done, len(asked.labels)),
-    )
+    watched = how.counting("nearest neighbours", len(asked.labels))
+    options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}
+    near = nearest_neighbours(asked.features, bank.features, most, **options)
     results = []
     for k, tau in protocols:
         top1, top5 = top_accuracies(near, asked.labels, bank.labels, k, tau)
@@ -135,51 +124,3 @@ def _refuse_too_few(n_images: int, k: int, data: ImageSet) -> None:
             f"k={k} asks more neighbours than the {n_images} training images of {data.name} that there are to compare "
             "with; give more images, or a smaller k (--protocols 5 0.07)."
         )
-
-
-def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
-    """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
-    began = time.time()
-    recipe = read_recipe(run)
-    data = load_data(recipe.data, recipe.crops.global_size)
-    splits = data.for_knn()
-    if splits is None:
-        raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
-    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file)
-    splits = tuple(squared(split, recipe.crops.global_size, bad, recipe.loading.workers) for split in splits)
-    results = []
-    for features, (bank, queries) in _features(run, recipe, data, splits):
-        for k, tau in PROTOCOLS:
-            accuracy = knn_accuracy(*queries, *bank, k=k, tau=tau)
-            results.append({"features": features, "k": k, "tau": tau, "top1": round(accuracy, 2)})
-            yield f"{features}, k={k}, tau={tau}", accuracy
-    record = {
-        "protocol": "weighted kNN, cosine, backbone features of whole images in eval mode, last epoch",
-        "data": data.name,
-        "train_images": len(splits[0]),
-        "test_images": len(splits[1]),
-        "results": results,
-        "seconds": round(time.time() - began, 1),
-    }
-    run.write_evaluation("knn", record | about_run(run) | provenance(hardware(best_device(recipe.device))))
-
-
-def _features(
-    run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, ...]
-) -> Iterator[tuple[str, list[LabelledFeatures]]]:
-    """Yield (name, ((bank, labels), (queries, labels))) for each kind of features."""
-    trained, metadata = load_backbone(run)
-    mean, std, size = metadata["mean"], metadata["std"], metadata["size"]
-    device = best_device(recipe.device)
-    labels = [split.labels.to(device) for split in splits if split.labels is not None]
-    pixels = [split.array.flatten(1).to(device).float() / 255 for split in splits]
-    # Cosine needs centred pixels: without it, brightness alone decides.
-    yield "raw pixels", list(zip([part - pixels[0].mean(dim=0) for part in pixels], labels, strict=True))
-    networks = {
-        "random initialisation": build(replace(recipe, init=None), data).framework.encoder.backbone,
-        "trained encoder": trained,
-    }
-    for name, backbone in networks.items():
-        backbone = backbone.to(device)
-        features = [extract(backbone, split.array, mean, std, size) for split in splits]
-        yield name, list(zip(features, labels, strict=True))

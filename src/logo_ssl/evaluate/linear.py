@@ -16,7 +16,7 @@ from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .held_out import Parts, part
 from .labelled import labelled, labels_of, with_rows
-from .mocos_sgd import on_crops, on_features, shown
+from .mocos_sgd import on_crops, on_features
 from .record import claim_result, save
 
 Protocol = Literal["sgd", "sgd-augmented", "lbfgs"]
@@ -92,7 +92,7 @@ def _parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int) 
 
 
 def _by_lbfgs(parts: Parts, how: Extraction) -> Learned:
-    watched = shown(how, "L2 weights", len(WEIGHTS))
+    watched = how.counting("L2 weights", len(WEIGHTS))
     chosen = select(parts.train, parts.val, parts.n_classes, progress=watched)
     how.say(told_choice("L2 weight", chosen.w, chosen.validation))
     return chosen.probe, {"l2_weight": chosen.w, "validation": chosen.validation}

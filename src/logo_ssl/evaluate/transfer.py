@@ -20,7 +20,6 @@ from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .held_out import Parts, part
 from .labelled import labelled, labels_of, with_rows
-from .mocos_sgd import shown
 from .record import claim_result, save
 from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
 
@@ -96,7 +95,7 @@ def _one(
     parts = _parted(encoder, found, data, how, seed).to(best_device(how.device))
     figure: Metric = mean_per_class if found.per_class else top1
     metric = SetFigure(name, "mean per class" if found.per_class else "top-1")
-    watched = shown(how, f"{found.title}, L2 weights", len(WEIGHTS))
+    watched = how.counting(f"{found.title}, L2 weights", len(WEIGHTS))
     options = {"metric": figure, "penalise_bias": penalise_bias, "progress": watched}
     chosen = select(parts.train, parts.val, parts.n_classes, **options)
     value = figure(chosen.probe.scores(parts.test.features), parts.test.labels)
