@@ -99,6 +99,16 @@ def test_whatever_features_depend_on_makes_them_new(encoder, images: ImageSet):
         torch.testing.assert_close(features_of(other, split), expected, **ROUNDING)
 
 
+def test_pixels_that_another_decoder_rounds_have_features_of_their_own(encoder, photos, monkeypatch):
+    seen, split = counted(encoder), load_data(str(photos), 16).train
+    features_of(encoder, split, Extraction(workers=0))
+    monkeypatch.setattr(cache_module, "decodes_on_gpu", lambda how: True)
+    features_of(encoder, split, Extraction(workers=0))
+    assert seen == [30, 30]
+    features_of(encoder, split, Extraction(workers=0))
+    assert seen == [30, 30]
+
+
 def test_a_changed_file_of_equal_size_makes_features_new(encoder, tmp_path):
     for i in range(2 * FILES_READ):
         Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(tmp_path / f"{i:03}.bmp")

@@ -13,7 +13,7 @@ from ..errors import UserError
 from ..probes import RATES, SGDConfig
 from .detect_commands import Detect, Segment
 from .extraction import Extraction
-from .finetune import EPOCHS, RATE
+from .finetune import BATCH, EPOCHS, RATE
 from .finetune import finetune as evaluate_finetune
 from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
 from .knn import knn as evaluate_knn
@@ -105,7 +105,9 @@ class FineTune(OnData, Subject):
     epochs: int = EPOCHS
     """Passes over the labelled images."""
     lr: float = RATE
-    """Peak learning rate, for batches of 256."""
+    """Peak learning rate, whatever the batch: with smaller ones, a lower rate is the custom."""
+    batch_size: int = BATCH
+    """Images per step, or as many as there are; fewer need less memory."""
     seed: int = 0
     """Decides the shares, the classifier's start, order and augmentation."""
 
@@ -119,6 +121,7 @@ class FineTune(OnData, Subject):
             "fractions": self.fractions,
             "epochs": self.epochs,
             "lr": self.lr,
+            "batch_size": self.batch_size,
             "seed": self.seed,
             "out": self.out,
             "overwrite": self.overwrite,

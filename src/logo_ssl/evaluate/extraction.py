@@ -24,7 +24,7 @@ PREPROCESSING = 2  # to be raised when decoding, squares or `extract` change wha
 
 @dataclass(frozen=True)
 class Extraction:
-    """How features are computed; it changes speed and memory, not the features."""
+    """How features are computed; it changes speed and memory, not the features (but for the last digits of a pixel)."""
 
     device: str = "auto"
     """Where the encoder runs: auto, cpu, cuda or mps."""

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
@@ -43,6 +44,15 @@ PROTOCOL = (
 )
 
 
+class Tuning(NamedTuple):
+    """How all weights are trained."""
+
+    epochs: int
+    lr: float
+    batch_size: int
+    seed: int
+
+
 def finetune(
     encoder: FrozenEncoder,
     data: ImageSet,
@@ -51,6 +61,7 @@ def finetune(
     fractions: Sequence[float] = (1.0,),
     epochs: int = EPOCHS,
     lr: float = RATE,
+    batch_size: int = BATCH,
     seed: int = 0,
     out: Path | None = None,
     overwrite: bool = False,
@@ -59,7 +70,8 @@ def finetune(
     """Yield ("finetune top-1, 10 % of labels", percent) and top-5 for each share; save them in the run, or at `out`."""
     how, console = how or Extraction(), console or Console(quiet=True)
     claim_result(out, overwrite)
-    _refuse_unusable(fractions, epochs, lr, seed)
+    tuning = Tuning(epochs, lr, batch_size, seed)
+    _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read
     train, test = _parted(encoder, data, seed, how)
     shares = [balanced_share(labels_of(train), fraction, stream(seed, "share")) for fraction in fractions]
@@ -69,7 +81,7 @@ def finetune(
         began = time.time()
         part = ImageSet(data.name, train[rows], None, data.classes)
         how.say(f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}.")
-        module = _classifier(encoder, part, n_classes, epochs, lr, seed, how)
+        module = _classifier(encoder, part, n_classes, tuning, how)
         _tune(module, part, how, console)
         tuned = replace(encoder, backbone=module.framework.encoder.net)
         scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
@@ -81,15 +93,17 @@ def finetune(
         results.append({**about, "seconds": round(time.time() - began, 1), **figures})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
     official = data.test is not None and data.test.labels is not None
-    record |= {"official_test": official, "test_images": len(test), "classes": n_classes}
-    settings = {"fractions": list(fractions), "epochs": epochs, "lr": lr, "seed": seed}
+    record |= {"batch_of_tuning": batch_size, "official_test": official, "test_images": len(test), "classes": n_classes}
+    settings = {"fractions": list(fractions), **tuning._asdict()}
     save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
 
 
-def _refuse_unusable(fractions: Sequence[float], epochs: int, lr: float, seed: int) -> None:
-    refuse_unusable_seed(seed)
-    if epochs < 1 or not 0 < lr < math.inf:
-        raise UserError(f"epochs is {epochs} and lr {lr}; use 1 or more epochs and a positive rate.")
+def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
+    refuse_unusable_seed(tuning.seed)
+    if tuning.epochs < 1 or not 0 < tuning.lr < math.inf:
+        raise UserError(f"epochs is {tuning.epochs} and lr {tuning.lr}; use 1 or more epochs and a positive rate.")
+    if tuning.batch_size < 2:
+        raise UserError(f"batch-size is {tuning.batch_size}; use 2 or more, since batch norm compares images.")
     if not fractions:
         raise UserError("fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
     for fraction in fractions:
@@ -123,20 +137,18 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console
             ) from error
 
 
-def _classifier(
-    encoder: FrozenEncoder, data: ImageSet, n_classes: int, epochs: int, lr: float, seed: int, how: Extraction
-) -> Pretraining:
+def _classifier(encoder: FrozenEncoder, data: ImageSet, n_classes: int, tuning: Tuning, how: Extraction) -> Pretraining:
     """A copy of the backbone with a fresh classifier, ready to be trained."""
     recipe = Recipe(
         "finetune",
         data=data.name,
-        epochs=epochs,
-        batch_size=min(BATCH, len(data.train)),
-        seed=seed,
+        epochs=tuning.epochs,
+        batch_size=min(tuning.batch_size, len(data.train)),
+        seed=tuning.seed,
         framework=SupervisedConfig(n_classes),
         strategy=TwoViewConfig(),
         crops=replace(STANDARD, global_size=encoder.size),
-        optimiser=OptimiserConfig(lr=lr),
+        optimiser=OptimiserConfig(lr=tuning.lr),
         device=how.device,  # type: ignore[arg-type] (one of the names)
         compile="off",  # compilers choose kernels by the clock, and then numbers do not repeat
         knn_every=0,
@@ -146,7 +158,7 @@ def _classifier(
     )
     backbone = deepcopy(encoder.backbone).cpu().requires_grad_(True).train()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(tuning.seed)
         framework = SupervisedConfig(n_classes).build(backbone, _n_features(encoder))
     strategy = recipe.strategy.build(1, 0, n_classes)
     labels = labels_of(data.train)

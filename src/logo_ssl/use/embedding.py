@@ -136,7 +136,7 @@ def _bad_beside(out: Path) -> Path:
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept, listed = _kept_beside(out), _bad_beside(out)
-    keys = [f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
+    keys = [f"{features_key(encoder, images.split, how)[:24]}-{decodes_on_gpu(how):d}" for images in chosen]
     if not _belongs(kept, keys):
         clear_folder(kept, KEPT)
     listed.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
