@@ -262,3 +262,13 @@ def test_features_that_are_not_finite_are_refused(encoder, images: ImageSet):
 def test_images_too_small_for_a_network_are_refused(images: ImageSet, source):
     with pytest.raises(UserError, match=f"^{source} cannot see images of 8 px .*; give another --size"):
         features_of(load_encoder(source, size=8), images.train, UNCACHED)
+
+
+def test_what_is_not_the_sizes_fault_is_not_blamed_on_it(encoder, images: ImageSet):
+    def fail(network, inputs) -> None:
+        if len(inputs[0]) > 1:
+            raise RuntimeError("a cable was pulled")
+
+    encoder.backbone.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="a cable was pulled"):
+        features_of(encoder, images.train, UNCACHED)

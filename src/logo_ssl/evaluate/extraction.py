@@ -124,10 +124,22 @@ def seeing(encoder: FrozenEncoder) -> Iterator[None]:
     except (torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except (RuntimeError, AssertionError) as error:
+        if _sees_a_blank(encoder):
+            raise  # the size is not to blame
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(
             f"{encoder.name} cannot see images of {encoder.size} px ({reason}); give another --size."
         ) from error
+
+
+@torch.no_grad()
+def _sees_a_blank(encoder: FrozenEncoder) -> bool:
+    device = next(encoder.backbone.parameters()).device
+    try:
+        encoder.backbone.forward(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device))
+    except (RuntimeError, AssertionError):
+        return False
+    return True
 
 
 def _one_behind(features: Iterator[Tensor]) -> Iterator[Tensor]:
