@@ -120,3 +120,9 @@ def test_a_damaged_npz_is_refused(tmp_path):
     (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(UserError, match="not a readable"):
         load_data(str(tmp_path / "x.npz"), 32)
+
+
+def test_several_negative_labels_are_classes_that_do_not_start_at_0(tmp_path):
+    source = save(tmp_path, train_images=GREY, train_labels=[-2, 0], test_images=GREY[:1], test_labels=[-1])
+    with pytest.raises(UserError, match=r"The smallest label in .*x.npz is -2, and labels start at 0; add 2 to all"):
+        load_data(source, 32)

@@ -99,6 +99,16 @@ def test_whatever_features_depend_on_makes_them_new(encoder, images: ImageSet):
         torch.testing.assert_close(features_of(other, split), expected, **ROUNDING)
 
 
+def test_pixels_that_another_decoder_rounds_have_features_of_their_own(encoder, photos, monkeypatch):
+    seen, split = counted(encoder), load_data(str(photos), 16).train
+    features_of(encoder, split, Extraction(workers=0))
+    monkeypatch.setattr(cache_module, "decodes_on_gpu", lambda how: True)
+    features_of(encoder, split, Extraction(workers=0))
+    assert seen == [30, 30]
+    features_of(encoder, split, Extraction(workers=0))
+    assert seen == [30, 30]
+
+
 def test_a_changed_file_of_equal_size_makes_features_new(encoder, tmp_path):
     for i in range(2 * FILES_READ):
         Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(tmp_path / f"{i:03}.bmp")
@@ -245,4 +255,20 @@ def test_grey_images_fill_every_channel_and_others_are_refused(encoder, images: 
 def test_features_that_are_not_finite_are_refused(encoder, images: ImageSet):
     next(encoder.backbone.parameters()).fill_(torch.inf)
     with pytest.raises(UserError, match="random/tiny gives features that are not finite"):
+        features_of(encoder, images.train, UNCACHED)
+
+
+@pytest.mark.parametrize("source", ["random/small-alexnet", "random/timm/convnext_atto"])
+def test_images_too_small_for_a_network_are_refused(images: ImageSet, source):
+    with pytest.raises(UserError, match=f"^{source} cannot see images of 8 px .*; give another --size"):
+        features_of(load_encoder(source, size=8), images.train, UNCACHED)
+
+
+def test_what_is_not_the_sizes_fault_is_not_blamed_on_it(encoder, images: ImageSet):
+    def fail(network, inputs) -> None:
+        if len(inputs[0]) > 1:
+            raise RuntimeError("a cable was pulled")
+
+    encoder.backbone.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="a cable was pulled"):
         features_of(encoder, images.train, UNCACHED)

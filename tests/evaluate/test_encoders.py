@@ -117,6 +117,7 @@ def test_every_unmatched_key_is_said(resnet, tmp_path):
     checkpoint = moco(resnet)
     weights = checkpoint["state_dict"]
     odd = {f"module.odd{i}": torch.zeros(1) for i in range(7)}
+    odd |= {f"module.decoder.{i}.weight": torch.zeros(1) for i in range(9)}
     gone = [key for key in weights if key.startswith("module.encoder_q.") and key.endswith("num_batches_tracked")]
     checkpoint["state_dict"] = {key: value for key, value in weights.items() if key not in gone} | odd
     torch.save(checkpoint, tmp_path / "m.pth")
@@ -126,7 +127,8 @@ def test_every_unmatched_key_is_said(resnet, tmp_path):
     assert "Left out: 120 keys of momentum copies." in said
     assert "Left out: 4 keys of heads (projector, predictor, classifier)." in said
     assert "Left out: 2 keys of queues." in said
-    assert "no place in the backbone: module.odd0, module.odd1" in said
+    alone = ", ".join(f"module.odd{i}" for i in range(7))
+    assert f"Found no place in the backbone: 9 keys of module.decoder, {alone}." in said
     assert set(encoder.missing) == {key.removeprefix("module.encoder_q.") for key in gone}
     used = {f"module.encoder_q.{key}" for key in resnet.state_dict()}
     assert set(encoder.unused) == checkpoint["state_dict"].keys() - used

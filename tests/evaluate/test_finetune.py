@@ -30,25 +30,48 @@ def test_labels_are_learned_from_any_share_and_the_encoder_stays(tmp_path):
     before = {name: value.clone() for name, value in encoder.backbone.state_dict().items()}
     data = ImageSet("colours", colours(60, 0), colours(30, 1))
     out = tmp_path / "finetune.json"
-    figures = dict(finetune(encoder, data, QUIET, fractions=(0.2, 1.0), epochs=12, out=out))
+    figures = dict(finetune(encoder, data, QUIET, fractions=(0.2, 1.0), epochs=12, batch_size=30, out=out))
     assert figures["finetune top-1, 100 % of labels"] > 80
     assert next(iter(figures)) == "finetune top-1, 20 % of labels"
     assert all(torch.equal(value, before[name]) for name, value in encoder.backbone.state_dict().items())
     record = json.loads(out.read_text())
     assert [row["images"] for row in record["results"]] == [12, 60]
+    assert [row["batch_size"] for row in record["results"]] == [12, 30]
     assert {"protocol", "commit", "hardware", "fingerprint"} <= record.keys()
+    assert record["official_test"]
+    assert record["batch_of_tuning"] == 30
+    assert "weight decay 0.0001" in record["protocol"]
+    list(finetune(encoder, replace(data, test=None), QUIET, epochs=1, out=out))
+    assert not json.loads(out.read_text())["official_test"]
 
 
 def test_settings_that_make_no_sense_are_refused():
     encoder, data = load_encoder("random/tiny", size=16), ImageSet("colours", colours(30, 0))
     with pytest.raises(UserError, match="epochs is 0"):
         list(finetune(encoder, data, QUIET, epochs=0))
+    with pytest.raises(UserError, match="batch-size is 1; use 2 or more"):
+        list(finetune(encoder, data, QUIET, batch_size=1))
     with pytest.raises(UserError, match="fractions is empty; give one or more shares"):
         list(finetune(encoder, data, QUIET, fractions=()))
+    for lr in (0.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match=f"epochs is 1 and lr {lr}"):
+            list(finetune(encoder, data, QUIET, epochs=1, lr=lr))
     said: list[str] = []
     with pytest.raises(UserError, match="fraction=2"):
         list(finetune(encoder, data, replace(QUIET, say=said.append), fractions=(0.1, 2.0)))
-    assert not any("Fine-tuning" in sentence for sentence in said)  # nothing was trained in vain
+    assert not said  # nothing was read or trained in vain
+
+
+def test_a_tuning_that_diverges_is_told():
+    encoder, data = load_encoder("random/tiny", size=16), ImageSet("colours", colours(30, 0), colours(12, 1))
+    with pytest.raises(UserError, match=r"^Fine-tuning diverged at step \d+ .*; use an lr below 1e\+30"):
+        list(finetune(encoder, data, QUIET, epochs=6, lr=1e30))
+
+
+def test_images_too_small_for_a_network_are_refused():
+    data = ImageSet("colours", colours(30, 0), colours(12, 1))
+    with pytest.raises(UserError, match=r"^random/small-alexnet cannot see images of 8 px"):
+        list(finetune(load_encoder("random/small-alexnet", size=8), data, QUIET, epochs=1))
 
 
 def of_torchvision() -> nn.Module:

@@ -44,3 +44,19 @@ def test_a_part_that_would_be_empty_is_refused(train: Labelled, test: Labelled |
 def test_probes_on_an_apple_device_run_on_the_cpu() -> None:
     parts = part(data(0, 0, 0, 1, 1, 1), None, 0).to(torch.device("mps"))
     assert {tensor.device.type for labelled in parts[:3] for tensor in labelled} == {"cpu"}
+
+
+def test_the_rows_that_authors_chose_by_choose_beside_an_official_test() -> None:
+    train, val = data(*(i % 2 for i in range(6))), torch.tensor([0, 1, 1, 0, 0, 0]).bool()
+    parts = part(train, data(0, 1), 0, val=val)
+    assert parts.official_val
+    assert [part.features.flatten().tolist() for part in parts[:2]] == [[0, 3, 4, 5], [1, 2]]
+    assert [rows.tolist() for rows in parts.rows] == [[0, 3, 4, 5], [1, 2], []]
+    assert parts.counts == {"official_test": True, "train_images": 6, "test_images": 2, "classes": 2}
+
+
+@pytest.mark.parametrize("val", [torch.zeros(6).bool(), torch.ones(6).bool()])
+def test_an_official_validation_split_that_leaves_a_part_empty_gives_way(val) -> None:
+    parts = part(data(*(i % 2 for i in range(6))), data(0, 1), 0, val=val)
+    assert not parts.official_val
+    assert (len(parts.train.labels), len(parts.val.labels)) == (4, 2)

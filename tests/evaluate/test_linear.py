@@ -12,7 +12,7 @@ from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate.encoders import FrozenEncoder
-from logo_ssl.evaluate.linear import linear
+from logo_ssl.evaluate.linear import linear, told_choice
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 
@@ -66,3 +66,33 @@ def test_without_a_test_split_a_fifth_is_held_out_and_said(encoder: FrozenEncode
 def test_zero_epochs_are_refused(encoder: FrozenEncoder) -> None:
     with pytest.raises(UserError, match="epochs is 0"):
         list(linear(encoder, ImageSet("colours", colours(30, 0)), QUIET, epochs=0))
+
+
+@pytest.mark.parametrize("rates", [(), (0.0, 1.0), (float("nan"),), (float("inf"),)])
+def test_rates_that_cannot_work_are_refused(encoder: FrozenEncoder, rates: tuple[float, ...]) -> None:
+    with pytest.raises(UserError, match=r"^rates is .*; give one or more learning rates above 0"):
+        list(linear(encoder, ImageSet("colours", colours(30, 0)), QUIET, rates=rates))
+
+
+@pytest.mark.parametrize(
+    ("validation", "chosen", "beyond"),
+    [
+        ({1.0: 50.0, 3.0: 60.0, 10.0: 70.0}, 10.0, "It is the largest that was tried"),
+        ({1.0: 70.0, 3.0: 60.0, 10.0: 50.0}, 1.0, "It is the smallest that was tried"),
+        ({1.0: 50.0, 3.0: 70.0, 10.0: 60.0}, 3.0, None),
+        ({1.0: 70.0, 3.0: 70.0, 10.0: 50.0}, 1.0, None),
+    ],
+)
+def test_a_choice_is_told_and_whether_the_best_may_lie_beyond(validation, chosen, beyond) -> None:
+    told = told_choice("lr", chosen, validation)
+    assert told.startswith(f"lr {chosen:g} is the best of 3, right on 70.00 % of validation images.")
+    assert ("that was tried" in told) == (beyond is not None)
+    assert beyond is None or beyond in told
+
+
+@pytest.mark.parametrize(("protocol", "what"), [("sgd", "lr 0.1 is right on "), ("lbfgs", "L2 weight ")])
+def test_the_chosen_rate_or_weight_is_said(encoder: FrozenEncoder, protocol: str, what: str) -> None:
+    said: list[str] = []
+    how = Extraction(device="cpu", workers=0, cache=False, say=said.append)
+    list(linear(encoder, ImageSet("colours", colours(60, 0)), how, protocol=protocol, epochs=2, rates=(0.1,)))
+    assert any(sentence.startswith(what) for sentence in said)

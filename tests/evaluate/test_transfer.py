@@ -12,9 +12,11 @@ from test_linear import Pooled, colours
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.evaluate import Extraction
 from logo_ssl.evaluate import transfer as transfer_module
+from logo_ssl.evaluate.commands import _show_transfer
 from logo_ssl.evaluate.encoders import FrozenEncoder
 from logo_ssl.evaluate.table5 import PAPER, SETS
-from logo_ssl.evaluate.transfer import PER_CLASS_TRAIN, thirty_per_class, transfer
+from logo_ssl.evaluate.transfer import PER_CLASS_TRAIN, SetFigure, thirty_per_class, transfer
+from logo_ssl.terminal import plain_console
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 
@@ -135,3 +137,35 @@ def test_caltech101_trains_on_thirty_images_of_each_class_and_tests_on_the_rest(
 
 def test_the_papers_rows_have_a_number_for_each_set() -> None:
     assert all(len(row) == len(SETS) == 10 for row in PAPER.values())
+
+
+def test_a_set_of_the_table_has_its_figure_by_whatever_name(encoder, official, tmp_path) -> None:
+    figures = dict(transfer(encoder, ["flowers102", "flowers"], QUIET, out=tmp_path / "t.json"))
+    assert list(figures) == [("flowers", "mean per class")]
+    assert [file.name for file in tmp_path.glob("t-*")] == ["t-flowers.json"]
+
+
+def test_the_folder_where_we_are_has_its_name(encoder: FrozenEncoder, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(folder(tmp_path / "mine"))
+    list(transfer(encoder, ["."], QUIET, out=tmp_path / "t.json"))
+    assert [file.name for file in tmp_path.glob("t-*")] == ["t-mine.json"]
+
+
+def test_all_ten_sets_and_the_papers_rows_fit_a_narrow_terminal(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = [
+        (SetFigure(name, "mean per class" if found.per_class else "top-1"), 12.34) for name, found in SETS.items()
+    ]
+    _show_transfer(plain_console(), figures)
+    shown = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("12.34") == len(SETS)
+    assert all(f"{number:.2f}" in shown for row in PAPER.values() for number in row)
+
+
+def test_a_folder_of_ones_own_has_no_row_of_the_paper_beside_it(capsys) -> None:
+    _show_transfer(plain_console(), [(SetFigure("my[data]", "top-1"), 50.0)])
+    shown = capsys.readouterr().out
+    assert "my[data] top-1" in shown
+    assert "MoCo" not in shown

@@ -32,13 +32,7 @@ def load_npz(path: Path) -> ImageSet:
         channels = " and ".join(str(split.shape[1]) for split in images)
         raise UserError(f"{' and '.join(parts)} images in {path} have {channels} channels; give both the same.")
     known = [values for values in labels if values is not None]
-    classes = np.unique(np.concatenate(known)) if known else np.empty(0, int)
-    if classes.dtype.kind in "if":
-        classes = classes[classes >= 0]  # a negative label is none
-    if classes.dtype.kind in "uif" and len(classes) and classes[0] != 0:
-        raise UserError(
-            f"The smallest label in {path} is {classes[0]}, and labels start at 0; subtract {classes[0]} from all."
-        )
+    classes = _classes(path, np.unique(np.concatenate(known)) if known else np.empty(0, int))
     train, *test = (Split(i, _numbered(given, classes)) for i, given in zip(images, labels, strict=True))
     return ImageSet(path.stem, train, next(iter(test), None), tuple(map(str, classes)))
 
@@ -80,6 +74,18 @@ def _labels(path: Path, part: str, labels: np.ndarray | None, n: int) -> Shaped[
     if labels.size != n:
         raise UserError(f"{path} has {n} {part}_images but {labels.size} {part}_labels; give one each.")
     return labels.reshape(-1)
+
+
+def _classes(path: Path, values: Shaped[np.ndarray, " values"]) -> Shaped[np.ndarray, " classes"]:
+    """The classes among all values, ascending; numbers start at 0, and one negative number may stand for no label."""
+    if values.dtype.kind not in "uif":
+        return values
+    classes = values[values >= 0]
+    smallest = values[0] if len(values[values < 0]) > 1 else next(iter(classes), 0)
+    if smallest != 0:
+        cure = f"add {-smallest} to" if smallest < 0 else f"subtract {smallest} from"
+        raise UserError(f"The smallest label in {path} is {smallest}, and labels start at 0; {cure} all.")
+    return classes
 
 
 def _numbered(labels: np.ndarray | None, classes: np.ndarray) -> Tensor | None:

@@ -1,10 +1,10 @@
 """How good is an encoder? Each evaluation yields (metric, value) and writes what the report shows."""
 
+from .beside_pixels import compare_knn
 from .cache import features_of, labelled_features
 from .encoders import FrozenEncoder, load_encoder
 from .extraction import Extraction
 from .finetune import finetune as evaluate_finetune
-from .knn import compare_knn
 from .knn import knn as evaluate_knn
 from .labelled import LabelledSplits, labelled
 from .linear import linear as evaluate_linear

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..data import Split
+from ..data import Photos, Split
 from ..data.samples import CHUNK
 from .encoders import FrozenEncoder
-from .extraction import PREPROCESSING, Extraction, compute
+from .extraction import PREPROCESSING, Extraction, compute, decodes_on_gpu
 from .fingerprints import data_fingerprint, data_stamp
 from .labelled import labels_of
 from .store import Store, cache_folder
@@ -23,7 +23,7 @@ def features_of(
     """Features of all images of a split, on the CPU; the rows of images that cannot be read are NaN."""
     how = how or Extraction()
     store = Store(cache_folder()) if how.cache else None
-    key = "" if store is None else features_key(encoder, split)
+    key = "" if store is None else features_key(encoder, split, how)
     features: Tensor | None = None
     missing: list[Tensor] = []
     for rows in torch.arange(len(split)).split(PART):
@@ -53,10 +53,11 @@ def labelled_features(
     return features[~bad], labels[~bad]
 
 
-def features_key(encoder: FrozenEncoder, split: Split) -> str:
+def features_key(encoder: FrozenEncoder, split: Split, how: Extraction) -> str:
     """What features depend on: all that goes in, not where or how fast they are computed."""
     data = (data_fingerprint(split.images), data_stamp(split.images))
-    parts = (encoder.fingerprint, *data, encoder.size, encoder.mean, encoder.std, PREPROCESSING)
+    rounded = ("nvjpeg",) if isinstance(split.images, Photos) and decodes_on_gpu(how) else ()
+    parts = (encoder.fingerprint, *data, encoder.size, encoder.mean, encoder.std, PREPROCESSING, *rounded)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

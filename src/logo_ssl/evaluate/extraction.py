@@ -1,7 +1,7 @@
 """How do images become features? Chunk by chunk, so that memory is bounded, and exactly, so that numbers repeat."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +24,7 @@ PREPROCESSING = 2  # to be raised when decoding, squares or `extract` change wha
 
 @dataclass(frozen=True)
 class Extraction:
-    """How features are computed; it changes speed and memory, not the features."""
+    """How features are computed; it changes speed and memory, not the features (but for the last digits of a pixel)."""
 
     device: str = "auto"
     """Where the encoder runs: auto, cpu, cuda or mps."""
@@ -42,6 +42,10 @@ class Extraction:
     """Takes what is being done, how much of it is done, and how much there is."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
     """Who decodes photographs: worker processes always see the same pixels; nvJPEG is faster, and rounds otherwise."""
+
+    def counting(self, what: str, total: int) -> Callable[[int], None]:
+        """Takes how much of one thing is done."""
+        return lambda done: self.progress(what, done, total)
 
 
 def exactly() -> AbstractContextManager[None]:
@@ -105,11 +109,37 @@ def _seen(
     backbone: nn.Module, pixels: UInt8[Tensor, "n C H W"], encoder: FrozenEncoder, how: Extraction
 ) -> Float[Tensor, "n F"]:
     try:
-        with exactly():
+        with exactly(), seeing(encoder):
             return extract(backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size)
     except torch.OutOfMemoryError as error:
         device = hardware(best_device(how.device))
         raise UserError(f"{device} has too little memory for {how.batch_size} images; lower batch-size.") from error
+
+
+@contextmanager
+def seeing(encoder: FrozenEncoder) -> Iterator[None]:
+    """A network that cannot take images of that size says so in its own way; this is ours."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except (RuntimeError, AssertionError) as error:
+        if _sees_a_blank(encoder):
+            raise  # the size is not to blame
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(
+            f"{encoder.name} cannot see images of {encoder.size} px ({reason}); give another --size."
+        ) from error
+
+
+@torch.no_grad()
+def _sees_a_blank(encoder: FrozenEncoder) -> bool:
+    device = next(encoder.backbone.parameters()).device
+    try:
+        encoder.backbone.forward(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device))
+    except (RuntimeError, AssertionError):
+        return False
+    return True
 
 
 def _one_behind(features: Iterator[Tensor]) -> Iterator[Tensor]:

@@ -1,11 +1,13 @@
 """How good is an encoder after fine-tuning? All weights train, on all labels or on a class-balanced share of them."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
@@ -14,19 +16,20 @@ from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import UserError
 from ..frameworks import SupervisedConfig
 from ..hardware import best_device
-from ..probes import balanced_share, top1, top_k
-from ..randomness import stream
+from ..probes import balanced_share, check_fraction, top1, top_k
+from ..randomness import refuse_unusable_seed, stream
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..strategies import TwoViewConfig
 from ..train import Pretraining
+from ..train.faults import Diverged
 from ..train.journal import Journal
 from ..train.learning import learn
 from ..train.progress import ProgressDisplay
 from ..train.trainer import trainer_for
 from .cache import labelled_features
 from .encoders import FrozenEncoder
-from .extraction import Extraction, exactly, in_channels
+from .extraction import Extraction, exactly, in_channels, seeing
 from .held_out import rows_to_test
 from .labelled import labelled, labels_of
 from .mocos_sgd import STANDARD
@@ -35,9 +38,19 @@ from .record import claim_result, save
 
 EPOCHS, RATE, BATCH = 50, 0.03, 256
 PROTOCOL = (
-    "all weights fine-tuned end to end with a linear classifier: SGD, momentum 0.9, cosine, random crops and flips; "
-    "last epoch, no choice on any held-out image"
+    "all weights fine-tuned end to end with a linear classifier: SGD, "
+    f"momentum {OptimiserConfig.momentum}, weight decay {OptimiserConfig.weight_decay:g}, cosine, "
+    "random crops and flips; last epoch, no choice on any held-out image"
 )
+
+
+class Tuning(NamedTuple):
+    """How all weights are trained."""
+
+    epochs: int
+    lr: float
+    batch_size: int
+    seed: int
 
 
 def finetune(
@@ -48,6 +61,7 @@ def finetune(
     fractions: Sequence[float] = (1.0,),
     epochs: int = EPOCHS,
     lr: float = RATE,
+    batch_size: int = BATCH,
     seed: int = 0,
     out: Path | None = None,
     overwrite: bool = False,
@@ -56,10 +70,8 @@ def finetune(
     """Yield ("finetune top-1, 10 % of labels", percent) and top-5 for each share; save them in the run, or at `out`."""
     how, console = how or Extraction(), console or Console(quiet=True)
     claim_result(out, overwrite)
-    if epochs < 1 or lr <= 0:
-        raise UserError(f"epochs is {epochs} and lr {lr}; use 1 or more epochs and a positive rate.")
-    if not fractions:
-        raise UserError("fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+    tuning = Tuning(epochs, lr, batch_size, seed)
+    _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read
     train, test = _parted(encoder, data, seed, how)
     shares = [balanced_share(labels_of(train), fraction, stream(seed, "share")) for fraction in fractions]
@@ -69,7 +81,7 @@ def finetune(
         began = time.time()
         part = ImageSet(data.name, train[rows], None, data.classes)
         how.say(f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}.")
-        module = _classifier(encoder, part, n_classes, epochs, lr, seed, how)
+        module = _classifier(encoder, part, n_classes, tuning, how)
         _tune(module, part, how, console)
         tuned = replace(encoder, backbone=module.framework.encoder.net)
         scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
@@ -77,11 +89,25 @@ def finetune(
         share = f"{100 * fraction:g} % of labels"
         yield f"finetune top-1, {share}", figures["top1"]
         yield f"finetune top-5, {share}", figures["top5"]
-        results.append({"fraction": fraction, "images": len(rows), "seconds": round(time.time() - began, 1), **figures})
+        about = {"fraction": fraction, "images": len(rows), "batch_size": module.recipe.batch_size}
+        results.append({**about, "seconds": round(time.time() - began, 1), **figures})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
-    record |= {"batch_size": BATCH, "test_images": len(test), "classes": n_classes}
-    settings = {"fractions": list(fractions), "epochs": epochs, "lr": lr, "seed": seed}
+    official = data.test is not None and data.test.labels is not None
+    record |= {"batch_of_tuning": batch_size, "official_test": official, "test_images": len(test), "classes": n_classes}
+    settings = {"fractions": list(fractions), **tuning._asdict()}
     save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
+
+
+def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
+    refuse_unusable_seed(tuning.seed)
+    if tuning.epochs < 1 or not 0 < tuning.lr < math.inf:
+        raise UserError(f"epochs is {tuning.epochs} and lr {tuning.lr}; use 1 or more epochs and a positive rate.")
+    if tuning.batch_size < 2:
+        raise UserError(f"batch-size is {tuning.batch_size}; use 2 or more, since batch norm compares images.")
+    if not fractions:
+        raise UserError("fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+    for fraction in fractions:
+        check_fraction(fraction)
 
 
 def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:
@@ -102,23 +128,27 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console
         journal = Journal(run)
         display = ProgressDisplay(journal, console)
         trainer = trainer_for(run, module.recipe, data, journal, display, benchmark=False)
-        learn(trainer, module, data, BadImages(len(data.train), how.max_bad), console)
+        try:
+            learn(trainer, module, data, BadImages(len(data.train), how.max_bad), console)
+        except Diverged as error:
+            raise UserError(
+                f"Fine-tuning diverged at step {error.step} ({', '.join(error.broken)} not finite); use an lr below "
+                f"{module.recipe.optimiser.lr:g}."
+            ) from error
 
 
-def _classifier(
-    encoder: FrozenEncoder, data: ImageSet, n_classes: int, epochs: int, lr: float, seed: int, how: Extraction
-) -> Pretraining:
+def _classifier(encoder: FrozenEncoder, data: ImageSet, n_classes: int, tuning: Tuning, how: Extraction) -> Pretraining:
     """A copy of the backbone with a fresh classifier, ready to be trained."""
     recipe = Recipe(
         "finetune",
         data=data.name,
-        epochs=epochs,
-        batch_size=min(BATCH, len(data.train)),
-        seed=seed,
+        epochs=tuning.epochs,
+        batch_size=min(tuning.batch_size, len(data.train)),
+        seed=tuning.seed,
         framework=SupervisedConfig(n_classes),
         strategy=TwoViewConfig(),
         crops=replace(STANDARD, global_size=encoder.size),
-        optimiser=OptimiserConfig(lr=lr),
+        optimiser=OptimiserConfig(lr=tuning.lr),
         device=how.device,  # type: ignore[arg-type] (one of the names)
         compile="off",  # compilers choose kernels by the clock, and then numbers do not repeat
         knn_every=0,
@@ -128,7 +158,7 @@ def _classifier(
     )
     backbone = deepcopy(encoder.backbone).cpu().requires_grad_(True).train()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(tuning.seed)
         framework = SupervisedConfig(n_classes).build(backbone, _n_features(encoder))
     strategy = recipe.strategy.build(1, 0, n_classes)
     labels = labels_of(data.train)
@@ -139,4 +169,5 @@ def _classifier(
 def _n_features(encoder: FrozenEncoder) -> int:
     """The width of the features, by a look at them: libraries name it differently, or not at all."""
     device = next(encoder.backbone.parameters()).device
-    return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]
+    with seeing(encoder):
+        return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..errors import UserError
@@ -34,22 +34,49 @@ class Parts(NamedTuple):
     val: Labelled
     test: Labelled
     official_test: bool
+    official_val: bool
     rows: Rows
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are to learn."""
+        return int(max(self.train.labels.max(), self.val.labels.max())) + 1
+
+    @property
+    def counts(self) -> dict[str, int | bool]:
+        """How many images there are, and who chose those to test on."""
+        return {
+            "official_test": self.official_test,
+            "train_images": len(self.train.labels) + len(self.val.labels),
+            "test_images": len(self.test.labels),
+            "classes": self.n_classes,
+        }
 
     def to(self, device: torch.device) -> "Parts":
         """All of it on a device, where it has the float64 that probes and figures need, else on the CPU."""
         device = exact_device(device)
         train, val, test = (Labelled(part.features.to(device), part.labels.to(device)) for part in self[:3])
-        return Parts(train, val, test, self.official_test, self.rows)
+        return self._replace(train=train, val=val, test=test)
 
 
-def part(train: Labelled, test: Labelled | None, seed: int, name: str = "this data set") -> Parts:
-    """Part a data set; what is random follows from the seed."""
-    rows = part_rows(train.labels, test is not None, seed, name)
+def part(
+    train: Labelled,
+    test: Labelled | None,
+    seed: int,
+    name: str = "this data set",
+    val: Bool[Tensor, " N"] | None = None,
+) -> Parts:
+    """Part a data set; what is random follows from the seed. `val` are rows to choose by beside an official test."""
     if test is not None and len(test.labels) == 0:
         raise UserError(f"None of the test images of {name} can be read; look at the files.")
+    official_val = test is not None and val is not None and bool(val.any() and not val.all())
+    if official_val:
+        assert val is not None
+        rows = Rows((~val).nonzero()[:, 0], val.nonzero()[:, 0], torch.arange(0))
+    else:
+        rows = part_rows(train.labels, test is not None, seed, name)
     tested = _rows(train, rows.test) if test is None else test
-    return Parts(_rows(train, rows.train), _rows(train, rows.val), tested, test is not None, rows)
+    return Parts(_rows(train, rows.train), _rows(train, rows.val), tested, test is not None, official_val, rows)
 
 
 def part_rows(labels: Int[Tensor, " N"], official_test: bool, seed: int, name: str) -> Rows:

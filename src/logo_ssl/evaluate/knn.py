@@ -1,30 +1,27 @@
-"""How good are frozen features for nearest neighbours, by themselves or beside those of pixels?"""
+"""How good are frozen features for nearest neighbours?"""
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from jaxtyping import Int
 from torch import Tensor
 
-from ..data import BadImages, ImageSet, Split, load_data, squared
+from ..data import ImageSet
 from ..errors import UserError
-from ..features import extract
-from ..hardware import best_device, hardware
-from ..knn import knn_accuracy, nearest_neighbours, top_accuracies
-from ..recipes import Recipe, read_recipe
-from ..run import Run, provenance
-from ..train import build, load_backbone
+from ..hardware import best_device
+from ..knn import nearest_neighbours, top_accuracies
+from ..probes import Labelled
 from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .labelled import labelled
-from .record import about_run, claim_result, save
+from .record import claim_result, save
 
-LabelledFeatures = tuple[Tensor, Tensor]
 PROTOCOLS = ((20, 0.07), (200, 0.1))
 """(k, tau): the authors' public code, and the custom of the CIFAR-10 literature."""
+PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
 
 
 def knn(
@@ -43,53 +40,67 @@ def knn(
     began = time.time()
     how = how or Extraction()
     claim_result(out, overwrite)
-    if not protocols:
-        raise UserError("protocols is empty; give one or more pairs of k and tau, such as 20 0.07.")
-    for k, tau in protocols:
-        if k < 1 or tau <= 0:
-            raise UserError(f"k is {k} and tau {tau}; use k of 1 or more, and tau above 0.")
-    train, test = labelled(data)
-    leave_one_out = test is None
-    _refuse_too_few(len(train) - leave_one_out, protocols, data)
-    bank, bank_labels = labelled_features(encoder, train, how, "training images")
-    queries, labels = (bank, bank_labels) if test is None else labelled_features(encoder, test, how, "test images")
-    if leave_one_out:
-        how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
-    _refuse_too_few(len(bank) - leave_one_out, protocols, data)  # now that some may have turned out unreadable
-    if len(queries) == 0:
-        raise UserError(f"None of the test images of {data.name} can be read; look at the files.")
-    guesses = _guesses(labels, bank_labels)
-    how.say(
-        f"{len(queries):,} images are classified by {len(bank) - leave_one_out:,} training images, in "
-        f"{int(bank_labels.max()) + 1} classes. Whoever guesses is right in {guesses['chance']:.2f} %, whoever always "
-        f"says the commonest class in {guesses['commonest']:.2f} %."
-    )
-    near = nearest_neighbours(
-        queries,
-        bank,
-        max(k for k, _ in protocols),
-        leave_one_out=leave_one_out,
-        device=best_device(how.device),
-        progress=lambda done: how.progress("nearest neighbours", done, len(queries)),
-    )
+    _refuse_unusable(protocols)
+    most = max(k for k, _ in protocols)
+    asked, bank, leave_one_out = compared = _compared(encoder, data, how, most)
+    guesses = _guesses(asked.labels, bank.labels)
+    how.say(_counted(compared, guesses))
+    watched = how.counting("nearest neighbours", len(asked.labels))
+    options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}
+    near = nearest_neighbours(asked.features, bank.features, most, **options)
     results = []
     for k, tau in protocols:
-        top1, top5 = top_accuracies(near, labels, bank_labels, k, tau)
+        top1, top5 = top_accuracies(near, asked.labels, bank.labels, k, tau)
         results.append({"k": k, "tau": tau, "top1": round(top1, 2), "top5": round(top5, 2)})
         yield f"knn top-1, k={k}, tau={tau}", top1
         yield f"knn top-5, k={k}, tau={tau}", top5
     record = {
-        "protocol": "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
-        + (", leave-one-out on the training images" if leave_one_out else ""),
+        "protocol": PROTOCOL + (", leave-one-out on the training images" if leave_one_out else ""),
         "results": results,
-        "train_images": len(bank),
-        "test_images": len(queries),
-        "classes": int(bank_labels.max()) + 1,
+        "train_images": len(bank.labels),
+        "test_images": len(asked.labels),
+        "classes": compared.n_classes,
         **{name: round(share, 2) for name, share in guesses.items()},
-        "features": bank.shape[1],
+        "features": bank.features.shape[1],
         "seconds": round(time.time() - began, 1),
     }
     save("knn", record, encoder, data, how, out, {"protocols": list(protocols)})
+
+
+class Compared(NamedTuple):
+    """Images whose class is asked for, and those that tell it; leaving one out, they are the same."""
+
+    asked: Labelled
+    bank: Labelled
+    leave_one_out: bool
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes neighbours can have."""
+        return int(self.bank.labels.max()) + 1
+
+
+def _compared(encoder: FrozenEncoder, data: ImageSet, how: Extraction, k: int) -> Compared:
+    train, test = labelled(data)
+    leave_one_out = test is None
+    _refuse_too_few(len(train) - leave_one_out, k, data)
+    bank = Labelled(*labelled_features(encoder, train, how, "training images"))
+    asked = bank if test is None else Labelled(*labelled_features(encoder, test, how, "test images"))
+    if leave_one_out:
+        how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
+    _refuse_too_few(len(bank.labels) - leave_one_out, k, data)  # now that some may have turned out unreadable
+    if len(asked.labels) == 0:
+        raise UserError(f"None of the test images of {data.name} can be read; look at the files.")
+    return Compared(asked, bank, leave_one_out)
+
+
+def _counted(compared: Compared, guesses: dict[str, float]) -> str:
+    asked, bank, leave_one_out = compared
+    return (
+        f"{len(asked.labels):,} images are classified by {len(bank.labels) - leave_one_out:,} training images, in "
+        f"{compared.n_classes} classes. Whoever guesses is right in {guesses['chance']:.2f} %, whoever always "
+        f"says the commonest class in {guesses['commonest']:.2f} %."
+    )
 
 
 def _guesses(labels: Int[Tensor, " Q"], bank: Int[Tensor, " N"]) -> dict[str, float]:
@@ -99,58 +110,17 @@ def _guesses(labels: Int[Tensor, " Q"], bank: Int[Tensor, " N"]) -> dict[str, fl
     return {"chance": 100 * float(asked @ known), "commonest": 100 * float(asked[known.argmax()])}
 
 
-def _refuse_too_few(n_images: int, protocols: Sequence[tuple[int, float]], data: ImageSet) -> None:
-    k = max(k for k, _ in protocols)
+def _refuse_unusable(protocols: Sequence[tuple[int, float]]) -> None:
+    if not protocols:
+        raise UserError("protocols is empty; give one or more pairs of k and tau, such as 20 0.07.")
+    for k, tau in protocols:
+        if k < 1 or not tau > 0:  # nor not a number
+            raise UserError(f"k is {k} and tau {tau}; use k of 1 or more, and tau above 0.")
+
+
+def _refuse_too_few(n_images: int, k: int, data: ImageSet) -> None:
     if k > n_images:
         raise UserError(
             f"k={k} asks more neighbours than the {n_images} training images of {data.name} that there are to compare "
             "with; give more images, or a smaller k (--protocols 5 0.07)."
         )
-
-
-def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
-    """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
-    began = time.time()
-    recipe = read_recipe(run)
-    data = load_data(recipe.data, recipe.crops.global_size)
-    splits = data.for_knn()
-    if splits is None:
-        raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
-    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file, data.root)
-    splits = tuple(squared(split, recipe.crops.global_size, bad, recipe.loading.workers) for split in splits)
-    results = []
-    for features, (bank, queries) in _features(run, recipe, data, splits):
-        for k, tau in PROTOCOLS:
-            accuracy = knn_accuracy(*queries, *bank, k=k, tau=tau)
-            results.append({"features": features, "k": k, "tau": tau, "top1": round(accuracy, 2)})
-            yield f"{features}, k={k}, tau={tau}", accuracy
-    record = {
-        "protocol": "weighted kNN, cosine, backbone features of whole images in eval mode, last epoch",
-        "data": data.name,
-        "train_images": len(splits[0]),
-        "test_images": len(splits[1]),
-        "results": results,
-        "seconds": round(time.time() - began, 1),
-    }
-    run.write_evaluation("knn", record | about_run(run) | provenance(hardware(best_device(recipe.device))))
-
-
-def _features(
-    run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, ...]
-) -> Iterator[tuple[str, list[LabelledFeatures]]]:
-    """Yield (name, ((bank, labels), (queries, labels))) for each kind of features."""
-    trained, metadata = load_backbone(run)
-    mean, std, size = metadata["mean"], metadata["std"], metadata["size"]
-    device = best_device(recipe.device)
-    labels = [split.labels.to(device) for split in splits if split.labels is not None]
-    pixels = [split.array.flatten(1).to(device).float() / 255 for split in splits]
-    # Cosine needs centred pixels: without it, brightness alone decides.
-    yield "raw pixels", list(zip([part - pixels[0].mean(dim=0) for part in pixels], labels, strict=True))
-    networks = {
-        "random initialisation": build(replace(recipe, init=None), data).framework.encoder.backbone,
-        "trained encoder": trained,
-    }
-    for name, backbone in networks.items():
-        backbone = backbone.to(device)
-        features = [extract(backbone, split.array, mean, std, size) for split in splits]
-        yield name, list(zip(features, labels, strict=True))

@@ -46,6 +46,11 @@ def labels_of(split: Split) -> Int[Tensor, " N"]:
     return split.labels
 
 
+def with_rows(split: Split) -> Split:
+    """The images labelled by their rows, which tell which of them could be read."""
+    return Split(split.images, torch.arange(len(split)))
+
+
 def _one_class(data: ImageSet, n_images: int, label: int) -> str:
     return (
         f"All {n_images} labelled images of {data.name} are of one class ({_name(data, label)}), which leaves nothing "

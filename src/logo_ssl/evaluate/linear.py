@@ -1,30 +1,32 @@
 """How good is a linear classifier on frozen features? MoCo's SGD or L-BFGS, chosen on validation images."""
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
-
-import torch
+from typing import Any, Literal, TypeAlias
 
 from ..data import ImageSet, Split
 from ..errors import UserError
 from ..hardware import best_device
 from ..probes import RATES, WEIGHTS, Labelled, Linear, SGDConfig, select, top1, top_k
+from ..randomness import refuse_unusable_seed
 from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction
-from .held_out import part
-from .labelled import labelled, labels_of
-from .mocos_sgd import on_crops, on_features, shown
+from .held_out import Parts, part
+from .labelled import labelled, labels_of, with_rows
+from .mocos_sgd import on_crops, on_features
 from .record import claim_result, save
 
 Protocol = Literal["sgd", "sgd-augmented", "lbfgs"]
-SGD = "MoCo's SGD (batch 256, momentum 0.9, lr / 10 after 60 and 80 % of the epochs) on"
+Learned: TypeAlias = tuple[Linear, dict[str, Any]]
+"""A classifier, and how its rate or weight was chosen."""
+MOCOS = "MoCo's SGD (batch 256, momentum 0.9, no weight decay, lr / 10 after 60 and 80 % of the epochs) on"
 CHOSEN = "chosen on a fifth of train, then trained on all of train"
 ABOUT: dict[Protocol, str] = {
-    "sgd": f"{SGD} cached features, lr {CHOSEN}",
-    "sgd-augmented": f"{SGD} features of random crops and flips, lr {CHOSEN}",
+    "sgd": f"{MOCOS} cached features, lr {CHOSEN}",
+    "sgd-augmented": f"{MOCOS} features of random crops and flips, lr {CHOSEN}",
     "lbfgs": f"multinomial logistic regression by L-BFGS, one of 45 L2 weights {CHOSEN}",
 }
 
@@ -45,50 +47,86 @@ def linear(
     began = time.time()
     how = how or Extraction()
     claim_result(out, overwrite)
-    if epochs < 1:
-        raise UserError(f"epochs is {epochs}; use 1 or more.")
-    train, test = labelled(data)
-    numbered = Split(train.images, torch.arange(len(train)))
-    features, readable = labelled_features(encoder, numbered, how, "training images")
-    train = train if len(readable) == len(train) else train[readable]  # whatever is split later is split of these
-    known = Labelled(features, labels_of(train))
-    held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, "test images"))
-    parts = part(known, held_out, seed, data.name).to(best_device(how.device))
-    if not parts.official_test:
-        how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
-    n_classes = int(known.labels.max()) + 1
+    _refuse_unusable(epochs, rates, seed)
+    train, parts = _parted(encoder, data, how, seed)
     if protocol == "lbfgs":
-        chosen = select(parts.train, parts.val, n_classes, progress=shown(how, "L2 weights", len(WEIGHTS)))
-        probe, choice = chosen.probe, {"l2_weight": chosen.w, "validation": chosen.validation}
+        settings, (probe, choice) = {}, _by_lbfgs(parts, how)
     else:
-        config = SGDConfig.of(epochs)
-        if protocol == "sgd":
-            rated, probe = on_features(parts, n_classes, rates, config, seed, how)
-        else:
-            rated, probe = on_crops(encoder, train, parts, n_classes, rates, config, seed, how)
-        if not probe.finite:
-            raise UserError(f"lr {rated.rate:g}, the best on validation, diverged on all of train; use lbfgs.")
-        choice = {"lr": rated.rate, "validation": rated.validation}
-    figures = _figures(probe, parts.test)
+        settings = {"epochs": epochs, "rates": list(rates)}
+        probe, choice = _by_sgd(protocol, encoder, train, parts, rates, epochs, seed, how)
+    scores = probe.scores(parts.test.features)
+    figures = {"top-1": top1(scores, parts.test.labels), "top-5": top_k(scores, parts.test.labels)}
     for name, value in figures.items():
         yield f"linear {name}, {protocol}", value
     record = {
         "protocol": ABOUT[protocol],
         "results": {name: round(value, 2) for name, value in figures.items()},
         **choice,
-        "epochs_of_probe": None if protocol == "lbfgs" else epochs,
-        "rates": None if protocol == "lbfgs" else list(rates),
-        "official_test": parts.official_test,
-        "train_images": len(parts.train.labels) + len(parts.val.labels),
-        "test_images": len(parts.test.labels),
-        "classes": n_classes,
+        "epochs_of_probe": settings.get("epochs"),
+        "rates": settings.get("rates"),
+        **parts.counts,
         "seed_of_probe": seed,
         "seconds": round(time.time() - began, 1),
     }
-    settings = {"seed": seed} if protocol == "lbfgs" else {"seed": seed, "epochs": epochs, "rates": list(rates)}
-    save(f"linear-{protocol}", record, encoder, data, how, out, settings)
+    save(f"linear-{protocol}", record, encoder, data, how, out, {"seed": seed, **settings})
 
 
-def _figures(probe: Linear, test: Labelled) -> dict[str, float]:
-    scores = probe.scores(test.features)
-    return {"top-1": top1(scores, test.labels), "top-5": top_k(scores, test.labels)}
+def _refuse_unusable(epochs: int, rates: Sequence[float], seed: int) -> None:
+    refuse_unusable_seed(seed)
+    if epochs < 1:
+        raise UserError(f"epochs is {epochs}; use 1 or more.")
+    if not rates or not all(0 < rate < math.inf for rate in rates):
+        raise UserError(f"rates is {list(rates)}; give one or more learning rates above 0, such as 30.")
+
+
+def _parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int) -> tuple[Split, Parts]:
+    """The training images that can be read, and the features of all that can, parted."""
+    train, test = labelled(data)
+    features, rows = labelled_features(encoder, with_rows(train), how, "training images")
+    train = train if len(rows) == len(train) else train[rows]  # whatever is split later is split of these
+    held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, "test images"))
+    parts = part(Labelled(features, labels_of(train)), held_out, seed, data.name)
+    if not parts.official_test:
+        how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
+    return train, parts.to(best_device(how.device))
+
+
+def _by_lbfgs(parts: Parts, how: Extraction) -> Learned:
+    watched = how.counting("L2 weights", len(WEIGHTS))
+    chosen = select(parts.train, parts.val, parts.n_classes, progress=watched)
+    how.say(told_choice("L2 weight", chosen.w, chosen.validation))
+    return chosen.probe, {"l2_weight": chosen.w, "validation": chosen.validation}
+
+
+def _by_sgd(
+    protocol: Protocol,
+    encoder: FrozenEncoder,
+    train: Split,
+    parts: Parts,
+    rates: Sequence[float],
+    epochs: int,
+    seed: int,
+    how: Extraction,
+) -> Learned:
+    settings = (parts.n_classes, rates, SGDConfig.of(epochs), seed, how)
+    if protocol == "sgd":
+        rated, probe = on_features(parts, *settings)
+    else:
+        rated, probe = on_crops(encoder, train, parts, *settings)
+    if not probe.finite:
+        raise UserError(f"lr {rated.rate:g}, the best on validation, diverged on all of train; use lbfgs.")
+    how.say(told_choice("lr", rated.rate, rated.validation))
+    return probe, {"lr": rated.rate, "validation": rated.validation}
+
+
+def told_choice(what: str, chosen: float, validation: Mapping[float, float]) -> str:
+    """What was chosen, and whether the best may lie beyond all that was tried."""
+    reached = f"{validation[chosen]:.2f} % of validation images"
+    others = [value for other, value in validation.items() if other != chosen]
+    if not others:
+        return f"{what} {chosen:g} is right on {reached}."
+    told, tried = f"{what} {chosen:g} is the best of {len(validation)}, right on {reached}.", sorted(validation)
+    if chosen in (tried[0], tried[-1]) and validation[chosen] > max(others):
+        lies = "smallest" if chosen == tried[0] else "largest"
+        told += f" It is the {lies} that was tried: one beyond may be better still."
+    return told

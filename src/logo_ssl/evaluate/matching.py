@@ -80,7 +80,7 @@ def matched(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: str)
 
 
 def sentences(found: Match) -> list[str]:
-    """What was matched and what was not, every key counted and a few of the strange ones named."""
+    """What was matched and what was not: every key is counted, or named if it is a strange one that stands alone."""
     where = f" under {found.prefix!r}" if found.prefix else ""
     said = [f"{len(found.weights)} tensors of the checkpoint{where} fit the backbone by name and shape."]
     if found.missing:
@@ -90,7 +90,7 @@ def sentences(found: Match) -> list[str]:
         groups.setdefault(_group(key, found.prefix), []).append(key)
     said += [f"Left out: {len(groups[group])} keys of {group}." for group in LEFT_OUT if group in groups]
     if "" in groups:
-        said.append(f"Found no place in the backbone: {named(groups[''])}; what is saved lists all.")
+        said.append(f"Found no place in the backbone: {_by_part(groups[''], found.prefix)}.")
     return said
 
 
@@ -125,8 +125,21 @@ def _is_copy(prefix: str) -> bool:
     return any(word in prefix for word in LEFT_OUT["momentum copies"])
 
 
+def _by_part(keys: list[str], prefix: str) -> str:
+    """Keys as what they are parts of, with how many there are; one that stands alone by its own name."""
+    parts: dict[str, list[str]] = {}
+    for key in keys:
+        below = _below(key, prefix)
+        parts.setdefault(key.removesuffix(below) + below.split(".")[0], []).append(key)
+    return ", ".join(f"{len(held)} keys of {part}" if len(held) > 1 else held[0] for part, held in parts.items())
+
+
+def _below(key: str, prefix: str) -> str:
+    """What a key is called below the backbone, or below what wraps everything."""
+    return key.removeprefix(prefix).removeprefix("module.").removeprefix("model.")
+
+
 def _group(key: str, prefix: str) -> str:
-    """What a key belongs to, by its first part below the backbone or below what wraps everything."""
-    rest = key.removeprefix(prefix) if prefix and key.startswith(prefix) else key
-    first = rest.removeprefix("module.").removeprefix("model.").split(".")[0]
+    """What a key belongs to, by its first part."""
+    first = _below(key, prefix).split(".")[0]
     return next((group for group, words in LEFT_OUT.items() if any(word in first for word in words)), "")

@@ -1,6 +1,6 @@
 """Which classifier does MoCo's SGD give, on cached features or on features of random crops? Rates from one sweep."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -21,18 +21,13 @@ STANDARD = CropPlan(n_global=1, n_local=0, global_scale=(0.08, 1.0), jitter_p=0.
 """The augmentation of MoCo's linear classifier: random crops and flips."""
 
 
-def shown(how: Extraction, what: str, total: int) -> Callable[[int], None]:
-    """What a probe may tell its progress to."""
-    return lambda done: how.progress(what, done, total)
-
-
 def on_features(
     parts: Parts, n_classes: int, rates: Sequence[float], config: SGDConfig, seed: int, how: Extraction
 ) -> tuple[Rated, Linear]:
     """The best rate on validation, and the classifier that it gives on all of train; on cached features."""
 
     def trained(train: Labelled, rates: Sequence[float], what: str) -> SGDProbes:
-        watched = shown(how, what, config.epochs)
+        watched = how.counting(what, config.epochs)
         return train_probes(train, n_classes, stream(seed, "linear"), rates, config, watched)
 
     rated = trained(parts.train, rates, SWEEP).select(parts.val)

@@ -23,6 +23,8 @@ SETS = {
     "aircraft": TransferSet("Aircraft", "fgvcaircraft", per_class=True),
     "dtd": TransferSet("DTD", "dtd"),
 }
+NAMED_ELSEWHERE = {found.data: name for name, found in SETS.items()}
+"""Names of the ten by those that `pretrain` knows: a set is measured by its own figure, whatever it is called."""
 PAPER: dict[str, tuple[float, ...]] = {  # Table 5, in the order of SETS
     "Super(IN-100)": (86.16, 62.7, 53.89, 52.91, 73.50, 76.09, 77.53, 30.61, 36.78, 62.07),
     "MoCo": (83.71, 60.59, 58.21, 57.54, 64.30, 85.56, 74.12, 32.63, 46.23, 60.64),

@@ -1,6 +1,7 @@
 """How well do frozen features transfer? Logistic regression on other data sets: the protocol of the paper's Table 5."""
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,21 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool
-from torch import Tensor
 
-from ..data import ImageSet, Split, load_data, locate
+from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device
 from ..probes import WEIGHTS, Labelled, Metric, mean_per_class, select, top1
-from ..randomness import stream
+from ..randomness import refuse_unusable_seed, stream
 from .cache import labelled_features
 from .encoders import FrozenEncoder
 from .extraction import Extraction
-from .held_out import part
-from .labelled import labelled, labels_of
+from .held_out import Parts, part
+from .labelled import labelled, labels_of, with_rows
 from .record import claim_result, save
-from .table5 import SETS, TransferSet
+from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
 
 PER_CLASS_TRAIN = 30  # of Caltech-101, which has no official split (Kornblith et al.)
 PROTOCOL = (
@@ -58,11 +57,14 @@ def transfer(
     Each set has a file of its own: in the run, or named after `out`.
     """
     how = how or Extraction()
+    refuse_unusable_seed(seed)
+    if not sets:
+        raise UserError(f"sets is empty; give one or more of {', '.join(SETS)}, or a folder of classes.")
     places = files_for(sets, out)
     for place in places.values():
         claim_result(place, overwrite)
     for name, place in places.items():
-        found = SETS.get(name, TransferSet(Path(name).name, name))
+        found = SETS.get(name) or TransferSet(short_name(name), name)
         try:
             data = load_data(locate(found.data), encoder.size)
         except UserError as error:
@@ -90,48 +92,47 @@ def _one(
 ) -> tuple[SetFigure, float]:
     began = time.time()
     data = data if name != "caltech101" else thirty_per_class(data)
-    train, test = labelled(data)
-    features, readable = labelled_features(encoder, _with_rows(train), how, f"{found.title}, train")
-    known = Labelled(features, labels_of(train)[readable])
-    held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, f"{found.title}, test"))
-    parts = part(known, held_out, seed, data.name)
-    if not parts.official_test:
-        how.say(f"{found.title} has no test split; a fifth of it is held out.")
-    elif data.val is not None:
-        val = data.val[labels_of(data.train) >= 0][readable]
-        parts = parts._replace(train=_rows(known, ~val), val=_rows(known, val))
-    official_val = parts.official_test and data.val is not None
-    parts = parts.to(best_device(how.device))
+    parts = _parted(encoder, found, data, how, seed).to(best_device(how.device))
     figure: Metric = mean_per_class if found.per_class else top1
-    n_classes = int(known.labels.max()) + 1
-
-    def progress(done: int) -> None:
-        how.progress(f"{found.title}, L2 weights", done, len(WEIGHTS))
-
-    options = {"metric": figure, "penalise_bias": penalise_bias, "progress": progress}
-    chosen = select(parts.train, parts.val, n_classes, **options)
-    value = figure(chosen.probe.scores(parts.test.features), parts.test.labels)
     metric = SetFigure(name, "mean per class" if found.per_class else "top-1")
-    penalised = "weight and bias" if penalise_bias else "weight"
+    watched = how.counting(f"{found.title}, L2 weights", len(WEIGHTS))
+    options = {"metric": figure, "penalise_bias": penalise_bias, "progress": watched}
+    chosen = select(parts.train, parts.val, parts.n_classes, **options)
+    value = figure(chosen.probe.scores(parts.test.features), parts.test.labels)
     record = {
-        "protocol": PROTOCOL.format(penalised=penalised, val=OFFICIAL if official_val else DRAWN),
+        "protocol": _protocol(parts, penalise_bias),
         "metric": str(metric),
         "value": round(value, 2),
         "l2_weight": chosen.w,
         "penalise_bias": penalise_bias,
         "validation": chosen.validation,
-        "official_val": official_val,
-        "official_test": parts.official_test,
-        "train_images": len(parts.train.labels) + len(parts.val.labels),
+        **parts.counts,
+        "official_val": parts.official_val,
         "val_images": len(parts.val.labels),
-        "test_images": len(parts.test.labels),
-        "classes": n_classes,
         "seed_of_split": seed,
         "seconds": round(time.time() - began, 1),
     }
     settings = {"seed": seed, "penalise_bias": penalise_bias, "figure": metric.figure}
     save("transfer", record, encoder, data, how, place, settings)
     return metric, value
+
+
+def _parted(encoder: FrozenEncoder, found: TransferSet, data: ImageSet, how: Extraction, seed: int) -> Parts:
+    """Features to learn from, to choose by and to test on, by official splits where there are any."""
+    train, test = labelled(data)
+    features, rows = labelled_features(encoder, with_rows(train), how, f"{found.title}, train")
+    held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, f"{found.title}, test"))
+    val = None if data.val is None else data.val[labels_of(data.train) >= 0][rows]
+    parts = part(Labelled(features, labels_of(train)[rows]), held_out, seed, data.name, val)
+    if not parts.official_test:
+        how.say(f"{found.title} has no test split; a fifth of it is held out.")
+    return parts
+
+
+def _protocol(parts: Parts, penalise_bias: bool) -> str:
+    """What was done, in words."""
+    penalised = "weight and bias" if penalise_bias else "weight"
+    return PROTOCOL.format(penalised=penalised, val=OFFICIAL if parts.official_val else DRAWN)
 
 
 def thirty_per_class(data: ImageSet) -> ImageSet:
@@ -146,19 +147,17 @@ def thirty_per_class(data: ImageSet) -> ImageSet:
 
 def files_for(sets: Sequence[str], out: Path | None) -> dict[str, Path | None]:
     """A file for each set beside `out`, named after the set; those of one name are told apart by a hash of theirs."""
+    names = dict.fromkeys(NAMED_ELSEWHERE.get(name, name) for name in sets)
     if out is None:
-        return dict.fromkeys(sets)
-    short = {name: Path(name).name for name in sets}
+        return names
+    short = {name: short_name(name) for name in names}
+    last = list(short.values())
     for name in short:
-        if sum(Path(other).name == Path(name).name for other in short) > 1:
+        if last.count(short[name]) > 1:
             short[name] += f"-{hashlib.sha256(locate(name).encode()).hexdigest()[:8]}"
-    return {name: out.with_name(f"{out.stem}-{last}{out.suffix or '.json'}") for name, last in short.items()}
+    return {name: out.with_name(f"{out.stem}-{end}{out.suffix or '.json'}") for name, end in short.items()}
 
 
-def _with_rows(split: Split) -> Split:
-    """The images labelled by their rows, which tell which of them could be read."""
-    return Split(split.images, torch.arange(len(split)))
-
-
-def _rows(data: Labelled, rows: Bool[Tensor, " N"]) -> Labelled:
-    return Labelled(data.features[rows], data.labels[rows])
+def short_name(name: str) -> str:
+    """A name as it is, of a path the last part: of `.` that of the folder where we are."""
+    return os.path.basename(os.path.abspath(Path(name).expanduser()))

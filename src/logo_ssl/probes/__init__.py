@@ -5,7 +5,7 @@ from .linear import Labelled, Linear, Metric
 from .logistic import WEIGHTS, Solution, fit, fit_path, objective
 from .metrics import mean_per_class, top1, top_k
 from .sgd import RATES, Rated, SGDConfig, SGDProbes, train_probes
-from .splits import SplitRows, balanced_share, stratified_split
+from .splits import SplitRows, balanced_share, check_fraction, stratified_split
 
 __all__ = [
     "RATES",
@@ -20,6 +20,7 @@ __all__ = [
     "Solution",
     "SplitRows",
     "balanced_share",
+    "check_fraction",
     "fit",
     "fit_path",
     "mean_per_class",

@@ -21,7 +21,7 @@ class SplitRows(NamedTuple):
 
 def stratified_split(labels: Int[Tensor, " N"], fraction: float, generator: torch.Generator) -> SplitRows:
     """Give the fraction of each class to validation, rounded: at least one image, but never a class's only one."""
-    _check(fraction)
+    check_fraction(fraction)
     images = torch.bincount(labels)
     quota = (images * fraction).round().long().clamp(min=1)
     quota = torch.minimum(quota, (images - 1).clamp(min=0))
@@ -31,7 +31,7 @@ def stratified_split(labels: Int[Tensor, " N"], fraction: float, generator: torc
 
 def balanced_share(labels: Int[Tensor, " N"], fraction: float, generator: torch.Generator) -> Int[Tensor, " share"]:
     """The fraction of each class, rounded, at least one image; a larger share from the same state holds the smaller."""
-    _check(fraction)
+    check_fraction(fraction)
     quota = (torch.bincount(labels) * fraction).round().long().clamp(min=1)
     return (_rank_in_class(labels, generator) < quota[labels]).nonzero()[:, 0]
 
@@ -46,6 +46,7 @@ def _rank_in_class(labels: Int[Tensor, " N"], generator: torch.Generator) -> Int
     return torch.empty_like(place).scatter_(0, by_class, place)
 
 
-def _check(fraction: float) -> None:
+def check_fraction(fraction: float) -> None:
+    """UserError for what is no share of labels."""
     if not 0 < fraction <= 1:
         raise UserError(f"fraction={fraction} of the labels makes no sense; give more than 0 and at most 1.")

@@ -40,6 +40,7 @@ SETTINGS = {
     "epochs_of_tuning": "epochs",
     "rates": "rates",
     "lr": "lr",
+    "batch_of_tuning": "batch",
     "penalise_bias": "bias penalised",
     "seed_of_probe": "evaluation seed",
     "seed_of_split": "evaluation seed",

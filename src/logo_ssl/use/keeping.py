@@ -16,14 +16,15 @@ from ..data import BadImages, Split
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.cache import features_key
-from ..evaluate.extraction import compute, decodes_on_gpu
+from ..evaluate.extraction import compute
 from ..evaluate.store import SUFFIX, Store
 from .images import Images
 from .tables import Part
 
 T = TypeVar("T")
 PART = 2048  # images whose features are kept together
-KEPT = re.compile(rf"[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}|\.[0-9a-f]{{24}}-[01]-\d+{re.escape(SUFFIX)}\.\w+")
+NAME = rf"[0-9a-f]{{24}}-\d+{re.escape(SUFFIX)}"
+KEPT = re.compile(rf"{NAME}|\.{NAME}\.\w+")
 """How files of kept features are called, and those that are being written."""
 
 
@@ -43,7 +44,7 @@ def parts_of(split: Split) -> list[Tensor]:
 
 def key_of(encoder: FrozenEncoder, images: Images, how: Extraction) -> str:
     """How the names of all parts begin: another encoder, other images or another decoder have another."""
-    return f"{features_key(encoder, images.split)[:24]}-{decodes_on_gpu(how):d}"
+    return features_key(encoder, images.split, how)[:24]
 
 
 def belongs(folder: Path, keys: list[str]) -> bool:
