@@ -143,6 +143,7 @@ class Reader:
             persistent_workers=workers > 0,
             prefetch_factor=AHEAD if workers else None,
             worker_init_fn=outlast,
+            generator=torch.Generator(),  # or each start of workers would draw from the networks' own stream
             multiprocessing_context="fork" if workers and hasattr(os, "fork") else None,
         )
 

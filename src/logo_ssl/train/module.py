@@ -1,6 +1,7 @@
 """What happens in one step? Algorithm 1, as a Lightning module."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import lightning as L
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from ..augself import AugSelf
+from ..data.batches import Waiting
 from ..frameworks import Framework
 from ..hardware import to_device
 from ..models.norm import average_statistics
@@ -54,6 +56,7 @@ class Pretraining(L.LightningModule):
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
             framework.encoder.keeps_features = True
         self.compiled = self.prepared = False
+        self.waiting: Waiting = nullcontext
         self.data_identity = ""
         self.lr_scale = 1.0  # halved each time that training goes back after it diverged
         self.streams: dict[str, Any] | None = None
@@ -213,7 +216,8 @@ class Pretraining(L.LightningModule):
         self.prepared = True
         if self.recipe.compile == "on" or (self.recipe.compile == "auto" and has_compiler(self.device)):
             self.say("Compiling (a minute or two; `--compile off` trains at once, and slower).")
-            failure = compile_if_it_works(self.framework, lambda: self._trial(batch))
+            with self.waiting():  # for the compiler's processes, which a signal may end
+                failure = compile_if_it_works(self.framework, lambda: self._trial(batch))
             self.compiled = self.cropping.compiled = failure is None
             if failure:
                 self.say(f"Compiling is off, and training slower: {failure}")

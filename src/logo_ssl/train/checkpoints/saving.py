@@ -77,7 +77,10 @@ class Checkpoints(Checkpoint):
 
     @contextmanager
     def waiting(self, trainer: L.Trainer) -> Iterator[None]:
-        """Save and stop when a signal comes while a batch is waited for, which a disk that is gone may never give."""
+        """Save and stop when a signal comes while something is waited for that may never come.
+
+        A disk that is gone gives no batch, and the compiler no code whose own processes the same signal ended.
+        """
         try:
             with self.stop.end_the_wait():
                 yield
@@ -120,7 +123,7 @@ class Checkpoints(Checkpoint):
 
 @contextmanager
 def awaited(trainer: L.Trainer) -> Iterator[None]:
-    """Wait for a batch; a signal ends the wait where one process trains, and what it learned is saved.
+    """Wait for something outside a step; a signal ends that where one process trains, and what it learned is saved.
 
     Of several, some may be in the middle of a step that needs this one, so all stop after it.
     """
