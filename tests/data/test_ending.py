@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections import deque
 from itertools import repeat
+from multiprocessing import get_context
 
 import pytest
 import torch
@@ -32,10 +33,11 @@ class Stuck(Reading):
 
     def __init__(self, stuck) -> None:
         super().__init__(Decoding(Photos.all(Paths([])), 640))
-        self.stuck = stuck
+        self.stuck, self.both_work = stuck, get_context("fork").Event()
 
     def __getitems__(self, rows: list[int]) -> Message:
         if rows[0] == PER_MESSAGE:
+            self.both_work.set()  # and no signal finds them before they know what to do about it
             self.stuck()
         return Message(rows, [], torch.zeros(1, dtype=torch.uint8), [], torch.zeros(1, dtype=torch.uint8), [], rows, [])
 
@@ -62,9 +64,10 @@ def tell(workers, number: str) -> None:
 @pytest.mark.parametrize("stuck", [never_return, wait_for_ever])
 @pytest.mark.parametrize("told", [False, True], ids=["", "after SIGTERM to all"])
 def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(impatient, stuck, told):
-    reader = Reader(Stuck(stuck), 2)
+    reader = Reader(reading := Stuck(stuck), 2)
     messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
     assert next(messages)[0].rows[0] == 0
+    assert reading.both_work.wait(60)
     workers = reader.loader._iterator._workers
     if told:
         tell(workers, "TERM")
@@ -83,8 +86,8 @@ def test_workers_that_are_stopped_are_killed_too(impatient):
 
 
 def test_workers_that_are_well_are_asked_and_not_killed():
-    reader = Reader(Stuck(never_return), 2)
-    next(reader.read(torch.arange(PER_MESSAGE).split(PER_MESSAGE)))
+    reader = Reader(Stuck(lambda: None), 2)
+    assert len(list(reader.read(torch.arange(2 * PER_MESSAGE).split(PER_MESSAGE)))) == 2
     workers = reader.loader._iterator._workers
     tell(workers, "TERM")
     reader.close()
