@@ -11,11 +11,14 @@ from PIL import Image
 from torch import Tensor
 
 from ..types import ImageBatch
+from .ahead import Ahead
 from .bad import BadImages
+from .ending import GRACE_S
 from .feed import Feed, lay_out
 from .jpeg import Header
 from .workers import Decoding, Message, Reader, Reading
 
+AHEAD = 2  # batches whose files are there before they are decoded
 PIXELS_AT_ONCE = 2**26  # 200 MB decoded, 800 MB as floats; 256 photographs of 12 megapixels at once would be 9 GB
 
 
@@ -101,16 +104,25 @@ class Nvjpeg(Feed):
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int, device: torch.device) -> None:
         self.decoding, self.bad, self.device = decoding, bad, device
         self.reader = Reader(Reading(decoding, keeps_jpegs=True), workers)
+        self.read: Ahead[list[Message]] | None = None
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
-        """The images of each group of rows."""
-        for messages in self.reader.read(order):
-            self.bad.note([bad for message in messages for bad in message.bad])
-            images, used = self._decoded(messages)
-            yield lay_out(images)._replace(rows=torch.tensor(used))
+        """The images of each group of rows; the files of the next are received while nvJPEG decodes."""
+        if self.read is not None:
+            self.read.join()
+        self.read = read = Ahead(self.reader.read(order), AHEAD, "read")
+        try:
+            for messages in read:
+                self.bad.note([bad for message in messages for bad in message.bad])
+                images, used = self._decoded(messages)
+                yield lay_out(images)._replace(rows=torch.tensor(used))
+        finally:
+            read.close()
 
     def close(self) -> None:
         """End the workers."""
+        if self.read is not None:
+            self.read.join(GRACE_S)
         self.reader.close()
 
     def _decoded(self, messages: list[Message]) -> tuple[list[Tensor], list[int]]:

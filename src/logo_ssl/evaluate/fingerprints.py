@@ -1,8 +1,8 @@
 """Which weights are these, and which images? Hashes of what is in them, and stamps that change when files do."""
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 
 import numpy as np
 import torch
@@ -37,7 +37,8 @@ def data_fingerprint(images: Tensor | Photos) -> str:
     read = set(np.linspace(0, len(images) - 1, FILES_READ).astype(int).tolist())
 
     def told(row: int) -> bytes:
-        name = "/".join(PurePath(images.name(row)).parts[-SEEN_OF_NAME:]).encode(errors="surrogateescape")
+        parts = images.name(row).replace(os.sep, "/").rsplit("/", SEEN_OF_NAME)[-SEEN_OF_NAME:]
+        name = "/".join(parts).encode(errors="surrogateescape")
         return b"%b\n%d\n%b" % (name, images.stamp(row).size, images.read(row) if row in read else b"")
 
     return _over_files(images, told)
