@@ -153,6 +153,8 @@ def test_images_below_the_root_are_called_as_seen_from_there_and_others_by_their
     bad = BadImages(100, 0.5, file, "/data")
     paths = ["/data/cat/1.jpg", "/data/x.tar:cat/1.jpg", "/data/image", "/database/cat/1.jpg", "MNIST[3]"]
     bad.note([Bad(path, "truncated") for path in paths])
+    assert all(path in bad for path in paths)
+    assert "/data/cat/2.jpg" not in bad
     BadImages(100, 0.5, file, "/data").note([Bad(path, "truncated") for path in paths])
     with file.open(newline="") as lines:
         names = [row[0] for row in csv.reader(lines)]

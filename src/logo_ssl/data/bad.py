@@ -35,6 +35,9 @@ class BadImages:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __contains__(self, name: str) -> bool:
+        return self._called(name) in self.names
+
     def look_again(self) -> None:
         """Learn what other processes have listed since."""
         self.names |= self._in_file()

@@ -158,7 +158,7 @@ def _checked(
     if not features.isfinite().all():
         raise UserError(f"{encoder.name} gives features that are not finite; train it again, or check mean and std.")
     if isinstance(split.images, Photos) and len(bad):
-        gone = [split.images.name(row) in bad.names for row in rows.tolist()]
+        gone = [split.images.name(row) in bad for row in rows.tolist()]
         features[torch.tensor(gone)] = torch.nan
     return features
 
