@@ -74,8 +74,8 @@ def evaluate(arguments: Sequence[str]) -> None:
         f"  {name:10} {command.__doc__.splitlines()[0]}\n" for name, command in PROTOCOLS.items() if command.__doc__
     )
     usage += (
-        "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo, SimSiam,\n"
-        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
+        "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint of MoCo, SimSiam,\n"
+        "lightly or solo-learn, or an exported encoder. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
         "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
     )
     if not arguments or arguments[0] in ("-h", "--help"):
