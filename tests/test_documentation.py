@@ -24,7 +24,7 @@ TAKES_RECIPE = (*RECIPES_FIRST, "resume")
 FEWER = {
     "tutorial.md": {"1000, 96": "40, 32", "--epochs 30": "--epochs 1", "--size 64": "--size 32"},
     "how-to/evaluate.md": {
-        "logo-ssl eval knn runs/photos --data photos/ --protocols 5 0.07": "logo-ssl --version",  # before there is a run
+        "logo-ssl eval knn runs/photos --data photos/ --protocols 5 0.07": "logo-ssl --version",  # no run yet
         '("train", 600), ("test", 200)': '("train", 80), ("test", 30)',
         "--epochs 20": "--epochs 1",
     },
