@@ -113,7 +113,13 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval knn random/tiny --data scenes --mean 0.5 --std 0.5 0.5 0.5", "mean has 1 values and std 3"),
         ("eval knn random/tiny --data scenes --stem resnet", "resnet"),
         ("eval finetune random/tiny --data scenes --no-cache", "cache"),
-        ("eval transfer random/tiny --sets nowhere neither", "None of nowhere, neither could be measured"),
+        ("eval transfer random/tiny --sets nowhere neither", "There is no set 'nowhere'; give one or more of cifar10,"),
+        ("eval transfer random/tiny --sets petts", "There is no set 'petts';.*dtd, another.*Did you mean pets?"),
+        ("eval knn random/tiny --data pets", "No data at 'pets'; the set Pets is called oxfordiiitpet here"),
+        ("eval knn random/tiny --data scenes --protocols 5", "--protocols takes k and tau in pairs, such as 5 0.07"),
+        ("eval knn resnet18 --data scenes", "Did you mean torchvision/resnet18, timm/resnet18, random/resnet18?"),
+        ("eval linear random/tiny --data scenes --protocol lbfgs --epochs 3", "epochs and rates belong to SGD"),
+        ("eval linear random/tiny --data scenes --protocol lbfgs --rates 3", "epochs and rates belong to SGD"),
         ("bench tiny --epochs 0", "epochs is 0"),
         ("pretrain tiny --crops.local-scale 0.9 0.1", "local-scale is 0.9 0.1"),
         ("pretrain tiny --data nowhere", "No data at '.*nowhere'"),
@@ -229,7 +235,7 @@ def test_every_protocol_shows_its_figures(capsys, tmp_path, monkeypatch, protoco
     options = {
         "knn": "--data scenes --protocols 5 0.07 20 0.1",
         "linear": "--data scenes --epochs 3",
-        "transfer": "--sets scenes mit67",
+        "transfer": "--sets scenes",
         "finetune": "--data scenes --epochs 1",
         "semi": "--data scenes --epochs 1 --fractions 0.5",
     }

@@ -1,6 +1,7 @@
 """How do we speak to a person at a terminal? In plain sentences: a path with brackets in it is no markup."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,9 @@ from rich.segment import Segment
 
 from .launch import is_first, name
 from .printable import harmless
+
+LINE_EVERY_S = 30
+"""Seconds between two lines of progress where there is no terminal."""
 
 
 class Plain(Console):
@@ -50,19 +54,46 @@ def signature() -> str:
 
 @contextmanager
 def progress_bars(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A function that takes what is being done, how much is done and how much there is; on a terminal it shows bars."""
+    """A function that takes what is being done, how much is done and how much there is.
+
+    On a terminal it shows bars, while anything is under way; elsewhere a line now and then.
+    """
+    if not console.is_terminal:
+        yield _lines(console)
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:,}/{task.total:,}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        tasks: dict[str, Any] = {}
+    bar, tasks = Progress(*columns, console=console, transient=True), dict[str, Any]()
 
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
+    def progress(what: str, done: int, total: int) -> None:
+        if not tasks:
+            bar.start()
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=total)
+        bar.update(tasks[what], completed=done)
+        if done >= total:
+            bar.remove_task(tasks.pop(what))
+        if not tasks:
+            bar.stop()  # a terminal has one live display at a time, and what follows may have its own
 
+    try:
         yield progress
+    finally:
+        bar.stop()
+
+
+def _lines(console: Console) -> Callable[[str, int, int], None]:
+    """Progress where nothing can be drawn: a line when the last one is long ago."""
+    last = time.monotonic()
+
+    def progress(what: str, done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_EVERY_S:
+            last = time.monotonic()
+            console.print(f"{what}: {done:,} of {total:,}")
+
+    return progress

@@ -12,7 +12,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from logo_ssl.data import ImageSet, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, data_for, features_of, load_encoder
-from logo_ssl.evaluate.knn import _guesses, knn
+from logo_ssl.evaluate.chance import chance_of
+from logo_ssl.evaluate.knn import knn
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
@@ -69,7 +70,7 @@ def test_more_neighbours_than_images_are_refused(encoder, images: ImageSet):
 def test_images_that_cannot_be_read_are_no_neighbours(encoder, photos):
     (photos / "b" / "4.png").write_bytes(b"")
     data, how = load_data(str(photos), 16), Extraction(workers=0)
-    assert len(list(knn(encoder, data, how, protocols=((28, 0.07),)))) == 2
+    assert len(list(knn(encoder, data, how, protocols=((28, 0.07),)))) == 1
     with pytest.raises(UserError, match="k=29 asks more neighbours than the 28"):
         next(knn(encoder, data, how, protocols=((29, 0.07),)))
 
@@ -125,4 +126,5 @@ def test_what_cannot_work_is_said(encoder, images: ImageSet):
 
 def test_what_guessing_gives_depends_on_how_common_classes_are():
     bank, asked = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
-    assert _guesses(asked, bank) == {"chance": 100 * (0.75 * 0.25 + 0.25 * 0.75), "commonest": 25.0}
+    assert chance_of(asked, bank) == (4, 4, 2, 100 * (0.75 * 0.25 + 0.25 * 0.75), 25.0)
+    assert chance_of(asked, bank, per_class=True) == (4, 4, 2, 50.0, 50.0)

@@ -33,7 +33,7 @@ def test_images_marked_as_unlabelled_are_left_out():
 
 @pytest.mark.parametrize("train", [None, [-1, -1]])
 def test_data_without_labels_are_refused(train):
-    with pytest.raises(UserError, match=r"set has no labels.*give --data with two or more class folders"):
+    with pytest.raises(UserError, match=r"set has no labels.*give two or more class folders"):
         labelled(data(train))
 
 

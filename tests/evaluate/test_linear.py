@@ -48,7 +48,6 @@ def test_separable_features_are_separated_and_recorded(encoder: FrozenEncoder, t
     out = tmp_path / "linear.json"
     figures = dict(linear(encoder, data, QUIET, protocol=protocol, epochs=15, out=out))
     assert figures[f"linear top-1, {protocol}"] > 95
-    assert figures[f"linear top-5, {protocol}"] == 100
     record = json.loads(out.read_text())
     assert {"protocol", "validation", "commit", "hardware", "fingerprint", "train_images"} <= record.keys()
     assert record["train_images"] == 60
@@ -59,7 +58,7 @@ def test_without_a_test_split_a_fifth_is_held_out_and_said(encoder: FrozenEncode
     said: list[str] = []
     how = Extraction(device="cpu", workers=0, cache=False, say=said.append)
     figures = dict(linear(encoder, ImageSet("colours", colours(60, 0)), how, epochs=10))
-    assert len(figures) == 2
+    assert list(figures) == ["linear top-1, sgd"]  # five guesses would name all three classes
     assert any("a fifth of the training images is held out" in sentence for sentence in said)
 
 

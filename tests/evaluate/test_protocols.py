@@ -148,10 +148,10 @@ def test_an_unreadable_image_neither_lends_its_label_nor_leaks_validation(
     data = replace(data, test=data.train[torch.tensor([11, 12, 25])])
     said: list[str] = []
     how = replace(QUIET, say=said.append)
-    assert len(dict(linear(encoder, data, how, protocol="sgd-augmented", epochs=2))) == 2
+    assert len(dict(linear(encoder, data, how, protocol="sgd-augmented", epochs=2))) == 1
     assert sweep | chosen == {*range(30)} - {6}
     assert not sweep & chosen
-    assert "1 of 30 training images cannot be read and are left out." in said
+    assert any(sentence.startswith("1 of 30 training images cannot be read and are left out: ") for sentence in said)
 
 
 def test_without_a_test_split_random_crops_never_show_the_held_out_fifth(
@@ -165,7 +165,7 @@ def test_without_a_test_split_random_crops_never_show_the_held_out_fifth(
 
     monkeypatch.setattr(SGDProbes, "step", stepped)
     figures = dict(linear(encoder, load_data(str(greys), 8), QUIET, protocol="sgd-augmented", epochs=1))
-    assert len(figures) == 2
+    assert len(figures) == 1
     assert len({*range(30)} - {6} - seen) == 6
 
 
@@ -270,4 +270,4 @@ def test_progress_of_transfer_is_shown(encoder: FrozenEncoder, monkeypatch: pyte
 def test_a_real_encoder_goes_through_every_protocol() -> None:
     encoder, data = load_encoder("random/tiny", size=16), ImageSet("colours", colours(30, 0), colours(30, 1))
     for protocol in PROTOCOLS:
-        assert len(list(linear(encoder, data, QUIET, protocol=protocol, epochs=1))) == 2
+        assert len(list(linear(encoder, data, QUIET, protocol=protocol, epochs=1))) == 1

@@ -1,5 +1,6 @@
 """How are crops, encoders and runs looked at from a shell? show-crops, eval, affinity, report, watch and reproduce."""
 
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import tyro
 from ..arguments import parse, refuse_without
 from ..errors import UserError, nearest
 from ..outputs import claim, said
+from ..signals import Stopped
 from ..terminal import plain_console, put
 
 MOST_SHOWN = 30
@@ -72,8 +74,8 @@ def evaluate(arguments: Sequence[str]) -> None:
         f"  {name:10} {command.__doc__.splitlines()[0]}\n" for name, command in PROTOCOLS.items() if command.__doc__
     )
     usage += (
-        "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint of MoCo, SimSiam,\n"
-        "lightly or solo-learn. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
+        "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint of MoCo, SimSiam,\n"
+        "lightly or solo-learn, or an exported encoder. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
         "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
     )
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -84,7 +86,18 @@ def evaluate(arguments: Sequence[str]) -> None:
     if arguments[0] not in PROTOCOLS:
         hint = nearest(arguments[0], PROTOCOLS)
         raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
-    parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
+    command = PROTOCOLS[arguments[0]]
+    try:
+        asked = parse(command, arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
+    except UserError as error:
+        hints = [
+            f"{name} takes {takes}." for name, takes in getattr(command, "HINTS", {}).items() if name in str(error)
+        ]
+        raise UserError(" ".join([str(error), *hints])) from None
+    try:
+        asked.run()
+    except KeyboardInterrupt:
+        raise Stopped(signal.SIGINT).interrupted("give the same command again") from None
 
 
 def affinity(arguments: Sequence[str]) -> None:

@@ -43,13 +43,14 @@ def features_of(
 def labelled_features(
     encoder: FrozenEncoder, split: Split, how: Extraction | None = None, what: str = "images"
 ) -> tuple[Float[Tensor, "N F"], Int[Tensor, " N"]]:
-    """Features and labels of the images that can be read; how many cannot is said."""
+    """Features and labels of the images that can be read; which cannot is said."""
     how = how or Extraction()
     features, labels = features_of(encoder, split, how, what), labels_of(split)
     bad = features[:, 0].isnan()
     if not bad.any():
         return features, labels
-    how.say(f"{int(bad.sum())} of {len(split):,} {what} cannot be read and are left out.")
+    assert isinstance(split.images, Photos)
+    how.leave_out([split.images.name(row) for row in bad.nonzero()[:, 0].tolist()], len(split), what)
     return features[~bad], labels[~bad]
 
 

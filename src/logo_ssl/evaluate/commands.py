@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 from rich.console import Console
@@ -12,7 +13,6 @@ from rich.text import Text
 from ..errors import UserError
 from ..probes import RATES, SGDConfig
 from .detect_commands import Detect, Segment
-from .extraction import Extraction
 from .finetune import BATCH, EPOCHS, RATE
 from .finetune import finetune as evaluate_finetune
 from .knn import PROTOCOLS as PROTOCOLS_OF_KNN
@@ -22,14 +22,18 @@ from .linear import linear as evaluate_linear
 from .record import data_for
 from .subject import OnData, OnFeatures, Subject, extraction, opened, say_unless_saved, show
 from .table5 import PAPER, SETS
-from .transfer import SetFigure, files_for
+from .transfer import SetFigure, files_for, refuse_unknown
 from .transfer import transfer as evaluate_transfer
 
 
 @dataclass(frozen=True)
 class KNN(OnData, OnFeatures):
-    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5."""
+    """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5.
 
+    example: logo-ssl eval knn runs/first --data photos/ --protocols 5 0.07
+    """
+
+    HINTS: ClassVar = {"--protocols": "k and tau in pairs, such as 5 0.07"}
     protocols: tuple[tuple[int, float], ...] = PROTOCOLS_OF_KNN
     """k and tau, one pair after the other; small data sets need a smaller k."""
 
@@ -48,6 +52,8 @@ class Linear(OnData, OnFeatures):
     """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS.
 
     Rate or L2 weight are chosen on a fifth of train, never on test images; then all of train trains the classifier.
+
+    example: logo-ssl eval linear runs/first --data photos/ --protocol lbfgs
     """
 
     protocol: Protocol = "sgd"
@@ -61,6 +67,8 @@ class Linear(OnData, OnFeatures):
 
     def run(self) -> None:
         """Evaluate, and show the figures."""
+        if self.protocol == "lbfgs" and (self.epochs, self.rates) != (SGDConfig.epochs, RATES):
+            raise UserError("epochs and rates belong to SGD, and lbfgs has neither; leave them out, or --protocol.")
         frozen, console = opened(self)
         with extraction(self, console) as how:
             data = data_for(frozen, self.data, console.print)
@@ -72,7 +80,12 @@ class Linear(OnData, OnFeatures):
 
 @dataclass(frozen=True)
 class Transfer(OnFeatures):
-    """Logistic regression on frozen features of other data sets: the ten of Table 5, or any class folder."""
+    """Logistic regression on frozen features of other data sets: the ten of Table 5, or any class folder.
+
+    Exit code 2 if a set that --sets names could not be measured, once the others are; without --sets, if none could.
+
+    example: logo-ssl eval transfer runs/first --sets pets flowers photos/
+    """
 
     sets: tuple[str, ...] = tuple(SETS)
     """Names of the ten, or names and paths as for `pretrain`."""
@@ -87,6 +100,7 @@ class Transfer(OnFeatures):
 
     def run(self) -> None:
         """Evaluate, and show the figures beside the paper's."""
+        refuse_unknown(self.sets)
         frozen, console = opened(self)
         with extraction(self, console) as how:
             settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "out": self.out}
@@ -96,11 +110,18 @@ class Transfer(OnFeatures):
             raise UserError(f"None of {', '.join(self.sets)} could be measured; the sentences above say why.")
         _show_transfer(console, figures)
         say_unless_saved(self, frozen, console)
+        measured = {metric.set for metric, _ in figures}
+        lacking = [name for name in files_for(self.sets, None) if name not in measured]
+        if lacking and self.sets != tuple(SETS):
+            raise UserError(f"{', '.join(lacking)} could not be measured; the sentences above say why.")
 
 
 @dataclass(frozen=True)
 class FineTune(OnData, Subject):
-    """All weights trained end to end with all labels."""
+    """All weights trained end to end with all labels.
+
+    example: logo-ssl eval finetune runs/first --data photos/ --epochs 20 --batch-size 64
+    """
 
     epochs: int = EPOCHS
     """Passes over the labelled images."""
@@ -116,7 +137,6 @@ class FineTune(OnData, Subject):
     def run(self) -> None:
         """Train, evaluate, and show the figures."""
         frozen, console = opened(self)
-        how = Extraction(device=self.device, workers=self.workers, max_bad=self.max_bad, say=console.print)
         settings = {
             "fractions": self.fractions,
             "epochs": self.epochs,
@@ -126,21 +146,18 @@ class FineTune(OnData, Subject):
             "out": self.out,
             "overwrite": self.overwrite,
         }
-        figures = list(
-            evaluate_finetune(
-                frozen,
-                data_for(frozen, self.data, console.print),
-                how,
-                console=console if console.is_terminal else None,
-                **settings,
-            )
-        )
+        with extraction(self, console) as how:
+            data = data_for(frozen, self.data, console.print)
+            figures = list(evaluate_finetune(frozen, data, how, console=console, **settings))
         show(self, frozen, console, "Fine-tuned", figures)
 
 
 @dataclass(frozen=True)
 class Semi(FineTune):
-    """All weights trained end to end with class-balanced shares of the labels."""
+    """All weights trained end to end with class-balanced shares of the labels.
+
+    example: logo-ssl eval semi runs/first --data photos/ --fractions 0.01 0.1
+    """
 
     fractions: tuple[float, ...] = (0.01, 0.1)
     """Shares of each class's labels, at least one image of each."""

@@ -15,11 +15,20 @@ from ..train.weights import load_backbone, read_backbone
 from .checkpoints import SUFFIXES
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
-from .libraries import EncoderStem, FoundEncoder, seeded_backbone, timm_encoder, torchvision_encoder, untrained_encoder
+from .libraries import (
+    EncoderStem,
+    FoundEncoder,
+    namesakes,
+    seeded_backbone,
+    timm_encoder,
+    torchvision_encoder,
+    untrained_encoder,
+)
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
 SMALLEST = 8  # pixels
+HUB_WEIGHTS = "model.safetensors"  # in a folder as on the Hugging Face Hub
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,8 @@ def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int
         case ["random", name]:
             return untrained_encoder(name, stem or "imagenet", channels, size)
     if path.is_dir():
-        return _of_run(Run.existing(path), unfinished=True)
+        exported = path / HUB_WEIGHTS
+        return _of_export(exported) if _is_ours(exported) else _of_run(Run.existing(path), unfinished=True)
     if _is_ours(path):
         beside = Run(path.parent)
         return _of_run(beside, unfinished=False) if path.name == beside.backbone_file.name else _of_export(path)
@@ -126,7 +136,7 @@ def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int
         return checkpoint_encoder(path, backbone, stem, size)
     raise UserError(
         f"{source!r} is no encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint "
-        f"({', '.join(SUFFIXES)})."
+        f"({', '.join(SUFFIXES)}).{namesakes(source)}"
     )
 
 
@@ -170,7 +180,7 @@ def _of_file(run: Run) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def _of_export(path: Path) -> FoundEncoder:
-    """What `logo-ssl export --to safetensors` wrote."""
+    """What `logo-ssl export --to safetensors` or `--to hf` wrote."""
     try:
         weights, needs = read_backbone(path)
         mean, name, stem, size = needs["mean"], needs["backbone"], needs["stem"], needs["size"]

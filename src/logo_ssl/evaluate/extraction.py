@@ -1,8 +1,8 @@
 """How do images become features? Chunk by chunk, so that memory is bounded, and exactly, so that numbers repeat."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -20,6 +20,7 @@ from ..hardware import best_device, hardware
 from .encoders import FrozenEncoder
 
 PREPROCESSING = 2  # to be raised when decoding, squares or `extract` change what an encoder sees
+MOST_NAMED = 3  # images in a sentence
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,23 @@ class Extraction:
     """Takes what is being done, how much of it is done, and how much there is."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
     """Who decodes photographs: worker processes always see the same pixels; nvJPEG is faster, and rounds otherwise."""
+    unreadable: list[str] = field(default_factory=list, compare=False)
+    """Takes the names of images that turn out unreadable."""
 
     def counting(self, what: str, total: int) -> Callable[[int], None]:
         """Takes how much of one thing is done."""
         return lambda done: self.progress(what, done, total)
+
+    def afresh(self) -> "Extraction":
+        """The same, with nothing found unreadable yet."""
+        return replace(self, unreadable=[])
+
+    def leave_out(self, names: Sequence[str], n_images: int, what: str) -> None:
+        """Note images that cannot be read, and say so."""
+        self.unreadable.extend(names)
+        more = len(names) - MOST_NAMED
+        named = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and are left out: {named}.")
 
 
 def exactly() -> AbstractContextManager[None]:

@@ -10,28 +10,35 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Int
 from rich.console import Console
+from torch import Tensor
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
-from ..errors import UserError
+from ..errors import Interrupted, UserError
 from ..frameworks import SupervisedConfig
 from ..hardware import best_device
-from ..probes import balanced_share, check_fraction, top1, top_k
+from ..probes import balanced_share, check_fraction, top_k
 from ..randomness import refuse_unusable_seed, stream
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
+from ..signals import Stopped
 from ..strategies import TwoViewConfig
+from ..terminal import counted
 from ..train import Pretraining
+from ..train.checkpoints import Checkpoints
 from ..train.faults import Diverged
 from ..train.journal import Journal
 from ..train.learning import learn
 from ..train.progress import ProgressDisplay
 from ..train.trainer import trainer_for
 from .cache import labelled_features
+from .chance import chance_of, say_chance
+from .copies import copies
 from .encoders import FrozenEncoder
 from .extraction import Extraction, exactly, in_channels, seeing
 from .held_out import rows_to_test
-from .labelled import labelled, labels_of
+from .labelled import labelled, labels_of, refuse_lost_classes
 from .mocos_sgd import STANDARD
 from .readable import readable
 from .record import claim_result, save
@@ -67,33 +74,35 @@ def finetune(
     overwrite: bool = False,
     console: Console | None = None,
 ) -> Iterator[tuple[str, float]]:
-    """Yield ("finetune top-1, 10 % of labels", percent) and top-5 for each share; save them in the run, or at `out`."""
-    how, console = how or Extraction(), console or Console(quiet=True)
+    """Yield ("finetune top-1, 10 % of labels (500 images)", percent) and top-5 for each share; save them."""
+    how, console = (how or Extraction()).afresh(), console or Console(quiet=True)
     claim_result(out, overwrite)
     tuning = Tuning(epochs, lr, batch_size, seed)
     _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read
-    train, test = _parted(encoder, data, seed, how)
-    shares = [balanced_share(labels_of(train), fraction, stream(seed, "share")) for fraction in fractions]
+    train, test, copied = _parted(encoder, data, seed, how)
     n_classes = int(labels_of(train).max()) + 1
     results = []
-    for fraction, rows in zip(fractions, shares, strict=True):
-        began = time.time()
+    for asked, rows in _shares(labels_of(train), fractions, seed, how):
+        began, fraction = time.time(), float(f"{len(rows) / len(train):.3g}")
         part = ImageSet(data.name, train[rows], None, data.classes)
         how.say(f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}.")
+        chance = chance_of(labels_of(test), labels_of(part.train))
+        say_chance(chance, how)
         module = _classifier(encoder, part, n_classes, tuning, how)
         _tune(module, part, how, console)
         tuned = replace(encoder, backbone=module.framework.encoder.net)
         scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
-        figures = {"top1": top1(scores, labels), "top5": top_k(scores, labels)}
-        share = f"{100 * fraction:g} % of labels"
-        yield f"finetune top-1, {share}", figures["top1"]
-        yield f"finetune top-5, {share}", figures["top5"]
-        about = {"fraction": fraction, "images": len(rows), "batch_size": module.recipe.batch_size}
-        results.append({**about, "seconds": round(time.time() - began, 1), **figures})
+        figures = {top: top_k(scores, labels, top) for top in chance.tops}
+        for top, value in figures.items():
+            yield f"finetune top-{top}, {100 * fraction:g} % of labels ({counted(len(rows), 'image')})", value
+        about = {"fraction": fraction, "fractions_asked": asked, "images": len(rows), **chance.recorded}
+        about |= {"batch_size": module.recipe.batch_size, "seconds": round(time.time() - began, 1)}
+        results.append(about | {f"top{top}": value for top, value in figures.items()})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
     official = data.test is not None and data.test.labels is not None
     record |= {"batch_of_tuning": batch_size, "official_test": official, "test_images": len(test), "classes": n_classes}
+    record |= copied
     settings = {"fractions": list(fractions), **tuning._asdict()}
     save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
 
@@ -110,15 +119,32 @@ def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
         check_fraction(fraction)
 
 
-def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split]:
-    """What trains and what tests, of images that can be read, in the channels that the encoder sees."""
+def _shares(
+    labels: Int[Tensor, " N"], fractions: Sequence[float], seed: int, how: Extraction
+) -> Iterator[tuple[list[float], Int[Tensor, " n"]]]:
+    """The rows of each share that is another one, with all fractions that give it."""
+    drawn = [balanced_share(labels, fraction, stream(seed, "share")) for fraction in fractions]
+    for rows in {len(rows): rows for rows in drawn}.values():  # a larger share holds the smaller
+        asked = [fraction for fraction, same in zip(fractions, drawn, strict=True) if len(same) == len(rows)]
+        if len(set(asked)) > 1:
+            how.say(
+                f"Fractions {' and '.join(f'{fraction:g}' for fraction in asked)} are the same "
+                f"{counted(len(rows), 'image')}, since each class has one at least; they are measured once."
+            )
+        yield asked, rows
+
+
+def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split, dict[str, int]]:
+    """What trains and what tests, of images that can be read, in the channels that the encoder sees; and copies."""
     parts = labelled(data)
+    copied = copies(*parts, how)
     train = readable(in_channels(encoder, parts.train), how, "training images")
+    refuse_lost_classes(data, labels_of(parts.train), labels_of(train))
     if parts.test is not None:
-        return train, readable(in_channels(encoder, parts.test), how, "test images")
+        return train, readable(in_channels(encoder, parts.test), how, "test images"), copied
     known, held_out = rows_to_test(labels_of(train), seed, data.name)
     how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
-    return train[known], train[held_out]
+    return train[known], train[held_out], copied
 
 
 def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console) -> None:
@@ -129,12 +155,22 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console
         display = ProgressDisplay(journal, console)
         trainer = trainer_for(run, module.recipe, data, journal, display, benchmark=False)
         try:
-            learn(trainer, module, data, BadImages(len(data.train), how.max_bad), console)
+            bad = BadImages(len(data.train), how.max_bad)
+            learn(trainer, module, data, bad, console, fewer_workers="fewer --workers")
         except Diverged as error:
             raise UserError(
                 f"Fine-tuning diverged at step {error.step} ({', '.join(error.broken)} not finite); use an lr below "
                 f"{module.recipe.optimiser.lr:g}."
             ) from error
+        except Interrupted as stop:  # it tells of a checkpoint, which lies in a folder that goes with us
+            raise _nothing_kept(stop.code - 128) from None
+        keeper = trainer.checkpoint_callback
+        if isinstance(keeper, Checkpoints) and keeper.stop.received is not None:  # during the last epoch, which ends
+            raise _nothing_kept(keeper.stop.received)
+
+
+def _nothing_kept(number: int) -> Interrupted:
+    return Stopped(number).interrupted("nothing of the fine-tuning is kept, and the same command starts it again")
 
 
 def _classifier(encoder: FrozenEncoder, data: ImageSet, n_classes: int, tuning: Tuning, how: Extraction) -> Pretraining:

@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..hardware import exact_device
 from ..probes import Labelled, stratified_split
 from ..randomness import stream
+from .chance import Chance, chance_of
 
 TEST_SHARE, VAL_SHARE = 0.2, 0.2
 
@@ -51,6 +52,10 @@ class Parts(NamedTuple):
             "test_images": len(self.test.labels),
             "classes": self.n_classes,
         }
+
+    def chance(self, *, per_class: bool = False) -> Chance:
+        """What guessing gives, of what is known once a rate or weight is chosen."""
+        return chance_of(self.test.labels, torch.cat([self.train.labels, self.val.labels]), per_class=per_class)
 
     def to(self, device: torch.device) -> "Parts":
         """All of it on a device, where it has the float64 that probes and figures need, else on the CPU."""

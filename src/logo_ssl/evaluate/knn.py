@@ -5,18 +5,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxtyping import Int
-from torch import Tensor
-
 from ..data import ImageSet
 from ..errors import UserError
 from ..hardware import best_device
 from ..knn import nearest_neighbours, top_accuracies
 from ..probes import Labelled
 from .cache import labelled_features
+from .chance import TOP, chance_of, say_chance
+from .copies import copies
 from .encoders import FrozenEncoder
 from .extraction import Extraction
-from .labelled import labelled
+from .labelled import labelled, labels_of, refuse_lost_classes
 from .record import claim_result, save
 
 PROTOCOLS = ((20, 0.07), (200, 0.1))
@@ -38,29 +37,34 @@ def knn(
     Without a labelled test split each image is classified by all the others.
     """
     began = time.time()
-    how = how or Extraction()
+    how = (how or Extraction()).afresh()
     claim_result(out, overwrite)
     _refuse_unusable(protocols)
     most = max(k for k, _ in protocols)
-    asked, bank, leave_one_out = compared = _compared(encoder, data, how, most)
-    guesses = _guesses(asked.labels, bank.labels)
-    how.say(_counted(compared, guesses))
+    asked, bank, leave_one_out, copied = _compared(encoder, data, how, most)
+    chance = chance_of(asked.labels, bank.labels)
+    say_chance(chance._replace(known=chance.known - leave_one_out), how)
+    few = [f"k={k}" for k, _ in protocols if k < max(chance.tops)]
+    if few:
+        how.say(f"Top-{TOP} is left out for {', '.join(few)}: so few neighbours name no {TOP} classes.")
     watched = how.counting("nearest neighbours", len(asked.labels))
     options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}
     near = nearest_neighbours(asked.features, bank.features, most, **options)
     results = []
     for k, tau in protocols:
-        top1, top5 = top_accuracies(near, asked.labels, bank.labels, k, tau)
-        results.append({"k": k, "tau": tau, "top1": round(top1, 2), "top5": round(top5, 2)})
-        yield f"knn top-1, k={k}, tau={tau}", top1
-        yield f"knn top-5, k={k}, tau={tau}", top5
+        tops = [top for top in chance.tops if top <= k]
+        figures = dict(zip(tops, top_accuracies(near, asked.labels, bank.labels, k, tau, tops), strict=True))
+        results.append({"k": k, "tau": tau, **{f"top{top}": round(value, 2) for top, value in figures.items()}})
+        for top, value in figures.items():
+            yield f"knn top-{top}, k={k}, tau={tau}", value
     record = {
         "protocol": PROTOCOL + (", leave-one-out on the training images" if leave_one_out else ""),
         "results": results,
         "train_images": len(bank.labels),
         "test_images": len(asked.labels),
-        "classes": compared.n_classes,
-        **{name: round(share, 2) for name, share in guesses.items()},
+        "classes": chance.n_classes,
+        **chance.recorded,
+        **copied,
         "features": bank.features.shape[1],
         "seconds": round(time.time() - began, 1),
     }
@@ -73,41 +77,24 @@ class Compared(NamedTuple):
     asked: Labelled
     bank: Labelled
     leave_one_out: bool
-
-    @property
-    def n_classes(self) -> int:
-        """How many classes neighbours can have."""
-        return int(self.bank.labels.max()) + 1
+    copied: dict[str, int]
+    """How many of the first were looked for among the second, and found."""
 
 
 def _compared(encoder: FrozenEncoder, data: ImageSet, how: Extraction, k: int) -> Compared:
     train, test = labelled(data)
     leave_one_out = test is None
     _refuse_too_few(len(train) - leave_one_out, k, data)
+    copied = copies(train, test, how)
     bank = Labelled(*labelled_features(encoder, train, how, "training images"))
+    refuse_lost_classes(data, labels_of(train), bank.labels)
     asked = bank if test is None else Labelled(*labelled_features(encoder, test, how, "test images"))
     if leave_one_out:
         how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
     _refuse_too_few(len(bank.labels) - leave_one_out, k, data)  # now that some may have turned out unreadable
     if len(asked.labels) == 0:
         raise UserError(f"None of the test images of {data.name} can be read; look at the files.")
-    return Compared(asked, bank, leave_one_out)
-
-
-def _counted(compared: Compared, guesses: dict[str, float]) -> str:
-    asked, bank, leave_one_out = compared
-    return (
-        f"{len(asked.labels):,} images are classified by {len(bank.labels) - leave_one_out:,} training images, in "
-        f"{compared.n_classes} classes. Whoever guesses is right in {guesses['chance']:.2f} %, whoever always "
-        f"says the commonest class in {guesses['commonest']:.2f} %."
-    )
-
-
-def _guesses(labels: Int[Tensor, " Q"], bank: Int[Tensor, " N"]) -> dict[str, float]:
-    """Percent that need no features: by the class of any training image, and by their commonest class."""
-    n = int(max(labels.max(), bank.max())) + 1
-    asked, known = (part.bincount(minlength=n).double() / len(part) for part in (labels, bank))
-    return {"chance": 100 * float(asked @ known), "commonest": 100 * float(asked[known.argmax()])}
+    return Compared(asked, bank, leave_one_out, copied)
 
 
 def _refuse_unusable(protocols: Sequence[tuple[int, float]]) -> None:

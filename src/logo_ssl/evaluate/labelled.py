@@ -29,14 +29,28 @@ def labelled(data: ImageSet) -> LabelledSplits:
     train = _with_labels(data.train)
     if train is None:
         raise UserError(
-            f"{data.name} has no labels, and this evaluation needs them; give --data with two or more class folders, "
-            "an .npz with train_labels, or a named set."
+            f"{data.name} has no labels, and this evaluation needs them; give two or more class folders, an .npz "
+            "with train_labels, or a named set."
         )
     values = labels_of(train).unique()
     if len(values) == 1:
         raise UserError(_one_class(data, len(train), int(values[0])))
     test = None if data.test is None or data.test.labels is None else _test(data, data.test, values)
     return LabelledSplits(_numbered(train, values), None if test is None else _numbered(test, values))
+
+
+def refuse_lost_classes(data: ImageSet, labels: Int[Tensor, " N"], readable: Int[Tensor, " n"]) -> None:
+    """A class of which no training image can be read is missing, as one without a folder is."""
+    numbers = labels.unique()
+    lost = numbers[~torch.isin(numbers, readable)]
+    if len(lost):
+        train = _with_labels(data.train)
+        assert train is not None
+        first = _name(data, int(labels_of(train).unique()[lost[0]]))
+        raise UserError(
+            f"None of the {int((labels == lost[0]).sum())} training images of class {first} of {data.name} can be "
+            "read; mend them, or take the class out of train and test."
+        )
 
 
 def labels_of(split: Split) -> Int[Tensor, " N"]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
+from ..models.backbones import FAMILIES
 from ..run import Run
 
 EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn"]
@@ -119,6 +120,15 @@ def without_classifier(network: nn.Module) -> str:
     parent, _, child = linear[-1].rpartition(".")
     setattr(network.get_submodule(parent), child, nn.Identity())
     return f"Features are the input of its last layer, {linear[-1]}."
+
+
+def namesakes(name: str) -> str:
+    """A hint at the networks of that name, whose library was left out."""
+    libraries = {"torchvision": torchvision.models.list_models(module=torchvision.models), "timm": timm.list_models()}
+    found = [
+        f"{library}/{name}" for library, known in (libraries | {"random": list(FAMILIES)}).items() if name in known
+    ]
+    return f" Did you mean {', '.join(found)}?" if found else ""
 
 
 def _not_fetched(what: str, error: Exception) -> UserError:

@@ -9,13 +9,15 @@ from typing import Any, Literal, TypeAlias
 from ..data import ImageSet, Split
 from ..errors import UserError
 from ..hardware import best_device
-from ..probes import RATES, WEIGHTS, Labelled, Linear, SGDConfig, select, top1, top_k
+from ..probes import RATES, WEIGHTS, Labelled, Linear, SGDConfig, select, top_k
 from ..randomness import refuse_unusable_seed
 from .cache import labelled_features
+from .chance import say_chance
+from .copies import copies
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .held_out import Parts, part
-from .labelled import labelled, labels_of, with_rows
+from .labelled import labelled, labels_of, refuse_lost_classes, with_rows
 from .mocos_sgd import on_crops, on_features
 from .record import claim_result, save
 
@@ -45,17 +47,19 @@ def linear(
 ) -> Iterator[tuple[str, float]]:
     """Yield ("linear top-1, sgd", percent) and top-5 on the test images; save them in the run, or at `out`."""
     began = time.time()
-    how = how or Extraction()
+    how = (how or Extraction()).afresh()
     claim_result(out, overwrite)
     _refuse_unusable(epochs, rates, seed)
-    train, parts = _parted(encoder, data, how, seed)
+    train, parts, copied = _parted(encoder, data, how, seed)
+    chance = parts.chance()
+    say_chance(chance, how)
     if protocol == "lbfgs":
         settings, (probe, choice) = {}, _by_lbfgs(parts, how)
     else:
         settings = {"epochs": epochs, "rates": list(rates)}
         probe, choice = _by_sgd(protocol, encoder, train, parts, rates, epochs, seed, how)
     scores = probe.scores(parts.test.features)
-    figures = {"top-1": top1(scores, parts.test.labels), "top-5": top_k(scores, parts.test.labels)}
+    figures = {f"top-{top}": top_k(scores, parts.test.labels, top) for top in chance.tops}
     for name, value in figures.items():
         yield f"linear {name}, {protocol}", value
     record = {
@@ -65,6 +69,8 @@ def linear(
         "epochs_of_probe": settings.get("epochs"),
         "rates": settings.get("rates"),
         **parts.counts,
+        **chance.recorded,
+        **copied,
         "seed_of_probe": seed,
         "seconds": round(time.time() - began, 1),
     }
@@ -79,16 +85,18 @@ def _refuse_unusable(epochs: int, rates: Sequence[float], seed: int) -> None:
         raise UserError(f"rates is {list(rates)}; give one or more learning rates above 0, such as 30.")
 
 
-def _parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int) -> tuple[Split, Parts]:
-    """The training images that can be read, and the features of all that can, parted."""
+def _parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int) -> tuple[Split, Parts, dict[str, int]]:
+    """The training images that can be read, the features of all that can, parted, and copies among them."""
     train, test = labelled(data)
+    copied = copies(train, test, how)
     features, rows = labelled_features(encoder, with_rows(train), how, "training images")
+    refuse_lost_classes(data, labels_of(train), labels_of(train)[rows])
     train = train if len(rows) == len(train) else train[rows]  # whatever is split later is split of these
     held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, "test images"))
     parts = part(Labelled(features, labels_of(train)), held_out, seed, data.name)
     if not parts.official_test:
         how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
-    return train, parts.to(best_device(how.device))
+    return train, parts.to(best_device(how.device)), copied
 
 
 def _by_lbfgs(parts: Parts, how: Extraction) -> Learned:

@@ -12,7 +12,7 @@ SIDE = 64  # pixels: JPEG is decoded faster when it is shrunk, and a broken file
 
 
 def readable(split: Split, how: Extraction, what: str) -> Split:
-    """The images of a split that can be decoded; how many cannot is said, and too many stop an evaluation."""
+    """The images of a split that can be decoded; which cannot is said, and too many stop an evaluation."""
     if not isinstance(split.images, Photos):
         return split
     bad, kept = BadImages(len(split), how.max_bad), list[bool]()
@@ -29,5 +29,5 @@ def readable(split: Split, how: Extraction, what: str) -> Split:
         return split
     if not any(kept):
         raise UserError(f"None of the {what} can be read (the first: {split.images.name(0)}); look at the files.")
-    how.say(f"{kept.count(False)} of {len(split):,} {what} cannot be read and are left out.")
+    how.leave_out([split.images.name(row) for row, good in enumerate(kept) if not good], len(split), what)
     return split[torch.tensor(kept)]

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..data import ImageSet, load_data, locate
+from ..data import NAMES, ImageSet, load_data, locate
 from ..errors import UserError
 from ..hardware import best_device, hardware
 from ..outputs import claim, said
@@ -16,6 +17,7 @@ from ..run import Run, provenance, write
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .fingerprints import data_fingerprint
+from .table5 import SETS
 
 
 def data_for(
@@ -27,6 +29,8 @@ def data_for(
     if source is None and encoder.run is not None:
         source = read_recipe(encoder.run).data
     assert source is not None
+    if source in SETS and source not in NAMES and not Path(source).exists():
+        raise UserError(f"No data at {source!r}; the set {SETS[source].title} is called {SETS[source].data} here.")
     data = load_data(locate(source), encoder.size)
     for sentence in data.says:
         say(sentence)
@@ -58,7 +62,9 @@ def save(
     """
     splits = {"train": data.train, "test": data.test}
     images = {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None}
-    about = {"data": data.name, "source": data.source, "data_fingerprint": images}
+    above = "" if data.root is None else os.path.join(data.root, "")
+    unreadable = [name.removeprefix(above) for name in how.unreadable]
+    about = {"data": data.name, "source": data.source, "data_fingerprint": images, "unreadable_images": unreadable}
     return save_about(protocol, result | about, encoder, how, out, settings)
 
 

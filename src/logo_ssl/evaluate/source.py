@@ -15,7 +15,7 @@ class Source:
     """Which encoder."""
 
     encoder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENCODER")]
-    """A run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file."""
+    """A run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint file, or an exported encoder."""
     backbone: str | None = None
     """What a checkpoint holds, where its shapes do not tell."""
     stem: EncoderStem | None = None

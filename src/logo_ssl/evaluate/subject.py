@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import UserError
+from ..hardware import best_device
 from ..terminal import plain_console, progress_bars
 from .encoders import FrozenEncoder
 from .extraction import Extraction
@@ -58,6 +59,7 @@ class OnFeatures(Subject):
 def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     """The encoder, once all is refused that would fail only after the work."""
     console = plain_console()
+    best_device(subject.device)  # refused, if it is, before anything is read
     for file in subject.files():
         claim_result(file, subject.overwrite)
     if not 0 <= subject.max_bad <= 1 or subject.workers < -1:

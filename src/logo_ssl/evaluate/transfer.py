@@ -10,16 +10,17 @@ from typing import NamedTuple
 
 import torch
 
-from ..data import ImageSet, load_data, locate
-from ..errors import UserError
+from ..data import NAMES, ImageSet, load_data, locate
+from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..probes import WEIGHTS, Labelled, Metric, mean_per_class, select, top1
 from ..randomness import refuse_unusable_seed, stream
 from .cache import labelled_features
+from .copies import copies
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .held_out import Parts, part
-from .labelled import labelled, labels_of, with_rows
+from .labelled import labelled, labels_of, refuse_lost_classes, with_rows
 from .record import claim_result, save
 from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
 
@@ -58,6 +59,7 @@ def transfer(
     """
     how = how or Extraction()
     refuse_unusable_seed(seed)
+    best_device(how.device)  # refused, if it is, before anything is read
     if not sets:
         raise UserError(f"sets is empty; give one or more of {', '.join(SETS)}, or a folder of classes.")
     places = files_for(sets, out)
@@ -90,9 +92,11 @@ def _one(
     penalise_bias: bool,
     place: Path | None,
 ) -> tuple[SetFigure, float]:
-    began = time.time()
+    began, how = time.time(), how.afresh()
     data = data if name != "caltech101" else thirty_per_class(data)
-    parts = _parted(encoder, found, data, how, seed).to(best_device(how.device))
+    parts, copied = _parted(encoder, found, data, how, seed)
+    parts, chance = parts.to(best_device(how.device)), parts.chance(per_class=found.per_class)
+    how.say(f"{found.title}: {chance}")
     figure: Metric = mean_per_class if found.per_class else top1
     metric = SetFigure(name, "mean per class" if found.per_class else "top-1")
     watched = how.counting(f"{found.title}, L2 weights", len(WEIGHTS))
@@ -107,6 +111,8 @@ def _one(
         "penalise_bias": penalise_bias,
         "validation": chosen.validation,
         **parts.counts,
+        **chance.recorded,
+        **copied,
         "official_val": parts.official_val,
         "val_images": len(parts.val.labels),
         "seed_of_split": seed,
@@ -117,16 +123,20 @@ def _one(
     return metric, value
 
 
-def _parted(encoder: FrozenEncoder, found: TransferSet, data: ImageSet, how: Extraction, seed: int) -> Parts:
-    """Features to learn from, to choose by and to test on, by official splits where there are any."""
+def _parted(
+    encoder: FrozenEncoder, found: TransferSet, data: ImageSet, how: Extraction, seed: int
+) -> tuple[Parts, dict[str, int]]:
+    """Features to learn from, to choose by and to test on, by official splits where there are any; and copies."""
     train, test = labelled(data)
+    copied = copies(train, test, how)
     features, rows = labelled_features(encoder, with_rows(train), how, f"{found.title}, train")
+    refuse_lost_classes(data, labels_of(train), labels_of(train)[rows])
     held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, f"{found.title}, test"))
     val = None if data.val is None else data.val[labels_of(data.train) >= 0][rows]
     parts = part(Labelled(features, labels_of(train)[rows]), held_out, seed, data.name, val)
     if not parts.official_test:
         how.say(f"{found.title} has no test split; a fifth of it is held out.")
-    return parts
+    return parts, copied
 
 
 def _protocol(parts: Parts, penalise_bias: bool) -> str:
@@ -143,6 +153,16 @@ def thirty_per_class(data: ImageSet) -> ImageSet:
     rest = torch.ones(len(labels), dtype=torch.bool)
     rest[chosen] = False
     return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val=None)
+
+
+def refuse_unknown(sets: Sequence[str]) -> None:
+    """UserError for a name that no set has, nor a path."""
+    for name in sets:
+        if name not in SETS and name not in NAMES and not Path(name).expanduser().exists():
+            raise UserError(
+                f"There is no set {name!r}; give one or more of {', '.join(SETS)}, another name or a path."
+                f"{nearest(name, [*SETS, *NAMES])}"
+            )
 
 
 def files_for(sets: Sequence[str], out: Path | None) -> dict[str, Path | None]:

@@ -32,6 +32,7 @@ def learn(
     console: Console,
     checkpoint: Path | None = None,
     cure: str = "start again",
+    fewer_workers: str = FEWER_WORKERS,
 ) -> None:
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
@@ -43,7 +44,7 @@ def learn(
     memory_ran_out = False
     with quiet():
         try:
-            with ends_in_a_sentence(trainer, cure, FEWER_WORKERS):
+            with ends_in_a_sentence(trainer, cure, fewer_workers):
                 _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
         except torch.OutOfMemoryError as error:
             if trainer.world_size > 1:  # the others would not try smaller batches with it

@@ -1,0 +1,59 @@
+"""What would a figure be without any features? How many images and classes there are, and what guessing gives."""
+
+from typing import NamedTuple
+
+from jaxtyping import Int
+from torch import Tensor
+
+from .extraction import Extraction
+
+TOP = 5
+"""Guesses of top-5."""
+
+
+class Chance(NamedTuple):
+    """What is asked and what is known, and the percent that need no features."""
+
+    asked: int
+    """Images whose class is asked for."""
+    known: int
+    """Images that tell it."""
+    n_classes: int
+    chance: float
+    """By the class of any known image, and"""
+    commonest: float
+    """by the commonest class among them."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asked:,} images are classified by {self.known:,} training images, in {self.n_classes} classes. "
+            f"Whoever guesses is right in {self.chance:.2f} %, whoever always says the commonest class in "
+            f"{self.commonest:.2f} %."
+        )
+
+    @property
+    def recorded(self) -> dict[str, float]:
+        """What is saved beside a figure."""
+        return {"chance": round(self.chance, 2), "commonest": round(self.commonest, 2)}
+
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """1 and 5; of five classes or fewer, five guesses name them all."""
+        return (1, TOP) if self.n_classes > TOP else (1,)
+
+
+def chance_of(asked: Int[Tensor, " Q"], known: Int[Tensor, " N"], *, per_class: bool = False) -> Chance:
+    """How easy a question is; `per_class`: where the figure is a mean over the classes that are asked for."""
+    n = int(max(asked.max(), known.max())) + 1
+    wanted, told = (labels.bincount(minlength=n).double() for labels in (asked, known))
+    wanted = (wanted > 0).double() if per_class else wanted
+    wanted, told = wanted / wanted.sum(), told / told.sum()
+    guessed, commonest = 100 * float(wanted @ told), 100 * float(wanted[told.argmax()])
+    return Chance(len(asked), len(known), n, guessed, commonest)
+
+
+def say_chance(chance: Chance, how: Extraction) -> None:
+    """Say how easy a question is, and why top-5 is no answer to it where it is none."""
+    how.say(str(chance))
+    if TOP not in chance.tops:
+        how.say(f"Top-{TOP} is left out: with {chance.n_classes} classes, {TOP} guesses name every one of them.")

@@ -1,0 +1,288 @@
+"""What does an evaluation tell beside its figures: whom it left out, what guessing gives, how it ended?"""
+
+import io
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+from test_linear import colours
+
+from logo_ssl import cli, terminal
+from logo_ssl.data import ImageSet, load_data
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate import Extraction, copies
+from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.evaluate.encoders import FrozenEncoder, load_encoder
+from logo_ssl.evaluate.finetune import finetune
+from logo_ssl.evaluate.knn import knn
+from logo_ssl.evaluate.linear import linear
+from logo_ssl.evaluate.transfer import transfer
+from logo_ssl.train import Pretraining, learning
+from logo_ssl.use import export
+
+CLASSIFYING = ("knn", "linear", "transfer", "finetune", "semi")
+
+
+def shell(capsys, *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `logo-ssl eval`."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["eval", *words])
+    told = capsys.readouterr()
+    return stop.value.code or 0, told.out, told.err
+
+
+def listening() -> tuple[Extraction, list[str]]:
+    said: list[str] = []
+    return Extraction(device="cpu", workers=0, cache=False, say=said.append), said
+
+
+def evaluated(name: str, encoder: FrozenEncoder, data: ImageSet, how: Extraction, out: Path) -> dict[str, float]:
+    """The figures of a protocol."""
+    match name:
+        case "knn":
+            return dict(knn(encoder, data, how, protocols=((5, 0.07),), out=out))
+        case "linear":
+            return dict(linear(encoder, data, how, epochs=1, out=out))
+        case _:
+            return dict(finetune(encoder, data, how, epochs=1, out=out))
+
+
+@pytest.fixture
+def encoder() -> FrozenEncoder:
+    return load_encoder("random/tiny", size=16)
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> Path:
+    """Class folders of 30 training and 15 test images."""
+    rng = np.random.default_rng(0)
+    for part, n in (("train", 30), ("test", 15)):
+        for i in range(n):
+            file = tmp_path / "parted" / part / "abc"[i % 3] / f"{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (*rng.integers(12, 40, 2), 3), np.uint8)).save(file)
+    return tmp_path / "parted"
+
+
+def options(name: str, data: Path | str) -> list[str]:
+    """A quick command line."""
+    quick = ["--device", "cpu", "--workers", "0", "--size", "16"]
+    more = {
+        "knn": ["--protocols", "5", "0.07"],
+        "linear": ["--epochs", "1"],
+        "finetune": ["--epochs", "2", "--batch-size", "10"],
+        "semi": ["--epochs", "1"],
+    }
+    return [name, "random/tiny", "--sets" if name == "transfer" else "--data", str(data), *quick, *more.get(name, [])]
+
+
+@pytest.mark.parametrize(("step", "name", "code"), [(1, "SIGTERM", 143), (5, "SIGTERM", 143), (1, "SIGINT", 130)])
+def test_an_interrupted_tuning_keeps_nothing_and_says_so(capsys, parted, monkeypatch, step, name, code) -> None:
+    """Also in the last of its six steps, after which the epoch ends as it would have."""
+    original = Pretraining.training_step
+
+    def interrupted(self, *arguments):
+        if self.trainer.global_step == step:
+            os.kill(os.getpid(), getattr(signal, name))
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Pretraining, "training_step", interrupted)
+    told = f"Stopped by {'Ctrl-C' if name == 'SIGINT' else name}; nothing of the fine-tuning is kept, and the same"
+    assert shell(capsys, *options("finetune", parted))[::2] == (code, f"logo-ssl: {told} command starts it again.\n")
+
+
+def test_a_dead_workers_cure_is_an_option_of_the_command(capsys, parted, monkeypatch) -> None:
+    def die(*arguments):
+        raise RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. ")
+
+    monkeypatch.setattr(learning, "_fit", die)
+    code, _, err = shell(capsys, *options("finetune", parted))
+    assert code == 2
+    assert err.endswith("; try fewer --workers.\n")
+
+
+def test_ctrl_c_outside_a_training_is_told(capsys, parted, monkeypatch) -> None:
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("logo_ssl.evaluate.commands.data_for", interrupted)
+    told = "logo-ssl: Stopped by Ctrl-C; give the same command again.\n"
+    assert shell(capsys, *options("knn", parted))[::2] == (130, told)
+
+
+@pytest.mark.parametrize("name", CLASSIFYING)
+def test_a_class_without_a_readable_training_image_is_refused(capsys, parted, name) -> None:
+    for file in (parted / "train" / "b").iterdir():
+        file.write_bytes(b"")
+    line = options(name, parted)
+    code, out, err = shell(capsys, *line, "--max-bad", "0.5")
+    assert code == 2
+    told = "None of the 10 training images of class 'b' of parted can be read; mend them, or take the class out"
+    assert told in (out if name == "transfer" else err)
+
+
+@pytest.mark.parametrize("name", ["knn", "linear", "finetune"])
+def test_images_that_cannot_be_read_are_named_and_recorded(encoder, parted, tmp_path, name) -> None:
+    broken = ["train/a/0.png", "train/a/3.png", "train/b/4.png", "train/c/5.png", "test/c/2.png"]
+    for file in broken:
+        (parted / file).write_bytes(b"")
+    how, said = listening()
+    evaluated(name, encoder, load_data(str(parted), 16), how, tmp_path / "x.json")
+    named = ", ".join(str(parted / file) for file in broken[:3])
+    assert f"4 of 30 training images cannot be read and are left out: {named} and 1 more." in said
+    assert json.loads((tmp_path / "x.json").read_text())["unreadable_images"] == broken
+    assert how.unreadable == []  # the next evaluation starts afresh
+
+
+@pytest.mark.parametrize("name", CLASSIFYING)
+def test_every_protocol_tells_and_records_what_guessing_gives(capsys, parted, tmp_path, name) -> None:
+    code, out, err = shell(capsys, *options(name, parted), "--out", str(tmp_path / "x.json"))
+    assert code == 0, err
+    known = 3 if name == "semi" else 30
+    assert (
+        f"15 images are classified by {known} training images, in 3 classes. Whoever guesses is right in 33.33" in out
+    )
+    assert ("Top-5 is left out: with 3 classes" in out) == (name != "transfer")
+    assert "top-5" not in out
+    record = json.loads(next(tmp_path.glob("x*.json")).read_text())
+    told = record["results"][0] if name in ("finetune", "semi") else record
+    assert (told["chance"], told["commonest"]) == (33.33, 33.33)
+    assert (record["test_images"], record["classes"]) == (15, 3)
+    assert (record["test_images_compared"], record["test_images_in_train"]) == (15, 0)
+
+
+def test_a_mean_over_classes_is_guessed_class_by_class(encoder, parted, tmp_path, monkeypatch) -> None:
+    data = load_data(str(parted), 16)
+    data = replace(data, train=data.train[torch.arange(25)])  # 10, 10 and 5 images
+    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", lambda *_: data)
+    list(transfer(encoder, ["pets"], listening()[0], out=tmp_path / "x.json"))
+    assert json.loads((tmp_path / "x-pets.json").read_text())["commonest"] == 33.33
+
+
+def test_fewer_than_five_neighbours_have_no_top5(encoder, images, tmp_path) -> None:
+    how, said = listening()
+    figures = dict(knn(encoder, images, how, protocols=((3, 0.07), (5, 0.07)), out=tmp_path / "x.json"))
+    assert list(figures) == ["knn top-1, k=3, tau=0.07", "knn top-1, k=5, tau=0.07", "knn top-5, k=5, tau=0.07"]
+    assert "Top-5 is left out for k=3: so few neighbours name no 5 classes." in said
+    assert ["top5" in row for row in json.loads((tmp_path / "x.json").read_text())["results"]] == [False, True]
+
+
+def test_shares_of_the_same_images_are_one_row_with_its_true_share(encoder, tmp_path) -> None:
+    how, said = listening()
+    data = ImageSet("colours", colours(30, 0), colours(9, 1))
+    settings = {"fractions": (0.01, 0.1, 0.2), "epochs": 1, "out": tmp_path / "x.json"}
+    figures = dict(finetune(encoder, data, how, **settings))
+    assert list(figures) == [f"finetune top-1, {share} % of labels ({n} images)" for share, n in ((10, 3), (20, 6))]
+    told = "Fractions 0.01 and 0.1 are the same 3 images, since each class has one at least; they are measured once."
+    assert told in said
+    rows = json.loads((tmp_path / "x.json").read_text())["results"]
+    assert [(row["fraction"], row["fractions_asked"], row["images"]) for row in rows] == [
+        (0.1, [0.01, 0.1], 3),
+        (0.2, [0.2], 6),
+    ]
+
+
+def test_copies_of_training_images_are_counted(parted, images) -> None:
+    for i in (1, 4):
+        (parted / "test" / "b" / f"copy {i}.png").write_bytes((parted / "train" / "b" / f"{i}.png").read_bytes())
+    (parted / "train" / "a" / "0.png").write_bytes(b"")
+    (parted / "test" / "a" / "0.png").write_bytes(b"")  # which are no copies of an image
+    data, (how, said) = load_data(str(parted), 16), listening()
+    assert copies.copies(data.train, data.test, how) == {"test_images_compared": 17, "test_images_in_train": 2}
+    assert said[0].startswith("Warning: 2 of 17 test images are among the training images, byte by byte")
+    assert copies.copies(images.train, images.test, how)["test_images_in_train"] == 0
+    assert copies.copies(images.train, images.train[torch.tensor([7])], how)["test_images_in_train"] == 1
+    assert said[1].startswith("Warning: 1 of 1 test images is among")
+    assert copies.copies(images.train, None, how) == {}
+
+
+def test_a_look_for_copies_is_bounded(images, monkeypatch) -> None:
+    monkeypatch.setattr(copies, "LOOKED_AT", 20)
+    monkeypatch.setattr(copies, "MOST_READ", 10)
+    how, said = listening()
+    found = copies.copies(images.train, images.train, how)
+    assert found["test_images_compared"] == 20
+    assert 0 < found["test_images_in_train"] < 20
+    assert " of 20 test images that were looked at are among" in said[0]
+    assert said[0].startswith("Warning: at least ")
+    monkeypatch.setattr(copies, "MOST_TRAIN", 59)
+    assert copies.copies(images.train, images.train, how) == {}
+
+
+def test_a_set_that_was_asked_for_and_not_measured_is_exit_code_2(capsys, parted, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path / "none"))
+    code, out, err = shell(
+        capsys, *options("transfer", "mit67"), "--sets", "mit67", str(parted), "--out", str(tmp_path / "x.json")
+    )
+    assert (code, err) == (2, "logo-ssl: mit67 could not be measured; the sentences above say why.\n")
+    assert "MIT67 is missing" in out
+    assert (tmp_path / "x-parted.json").is_file()
+    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", lambda source, size: _only("dtd", source, parted))
+    assert shell(capsys, *options("transfer", "mit67")[:2], "--device", "cpu", "--workers", "0", "--size", "16")[0] == 0
+
+
+def _only(there: str, source: str, parted: Path) -> ImageSet:
+    if source != there:
+        raise UserError("not here")
+    return load_data(str(parted), 16)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+@pytest.mark.parametrize("name", CLASSIFYING)
+def test_a_device_that_is_not_there_is_refused_before_anything_is_read(capsys, monkeypatch, name) -> None:
+    monkeypatch.setattr("logo_ssl.evaluate.subject.Subject.load", lambda self: pytest.fail("an encoder was read"))
+    code, _, err = shell(capsys, *options(name, "scenes"), "--device", "cuda")
+    assert code == 2
+    assert "device is 'cuda', which this machine does not have" in err
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch) -> None:
+    said, clock = Console(file=io.StringIO()), iter([0, 10, 31, 31, 40, 62, 62])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    with terminal.progress_bars(said) as progress:
+        for done in (1, 2000, 3000, 4000):
+            progress("features", done, 5000)
+    assert said.file.getvalue() == "features: 2,000 of 5,000\nfeatures: 4,000 of 5,000\n"
+
+
+def test_on_a_terminal_a_finished_bar_makes_room_for_another(monkeypatch) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with terminal.progress_bars(screen) as progress:
+        for what in ("reading", "features"):
+            progress(what, 1, 2)
+            progress(what, 2, 2)
+            assert not screen._live_stack  # or a training's own bar would be refused, or drawn into ours
+            with Progress(console=screen) as other:
+                other.add_task("training")
+    assert "reading" in screen.file.getvalue()
+    assert "features" in screen.file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["finetune", "semi"])
+def test_reading_and_testing_show_how_far_they_are(capsys, parted, monkeypatch, name) -> None:
+    monkeypatch.setattr(terminal, "LINE_EVERY_S", 0)
+    code, out, err = shell(capsys, *options(name, parted))
+    assert code == 0, err
+    for line in ("reading training images: 30 of 30", "features of test images: 15 of 15", "epoch 1/"):
+        assert line in out
+
+
+@pytest.mark.parametrize("name", CLASSIFYING)
+def test_help_has_an_example(capsys, name) -> None:
+    assert f"example: logo-ssl eval {name} runs/first" in " ".join(shell(capsys, name, "--help")[1].split())
+    assert name in PROTOCOLS
+
+
+def test_a_folder_as_on_the_hub_is_an_encoder(encoder, tmp_path) -> None:
+    source = load_encoder("random/resnet18", size=32)
+    export(source, "hf", tmp_path / "encoder-hf")
+    found = load_encoder(str(tmp_path / "encoder-hf"))
+    assert (found.fingerprint, found.size, found.mean) == (source.fingerprint, source.size, source.mean)
