@@ -10,7 +10,7 @@ import pytest
 
 import logo_ssl
 from logo_ssl import cli
-from logo_ssl.completion import RECIPES_FIRST, _following
+from logo_ssl.completion import RECIPES_FIRST, following
 from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import RECIPES, Recipe
@@ -70,11 +70,17 @@ def without_no(option: str) -> str:
     return re.sub(r"^--((?:[\w-]+\.)*)no-", r"--\1", option)
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
-def test_every_command_has_its_place_and_every_option_that_its_help_shows(command):
-    assert f"\n## {command}\n" in PAGES["commands.md"]
-    known = options_on_page(command) | {"--help"}
-    shown = {word for word in _following(command) if word.startswith("--")}
+@pytest.fixture(scope="module")
+def completed() -> dict[str, list[str]]:
+    return following()
+
+
+@pytest.mark.parametrize("command", [*cli.COMMANDS, *(f"eval {protocol}" for protocol in PROTOCOLS)])
+def test_every_command_has_its_place_and_every_option_that_its_help_shows(completed, command):
+    first = command.split()[0]
+    assert f"\n## {first}\n" in PAGES["commands.md"]
+    known = options_on_page(first) | {"--help"}
+    shown = {word for word in completed[command] if word.startswith("--")}
     assert {option for option in shown if not {option, without_no(option)} & known} == set()
 
 

@@ -66,7 +66,7 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
         ("doctor --data nowhere", "No data at"),
         ("doctor --device tpu", "tpu"),
         ("completion", r"Say for which shell: logo-ssl completion bash\|zsh\|fish"),
-        ("completion tcsh", "Say for which shell"),
+        ("completion csh", r"'csh' is no shell that we complete. Say for which shell: logo-ssl completion bash"),
         ("serch", "No command is called 'serch'.*Did you mean search"),
     ],
 )

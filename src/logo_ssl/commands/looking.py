@@ -3,17 +3,22 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from ..arguments import parse, refuse_without
+from ..arguments import asks_for_help, parse, refuse_without
+from ..encoder_names import refuse_no_encoder
 from ..errors import UserError, nearest
 from ..outputs import claim, said
+from ..run import Run
 from ..terminal import plain_console, put
 
 MOST_SHOWN = 30
+PROTOCOL_NAMES = ("knn", "linear", "transfer", "finetune", "semi", "detect", "segment")
+"""What `eval` measures by: known here too, since the protocols themselves import torch."""
 
 
 def show_crops(arguments: Sequence[str]) -> None:
@@ -66,6 +71,8 @@ def show_crops(arguments: Sequence[str]) -> None:
 
 def evaluate(arguments: Sequence[str]) -> None:
     """Measure a frozen encoder by a protocol; figures go to the screen and into the encoder's run."""
+    if arguments and arguments[0] not in ("-h", "--help"):
+        _refuse_wrong_names(*arguments[:2], helping=asks_for_help(arguments))
     from ..evaluate.commands import PROTOCOLS
 
     usage = "usage: logo-ssl eval PROTOCOL ENCODER [options]\n\n" + "".join(
@@ -81,15 +88,29 @@ def evaluate(arguments: Sequence[str]) -> None:
         if not arguments:
             raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
         return
-    if arguments[0] not in PROTOCOLS:
-        hint = nearest(arguments[0], PROTOCOLS)
-        raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
     parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}").run()
+
+
+def _refuse_wrong_names(protocol: str, encoder: str = "-", *, helping: bool) -> None:
+    """Raise a UserError for a protocol or an encoder that cannot be, before anything large is imported."""
+    if protocol not in PROTOCOL_NAMES:
+        hint = nearest(protocol, PROTOCOL_NAMES)
+        raise UserError(f"No protocol is called {protocol!r}; choose {', '.join(PROTOCOL_NAMES)}.{hint}")
+    if not encoder.startswith("-") and not helping:
+        refuse_no_encoder(encoder)
+
+
+def _refuse_no_runs(arguments: Sequence[str]) -> None:
+    """Raise a UserError where a folder that is named first holds no run."""
+    if not asks_for_help(arguments):
+        for word in takewhile(lambda word: not word.startswith("-"), arguments):
+            Run.existing(Path(word))
 
 
 def affinity(arguments: Sequence[str]) -> None:
     """Draw the learned affinity beside cosine similarity, and measure how well both rank crops."""
     refuse_without(arguments, "which run", "affinity runs/first")
+    _refuse_no_runs(arguments[:1])
     from ..show.affinity import Affinity
 
     parse(Affinity, arguments, prog="logo-ssl affinity").run()
@@ -98,6 +119,7 @@ def affinity(arguments: Sequence[str]) -> None:
 def report(arguments: Sequence[str]) -> None:
     """Write one HTML page about some runs."""
     refuse_without(arguments, "which runs", "report runs/first runs/second --out report.html")
+    _refuse_no_runs(arguments)
     from ..show.report import Report
 
     parse(Report, arguments, prog="logo-ssl report").run()

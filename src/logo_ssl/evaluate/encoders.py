@@ -8,11 +8,11 @@ from typing import Any
 import safetensors
 from torch import Tensor, nn
 
+from ..encoder_names import is_checkpoint_name, refuse_no_encoder
 from ..errors import UserError
 from ..run import Run
 from ..train.unfinished import Unfinished, newest_encoder
 from ..train.weights import load_backbone, read_backbone
-from .checkpoints import SUFFIXES
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
 from .libraries import EncoderStem, FoundEncoder, seeded_backbone, timm_encoder, torchvision_encoder, untrained_encoder
@@ -103,9 +103,10 @@ def load_encoder(
 
 
 def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> FoundEncoder:
+    refuse_no_encoder(source)
     path = Path(source).expanduser()
     kind = source.split("/", 1)
-    foreign = path.name.lower().endswith(SUFFIXES) and not path.is_dir() and not _is_ours(path)
+    foreign = is_checkpoint_name(path) and not path.is_dir() and not _is_ours(path)
     if (backbone and not foreign) or (stem and not foreign and kind[0] != "random"):
         raise UserError(
             f"{source} says itself what it is; --backbone is for checkpoint files, --stem for these and random/NAME."
@@ -122,12 +123,7 @@ def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int
     if _is_ours(path):
         beside = Run(path.parent)
         return _of_run(beside, unfinished=False) if path.name == beside.backbone_file.name else _of_export(path)
-    if foreign:
-        return checkpoint_encoder(path, backbone, stem, size)
-    raise UserError(
-        f"{source!r} is no encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint "
-        f"({', '.join(SUFFIXES)})."
-    )
+    return checkpoint_encoder(path, backbone, stem, size)
 
 
 def _listed(values: Sequence[float]) -> str:
