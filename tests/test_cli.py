@@ -116,7 +116,10 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval knn random/tiny --data scenes --out file/x.json", "nothing can be written in .*file"),
         ("eval knn random/tiny --data scenes --max-bad 2", "max-bad is 2"),
         ("eval knn random/tiny --data scenes --batch-size 0", "batch-size is 0"),
-        ("eval knn random/tiny --data scenes --mean 0.5 --std 0.5 0.5 0.5", "mean has 1 values and std 3"),
+        (
+            "eval knn random/tiny --data scenes --mean 0.5 --std 0.5 0.5 0.5",
+            "mean has 1 value and std 3, and random/tiny sees 1 channel;",
+        ),
         ("eval knn random/tiny --data scenes --stem resnet", "resnet"),
         ("eval finetune random/tiny --data scenes --no-cache", "cache"),
         ("eval transfer random/tiny --sets nowhere neither", "None of nowhere, neither could be measured"),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..encoder_names import is_checkpoint_name, refuse_no_encoder
 from ..errors import UserError
 from ..run import Run
+from ..terminal import counted
 from ..train.unfinished import Unfinished, newest_encoder
 from ..train.weights import load_backbone, read_backbone
 from .fingerprints import weights_fingerprint
@@ -80,8 +81,8 @@ def load_encoder(
     std = std or found.std or (IMAGENET_STD if colours else [UNKNOWN_STD] * found.channels)
     if not len(mean) == len(std) == found.channels or min(std) <= 0:
         raise UserError(
-            f"mean has {len(mean)} values and std {len(std)}, and {source} sees {found.channels} channels; give one of "
-            "each for every channel, std above 0."
+            f"mean has {counted(len(mean), 'value')} and std {len(std)}, and {source} sees "
+            f"{counted(found.channels, 'channel')}; give one of each for every channel, std above 0."
         )
     network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
     shown = f"It is shown images of {size} px, with mean {_listed(mean)} and std {_listed(std)}{told}."
