@@ -355,7 +355,7 @@ def test_weights_that_cannot_be_fetched_are_said(monkeypatch):
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", offline)
     monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", offline)
     monkeypatch.setattr("timm.create_model", offline)
-    monkeypatch.setattr("logo_ssl.evaluate.hub._out_of_reach", lambda: None)
+    monkeypatch.setattr("logo_ssl.models.hub._out_of_reach", lambda: None)
     for source in ("torchvision/resnet18", "timm/resnet18"):
         with pytest.raises(UserError, match=rf"weights of {source} could not be fetched \(no network\)"):
             load_encoder(source)
@@ -386,9 +386,7 @@ def test_a_hub_that_is_out_of_reach_is_asked_once_and_its_cache_is_still_looked_
     monkeypatch.setattr("timm.create_model", create)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "https://hub.test")
-    monkeypatch.setattr(
-        "logo_ssl.evaluate.hub.getproxies", lambda: {"no": "here"} | ({"https": "x"} if proxied else {})
-    )
+    monkeypatch.setattr("logo_ssl.models.hub.getproxies", lambda: {"no": "here"} | ({"https": "x"} if proxied else {}))
     given_up = not reached and not proxied
     said = "hub.test is out of reach: Name or service not known" if given_up else "the hub's own words"
     with pytest.raises(UserError, match=rf"timm/resnet18 could not be fetched \({said}\)"):

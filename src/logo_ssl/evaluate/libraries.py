@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
+from ..models.hub import hub_if_reached
 from ..run import Run
-from .hub import hub_if_reached
 
 EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn"]
 """Ours, and solo-learn's for CIFAR: a 3x3 convolution of stride 1 that pads by 2 pixels, and no max-pool."""
