@@ -17,7 +17,7 @@ import tyro
 
 import logo_ssl
 from logo_ssl import cli
-from logo_ssl.completion import SHELLS
+from logo_ssl.completion import RECIPES_FIRST, SHELLS
 from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import AUTO, BASES, RECIPES, Recipe, flat
@@ -171,11 +171,10 @@ def reads(command: str, arguments: list[str]) -> tuple[Any, Any]:
         raise Parsed(target, default)
 
     with mock.patch.object(tyro, "cli", stop), tempfile.TemporaryDirectory() as folder:
-        if command == "resume":
-            (Path(folder) / "recipe.json").write_text(RECIPES["tiny"].to_json())
-            arguments = [folder]
+        (Path(folder) / "recipe.json").write_text(RECIPES["tiny"].to_json())
+        about = "tiny" if command in RECIPES_FIRST else folder
         try:
-            cli.COMMANDS[command](arguments or ["tiny"])
+            cli.COMMANDS[command](arguments or [about])
         except Parsed as parsed:
             return parsed.target, parsed.default
     raise AssertionError(f"{command} reads no arguments")

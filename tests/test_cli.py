@@ -2,7 +2,10 @@
 
 import errno
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ import torch
 from PIL import Image
 
 from logo_ssl import __version__, cli
+from logo_ssl.commands.looking import PROTOCOL_NAMES
+from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
 
@@ -90,6 +95,7 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval", "Say which protocol and which encoder"),
         ("eval knnn x", "No protocol is called 'knnn'.*Did you mean knn"),
         ("eval knn", "ENCODER"),
+        ("eval knn random/tiny --siz 64", "--siz.*Did you mean --size"),
         ("eval knn nowhere", "nowhere"),
         ("eval knn random/tiny", "name them with --data"),
         ("eval knn random/tiny --data nowhere", "No data at"),
@@ -110,7 +116,10 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval knn random/tiny --data scenes --out file/x.json", "nothing can be written in .*file"),
         ("eval knn random/tiny --data scenes --max-bad 2", "max-bad is 2"),
         ("eval knn random/tiny --data scenes --batch-size 0", "batch-size is 0"),
-        ("eval knn random/tiny --data scenes --mean 0.5 --std 0.5 0.5 0.5", "mean has 1 values and std 3"),
+        (
+            "eval knn random/tiny --data scenes --mean 0.5 --std 0.5 0.5 0.5",
+            "mean has 1 value and std 3, and random/tiny sees 1 channel;",
+        ),
         ("eval knn random/tiny --data scenes --stem resnet", "resnet"),
         ("eval finetune random/tiny --data scenes --no-cache", "cache"),
         ("eval transfer random/tiny --sets nowhere neither", "There is no set 'nowhere'; give one or more of cifar10,"),
@@ -152,6 +161,32 @@ def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, lin
     assert "Traceback" not in err
     assert len(err.strip().splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before  # nothing lost, nothing left in the way of another try
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("eval kmm runs/first", "No protocol is called 'kmm'; choose knn"),
+        ("eval knn nowhere", "'nowhere' is no encoder"),
+        ("embed nowhere --out f.npz", "'nowhere' is no encoder"),
+        ("search timmm/resnet18 --index f.npz", "'timmm/resnet18' is no encoder"),
+        ("export nowhere --to onnx", "'nowhere' is no encoder"),
+        ("report nowhere", "nowhere holds no run"),
+        ("affinity nowhere", "nowhere holds no run"),
+        ("completion csh", "'csh' is no shell"),
+    ],
+)
+def test_names_that_are_wrong_are_told_before_torch_is_imported(tmp_path, line, sentence):
+    code = "import sys; sys.modules['torch'] = None; from logo_ssl.cli import main; main(sys.argv[1:])"
+    where = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    line = [sys.executable, "-c", code, *line.split()]
+    told = subprocess.run(line, cwd=tmp_path, env=where, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert re.search(sentence, told.stderr), told.stderr
+
+
+def test_protocols_have_the_same_names_wherever_they_are_listed():
+    assert tuple(PROTOCOLS) == PROTOCOL_NAMES
 
 
 @pytest.mark.parametrize(("number", "sentence"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "cannot be written")])

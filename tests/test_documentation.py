@@ -10,7 +10,7 @@ import pytest
 
 import logo_ssl
 from logo_ssl import cli
-from logo_ssl.completion import RECIPES_FIRST, _following
+from logo_ssl.completion import RECIPES_FIRST, following
 from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import RECIPES, Recipe
@@ -31,6 +31,11 @@ FEWER = {
     "how-to/channels.md": {"(200, 64, 64, 5)": "(40, 32, 32, 5)", "--out runs/stack": "--out runs/stack --epochs 1"},
 }
 """Pages whose blocks can be run one after the other, and what makes them quick."""
+SHOWN_WHOLE = ("embed", "search", "eval", "export")
+"""Commands whose output pages show to the last line."""
+MACHINES = re.compile(
+    rf"(?:(?<![\w.:/-])/(?:work|tmp|home|root|mnt|Users|workspace)/|{re.escape(str(ROOT))}|\b[A-Z]:\\).*"
+)
 MADE = {
     "tutorial.md": ("crops.png", "features.npz", "sheet.png", "encoder.safetensors", "report.html"),
     "how-to/evaluate.md": ("untrained.json",),
@@ -76,11 +81,17 @@ def without_no(option: str) -> str:
     return re.sub(r"^--((?:[\w-]+\.)*)no-", r"--\1", option)
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
-def test_every_command_has_its_place_and_every_option_that_its_help_shows(command):
-    assert f"\n## {command}\n" in PAGES["commands.md"]
-    known = options_on_page(command) | {"--help"}
-    shown = {word for word in _following(command) if word.startswith("--")}
+@pytest.fixture(scope="module")
+def completed() -> dict[str, list[str]]:
+    return following()
+
+
+@pytest.mark.parametrize("command", [*cli.COMMANDS, *(f"eval {protocol}" for protocol in PROTOCOLS)])
+def test_every_command_has_its_place_and_every_option_that_its_help_shows(completed, command):
+    first = command.split()[0]
+    assert f"\n## {first}\n" in PAGES["commands.md"]
+    known = options_on_page(first) | {"--help"}
+    shown = {word for word in completed[command] if word.startswith("--")}
     assert {option for option in shown if not {option, without_no(option)} & known} == set()
 
 
@@ -131,19 +142,51 @@ def test_links_outside_the_site_lead_somewhere(page):
     assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []
 
 
+def every_text() -> list[Path]:
+    """What people read or run, but not what is built."""
+    kinds = ("*.md", "*.py", "*.toml", "*.txt", "*.json", "*.svg")
+    found = [file for kind in kinds for file in DOCS.rglob(kind)]
+    found = [file for file in found if file.relative_to(DOCS).parts[0] not in ("_build", "reference")]
+    return [*found, *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.py")]
+
+
+def test_no_page_names_a_path_of_the_machine_that_it_was_written_on():
+    named = [
+        f"{file.relative_to(ROOT)}: {line}" for file in every_text() for line in MACHINES.findall(file.read_text())
+    ]
+    assert named == []
+    for path in ("/work/main", "see /tmp/us-tut/photos/a.jpg", "/home/me/x", str(ROOT / "docs"), "C:\\Users\\me"):
+        assert MACHINES.search(path), path
+    for path in ("tests/work/x", "https://example.org/home/x", "runs/tmp/x"):
+        assert not MACHINES.search(path), path
+
+
+def in_words(text: str) -> list[str]:
+    """The lines of an output without what differs between data and machines: numbers, paths, names of classes."""
+    lines = [re.sub(r"\S*[\d/]\S*|\([a-z]+-[a-z]+\)", "#", line).split() for line in text.splitlines()]
+    return [" ".join(line) for line in lines if line]
+
+
 @pytest.mark.parametrize("page", FEWER)
-def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch):
+def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch, capsys):
     text = (DOCS / page).read_text()
     for words, fewer in FEWER[page].items():
         assert words in text
         text = text.replace(words, fewer)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOGO_DATA", str(tmp_path / "cache"))
+    printed = ""
     for language, code in blocks(text):
+        if language == "text" and printed:
+            assert in_words(code) == in_words(printed)
+        printed = ""
         if language == "python":
             exec(code, {})
+            printed = capsys.readouterr().out
         for line in code.splitlines() if language == "sh" else ():
             with pytest.raises(SystemExit) as stop:
                 cli.main(shlex.split(line)[1:])
             assert stop.value.code == 0, line
+            told = capsys.readouterr().out
+            printed += told if line.split()[1] in SHOWN_WHOLE else ""
     assert [name for name in MADE[page] if not Path(name).is_file()] == []

@@ -68,6 +68,72 @@ def test_what_we_wrote_is_replaced_and_said_and_other_files_stay(shell, name):
     assert "(replaced)" not in out
 
 
+OTHERS = {
+    "knn.json": [
+        ("eval transfer random/tiny --size 16 --sets photos --no-cache --workers 0 --out", "knn.json", None),
+        (
+            "eval knn random/small-alexnet --size 32 --data photos --protocols 2 0.07 --no-cache --workers 0 --out",
+            "knn.json",
+            "random/tiny, not by random/small-alexnet",
+        ),
+        (
+            "eval linear random/tiny --size 16 --data photos --epochs 1 --no-cache --workers 0 --out",
+            "knn.json",
+            "knn, not by linear-sgd",
+        ),
+        ("eval finetune random/tiny --size 16 --data photos --epochs 1 --out", "knn.json", "knn, not by finetune"),
+    ],
+    "encoder.safetensors": [
+        (
+            "export random/small-alexnet --size 32 --to safetensors --out",
+            "encoder.safetensors",
+            "random/tiny, not by random/small-alexnet",
+        )
+    ],
+    "encoder.onnx": [
+        (
+            "export random/small-alexnet --size 32 --to onnx --out",
+            "encoder.onnx",
+            "random/tiny, not by random/small-alexnet",
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_result_of_another_protocol_or_encoder_stays(shell, name):
+    assert shell(LINES[name])[0] == 0
+    before = Path(name).read_bytes()
+    for line, out, made_by in OTHERS[name]:
+        code, _, err = shell(f"{line} {out}")
+        if made_by is None:  # a file for each set, named after it
+            assert code == 0, err
+        else:
+            assert (code, f"{out} is there, and was made by {made_by}; choose another name" in err) == (2, True), err
+        assert Path(name).read_bytes() == before
+    code, out, err = shell(f"{line} {name} --overwrite")
+    assert (code, f"{name} (replaced)" in out) == (0, True), err
+
+
+@pytest.mark.parametrize("protocol", ["linear", "finetune", "semi"])
+def test_every_evaluation_calls_itself_what_its_command_expects(shell, protocol):
+    line = f"eval {protocol} random/tiny --size 16 --data photos --epochs 1 --workers 0 --out r.json"
+    for told in ("Saved: r.json\n", "Saved: r.json (replaced)\n"):
+        code, out, err = shell(line)
+        assert (code, told in out) == (0, True), err
+
+
+def test_the_same_encoder_may_be_spelt_in_several_ways_and_what_says_nothing_is_replaced(tmp_path):
+    file = tmp_path / "r.json"
+    made = {"protocol": "", "encoder": "runs/a", "fingerprint": "", "data_fingerprint": ""} | provenance("cpu")
+    file.write_text(json.dumps(made))
+    assert claim(file, telling={"encoder": "./runs/a/", "evaluation": "knn"}) is True
+    with pytest.raises(UserError, match="was made by runs/a, not by runs/b;"):
+        claim(file, telling={"encoder": "runs/b", "evaluation": "knn"})
+    file.write_bytes(b"")
+    assert claim(file, telling={"encoder": "runs/b"}) is True
+
+
 def test_a_page_says_who_made_it(tmp_path):
     (tmp_path / "report.html").write_text(page([]))
     assert claim(tmp_path / "report.html") is True

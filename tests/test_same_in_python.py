@@ -1,6 +1,7 @@
 """Have commands the names and defaults of the Python functions behind them? Do shells complete them?"""
 
 import inspect
+import re
 import shutil
 import subprocess
 from dataclasses import MISSING, fields
@@ -10,6 +11,7 @@ import pytest
 
 import logo_ssl
 from logo_ssl import cli
+from logo_ssl.commands.looking import PROTOCOL_NAMES
 from logo_ssl.completion import SHELLS, script
 from logo_ssl.recipes import RECIPES, Recipe
 from logo_ssl.use.commands import USES
@@ -61,7 +63,11 @@ def test_demo_and_resume_have_python_names(capsys):
     assert {"path", "recipe"} == parameters(logo_ssl.resume).keys()
     with pytest.raises(SystemExit):
         cli.main(["resume", "--help"])
-    assert "--epochs 400" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    for words in ("--epochs 400", "--epochs INT", "--device ", "--data ", "--loading.workers ", "(as in the run)"):
+        assert words in told
+    assert "--seed" not in told
+    assert "default:" not in told
 
 
 def test_public_names_are_there():
@@ -99,8 +105,18 @@ def test_bash_completes_commands_recipes_protocols_and_options(scripts):
         "--crops.global-scale",
         "--crops.global-size",
     ]
-    assert completed(bash, "logo-ssl", "eval", "knn", "--prot") == ["--protocols", "--protocol"]
+    assert completed(bash, "logo-ssl", "eval", "") == [*PROTOCOL_NAMES, "--help"]
+    assert completed(bash, "logo-ssl", "eval", "kn") == ["knn"]
+    assert completed(bash, "logo-ssl", "eval", "knn", "--prot") == ["--protocols"]
+    assert completed(bash, "logo-ssl", "eval", "linear", "runs/x", "--prot") == ["--protocol"]
+    assert completed(bash, "logo-ssl", "eval", "detect", "--prot") == []
+    assert completed(bash, "logo-ssl", "resume", "runs/x", "--loading.w") == ["--loading.workers"]
     assert completed(bash, "logo-ssl", "export", "runs/x", "--t") == ["--to"]
+
+
+def test_fish_offers_the_options_of_a_protocol_behind_it_alone(scripts):
+    taught = [line for line in scripts["fish"].splitlines() if "--protocols" in line]
+    assert [re.findall("from (knn|eval|linear)", line) for line in taught] == [["eval", "knn"]]
 
 
 def test_every_shell_is_taught_every_command(scripts):

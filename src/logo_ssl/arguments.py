@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from .errors import UserError
+from .errors import UserError, nearest
 
 
 def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
@@ -29,6 +29,11 @@ def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
     """What a command is about comes first."""
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         raise UserError(f"Say {what} first, for example: logo-ssl {example}")
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether the help is wanted, whatever else is said."""
+    return bool({"-h", "--help"} & set(arguments))
 
 
 def showing(value: Any, shown: Callable[[str], bool]) -> Any:
@@ -63,13 +68,19 @@ def _retyped(value: Any, retype: Callable[[str, Any], Any], inside: str = "") ->
 
 
 def _sentence(box: str) -> str:
-    """What stands in tyro's box above its first rule, and the option it suggests."""
+    """What stands in tyro's box above its first rule, and the likest of the options it suggests."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip("│╭╮╰╯|+ ") for line in plain.splitlines()[1:]]
     body = list(dropwhile(_is_rule, lines))  # a plain terminal gets one more rule, below the title
     message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
     options = [line.split()[0] for line in lines if re.match(r"--\w", line)]
-    return message + "." + (f" Did you mean {options[0]}?" if options and "nrecognized" in message else "")
+    typed = re.search(r"nrecognized options?: (--[^\s,=]+)", message)
+    return message + "." + (_likest(typed[1], options) if typed and options else "")
+
+
+def _likest(typed: str, options: list[str]) -> str:
+    """The hint for an option that is none; tyro's first, where none is spelt alike."""
+    return nearest(typed, options) or f" Did you mean {options[0]}?"
 
 
 def _is_rule(line: str) -> bool:

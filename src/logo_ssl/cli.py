@@ -66,7 +66,8 @@ def completion(arguments: Sequence[str]) -> None:
                 + "\nexample: logo-ssl completion fish\n"
             )
             return
-        raise UserError(f"Say for which shell: logo-ssl completion {'|'.join(SHELLS)}")
+        strange = f"{arguments[0]!r} is no shell that we complete. " if len(arguments) == 1 else ""
+        raise UserError(f"{strange}Say for which shell: logo-ssl completion {'|'.join(SHELLS)}")
     put(script(arguments[0]))
 
 

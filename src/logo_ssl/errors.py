@@ -22,6 +22,8 @@ class Interrupted(UserError):  # noqa: N818 (nobody erred)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """A hint such as ' Did you mean tiny?', or nothing when no choice is close."""
-    matches = get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    """A hint such as ' Did you mean tiny?', or nothing when no choice is close; what begins with the word is."""
+    known = list(choices)
+    begun = [choice for choice in known if word.strip("-") and choice.startswith(word)]
+    matches = get_close_matches(word, begun or known, n=1, cutoff=0.0 if begun else 0.5)
     return f" Did you mean {matches[0]}?" if matches else ""

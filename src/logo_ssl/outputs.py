@@ -5,7 +5,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,10 +25,12 @@ WEIGHTS = {"format", "backbone", "stem", "size", "mean", "std", "logo_ssl"}
 SIGNATURE, SOFTWARE = b"\x89PNG\r\n\x1a\n", b"Software\0" + MAKER.encode()
 
 
-def claim(out: Path, overwrite: bool = False) -> bool:
+def claim(out: Path, overwrite: bool = False, telling: Mapping[str, str] | None = None) -> bool:
     """Whether a file will be replaced; UserError where none can be written, or where one lies that is not ours.
 
     Asked before the work: a refusal after it would cost all of it. An empty file is nobody's; links are followed.
+    `telling` is what the new file will say of itself (its encoder, its evaluation): one of ours that says otherwise is
+    something else, and stays, too.
     """
     real = Path(os.path.realpath(out))
     if os.path.isdir(real):
@@ -46,6 +48,11 @@ def claim(out: Path, overwrite: bool = False) -> bool:
     if not (overwrite or is_ours(out) or (real.is_file() and not real.stat().st_size)):
         raise UserError(
             f"{out} is there, and does not say that logo-ssl wrote it; choose another name, or replace it: --overwrite"
+        )
+    if not overwrite and (others := _told_otherwise(real, telling or {})):
+        theirs, ours = (" of ".join(values) for values in zip(*others, strict=True))
+        raise UserError(
+            f"{out} is there, and was made by {theirs}, not by {ours}; choose another name, or replace it: --overwrite"
         )
     return True
 
@@ -84,6 +91,28 @@ def is_ours(file: Path) -> bool:
         return False
 
 
+def _told_otherwise(file: Path, telling: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What a file of ours says of itself, and what is to be said instead, where these differ by more than spelling."""
+    if not file.stat().st_size or not telling:
+        return []
+    said = _metadata(file)
+    return [
+        (str(said[name]), value)
+        for name, value in telling.items()
+        if name in said and os.path.normpath(str(said[name])) != os.path.normpath(value)
+    ]
+
+
+def _metadata(file: Path) -> Mapping[str, Any]:
+    """What results and weights tell of themselves, by name; nothing where that cannot be read."""
+    reads = next((reads for ending, reads in READS.items() if file.name.lower().endswith(ending)), None)
+    try:
+        with file.open("rb") as stream:
+            return reads(stream) if reads else {}
+    except Exception:  # as in `is_ours`: somebody said --overwrite, or we would not be here
+        return {}
+
+
 def _looked_through(folder: Path, ours: re.Pattern[str]) -> Iterator[tuple[os.DirEntry[str], bool]]:
     """What lies in a folder, and whether it is a file with a name of ours."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -113,8 +142,12 @@ def _bad_images(file: IO[bytes]) -> bool:
 
 
 def _json(file: IO[bytes]) -> bool:
-    told = json.loads(file.read(MOST))
+    told = _read_json(file)
     return told.keys() >= RESULT and told["versions"].get(MAKER) is not None
+
+
+def _read_json(file: IO[bytes]) -> dict[str, Any]:
+    return json.loads(file.read(MOST))
 
 
 def _html(file: IO[bytes]) -> bool:
@@ -161,14 +194,22 @@ def _svg(file: IO[bytes]) -> bool:
 
 
 def _safetensors(file: IO[bytes]) -> bool:
+    return _read_safetensors(file).keys() >= WEIGHTS
+
+
+def _read_safetensors(file: IO[bytes]) -> dict[str, str]:
     size = int.from_bytes(file.read(8), "little")
-    return json.loads(file.read(min(size, MOST)))["__metadata__"].keys() >= WEIGHTS
+    return json.loads(file.read(min(size, MOST)))["__metadata__"]
 
 
 def _onnx(file: IO[bytes]) -> bool:
+    return _read_onnx(file).keys() >= WEIGHTS
+
+
+def _read_onnx(file: IO[bytes]) -> dict[str, str]:
     import onnx
 
-    return {entry.key for entry in onnx.load_model(file, load_external_data=False).metadata_props} >= WEIGHTS
+    return {entry.key: entry.value for entry in onnx.load_model(file, load_external_data=False).metadata_props}
 
 
 TELLS: dict[str, Callable[[IO[bytes]], bool]] = {
@@ -185,3 +226,9 @@ TELLS: dict[str, Callable[[IO[bytes]], bool]] = {
     ".onnx": _onnx,
 }
 """How a file tells who wrote it, by the ending of its name."""
+READS: dict[str, Callable[[IO[bytes]], Mapping[str, Any]]] = {
+    ".json": _read_json,
+    ".safetensors": _read_safetensors,
+    ".onnx": _read_onnx,
+}
+"""Where results and weights keep what they tell of themselves."""

@@ -4,6 +4,8 @@ import re
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All but tab and newline: letters that a terminal obeys."""
+ESCAPED = {ord(letter): repr(letter)[1:-1] for letter in "\t\n\v\f\r\x85\u2028\u2029"}
+"""What moves the text behind it, as Python writes it."""
 
 
 def printable(name: str) -> str:
@@ -12,6 +14,11 @@ def printable(name: str) -> str:
         return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     except UnicodeEncodeError:  # half a character, as JSON may hold
         return name.encode(errors="backslashreplace").decode()
+
+
+def on_one_line(name: str) -> str:
+    """The name as a list shows it: tabs and ends of lines are written as escapes, too."""
+    return printable(name).translate(ESCAPED)
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:

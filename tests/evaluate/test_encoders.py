@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import os
+import socket
 from collections import deque
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 import torchvision
+from huggingface_hub import constants
 from torch import nn
 
 from logo_ssl.data import ImageSet, Split
@@ -353,6 +355,7 @@ def test_weights_that_cannot_be_fetched_are_said(monkeypatch):
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", offline)
     monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", offline)
     monkeypatch.setattr("timm.create_model", offline)
+    monkeypatch.setattr("logo_ssl.models.hub._out_of_reach", lambda: None)
     for source in ("torchvision/resnet18", "timm/resnet18"):
         with pytest.raises(UserError, match=rf"weights of {source} could not be fetched \(no network\)"):
             load_encoder(source)
@@ -364,10 +367,39 @@ def test_weights_that_cannot_be_fetched_are_said(monkeypatch):
         load_encoder("random/resnet19")
 
 
+@pytest.mark.parametrize("proxied", [False, True])
+@pytest.mark.parametrize("reached", [False, True])
+def test_a_hub_that_is_out_of_reach_is_asked_once_and_its_cache_is_still_looked_in(monkeypatch, reached, proxied):
+    asked, was_offline = [], []
+
+    def connect(place, timeout):
+        asked.append(place)
+        if not reached:
+            raise socket.gaierror(-2, "Name or service not known")
+        return io.BytesIO()
+
+    def create(*_, **__):
+        was_offline.append(constants.HF_HUB_OFFLINE)
+        raise OSError("the hub's own words")
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setattr("timm.create_model", create)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.test")
+    monkeypatch.setattr("logo_ssl.models.hub.getproxies", lambda: {"no": "here"} | ({"https": "x"} if proxied else {}))
+    given_up = not reached and not proxied
+    said = "hub.test is out of reach: Name or service not known" if given_up else "the hub's own words"
+    with pytest.raises(UserError, match=rf"timm/resnet18 could not be fetched \({said}\)"):
+        load_encoder("timm/resnet18")
+    assert asked == ([] if proxied else [("hub.test", 443)])
+    assert was_offline == [given_up]
+    assert constants.HF_HUB_OFFLINE is False
+
+
 def test_what_a_user_says_of_normalisation_counts_and_is_checked():
     encoder = load_encoder("random/tiny", size=16, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
     assert (encoder.mean, encoder.std) == ((0.1, 0.2, 0.3), (1, 1, 1))
-    with pytest.raises(UserError, match="mean has 1 values and std 3"):
+    with pytest.raises(UserError, match="mean has 1 value and std 3"):
         load_encoder("random/tiny", size=16, mean=(0.1,), std=(1, 1, 1))
     with pytest.raises(UserError, match="size is 4"):
         load_encoder("random/tiny", size=4)

@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from huggingface_hub import constants
 from rich.console import Console
 from small_runs import SMALL, train
 
@@ -25,6 +26,7 @@ from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.optimisers import set_learning_rate
+from logo_ssl.train.weights import _library_weights
 from logo_ssl.types import ImageBatch
 
 
@@ -197,6 +199,21 @@ def test_bad_data_leaves_no_folder_behind(tmp_path):
     with pytest.raises(UserError, match=r"No data at"):
         train(SMALL, "nowhere", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_without_a_network_published_weights_are_given_up_after_one_try(monkeypatch):
+    was_offline = []
+
+    def create(*_, **__):
+        was_offline.append(constants.HF_HUB_OFFLINE)
+        raise RuntimeError("the hub's own words")
+
+    monkeypatch.setattr("logo_ssl.models.hub._out_of_reach", lambda: "the hub is out of reach")
+    monkeypatch.setattr("logo_ssl.train.weights.timm.create_model", create)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(UserError, match=r"timm/resnet18 could not be fetched \(the hub is out of reach\); give"):
+        _library_weights("timm/resnet18")
+    assert was_offline == [True]
 
 
 def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):

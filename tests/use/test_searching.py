@@ -10,7 +10,7 @@ from PIL import Image
 import logo_ssl
 from logo_ssl.errors import UserError
 from logo_ssl.use.searching import Neighbour, nearest_in
-from logo_ssl.use.sheet import _font, contact_sheet
+from logo_ssl.use.sheet import _font, _rows, contact_sheet
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
@@ -91,6 +91,19 @@ def test_the_sheet_has_letters_beyond_ascii(tmp_path):
     file = tmp_path / "Kätzchen\udce9.png"
     Image.new("RGB", (20, 20)).save(file)
     assert contact_sheet([str(file)], [[Neighbour(str(file), "Müll\udce9", 1.0)]]).startswith(b"\x89PNG")
+
+
+def test_captions_of_the_sheet_are_one_line_each(tmp_path):
+    file = tmp_path / "a\nb.png"
+    Image.new("RGB", (20, 20)).save(file)
+    (first, *_), *_ = _rows(str(file), [Neighbour(str(file), "x\ny", 1.0)])
+    assert first[1][1] == "query"
+    ((_, (_, caption, _)),) = _rows("q", [Neighbour(str(file), "x\ny", 1.0)])[0][1:]
+    assert caption == r"1. 1.000 x\ny"
+    plain = tmp_path / r"a\nb.png"
+    plain.write_bytes(file.read_bytes())
+    drawn = [contact_sheet([str(path)], [[Neighbour(str(path), r"x\ny", 1.0)]]) for path in (file, plain)]
+    assert drawn[0] == drawn[1]
 
 
 def test_a_query_that_cannot_be_read_is_told_with_the_reason(encoder, photos, tmp_path):

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from logo_ssl import cli
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run, write
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
 
 
 def test_photographs_are_embedded_searched_and_exported(shell, photos):
@@ -66,7 +73,7 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
         ("doctor --data nowhere", "No data at"),
         ("doctor --device tpu", "tpu"),
         ("completion", r"Say for which shell: logo-ssl completion bash\|zsh\|fish"),
-        ("completion tcsh", "Say for which shell"),
+        ("completion csh", r"'csh' is no shell that we complete. Say for which shell: logo-ssl completion bash"),
         ("serch", "No command is called 'serch'.*Did you mean search"),
     ],
 )
@@ -138,9 +145,62 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
     assert re.search(r"Speed: [\d,]+ images/s", out)
     assert "Chosen: tiny with the imagenet stem" in out
     assert "Next: logo-ssl pretrain --data photos" in out
+    seen, different, bad, known = re.search(
+        r"\(([\d,]+) images seen, (\d+) different; (\d) of (\d+) cannot be read\)", out
+    ).groups()
+    assert (int(seen) > 25, different, bad, known) == (True, "25", "2", "25")
     photos.rename("my photos")
     _, out, _ = shell("doctor --data 'my photos' --device cpu")
     assert "Next: logo-ssl pretrain --data 'my photos' --out 'runs/my photos'" in out
+
+
+def test_a_search_for_more_neighbours_than_there_are_images_says_so(shell, photos):
+    shell("embed random/tiny --size 16 --data photos --out f.npz --workers 0 --device cpu")
+    line = "search random/tiny --size 16 --index f.npz --query photos/a/00.png"
+    for k, told in ((100, True), (23, False)):
+        _, out, _ = shell(f"{line} --k {k}")
+        assert ("f.npz holds 23 images, all shown; --k asks for 100." in out) == told
+
+
+def test_names_with_ends_of_lines_are_one_line_of_the_list_and_are_not_proposed(shell, tmp_path):
+    folder = tmp_path / "odd" / "two\nlines"
+    folder.mkdir(parents=True)
+    for name in ("a\nb.png", "tab\there.png"):
+        Image.new("RGB", (20, 20)).save(folder / name)
+    code, out, err = shell("embed random/tiny --size 16 --data odd --out f.npz --workers 0 --device cpu")
+    assert (code, "--query IMAGE" in out) == (0, True), err
+    code, out, err = shell(f"search random/tiny --size 16 --index f.npz --query '{folder / name}' --k 2")
+    assert code == 0, err
+    listed = out.splitlines()[2:]
+    assert len(listed) == 3
+    assert r"two\nlines/tab\there.png:" in listed[0]
+    assert sorted(line.split("/")[-1] for line in listed[1:]) == [r"a\nb.png", r"tab\there.png"]
+
+
+def test_a_single_image_that_is_left_out_is_one(shell, tmp_path):
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for i in range(4):
+        Image.new("RGB", (20, 20), (i, 0, 0)).save(folder / f"{i}.png")
+    (folder / "bad.jpg").write_bytes(b"nothing")
+    _, out, _ = shell("embed random/tiny --size 16 --data few --out f.npz --workers 0 --device cpu")
+    assert "1 image cannot be read and is left out; f.npz-bad-images.csv lists it, and the same command tries it" in out
+
+
+def test_an_index_from_before_further_training_is_told_with_the_command_that_renews_it(shell, photos):
+    run, data = Run("my run"), ImageSet("drawn", Split(torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8)))
+    for seed in (1, 2):
+        recipe = find_recipe("tiny").changed(seed=seed)
+        write(run.recipe_file, recipe.to_json())
+        save_encoder(run, build(recipe, data))
+        if seed == 1:
+            shell("embed 'my run/' --data photos --out f.npz --workers 0 --device cpu")
+    code, _, err = shell("search 'my run' --index f.npz --query photos/a/00.png")
+    assert code == 2
+    assert "my run was trained further after f.npz was made; make the index again, of the same --data: " in err
+    assert "`logo-ssl embed 'my run' --out f.npz`" in err
+    code, _, err = shell("search random/tiny --index f.npz --query photos/a/00.png")
+    assert (code, "f.npz holds features of another encoder (my run" in err) == (2, True), err
 
 
 def test_bash_completes_names_with_spaces(shell, tmp_path):

@@ -4,18 +4,23 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from ..arguments import parse, refuse_without
+from ..arguments import asks_for_help, parse, refuse_without
+from ..encoder_names import refuse_no_encoder
 from ..errors import UserError, nearest
 from ..outputs import claim, said
+from ..run import Run
 from ..signals import Stopped
 from ..terminal import plain_console, put
 
 MOST_SHOWN = 30
+PROTOCOL_NAMES = ("knn", "linear", "transfer", "finetune", "semi", "detect", "segment")
+"""What `eval` measures by: known here too, since the protocols themselves import torch."""
 
 
 def show_crops(arguments: Sequence[str]) -> None:
@@ -68,41 +73,62 @@ def show_crops(arguments: Sequence[str]) -> None:
 
 def evaluate(arguments: Sequence[str]) -> None:
     """Measure a frozen encoder by a protocol; figures go to the screen and into the encoder's run."""
+    if arguments and arguments[0] not in ("-h", "--help"):
+        _refuse_wrong_names(*arguments[:2], helping=asks_for_help(arguments))
     from ..evaluate.commands import PROTOCOLS
 
-    usage = "usage: logo-ssl eval PROTOCOL ENCODER [options]\n\n" + "".join(
-        f"  {name:10} {command.__doc__.splitlines()[0]}\n" for name, command in PROTOCOLS.items() if command.__doc__
-    )
-    usage += (
-        "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint of MoCo, SimSiam,\n"
-        "lightly or solo-learn, or an exported encoder. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
-        "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
-    )
     if not arguments or arguments[0] in ("-h", "--help"):
-        put(usage)
+        put(_usage(PROTOCOLS))
         if not arguments:
             raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
         return
-    if arguments[0] not in PROTOCOLS:
-        hint = nearest(arguments[0], PROTOCOLS)
-        raise UserError(f"No protocol is called {arguments[0]!r}; choose {', '.join(PROTOCOLS)}.{hint}")
-    command = PROTOCOLS[arguments[0]]
-    try:
-        asked = parse(command, arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
-    except UserError as error:
-        hints = [
-            f"{name} takes {takes}." for name, takes in getattr(command, "HINTS", {}).items() if name in str(error)
-        ]
-        raise UserError(" ".join([str(error), *hints])) from None
+    asked = _parsed(PROTOCOLS[arguments[0]], arguments)
     try:
         asked.run()
     except KeyboardInterrupt:
         raise Stopped(signal.SIGINT).interrupted("give the same command again") from None
 
 
+def _usage(protocols: dict[str, Any]) -> str:
+    return (
+        "usage: logo-ssl eval PROTOCOL ENCODER [options]\n\n"
+        + "".join(f"  {name:10} {command.__doc__.splitlines()[0]}\n" for name, command in protocols.items())
+        + "\nENCODER is a run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint of MoCo, SimSiam,\n"
+        "lightly or solo-learn, or an exported encoder. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
+        "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
+    )
+
+
+def _parsed(command: Any, arguments: Sequence[str]) -> Any:
+    """What was asked for; a mistake is told with what its option takes."""
+    try:
+        return parse(command, arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
+    except UserError as error:
+        takes = getattr(command, "HINTS", {})
+        hints = [f"{option} takes {values}." for option, values in takes.items() if option in str(error)]
+        raise UserError(" ".join([str(error), *hints])) from None
+
+
+def _refuse_wrong_names(protocol: str, encoder: str = "-", *, helping: bool) -> None:
+    """Raise a UserError for a protocol or an encoder that cannot be, before anything large is imported."""
+    if protocol not in PROTOCOL_NAMES:
+        hint = nearest(protocol, PROTOCOL_NAMES)
+        raise UserError(f"No protocol is called {protocol!r}; choose {', '.join(PROTOCOL_NAMES)}.{hint}")
+    if not encoder.startswith("-") and not helping:
+        refuse_no_encoder(encoder)
+
+
+def _refuse_no_runs(arguments: Sequence[str]) -> None:
+    """Raise a UserError where a folder that is named first holds no run."""
+    if not asks_for_help(arguments):
+        for word in takewhile(lambda word: not word.startswith("-"), arguments):
+            Run.existing(Path(word))
+
+
 def affinity(arguments: Sequence[str]) -> None:
     """Draw the learned affinity beside cosine similarity, and measure how well both rank crops."""
     refuse_without(arguments, "which run", "affinity runs/first")
+    _refuse_no_runs(arguments[:1])
     from ..show.affinity import Affinity
 
     parse(Affinity, arguments, prog="logo-ssl affinity").run()
@@ -111,6 +137,7 @@ def affinity(arguments: Sequence[str]) -> None:
 def report(arguments: Sequence[str]) -> None:
     """Write one HTML page about some runs."""
     refuse_without(arguments, "which runs", "report runs/first runs/second --out report.html")
+    _refuse_no_runs(arguments)
     from ..show.report import Report
 
     parse(Report, arguments, prog="logo-ssl report").run()

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from ..arguments import parse, showing
+from ..arguments import asks_for_help, hinting, parse, showing
 from ..errors import UserError
 from ..run import Run
 from ..terminal import plain_console, put
@@ -90,19 +90,13 @@ def resume(arguments: Sequence[str]) -> None:
     from ..recipes import Recipe, check, is_harmless, read_recipe
 
     if not arguments or arguments[0].startswith("-"):
-        if "-h" in arguments or "--help" in arguments:
-            put(
-                "usage: logo-ssl resume RUN [options]\n\nGo on with an interrupted run from its last checkpoint, or "
-                "with a finished one: logo-ssl resume RUN --epochs 400\n\n"
-                "`logo-ssl resume RUN --help` shows what may change; all else is kept.\n\n"
-                "example: logo-ssl resume runs/first\n"
-            )
-            return
+        if asks_for_help(arguments):
+            _help_with_resuming()
         raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
     path = Path(arguments[0])
     saved = read_recipe(Run.existing(path))
 
-    if {"-h", "--help"} & set(arguments):
+    if asks_for_help(arguments):
         shown = showing(saved, is_harmless)
         told = "Go on with a run. What decides what is learned stays as it was; this may change:"
         parse(type(shown), ["--help"], prog=f"logo-ssl resume {path}", default=shown, description=told)
@@ -118,6 +112,22 @@ def resume(arguments: Sequence[str]) -> None:
     from ..train import resume as resume_pretraining  # slow to import: mistakes should be told before
 
     _say_next(resume_pretraining(path, parsed.recipe))
+
+
+def _help_with_resuming() -> NoReturn:
+    """What may change in any run; which values one has, the help of that run shows."""
+    from ..recipes import find_recipe, flat, is_harmless
+
+    any_recipe = find_recipe("tiny")
+    fields = flat(any_recipe).keys()
+    shown = showing(hinting(any_recipe, lambda name: "as in the run" if name in fields else None), is_harmless)
+    told = (
+        "Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs: logo-ssl "
+        "resume RUN --epochs 400\n\nWhat decides what is learned stays as it was; the options below may change. "
+        "`logo-ssl resume RUN --help` shows the run's own values.\n\nexample: logo-ssl resume runs/first"
+    )
+    parse(type(shown), ["--help"], prog="logo-ssl resume RUN", default=shown, description=told)
+    raise AssertionError("help ends the command")
 
 
 def bench(arguments: Sequence[str]) -> None:

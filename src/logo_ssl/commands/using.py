@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
-from ..arguments import parse, refuse_without
+from ..arguments import asks_for_help, parse, refuse_without
+from ..encoder_names import refuse_no_encoder
 
 
 def use(name: str, example: str, arguments: Sequence[str]) -> None:
     """Put an encoder to use: embed, search or export."""
     refuse_without(arguments, "which encoder", f"{name} {example}")
+    if not asks_for_help(arguments):
+        refuse_no_encoder(arguments[0])
     from ..use.commands import USES
 
     parse(USES[name], arguments, prog=f"logo-ssl {name}").run()

@@ -11,10 +11,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ..encoder_names import SUFFIXES
 from ..errors import UserError
 from . import inert
 
-SUFFIXES = (".pth", ".pth.tar", ".pt", ".ckpt", ".bin", ".safetensors")
 HOLDERS = ("state_dict", "model_state_dict", "model", "net", "backbone", "encoder")
 """Where training scripts put the weights, the likeliest first."""
 

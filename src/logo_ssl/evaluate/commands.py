@@ -65,6 +65,10 @@ class Linear(OnData, OnFeatures):
     seed: int = 0
     """Decides the validation split, the start and the order."""
 
+    def evaluation(self) -> str:
+        """Each protocol has a name of its own."""
+        return f"linear-{self.protocol}"
+
     def run(self) -> None:
         """Evaluate, and show the figures."""
         if self.protocol == "lbfgs" and (self.epochs, self.rates) != (SGDConfig.epochs, RATES):
@@ -133,6 +137,10 @@ class FineTune(OnData, Subject):
     """Decides the shares, the classifier's start, order and augmentation."""
 
     fractions: tyro.conf.Suppress[tuple[float, ...]] = (1.0,)
+
+    def evaluation(self) -> str:
+        """The share of labels decides, whichever command asked for it."""
+        return "finetune" if self.fractions == (1.0,) else "semi"
 
     def run(self) -> None:
         """Train, evaluate, and show the figures."""

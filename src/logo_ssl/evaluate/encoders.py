@@ -8,17 +8,17 @@ from typing import Any
 import safetensors
 from torch import Tensor, nn
 
+from ..encoder_names import is_checkpoint_name, refuse_no_encoder
 from ..errors import UserError
 from ..run import Run
+from ..terminal import counted
 from ..train.unfinished import Unfinished, newest_encoder
 from ..train.weights import load_backbone, read_backbone
-from .checkpoints import SUFFIXES
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
 from .libraries import (
     EncoderStem,
     FoundEncoder,
-    namesakes,
     seeded_backbone,
     timm_encoder,
     torchvision_encoder,
@@ -89,8 +89,8 @@ def load_encoder(
     std = std or found.std or (IMAGENET_STD if colours else [UNKNOWN_STD] * found.channels)
     if not len(mean) == len(std) == found.channels or min(std) <= 0:
         raise UserError(
-            f"mean has {len(mean)} values and std {len(std)}, and {source} sees {found.channels} channels; give one of "
-            "each for every channel, std above 0."
+            f"mean has {counted(len(mean), 'value')} and std {len(std)}, and {source} sees "
+            f"{counted(found.channels, 'channel')}; give one of each for every channel, std above 0."
         )
     network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
     shown = f"It is shown images of {size} px, with mean {_listed(mean)} and std {_listed(std)}{told}."
@@ -112,9 +112,10 @@ def load_encoder(
 
 
 def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> FoundEncoder:
+    refuse_no_encoder(source)
     path = Path(source).expanduser()
     kind = source.split("/", 1)
-    foreign = path.name.lower().endswith(SUFFIXES) and not path.is_dir() and not _is_ours(path)
+    foreign = is_checkpoint_name(path) and not path.is_dir() and not _is_ours(path)
     if (backbone and not foreign) or (stem and not foreign and kind[0] != "random"):
         raise UserError(
             f"{source} says itself what it is; --backbone is for checkpoint files, --stem for these and random/NAME."
@@ -132,12 +133,7 @@ def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int
     if _is_ours(path):
         beside = Run(path.parent)
         return _of_run(beside, unfinished=False) if path.name == beside.backbone_file.name else _of_export(path)
-    if foreign:
-        return checkpoint_encoder(path, backbone, stem, size)
-    raise UserError(
-        f"{source!r} is no encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint "
-        f"({', '.join(SUFFIXES)}).{namesakes(source)}"
-    )
+    return checkpoint_encoder(path, backbone, stem, size)
 
 
 def _listed(values: Sequence[float]) -> str:

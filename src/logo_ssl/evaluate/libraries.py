@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
-from ..models.backbones import FAMILIES
+from ..models.hub import hub_if_reached
 from ..run import Run
 
 EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn"]
@@ -66,13 +66,14 @@ def timm_encoder(name: str, size: int | None) -> FoundEncoder:
     options: dict[str, Any] = {"pretrained": True, "num_classes": 0}
     sized: dict[str, Any] = {} if size is None else {"img_size": size}
     backbone: Any
-    try:
+    with hub_if_reached() as out_of_reach:
         try:
-            backbone = timm.create_model(name, **options, **sized)
-        except TypeError:  # convolutional networks take any size, and have no such option
-            backbone = timm.create_model(name, **options)
-    except Exception as error:  # of the network, the hub or the disk
-        raise _not_fetched(f"timm/{name}", error) from error
+            try:
+                backbone = timm.create_model(name, **options, **sized)
+            except TypeError:  # convolutional networks take any size, and have no such option
+                backbone = timm.create_model(name, **options)
+        except Exception as error:  # of the network, the hub or the disk
+            raise _not_fetched(f"timm/{name}", out_of_reach or error) from error
     needs = timm.data.resolve_model_data_config(backbone)
     tag = backbone.pretrained_cfg.get("tag") or "default"
     return FoundEncoder(
@@ -122,17 +123,8 @@ def without_classifier(network: nn.Module) -> str:
     return f"Features are the input of its last layer, {linear[-1]}."
 
 
-def namesakes(name: str) -> str:
-    """A hint at the networks of that name, whose library was left out."""
-    libraries = {"torchvision": torchvision.models.list_models(module=torchvision.models), "timm": timm.list_models()}
-    found = [
-        f"{library}/{name}" for library, known in (libraries | {"random": list(FAMILIES)}).items() if name in known
-    ]
-    return f" Did you mean {', '.join(found)}?" if found else ""
-
-
-def _not_fetched(what: str, error: Exception) -> UserError:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)[:MOST_SAID]
+def _not_fetched(what: str, error: Exception | str) -> UserError:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)[:MOST_SAID].strip()
     return UserError(
         f"The published weights of {what} could not be fetched ({reason}); look at the connection, give a checkpoint "
         "file, or take random/NAME for untrained weights."

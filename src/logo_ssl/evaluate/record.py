@@ -37,13 +37,13 @@ def data_for(
     return data
 
 
-def claim_result(out: Path | None, overwrite: bool = False) -> None:
-    """UserError, before the work, where a result cannot be written to `out`, or may not be."""
+def claim_result(out: Path | None, overwrite: bool = False, telling: Mapping[str, str] | None = None) -> None:
+    """UserError, before the work, where a result cannot be written to `out`, or may not be: `claim` says when."""
     if out is None:
         return
     if out.suffix.lower() != ".json" and not out.is_dir():
         raise UserError(f"--out is {out}; a result is a .json file.")
-    claim(out, overwrite)
+    claim(out, overwrite, telling)
 
 
 def save(
@@ -79,6 +79,7 @@ def save_about(
     """Write a result that tells its `data` and `data_fingerprint`, as `save` does."""
     seen = _seen(encoder)
     record = result | {
+        "evaluation": protocol,
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
         **seen,

@@ -33,6 +33,10 @@ class Subject(Source):
     overwrite: bool = False
     """Replace what lies at --out even if logo-ssl did not write it."""
 
+    def evaluation(self) -> str:
+        """What a result calls the protocol."""
+        return type(self).__name__.lower()
+
     def files(self) -> list[Path]:
         """What is written, where that is not left to the run."""
         return [] if self.out is None else [self.out]
@@ -61,7 +65,7 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     console = plain_console()
     best_device(subject.device)  # refused, if it is, before anything is read
     for file in subject.files():
-        claim_result(file, subject.overwrite)
+        claim_result(file, subject.overwrite, {"evaluation": subject.evaluation(), "encoder": subject.encoder})
     if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
         raise UserError(
             f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "

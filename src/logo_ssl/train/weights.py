@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.backbones import build_backbone, load_weights
+from ..models.hub import hub_if_reached
 from ..recipes import Recipe
 from ..regressor import Regressor
 from ..run import Run, write_together
@@ -132,7 +133,7 @@ def _initial_weights(recipe: Recipe) -> dict[str, Tensor]:
 def _library_weights(name: str) -> dict[str, Tensor]:
     try:
         if name.startswith("timm/"):
-            return timm.create_model(name.removeprefix("timm/"), pretrained=True).state_dict()
+            return _timm_weights(name.removeprefix("timm/"))
         if name.startswith("resnet"):
             return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
     except (OSError, RuntimeError) as error:
@@ -140,6 +141,15 @@ def _library_weights(name: str) -> dict[str, Tensor]:
             f"The pretrained weights of {name} could not be fetched ({error}); give a .safetensors file with --init."
         ) from error
     raise UserError(f"Nobody publishes pretrained weights for {name!r}; choose a resnet or a timm/ model.")
+
+
+def _timm_weights(name: str) -> dict[str, Tensor]:
+    """As timm publishes them; an OSError where its hub is out of reach and its cache does not have them."""
+    with hub_if_reached() as out_of_reach:
+        try:
+            return timm.create_model(name, pretrained=True).state_dict()
+        except (OSError, RuntimeError) as error:
+            raise OSError(out_of_reach or error) from error
 
 
 def _prefixed(name: str, module: nn.Module) -> dict[str, Tensor]:

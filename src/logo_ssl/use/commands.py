@@ -12,9 +12,9 @@ from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.source import Source
 from ..outputs import claim, said
-from ..printable import printable
+from ..printable import on_one_line
 from ..run import write
-from ..terminal import plain_console, progress_bars
+from ..terminal import counted, plain_console, progress_bars
 from .embedding import embed, refuse_senseless
 from .exporting import WAYS, Target, export, refuse_unknown_target
 from .images import Which
@@ -119,9 +119,11 @@ class Search(Source):
             )
         found = search(_loaded_aloud(self), index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
-            console.print(printable(f"Most like {query}:"))
+            console.print(on_one_line(f"Most like {query}:"))
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
-                console.print(printable(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
+                console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
+        if len(found[0]) < self.k:
+            console.print(f"{index} holds {counted(len(found[0]), 'image')}, all shown; --k asks for {self.k:,}.")
         if self.out is not None:
             console.print(f"Sheet: {said(write(self.out, contact_sheet(self.query, found)), replaced)}")
 
@@ -160,8 +162,8 @@ class Export(Source):
 
 
 def _an_image(table: Path) -> str:
-    """The first image of a table that is a file, to look for; IMAGE where there is none."""
-    first = next((path for part in read_table(table) for path in part.paths if printable(path) == path), "")
+    """The first image of a table that is a file and can be typed, to look for; IMAGE where there is none."""
+    first = next((path for part in read_table(table) for path in part.paths if on_one_line(path) == path), "")
     if not Path(first).is_file():
         return "IMAGE"
     return os.path.relpath(first) if Path(first).is_relative_to(Path.cwd()) else first

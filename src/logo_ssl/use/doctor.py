@@ -113,15 +113,17 @@ def _speed(data: ImageSet, device: torch.device) -> str:
     bad = BadImages(n, 1.0)
     feed, where = place(images, device, config, bad)
     try:
-        seconds, seen = _timed(feed.batches(torch.randperm(n).repeat(-(-BATCH * 4 // n)).split(BATCH)))
+        seconds, seen, fed = _timed(feed.batches(torch.randperm(n).repeat(-(-BATCH * 4 // n)).split(BATCH)))
     finally:
         feed.close()
-    unreadable = f"; {len(bad)} of them cannot be read" if len(bad) else ""
-    return f"{seen / max(seconds, 1e-9):,.0f} images/s ({seen:,} images seen{unreadable}), {where}."
+    different = min(n, fed)  # each comes once before any comes again
+    again = f", {different:,} different" if seen > n else ""
+    unreadable = f"; {len(bad):,} of {different:,} cannot be read" if len(bad) else ""
+    return f"{seen / max(seconds, 1e-9):,.0f} images/s ({seen:,} images seen{again}{unreadable}), {where}."
 
 
-def _timed(batches: Iterator) -> tuple[float, int]:
-    """Seconds and images after the first batch, which starts everything; all of them where there is one only."""
+def _timed(batches: Iterator) -> tuple[float, int, int]:
+    """Seconds and images after the first batch, which starts everything, or of it where it is alone; and all images."""
     began = warm = time.perf_counter()
     seen = first = 0
     for batch in batches:
@@ -130,7 +132,9 @@ def _timed(batches: Iterator) -> tuple[float, int]:
             first, warm = seen, time.perf_counter()
         elif time.perf_counter() - began > SECONDS:
             break
-    return (time.perf_counter() - warm, seen - first) if seen > first else (time.perf_counter() - began, seen)
+    if seen > first:
+        return time.perf_counter() - warm, seen - first, seen
+    return time.perf_counter() - began, seen, seen
 
 
 def _gb(size: int) -> str:

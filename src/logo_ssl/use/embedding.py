@@ -156,9 +156,10 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - good
     if left_out:
+        them = "it" if left_out == 1 else "them"
         how.say(
             f"{counted(left_out, 'image')} cannot be read and {'is' if left_out == 1 else 'are'} left out; {listed} "
-            "lists them, and the same command tries them again."
+            f"lists {them}, and the same command tries {them} again."
         )
     return out
 

@@ -1,6 +1,7 @@
 """Which images are most like this one? By the cosine of features that were computed before."""
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,11 +40,7 @@ def search(
     known, table = frozen(encoder), Path(index)
     made_by = about_table(table)
     if made_by.get("fingerprint", known.fingerprint) != known.fingerprint:
-        since = f", which has gone on since ({known.unfinished})" if known.unfinished else ""
-        raise UserError(
-            f"{table} holds features of another encoder ({made_by['encoder']}) than {known.name}{since}; search with "
-            "that one, or make the index again with `logo-ssl embed`."
-        )
+        raise _of_other_weights(table, str(made_by["encoder"]), known)
     _refuse_other_inputs(table, made_by, known)
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)
     found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
@@ -51,6 +48,21 @@ def search(
         read_pixels(Path(found.bad[0]))  # says why it cannot
         raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
     return nearest_in(table, found.vectors, k)
+
+
+def _of_other_weights(table: Path, name: str, encoder: FrozenEncoder) -> UserError:
+    """The sentence for an index of another encoder, or of the same run at another time."""
+    if not Path(encoder.name).exists() or Path(name) != Path(encoder.name):
+        return UserError(
+            f"{table} holds features of another encoder ({name}) than {encoder.name}; search with that one, or make "
+            "the index again with `logo-ssl embed`."
+        )
+    since = "was trained further" if encoder.run else "has got other weights"
+    now = f" (it is at {encoder.unfinished})" if encoder.unfinished else ""
+    again = shlex.join(["logo-ssl", "embed", encoder.name, "--out", str(table)])
+    return UserError(
+        f"{encoder.name} {since} after {table} was made{now}; make the index again, of the same --data: `{again}`."
+    )
 
 
 def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> None:

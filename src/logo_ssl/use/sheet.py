@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 from ..data.decode import BadImage, decode
 from ..data.files import Paths
 from ..outputs import MAKER
-from ..printable import printable
+from ..printable import on_one_line
 from .searching import Neighbour
 
 SIDE, GAP, TEXT = 160, 12, 34  # pixels: of a picture, between them, of the two lines below
@@ -45,7 +45,7 @@ Tile = tuple[int, tuple[str, str, bool]]
 def _rows(query: str, neighbours: Sequence[Neighbour]) -> list[list[Tile]]:
     """The query in the first column; its neighbours fill the others, row by row."""
     tiles = [
-        (n.path, printable(f"{i}. {n.cosine:.3f}{f' {n.label}' if n.label else ''}"), False)
+        (n.path, on_one_line(f"{i}. {n.cosine:.3f}{f' {n.label}' if n.label else ''}"), False)
         for i, n in enumerate(neighbours, start=1)
     ]
     step = PER_ROW - 1
@@ -62,7 +62,7 @@ def _paste(page: Image.Image, place: tuple[int, int], path: str, caption: str, i
         page.paste(picture, (x + (SIDE - picture.width) // 2, y + (SIDE - picture.height) // 2))
     if is_query:
         draw.rectangle((x - 3, y - 3, x + SIDE + 2, y + SIDE + 2), outline=FRAME, width=3)
-    for line, text in enumerate((caption, _short(printable(Path(path).name)))):
+    for line, text in enumerate((caption, _short(on_one_line(Path(path).name)))):
         draw.text((x, y + SIDE + 3 + 15 * line), text, fill=INK, font=font)
 
 

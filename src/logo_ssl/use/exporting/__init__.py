@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 
 from ...errors import UserError, nearest
 from ...evaluate import FrozenEncoder
-from ...outputs import claim
+from ...outputs import claim, is_ours
 from ..embedding import Encoder
 from ..loading import frozen
 from .files import to_safetensors, to_timm, to_torchvision
-from .hub import to_hf
+from .hub import WEIGHTS, to_hf
 from .onnx import to_onnx
 
 Target = Literal["torchvision", "timm", "onnx", "safetensors", "hf"]
@@ -59,12 +59,17 @@ def export(
 ) -> Exported:
     """Write an encoder so that others load it: `to` torchvision, timm, onnx, safetensors or hf (a folder).
 
-    An export may be replaced by another; a file of somebody else's only with `overwrite`, such a folder never.
+    An export is replaced by one of the same encoder, as of a run that was trained further; one of another encoder, or
+    a file of somebody else's, only with `overwrite`; a folder of somebody else's never.
     """
     refuse_unknown_target(to)
     way, known = WAYS[to], frozen(encoder)
     path = Path(way.out if out is None else out)
     if way.suffixes and path.suffix.lower() not in way.suffixes:
         raise UserError(f"--out is {path}; {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
-    replaced = claim(path, overwrite) if way.suffixes else path.is_dir() and any(path.iterdir())
+    weights = path if way.suffixes else path / WEIGHTS
+    if way.suffixes or is_ours(weights):
+        replaced = claim(weights, overwrite, {"encoder": known.name})
+    else:
+        replaced = path.is_dir() and any(path.iterdir())
     return Exported(path, way.write(known, path), replaced)

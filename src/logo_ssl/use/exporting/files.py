@@ -43,6 +43,7 @@ def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
         "mean": json.dumps(encoder.mean),
         "std": json.dumps(encoder.std),
         "logo_ssl": __version__,
+        "encoder": encoder.name,
     }
     return about if encoder.run is None else about | {"recipe": read_recipe(encoder.run).to_json()}
 
