@@ -10,16 +10,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
 
-from ..data.decode import BadImage, decode
+from ..data.bad import plain_reason
+from ..data.decode import BadImage, decode, seen_size
 from ..errors import UserError
 from .masks import has_outline
 
 UNKNOWN = ""
 """The category of an object that its file does not name: no class is called so."""
+SHRUNK = 64
+"""Pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken."""
 NAMED = 5
 """So many names are listed, and the rest are counted."""
 AGNOSTIC = ("object",)
 """The one class when all categories are the same."""
+
+
+class BadPicture(UserError):  # noqa: N818 (a state of its file)
+    """A picture that cannot be used, and why."""
 
 
 class Told(NamedTuple):
@@ -66,13 +73,26 @@ class Picture:
         try:
             seen = decode(self.path.read_bytes())
         except (OSError, BadImage) as error:
-            raise UserError(f"{self.path} cannot be read ({error}); mend it, or take it out of the set.") from error
-        if seen.shape[:2] != (self.height, self.width):
-            raise UserError(
-                f"{self.path} is {seen.shape[1]} x {seen.shape[0]} px, and its annotation says {self.width} x "
-                f"{self.height}; its boxes would be wrong: mend either."
-            )
+            raise self._unreadable(error) from error
+        self._refuse_other_size(*seen.shape[:2])
         return seen
+
+    def look(self, whole: bool = True) -> None:
+        """Raise a BadPicture if it cannot be used: by its header alone, or by the whole of it, shrunk."""
+        try:
+            self._refuse_other_size(*seen_size(self.path))
+            if whole:
+                decode(self.path.read_bytes(), SHRUNK)
+        except (OSError, BadImage) as error:
+            raise self._unreadable(error) from error
+
+    def _refuse_other_size(self, height: int, width: int) -> None:
+        if (height, width) != (self.height, self.width):
+            told = f"{width} x {height} px, and its annotation says {self.width} x {self.height}"
+            raise BadPicture(f"{self.path} is {told}, so that its boxes would be wrong")
+
+    def _unreadable(self, error: Exception) -> "BadPicture":
+        return BadPicture(f"{self.path} cannot be read ({plain_reason(error)})")
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +129,10 @@ def settled(
     return PictureSet(AGNOSTIC if agnostic else tuple(classes), pictures, counts, strange)
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], between: str = ", ") -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    return between.join(names[:NAMED]) + more
 
 
 def _settled(
