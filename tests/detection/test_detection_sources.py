@@ -85,7 +85,7 @@ def test_outlines_of_fewer_than_three_corners_are_no_masks(tmp_path):
 def test_categories_that_only_the_test_pictures_have_are_refused_unless_all_are_one(tmp_path):
     root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
     edit(root, "val", lambda content: [category.update(name="cube") for category in content["categories"][:1]])
-    with pytest.raises(UserError, match=r"The test of coco has objects of classes that train does not have \(\d: cube\)"):
+    with pytest.raises(UserError, match=r"test of coco has objects of classes that train does not have \(\d: cube\)"):
         load_detection(str(root))
     assert load_detection(str(root), agnostic=True).test.n_objects == 4
     voc = save_voc(tmp_path / "voc", {"train": 3, "test": 1})
