@@ -23,11 +23,13 @@ NO_PAGES = ("_build", "reference", "decisions", "results")
 TAKES_RECIPE = (*RECIPES_FIRST, "resume")
 FEWER = {
     "tutorial.md": {"1000, 96": "40, 32", "--epochs 30": "--epochs 1", "--size 64": "--size 32"},
+    "how-to/detection.md": {"--iterations 100": "--iterations 1", "--norm-batches 4": "--norm-batches 0"},
     "how-to/channels.md": {"(200, 64, 64, 5)": "(40, 32, 32, 5)", "--out runs/stack": "--out runs/stack --epochs 1"},
 }
 """Pages whose blocks can be run one after the other, and what makes them quick."""
 MADE = {
     "tutorial.md": ("crops.png", "features.npz", "sheet.png", "encoder.safetensors", "report.html"),
+    "how-to/detection.md": ("shapes.json", "shapes-pictures/best.png"),
     "how-to/channels.md": ("runs/stack/backbone.safetensors",),
 }
 

@@ -56,7 +56,8 @@ def seen_size(path: Path) -> tuple[int, int]:
                 if image.format not in TOLD_AT_ONCE:
                     image = _upright(image)
                 elif image.format != "PNG" or "exif" in image.info:  # Pillow would look behind a PNG's pixels for it
-                    return image.size if _orientation(image) in SIDEWAYS else image.size[::-1]
+                    if _orientation(image) in SIDEWAYS:
+                        return image.width, image.height
                 return image.height, image.width
     except OSError as error:
         if error.errno is not None:  # the file is gone, or not ours
