@@ -55,9 +55,8 @@ def seen_size(path: Path) -> tuple[int, int]:
                 _refuse_bomb(image)
                 if image.format not in TOLD_AT_ONCE:
                     image = _upright(image)
-                elif image.format != "PNG" or "exif" in image.info:  # Pillow would look behind a PNG's pixels for it
-                    if _orientation(image) in SIDEWAYS:
-                        return image.width, image.height
+                elif _told(image) and _orientation(image) in SIDEWAYS:
+                    return image.width, image.height
                 return image.height, image.width
     except OSError as error:
         if error.errno is not None:  # the file is gone, or not ours
@@ -88,6 +87,11 @@ def _upright(image: Image.Image) -> Image.Image:
     turn = TURNS.get(_orientation(image))
     # Not `ImageOps.exif_transpose`: it writes the other tags anew, and fails where a camera wrote them wrongly.
     return image if turn is None else image.transpose(turn)
+
+
+def _told(image: Image.Image) -> bool:
+    """Whether the first bytes tell the orientation; Pillow would look behind a PNG's pixels for it."""
+    return image.format != "PNG" or "exif" in image.info
 
 
 def _orientation(image: Image.Image) -> int:
