@@ -161,7 +161,8 @@ def options(config: Any, prefix: str = "", default: Any = None) -> Iterator[Opti
         flag = f"--{prefix}{(named and named.name) or field.name}".replace("_", "-")
         name = ((named and named.metavar) or field.name.upper()) if POSITIONAL in marks else flag
         value = getattr(default, field.name, field.default)
-        yield Option(name, _values(hints[field.name]), "" if value is MISSING else _value(value), about[field.name])
+        told = "" if value is MISSING else _value(value) if value else _hint(named) or _value(value)
+        yield Option(name, _values(hints[field.name]), told, about[field.name])
 
 
 def reads(command: str, arguments: list[str]) -> tuple[Any, Any]:
@@ -265,6 +266,12 @@ def _values(hint: Any) -> str:
     if arguments := get_args(hint):
         return ", ".join(_values(each) for each in arguments if each is not type(None))
     return {int: "whole number", float: "number", str: "text", bool: "yes or no", Path: "path"}.get(hint, "")
+
+
+def _hint(named: Any) -> str:
+    """What the help says in place of a default."""
+    hint = getattr(named, "help_behavior_hint", None)
+    return hint.strip("()").removeprefix("default: ") if isinstance(hint, str) else ""
 
 
 def _value(value: Any) -> str:

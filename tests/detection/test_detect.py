@@ -129,7 +129,12 @@ def test_a_dry_run_shows_the_schedule_without_data(protocol, data, iterations, s
         ("detect random/resnet18 --data coco --size 32", "--size"),
         ("detect runs/none --data coco --dry-run", "'runs/none' is no encoder"),
         ("detect random/resnet18 --data coco --dry-run --out .", "is a folder"),
-        ("segment random/tiny --data coco --dry-run", "detection takes ResNets"),
+        ("segment random/tiny --data coco --dry-run", "The encoder is a tiny; detection takes ResNets"),
+        ("detect random/tiny --data nowhere", "pretrain one with --backbone resnet18"),  # before the data are read
+        ("detect random/resnet18 --data nowhere --lr -1", "lr is -1"),
+        ("detect random/resnet18 --data nowhere --test-side 0", "test-side is 0; use 8 px"),
+        ("detect random/resnet18 --data nowhere --max-bad 3", "max-bad is 3"),
+        ("segment random/resnet18 --data voc07+12", "voc07+12 has no masks"),
         ("detect random/resnet18 --data coco --dry-run --mean 0.5 --std 0.2", "The encoder sees 1 channels"),
         ("segment random/resnet18 --data voc07+12 --dry-run", "voc07+12 has no masks"),
     ],
@@ -140,6 +145,17 @@ def test_what_cannot_work_is_one_sentence(command, sentence, capsys, monkeypatch
         main(["eval", *command.split()])
     assert stop.value.code == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("protocol", ["detect", "segment"])
+def test_the_help_has_an_example_and_the_numbers_of_the_protocol(protocol, capsys):
+    shown = " ".join(printed(["eval", protocol, "--help"], capsys).replace("│", "").split())
+    assert f"example: logo-ssl eval {protocol} " in shown
+    assert "(default: 24000, for coco 180000, for other sets by their size)" in shown
+    assert "Short side of test pictures. (default: 800)" in shown
+    assert "transfer" not in shown.split("--out")[1].split("--overwrite")[0]
+    options = shown.split("--iterations")[1].split("--data")[0]
+    assert "default: None" not in options
 
 
 def test_a_dry_run_refuses_folders_of_others_beside_the_result(capsys, monkeypatch, tmp_path):
@@ -157,6 +173,7 @@ def test_the_command_trains_tests_and_shows(tmp_path, capsys):
     options = "--iterations 1 --batch-size 2 --norm-batches 0 --short-sides 32 --test-side 32 --regions 4"
     options += " --proposals 8 8 --device cpu --workers 0 --agnostic"
     shown = printed(["eval", "detect", "random/resnet18", "--data", str(root), *options.split()], capsys)
-    assert "this encoder" in shown
+    assert "random/resn" in shown
+    assert "this encoder" not in shown
     assert "2 pictures, 4 objects" in shown
     assert "Not saved" in shown

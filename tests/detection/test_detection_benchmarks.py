@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +36,18 @@ def test_hours_follow_from_iterations_and_speed(monkeypatch):
     monkeypatch.setattr(speed, "MEASURED", {})
     assert duration(VOC_RECIPE, masks=False).startswith("not measured")
     monkeypatch.setattr(speed, "MEASURED", {"box": Measured(2.0, "GPU", "raw.jsonl")})
-    assert duration(VOC_RECIPE, masks=False).startswith("about 3.3 h with a ResNet-50 at 2.00 iterations/s on one GPU")
+    assert duration(VOC_RECIPE, masks=False).startswith("about 3.3 h with a ResNet-50 at 2.00 iterations/s of 16")
     assert duration(VOC_RECIPE, masks=True).startswith("not measured")
+    assert "scaled" not in duration(VOC_RECIPE, masks=False)
+
+
+@pytest.mark.parametrize(("iterations", "written"), [(20, "5 s"), (3_000, "12 min"), (40_000, "2.8 h")])
+def test_short_trainings_are_told_in_seconds_and_what_is_not_known_is_said(monkeypatch, iterations, written):
+    monkeypatch.setattr(speed, "MEASURED", {"box": Measured(2.0, "GPU", "raw.jsonl")})
+    told = duration(replace(VOC_RECIPE, iterations=iterations, batch_size=8), masks=False)
+    assert told.startswith(f"about {written} with a ResNet-50 at 2.00 iterations/s of 16 pictures on one GPU")
+    assert "scaled by the number of pictures alone" in told
+    assert "other networks and devices are not measured" in told
 
 
 def test_the_benchmark_measures_all_that_it_compares(capsys):

@@ -75,3 +75,14 @@ def test_truth_and_detections_are_drawn_beside_each_other(tmp_path):
     first.crop((0, 0, first.width // 2, SIDE)).save(tmp_path / "first.png")
     assert colours(tmp_path / "first.png") == {("truth", TRUE), ("found", WRONG)}
     assert draw_found(data.pictures[:1], right[:1], data.classes, tmp_path / "one").keys() == files.keys()
+
+
+def test_a_sheet_of_wide_pictures_has_no_empty_halves(tmp_path):
+    files = [tmp_path / f"{n}.png" for n in range(3)]
+    for file in files:
+        Image.new("RGB", (120, 30), "black").save(file)
+    told = settled([ToldPicture(file, 30, 120, []) for file in files], ("cat",))
+    drawn = draw_found(told.pictures, [found()] * 3, told.classes, tmp_path / "drawn")
+    sheet = np.asarray(Image.open(drawn["best"]).convert("L"))
+    assert sheet.shape[0] < 2 * SIDE / 2
+    assert (sheet == 0).any(1).mean() > 0.6

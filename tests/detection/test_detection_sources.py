@@ -57,8 +57,9 @@ def test_odd_objects_are_mended_dropped_and_counted(tmp_path):
     assert found.pictures[0].crowd.tolist() == [False, True]
     assert dict(found.counts) == {
         "partly outside their picture, clipped": 1,
-        "without area, dropped": 2,
-        "of unknown categories, dropped": 1,
+        "without area, dropped": 1,
+        "wholly outside their picture, dropped": 1,
+        "of unknown categories (yeti), dropped": 1,
         "pictures without objects": 1,
     }
     assert found.pictures[1].boxes.shape == (0, 4)
@@ -69,23 +70,116 @@ def test_a_box_that_is_not_finite_is_refused(tmp_path):
         settled([ToldPicture(tmp_path, 20, 10, [Told("cat", (0, 0, float("nan"), 5))])], ["cat"])
 
 
-def test_categories_that_only_the_test_pictures_have_are_counted(tmp_path):
+def test_outlines_of_fewer_than_three_corners_are_no_masks(tmp_path):
+    told = [Told("cat", (1, 1, 5, 5), shape) for shape in ((np.ones(2),), (np.ones(2), np.arange(6.0)), None)]
+    pictures = [ToldPicture(tmp_path, 20, 10, told)]
+    assert settled(pictures, ["cat"]).n_objects == 3
+    found = settled(pictures, ["cat"], masks=True)
+    assert found.n_objects == 2
+    assert found.counts["with outlines of fewer than three corners, dropped"] == 1
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    edit(root, "train", lambda content: content["annotations"][0].update(segmentation=[[1, 2]]))
+    assert (load_detection(str(root)).train.n_objects, load_detection(str(root), masks=True).train.n_objects) == (4, 3)
+
+
+def test_categories_that_only_the_test_pictures_have_are_refused_unless_all_are_one(tmp_path):
     root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
+    edit(root, "val", lambda content: [category.update(name="cube") for category in content["categories"][:1]])
+    with pytest.raises(UserError, match=r"test of coco has objects of classes that train does not have \(\d: cube\)"):
+        load_detection(str(root))
+    assert load_detection(str(root), agnostic=True).test.n_objects == 4
+    voc = save_voc(tmp_path / "voc", {"train": 3, "test": 1})
+    write_xml(voc, "test0", voc_object("disc", (1, 1, 10, 20)) + voc_object("yeti", (1, 1, 10, 20)))
+    with pytest.raises(UserError, match=r"The test of voc has .* \(1: yeti\)"):
+        load_detection(str(voc))
+    assert load_detection(str(voc), agnostic=True).test.n_objects == 2
 
-    def rename(content):
-        content["categories"][0]["name"] = "cube"
-        content["annotations"][0]["category_id"] = 99
 
-    edit(root, "val", rename)
-    found = load_detection(str(root))
-    assert found.test.counts["of unknown categories, dropped"] >= 1
-    assert any("of unknown categories" in sentence for sentence in found.about())
+def test_numbers_of_categories_that_the_file_does_not_explain_are_counted(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
+    edit(root, "val", lambda content: content["annotations"][0].update(category_id=99))
+    for agnostic in (False, True):
+        sentences = load_detection(str(root), agnostic).about()
+        assert any("1 of categories without a name, dropped" in sentence for sentence in sentences)
+
+
+def test_classes_that_nobody_learns_are_told(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
+    for split, number in (("train", 7), ("val", 10)):
+        edit(root, split, lambda content, n=number: [a.update(category_id=n) for a in content["annotations"]])
+    told = "Test objects of classes that no training picture has cannot be found: disc."
+    assert told in load_detection(str(root)).about()
+    assert told not in load_detection(str(root), agnostic=True).about()
+
+
+def test_pictures_in_train_and_in_test_are_told(tmp_path):
+    voc = save_voc(tmp_path / "voc", {"train": 3, "test": 1})
+    lists = voc / "ImageSets" / "Main"
+    assert len(load_detection(str(voc)).about()) == 2
+    (lists / "test.txt").write_text("test0\ntrain1\n")
+    assert load_detection(str(voc)).about()[-1] == (
+        "1 picture is in train and in test (train1.png); what is learned by heart counts as found."
+    )
+
+
+def test_a_missing_list_is_told_as_such(tmp_path):
+    voc = save_voc(tmp_path / "voc", {"train": 3, "test": 1})
+    (voc / "ImageSets" / "Main" / "test.txt").unlink()
+    with pytest.raises(UserError, match=r"Main has no test\.txt or val\.txt; list the pictures there"):
+        load_detection(str(voc))
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "sentence"),
+    [
+        ("annotations", {"bbox": [1, 2, 3]}, r"annotation 1 of image 0: its bbox is \[1, 2, 3\], not \[left, top"),
+        ("annotations", {"bbox": [1, 2, 3, "x"]}, r"annotation 1 of image 0: its bbox is \[1, 2, 3, 'x'\]; use"),
+        ("annotations", {"bbox": None}, "annotation 1 of image 0: its bbox is None, not"),
+        ("annotations", {"category_id": "cat"}, "its category_id is 'cat', no whole number"),
+        ("annotations", {"area": "big"}, "its area is 'big'; use numbers"),
+        ("annotations", {"image_id": []}, r"annotation 1 of image \[\]: it is of a wrong kind"),
+        ("images", {"width": None}, "image 0: its width is None, no whole number"),
+        ("categories", {"name": ...}, "category 7: it has no 'name'"),
+    ],
+)
+def test_a_wrong_entry_is_named_and_what_is_wrong_with_it(tmp_path, part, change, sentence):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+
+    def spoil(content):
+        content[part][0] |= {name: value for name, value in change.items() if value is not ...}
+        for name in (name for name, value in change.items() if value is ...):
+            del content[part][0][name]
+
+    edit(root, "train", spoil)
+    with pytest.raises(UserError, match=f"is no COCO annotation .*{sentence}.*; mend that entry"):
+        load_detection(str(root))
+
+
+def test_a_place_is_told_once_where_pictures_were_looked_for(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    (root / "train" / "0.png").unlink()
+    with pytest.raises(UserError, match=r"is in none of") as told:
+        load_detection(str(root))
+    places = str(told.value).split("in none of ")[1].split(";")[0].split(", ")
+    assert len(places) == len(set(places)) == 5
+
+
+def test_a_number_that_voc_lacks_is_named(tmp_path):
+    voc = save_voc(tmp_path / "voc", {"train": 2, "test": 1})
+    write_xml(voc, "test0", voc_object("disc", (1, 1, "wide", 20)))
+    with pytest.raises(UserError, match="the bndbox/xmax of 'disc' is 'wide', no number"):
+        load_detection(str(voc))
+    (voc / "JPEGImages" / "train0.png").write_bytes(b"no picture")
+    write_xml(voc, "train0", "", size=0)
+    with pytest.raises(UserError, match=r"train0\.png cannot be read, and its annotation does not tell its size"):
+        load_detection(str(voc))
 
 
 def test_voc_counts_pixels_from_one_and_marks_difficult_objects(tmp_path):
     root = save_voc(tmp_path / "voc", {"train": 2, "test": 1})
     write_xml(root, "train0", voc_object("disc", (1, 1, 10, 20), 1))
     write_xml(root, "train1", "", size=0)
+    write_xml(root, "test0", voc_object("disc", (1, 1, 10, 20)))
     first, second = load_detection(str(root)).train.pictures
     assert first.boxes.tolist() == [[0, 0, 10, 20]]
     assert first.difficult.tolist() == [True]
@@ -169,7 +263,7 @@ def test_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="images that it does not list, such as 77"):
         load_detection(str(root))
     edit(root, "val", lambda content: content.pop("images"))
-    with pytest.raises(UserError, match="no 'images'"):
+    with pytest.raises(UserError, match="no list 'images'"):
         load_detection(str(root))
     (root / "annotations" / "instances_val.json").write_text("{")
     with pytest.raises(UserError, match="is no COCO annotation"):
@@ -214,5 +308,5 @@ def test_a_broken_mask_is_told_by_worker_processes_too(tmp_path, workers):
     edit(root, "train", lambda content: [told.update(segmentation=broken) for told in content["annotations"]])
     pictures = TrainingPictures(load_detection(str(root)).train, SMALL, masks=True)
     (batch,) = read(pictures, [[0]], workers)
-    with pytest.raises(UserError, match="neither polygons nor run lengths"):
+    with pytest.raises(UserError, match=r"\.png: A mask is neither polygons nor run lengths"):
         whole(batch)

@@ -60,11 +60,22 @@ def test_every_number_can_be_changed_in_a_shell():
     assert RecipeOptions().applied_to(VOC_RECIPE) == VOC_RECIPE
 
 
+def test_the_learning_rate_follows_the_batch_unless_it_is_given_and_that_is_said():
+    half = RecipeOptions(batch_size=8)
+    assert half.applied_to(VOC_RECIPE).lr == pytest.approx(0.01)
+    assert "the learning rate follows, 0.01 in place of 0.02" in half.says(VOC_RECIPE)[0]
+    for given in (RecipeOptions(batch_size=8, lr=0.02), RecipeOptions(batch_size=16)):
+        assert given.applied_to(VOC_RECIPE).lr == 0.02
+        assert not given.says(VOC_RECIPE)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"iterations": 0}, "iterations is 0"),
         ({"lr": -1.0}, "lr is -1"),
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"test_side": 0}, "^test-side is 0; use 8 px or more"),
         ({"steps": (5, 3)}, "give them in order"),
         ({"warm_up": -1}, "0 or more"),
         ({"head": "fpn", "anchors": (8, 16)}, "a pyramid takes 5"),
@@ -171,7 +182,7 @@ def test_a_picture_that_cannot_be_read_is_one_sentence_from_workers_too(data, tm
     (tmp_path / "broken.png").write_bytes(b"no picture")
     broken = replace(data.train.pictures[0], path=tmp_path / "broken.png")
     pictures = TrainingPictures(replace(data.train, pictures=(broken,)), SMALL, False)
-    with pytest.raises(UserError, match=r"^.*broken\.png cannot be read .*; mend it, or take it out of the set\.$"):
+    with pytest.raises(UserError, match=r"^.*broken\.png cannot be read \(not an image\)$"):
         train_detector(untrained(), pictures, SMALL, replace(HERE, workers=workers))
 
 

@@ -1,12 +1,15 @@
 """Are the numbers at the top of the page few, each once, and beside what they are to be compared with?"""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.headline import headline
 from logo_ssl.report.reading import Told
+from logo_ssl.report.results import figures
+from logo_ssl.report.sections import evaluations
 from logo_ssl.run import Run
 
 LINE = {"knn_k": 20, "knn_tau": 0.07, "knn_images": 1000}
@@ -60,13 +63,42 @@ def test_what_was_evaluated_in_the_same_way_stands_once(make_told):
     assert "raw pixels: 20.50 %; the untrained encoder (epoch 0): 33.90 %; chance: 9.99 %" in text
 
 
-@pytest.mark.parametrize("other", [{"test_images": 500}, {"source": "elsewhere"}, {"unfinished": "epoch 2"}])
+@pytest.mark.parametrize("other", [{"test_images": 500}, {"source": "elsewhere"}])
 def test_what_was_evaluated_otherwise_does_not_replace_the_last_knn(other, make_told):
     told = make_told()
     evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 41.5}], **{"test_images": 1000} | other)
     text = headline([told])
     assert "35.70 %" in text
     assert "41.50 %" in text
+
+
+OLD = {"unfinished": "epoch 2 of 4"}, {"epochs": 2}, {"epochs": 4, "fingerprint": "0ld"}
+
+
+@pytest.mark.parametrize("older", OLD)
+def test_figures_of_older_weights_are_marked_and_no_headline(older, make_told):
+    told = make_told()
+    evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 41.5}], test_images=1000, **older)
+    evaluate(told, "detect-mine-1", [{"of": "box", "measure": "COCO", "AP": 12.25}], official=True, **older)
+    evaluate(told, "linear-scenes-1", [{"top1": 52.5}], epochs=4, fingerprint="n0w")
+    told = replace(told, fingerprint="n0w")
+    text = headline([told])
+    assert "52.50 %" in text
+    assert "41.50 %" not in text
+    assert "12.25 %" not in text
+    assert "2 evaluations under Evaluations: detect-mine-1, knn-scenes-1" in text
+    assert [figure.what for figure in figures(told) if figure.unit == "%"][1:] == ["linear-scenes-1, on scenes"]
+    whole = evaluations([told])
+    assert "41.50" in whole
+    epoch = older.get("unfinished", f"epoch {older.get('epochs')}")
+    assert whole.count(f"This is of the weights after {epoch}, not of the present ones.") == 2
+
+
+def test_the_weights_of_a_run_that_goes_on_are_known_by_their_fingerprint(make_told):
+    told = make_told(finished=False)
+    evaluate(told, "linear-scenes-1", [{"top1": 52.5}], unfinished="epoch 2 of 4", epochs=4, fingerprint="0ld")
+    assert "52.50 %" in headline([told])
+    assert "52.50 %" not in headline([replace(told, fingerprint="n0w")])
 
 
 def test_of_many_rankings_the_largest_stands_there_and_each_number_once(make_told):

@@ -223,6 +223,16 @@ def test_a_torn_encoder_costs_its_pictures_only(make_run):
     assert "is no whole encoder" in told.missing[0]
 
 
+def test_evaluations_of_other_weights_than_the_runs_are_known(make_run):
+    run = make_run()
+    own = load_encoder(str(run.path)).fingerprint
+    for name, fingerprint in (("knn-own", own), ("knn-old", "0ld")):
+        run.write_evaluation(name, {"fingerprint": fingerprint, "epochs": read_recipe(run).epochs})
+    teller = Teller(crops=False, images=0)
+    for told in (*teller.tell([run]), *teller.tell([run], quickly=True)):
+        assert told.older().keys() == {"knn-old"}
+
+
 def test_small_images_are_not_enlarged_and_boxes_are_drawn():
     pixels = np.full((16, 32, 3), 128, dtype=np.uint8)
 

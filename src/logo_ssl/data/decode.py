@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
@@ -21,6 +22,8 @@ TURNS = {  # what makes each orientation upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+SIDEWAYS = range(5, 9)  # orientations whose height is the width that is seen
+TOLD_AT_ONCE = ("JPEG", "MPO", "PNG")  # formats of which the size and the orientation need no pixels
 
 
 class BadImage(Exception):  # noqa: N818  # one bad image is an event, not an error of the run
@@ -43,6 +46,26 @@ def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
         raise BadImage(what_reads(data) or str(error) or type(error).__name__) from error
 
 
+def seen_size(path: Path) -> tuple[int, int]:
+    """Height and width as a person sees the image in a file; of the usual kinds its first bytes tell."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=opened()) as image:
+                _refuse_bomb(image)
+                if image.format not in TOLD_AT_ONCE:
+                    image = _upright(image)
+                elif _told(image) and _orientation(image) in SIDEWAYS:
+                    return image.width, image.height
+                return image.height, image.width
+    except OSError as error:
+        if error.errno is not None:  # the file is gone, or not ours
+            raise
+        raise BadImage(str(error)) from error
+    except Exception as error:
+        raise BadImage(str(error) or type(error).__name__) from error
+
+
 def seen(image: Image.Image, max_side: int) -> Image.Image:
     """An image as a person sees it, its longer side shrunk to `max_side` (0: never); the image itself stays."""
     _refuse_bomb(image)
@@ -61,12 +84,22 @@ def _refuse_bomb(image: Image.Image) -> None:
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()  # Pillow turns TIFF here, and takes its tag away
-    try:
-        turn = TURNS.get(image.getexif().get(ORIENTATION, 1))
-    except Exception:  # broken metadata make no broken image
-        turn = None
+    turn = TURNS.get(_orientation(image))
     # Not `ImageOps.exif_transpose`: it writes the other tags anew, and fails where a camera wrote them wrongly.
     return image if turn is None else image.transpose(turn)
+
+
+def _told(image: Image.Image) -> bool:
+    """Whether the first bytes tell the orientation; Pillow would look behind a PNG's pixels for it."""
+    return image.format != "PNG" or "exif" in image.info
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        told = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # broken metadata make no broken image
+        return 1
+    return told if isinstance(told, int) else 1
 
 
 def _rgb(image: Image.Image) -> Image.Image:

@@ -15,12 +15,12 @@ PARTS = ("conv1", "bn1", "relu", "maxpool", *STAGES)
 COLOURS = 3
 
 
-def refuse_other_networks(encoder: Any) -> None:
+def refuse_other_networks(encoder: Any, called: str | None = None) -> None:
     """Raise a UserError for an encoder that cannot become a detector."""
     if not all(hasattr(encoder, part) for part in PARTS):
         raise UserError(
-            f"The encoder is a {type(encoder).__name__}; detection takes ResNets as torchvision builds them (resnet18, "
-            "resnet34, resnet50)."
+            f"The encoder is a {called or type(encoder).__name__}; detection takes ResNets as torchvision builds them "
+            "(resnet18, resnet34, resnet50): pretrain one with --backbone resnet18."
         )
     if encoder.conv1.in_channels != COLOURS:
         raise UserError(f"The encoder sees {encoder.conv1.in_channels} channels; detection needs one for RGB pictures.")

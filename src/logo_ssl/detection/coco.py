@@ -2,16 +2,31 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from reprlib import repr as short
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UserError
 from .masks import packed
-from .pictures import Told, ToldPicture
+from .pictures import UNKNOWN, Told, ToldPicture
 
-UNKNOWN = ""
-"""The category of an annotation whose number the file does not explain: no class is called so."""
+Made = TypeVar("Made")
+BOX = ("left", "top", "width", "height")
+
+
+class Wrong(Exception):  # noqa: N818  # a sentence on its way to the user
+    """What is wrong with an entry of a file."""
+
+
+class Image(NamedTuple):
+    """An image, as the file lists it."""
+
+    number: Any
+    name: str
+    height: int
+    width: int
 
 
 class Coco(NamedTuple):
@@ -24,26 +39,21 @@ class Coco(NamedTuple):
 
 def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
     """Read a file; its pictures lie in the first of `folders` that has the first of them."""
-    try:
-        content = json.loads(file.read_bytes(), object_hook=_small)
-        names = {int(category["id"]): str(category["name"]) for category in content["categories"]}
-        images = {image["id"]: image for image in content["images"]}
-        objects: dict[Any, list[Told]] = defaultdict(list)
-        for annotation in content["annotations"]:
-            objects[annotation["image_id"]].append(_told(annotation, names))
-        sizes = {number: (int(image["height"]), int(image["width"])) for number, image in images.items()}
-        files = {number: str(image["file_name"]) for number, image in images.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        said = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise UserError(
-            f"{file} is no COCO annotation ({said}); it needs images, annotations and categories."
-        ) from error
+    content = _content(file)
+    names = dict(_read(file, "category", content["categories"], _category))
+    images = {image.number: image for image in _read(file, "image", content["images"], _image)}
+    objects: dict[Any, list[Told]] = defaultdict(list)
+    for number, told in _read(file, "annotation", content["annotations"], partial(_annotation, names=names)):
+        objects[number].append(told)
     if len(set(names.values())) < len(names) or UNKNOWN in names.values():
         raise UserError(f"{file} has categories of one name, or of none; give each a name of its own.")
     if lost := sorted(map(str, objects.keys() - images.keys())):
         raise UserError(f"{file} has annotations of images that it does not list, such as {lost[0]}; list them.")
-    folder = _folder(file, folders, next(iter(files.values()), None))
-    pictures = [ToldPicture(folder / name, *sizes[number], objects.get(number, [])) for number, name in files.items()]
+    folder = _folder(file, folders, next((image.name for image in images.values()), None))
+    pictures = [
+        ToldPicture(folder / image.name, image.height, image.width, objects.get(number, []))
+        for number, image in images.items()
+    ]
     return Coco(tuple(names[number] for number in sorted(names)), pictures)
 
 
@@ -54,19 +64,74 @@ def _small(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _told(annotation: dict[str, Any], names: dict[int, str]) -> Told:
-    left, top, width, height = map(float, annotation["bbox"])
-    return Told(
-        names.get(int(annotation["category_id"]), UNKNOWN),
+def _content(file: Path) -> dict[str, list[Any]]:
+    try:
+        content = json.loads(file.read_bytes(), object_hook=_small)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} is no COCO annotation ({error}); copy or export it again.") from error
+    for part in ("images", "annotations", "categories"):
+        if not isinstance(content, dict) or not isinstance(content.get(part), list):
+            raise UserError(
+                f"{file} is no COCO annotation (no list {part!r}); it needs images, annotations and categories."
+            )
+    return content
+
+
+def _read(file: Path, what: str, told: list[Any], make: Callable[[Any], Made]) -> Iterator[Made]:
+    """What is made of each entry of a list; a UserError that names the entry and what is wrong with it."""
+    for place, entry in enumerate(told):
+        try:
+            yield make(entry)
+        except (Wrong, KeyError, TypeError, AttributeError) as error:
+            wrong = "it is of a wrong kind"
+            if isinstance(error, KeyError | Wrong):
+                wrong = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            number = entry.get("id", f"number {place} of the list") if isinstance(entry, dict) else f"number {place}"
+            of = f" of image {entry['image_id']}" if isinstance(entry, dict) and "image_id" in entry else ""
+            raise UserError(f"{file} is no COCO annotation ({what} {number}{of}: {wrong}); mend that entry.") from error
+
+
+def _category(told: dict[str, Any]) -> tuple[int, str]:
+    return _whole(told, "id"), str(told["name"])
+
+
+def _image(told: dict[str, Any]) -> Image:
+    hash(told["id"])
+    return Image(told["id"], str(told["file_name"]), _whole(told, "height"), _whole(told, "width"))
+
+
+def _annotation(told: dict[str, Any], names: dict[int, str]) -> tuple[Any, Told]:
+    box = told["bbox"]
+    if not isinstance(box, list) or len(box) != len(BOX):
+        raise Wrong(f"its bbox is {short(box)}, not [{', '.join(BOX)}]")
+    left, top, width, height = (_number(edge, "bbox", box) for edge in box)
+    hash(told["image_id"])
+    return told["image_id"], Told(
+        names.get(_whole(told, "category_id"), UNKNOWN),
         (left, top, left + width, top + height),
-        annotation.get("segmentation") or None,
-        bool(annotation.get("iscrowd", 0)),
-        area=None if annotation.get("area") is None else float(annotation["area"]),
+        told.get("segmentation") or None,
+        bool(told.get("iscrowd", 0)),
+        area=None if told.get("area") is None else _number(told["area"], "area", told["area"]),
     )
 
 
+def _whole(told: dict[str, Any], name: str) -> int:
+    try:
+        return int(told[name])
+    except (ValueError, TypeError, OverflowError):
+        raise Wrong(f"its {name} is {short(told[name])}, no whole number") from None
+
+
+def _number(value: Any, name: str, shown: Any) -> float:
+    try:
+        return float(value)
+    except (ValueError, TypeError, OverflowError):
+        raise Wrong(f"its {name} is {short(shown)}; use numbers that fit a picture") from None
+
+
 def _folder(file: Path, folders: Sequence[Path], first: str | None) -> Path:
-    for folder in folders:
+    places = dict.fromkeys(folders)
+    for folder in places:
         if first is None or (folder / first).is_file():
             return folder
-    raise UserError(f"{first} of {file} is in none of {', '.join(map(str, folders))}; place its pictures in one.")
+    raise UserError(f"{first} of {file} is in none of {', '.join(map(str, places))}; place its pictures in one.")

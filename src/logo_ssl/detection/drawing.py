@@ -104,7 +104,7 @@ def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score:
         for n in np.flatnonzero(detected.scores >= SURE)
     ]
     sides = [_drawn(seen, things) for things in (truth, found)]
-    pair = Image.new("RGB", (2 * SIDE, SIDE + 2 * LETTER), "white")
+    pair = Image.new("RGB", (2 * SIDE, sides[0].height + 2 * LETTER), "white")
     for n, side in enumerate(sides):
         pair.paste(side, (n * SIDE, 2 * LETTER))
     objects = f"{len(truth)} object{'' if len(truth) == 1 else 's'}"
@@ -134,10 +134,11 @@ def _drawn(seen: Image.Image, things: Iterable[Shown]) -> Image.Image:
 
 
 def _sheet(pairs: Sequence[Image.Image]) -> Image.Image:
-    """Pairs beside and below each other."""
-    width, height = (2 * SIDE + GAP, SIDE + 2 * LETTER + GAP)
-    rows = -(-len(pairs) // COLUMNS)
-    sheet = Image.new("RGB", (min(COLUMNS, len(pairs)) * width, rows * height), "white")
-    for n, pair in enumerate(pairs):
-        sheet.paste(pair, (n % COLUMNS * width, n // COLUMNS * height))
+    """Pairs beside and below each other, each row as high as its highest."""
+    width, rows = 2 * SIDE + GAP, [pairs[start : start + COLUMNS] for start in range(0, len(pairs), COLUMNS)]
+    heights = [max(pair.height for pair in row) + GAP for row in rows]
+    sheet = Image.new("RGB", (min(COLUMNS, len(pairs)) * width, sum(heights)), "white")
+    for n, row in enumerate(rows):
+        for column, pair in enumerate(row):
+            sheet.paste(pair, (column * width, sum(heights[:n])))
     return sheet

@@ -73,6 +73,11 @@ def _whole(counts: list[int]) -> Int64[np.ndarray, " n"]:
     return np.array(counts, np.int64)
 
 
+def has_outline(segmentation: Any) -> bool:
+    """False for polygons of which none has three corners; what is no mask at all is told by others."""
+    return not isinstance(segmentation, tuple) or any(len(polygon) >= FEWEST for polygon in segmentation)
+
+
 def run_lengths(segmentation: Any, height: int, width: int) -> RunLengths:
     """The run lengths of polygons, of uncompressed or of compressed run lengths, packed or not."""
     try:

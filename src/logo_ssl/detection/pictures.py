@@ -10,11 +10,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
 
-from ..data.decode import BadImage, decode
+from ..data.bad import plain_reason
+from ..data.decode import BadImage, decode, seen_size
 from ..errors import UserError
+from .masks import has_outline
 
+UNKNOWN = ""
+"""The category of an object that its file does not name: no class is called so."""
+SHRUNK = 64
+"""Pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken."""
+NAMED = 5
+"""So many names are listed, and the rest are counted."""
 AGNOSTIC = ("object",)
 """The one class when all categories are the same."""
+
+
+class BadPicture(UserError):  # noqa: N818 (a state of its file)
+    """A picture that cannot be used, and why."""
 
 
 class Told(NamedTuple):
@@ -61,13 +73,26 @@ class Picture:
         try:
             seen = decode(self.path.read_bytes())
         except (OSError, BadImage) as error:
-            raise UserError(f"{self.path} cannot be read ({error}); mend it, or take it out of the set.") from error
-        if seen.shape[:2] != (self.height, self.width):
-            raise UserError(
-                f"{self.path} is {seen.shape[1]} x {seen.shape[0]} px, and its annotation says {self.width} x "
-                f"{self.height}; its boxes would be wrong: mend either."
-            )
+            raise self._unreadable(error) from error
+        self._refuse_other_size(*seen.shape[:2])
         return seen
+
+    def look(self, whole: bool = True) -> None:
+        """Raise a BadPicture if it cannot be used: by its header alone, or by the whole of it, shrunk."""
+        try:
+            self._refuse_other_size(*seen_size(self.path))
+            if whole:
+                decode(self.path.read_bytes(), SHRUNK)
+        except (OSError, BadImage) as error:
+            raise self._unreadable(error) from error
+
+    def _refuse_other_size(self, height: int, width: int) -> None:
+        if (height, width) != (self.height, self.width):
+            told = f"{width} x {height} px, and its annotation says {self.width} x {self.height}"
+            raise BadPicture(f"{self.path} is {told}, so that its boxes would be wrong")
+
+    def _unreadable(self, error: Exception) -> "BadPicture":
+        return BadPicture(f"{self.path} cannot be read ({plain_reason(error)})")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +102,8 @@ class PictureSet:
     classes: tuple[str, ...]
     pictures: tuple[Picture, ...]
     counts: Counter[str] = field(default_factory=Counter)
+    strange: Counter[str] = field(default_factory=Counter)
+    """Objects of categories that are no class here, dropped."""
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -87,15 +114,30 @@ class PictureSet:
         return sum(len(picture.labels) for picture in self.pictures)
 
 
-def settled(told: Iterable[ToldPicture], classes: Sequence[str], agnostic: bool = False) -> PictureSet:
-    """Clip boxes to their pictures; drop objects without area and of unknown categories; count; keep empty pictures."""
-    number = {name: 1 if agnostic else i for i, name in enumerate(classes, 1)}
-    counts: Counter[str] = Counter()
-    pictures = tuple(_settled(picture, number, counts) for picture in told)
-    return PictureSet(AGNOSTIC if agnostic else tuple(classes), pictures, counts)
+def settled(
+    told: Iterable[ToldPicture], classes: Sequence[str], agnostic: bool = False, masks: bool = False
+) -> PictureSet:
+    """Clip boxes to their pictures; drop and count objects that cannot be learned or found; keep empty pictures.
+
+    `agnostic` makes one class of all categories; with `masks`, an object needs an outline, too.
+    """
+    number = None if agnostic else {name: i for i, name in enumerate(classes, 1)}
+    counts, strange = Counter[str](), Counter[str]()
+    pictures = tuple(_settled(picture, number, counts, strange, masks) for picture in told)
+    if strange:
+        counts[f"of unknown categories ({listed([*strange])}), dropped"] = strange.total()
+    return PictureSet(AGNOSTIC if agnostic else tuple(classes), pictures, counts, strange)
 
 
-def _settled(told: ToldPicture, number: dict[str, int], counts: Counter[str]) -> Picture:
+def listed(names: Sequence[str], between: str = ", ") -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return between.join(names[:NAMED]) + more
+
+
+def _settled(
+    told: ToldPicture, number: dict[str, int] | None, counts: Counter[str], strange: Counter[str], masks: bool
+) -> Picture:
     kept: list[Told] = []
     for found in told.objects:
         if not all(map(isfinite, found.box)):
@@ -103,10 +145,16 @@ def _settled(told: ToldPicture, number: dict[str, int], counts: Counter[str]) ->
         left, right = (min(max(x, 0.0), float(told.width)) for x in found.box[::2])
         top, bottom = (min(max(y, 0.0), float(told.height)) for y in found.box[1::2])
         box = (left, top, right, bottom)
-        if found.category not in number:
-            counts["of unknown categories, dropped"] += 1
-        elif right <= left or bottom <= top:
+        if found.category == UNKNOWN:
+            counts["of categories without a name, dropped"] += 1
+        elif number is not None and found.category not in number:
+            strange[found.category] += 1
+        elif found.box[2] <= found.box[0] or found.box[3] <= found.box[1]:
             counts["without area, dropped"] += 1
+        elif right <= left or bottom <= top:
+            counts["wholly outside their picture, dropped"] += 1
+        elif masks and not has_outline(found.segmentation):
+            counts["with outlines of fewer than three corners, dropped"] += 1
         else:
             counts["partly outside their picture, clipped"] += box != found.box
             kept.append(found._replace(box=box))
@@ -119,7 +167,7 @@ def _settled(told: ToldPicture, number: dict[str, int], counts: Counter[str]) ->
         told.height,
         told.width,
         boxes,
-        np.array([number[found.category] for found in kept], np.int64),
+        np.array([1 if number is None else number[found.category] for found in kept], np.int64),
         np.array([found.crowd for found in kept], bool),
         np.array([found.difficult for found in kept], bool),
         np.array(areas, np.float32),

@@ -1,12 +1,15 @@
 """How long and on what scales does a detector learn? MoCo's protocol for VOC 07+12 and COCO, field by field."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from ..errors import UserError
 
 Head = Literal["c4", "fpn"]
 Norm = Literal["trained", "frozen"]
+SMALLEST = 8
+"""Pixels of a side: what every encoder asks for."""
 LEVELS = 5
 """Of a feature pyramid."""
 
@@ -93,16 +96,19 @@ def check_recipe(recipe: DetectionRecipe) -> None:
     """Raise a UserError for numbers that cannot work."""
     detector = recipe.detector
     positive = {"iterations": recipe.iterations, "batch-size": recipe.batch_size, "lr": recipe.lr}
-    positive |= {"detector.test-side": detector.test_side, "detector.longest": detector.longest}
-    positive |= {"detector.short-sides": min(detector.short_sides, default=0), "detector.regions": detector.regions}
-    positive |= {"detector.anchors": min(detector.anchors, default=0), "detector.proposals": min(detector.proposals)}
+    positive |= {"regions": detector.regions, "anchors": min(detector.anchors, default=0)}
+    positive |= {"proposals": min(detector.proposals)}
     for name, value in positive.items():
-        if value <= 0:
+        if not 0 < value < inf:
             raise UserError(f"{name} is {value}; use more than 0.")
+    sides = {"test-side": detector.test_side, "short-sides": min(detector.short_sides, default=0)}
+    for name, side in (sides | {"longest": detector.longest}).items():
+        if side < SMALLEST:
+            raise UserError(f"{name} is {side}; use {SMALLEST} px or more.")
     if min(recipe.warm_up, recipe.norm_batches, recipe.weight_decay, *recipe.steps, 0) < 0:
         raise UserError("warm-up, norm-batches, weight-decay and steps are 0 or more.")
     if detector.head == "fpn" and len(detector.anchors) != LEVELS:
-        raise UserError(f"detector.anchors are {detector.anchors}; a pyramid takes {LEVELS}, one for each level.")
+        raise UserError(f"anchors are {detector.anchors}; a pyramid takes {LEVELS}, one for each level.")
     if list(recipe.steps) != sorted(recipe.steps):
         raise UserError(f"steps are {recipe.steps}; give them in order.")
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ..data.sources import data_root
 from ..errors import DataMissing, UserError, nearest
 from .coco import read_coco
-from .pictures import AGNOSTIC, PictureSet, Told, ToldPicture, settled
-from .voc import CLASSES, has_list, read_voc
+from .pictures import AGNOSTIC, PictureSet, Told, ToldPicture, listed, settled
+from .voc import CLASSES, has_list, names_in, read_voc
 
 VOC, COCO = "voc07+12", "coco"
 NAMES = (VOC, COCO)
@@ -56,6 +56,12 @@ class Detection(NamedTuple):
         for what, part in (("train", self.train), ("test", self.test)):
             odd = "".join(f"; {n:,} {of}" for of, n in part.counts.items() if n)
             sentences.append(f"{self.name}, {what}: {len(part):,} pictures, {part.n_objects:,} objects{odd}.")
+        known = {picture.path for picture in self.train.pictures}
+        if both := [picture.path.name for picture in self.test.pictures if picture.path in known]:
+            many = f"{len(both):,} picture{'s are' if len(both) > 1 else ' is'} in train and in test ({listed(both)})"
+            sentences.append(f"{many}; what is learned by heart counts as found.")
+        if never := self._never_learned():
+            sentences.append(f"Test objects of classes that no training picture has cannot be found: {listed(never)}.")
         if self.name in OFFICIAL and not self.official:
             train, test, classes = OFFICIAL[self.name]
             sentences.append(
@@ -64,15 +70,25 @@ class Detection(NamedTuple):
             )
         return sentences
 
+    def _never_learned(self) -> list[str]:
+        """Classes of test objects that no training object has."""
+        seen, asked = (
+            {int(label) for picture in part.pictures for label in picture.labels} for part in (self.train, self.test)
+        )
+        return [self.test.classes[label - 1] for label in sorted(asked - seen)]
 
-def load_detection(source: str, agnostic: bool = False) -> Detection:
-    """The set of that name, or at that path; `agnostic` makes one class of all categories."""
+
+def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> Detection:
+    """The set of that name, or at that path.
+
+    `agnostic` makes one class of all categories; with `masks`, objects without an outline are left out.
+    """
     path = folder_of(source)
     if source == VOC:
         return _voc(path, agnostic)
     files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
     if files:
-        return _coco(path, files, agnostic)
+        return _coco(path, files, agnostic, masks)
     if (path / "VOC2007").is_dir():
         return _voc(path, agnostic)
     if (path / "Annotations").is_dir() and has_list(path, TRAIN) and has_list(path, TEST):
@@ -80,6 +96,9 @@ def load_detection(source: str, agnostic: bool = False) -> Detection:
     parts = [[path / name for name in names if (path / name / "Annotations").is_dir()] for names in (TRAIN, TEST)]
     if all(parts):
         return _custom(path.name, [*read_voc(parts[0][0])], [*read_voc(parts[1][0])], agnostic)
+    if (path / "Annotations").is_dir():
+        for lists in (TRAIN, TEST):
+            names_in(path, lists)  # one of them is missing
     raise UserError(f"{path} has no boxes to learn from and to test on; it needs {LAYOUTS}.")
 
 
@@ -127,7 +146,7 @@ def _custom(name: str, train: list[ToldPicture], test: list[ToldPicture], agnost
     return _both(name, train, test, classes, agnostic, is_voc=True)
 
 
-def _coco(root: Path, files: list[Path], agnostic: bool) -> Detection:
+def _coco(root: Path, files: list[Path], agnostic: bool, masks: bool) -> Detection:
     read = []
     for names in (TRAIN, TEST):
         fitting = [file for name in names for file in files if name in _words(file)]
@@ -139,7 +158,7 @@ def _coco(root: Path, files: list[Path], agnostic: bool) -> Detection:
         folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
         read.append(read_coco(file, [*folders, root, file.parent]))
     train, test = read
-    return _both(root.name, train.pictures, test.pictures, train.categories, agnostic, is_voc=False)
+    return _both(root.name, train.pictures, test.pictures, train.categories, agnostic, is_voc=False, masks=masks)
 
 
 def _words(file: Path) -> list[str]:
@@ -154,8 +173,15 @@ def _both(
     classes: Sequence[str],
     agnostic: bool,
     is_voc: bool,
+    masks: bool = False,
 ) -> Detection:
-    train, test = (settled(told, classes, agnostic) for told in (told_train, told_test))
+    train, test = (settled(told, classes, agnostic, masks) for told in (told_train, told_test))
+    if test.strange:
+        raise UserError(
+            f"The test of {name} has objects of classes that train does not have ({test.strange.total():,}: "
+            f"{listed([*test.strange])}); add training pictures of them, take them out of the test, or make one class "
+            "of all with --agnostic."
+        )
     for what, part in (("train", train), ("test", test)):
         if not part.n_objects:
             raise UserError(f"{name} has no objects of known categories to {what} on; look at its annotations.")

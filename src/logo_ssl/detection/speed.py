@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from .recipe import DetectionRecipe
+from .recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe
 
 
 class Measured(NamedTuple):
@@ -24,14 +24,22 @@ MEASURED: dict[str, Measured] = {
 
 
 def duration(recipe: DetectionRecipe, masks: bool) -> str:
-    """Hours of a training on one GPU, and by which measurement; or that there is none."""
+    """How long a training takes on one GPU, by which measurement, and what is not known; or that nothing is."""
     known = MEASURED.get("mask" if masks else "box")
     if known is None:
         return "not measured (benchmarks/detection.py would tell)"
-    hours = recipe.iterations * recipe.batch_size / BATCH / known.iterations_per_s / 3600
-    protocol = recipe.detector.head == "c4" and recipe.batch_size == BATCH
-    about = "" if protocol else ", scaled by the number of pictures"
+    seconds = recipe.iterations * recipe.batch_size / BATCH / known.iterations_per_s
+    protocol = recipe.batch_size == BATCH and recipe.detector in (VOC_RECIPE.detector, COCO_RECIPE.detector)
+    scaled = "" if protocol else "scaled by the number of pictures alone, not by their sides; "
     return (
-        f"about {hours:.1f} h with a ResNet-50 at {known.iterations_per_s:.2f} iterations/s on one {known.hardware} "
-        f"({known.file}{about})"
+        f"about {_written(seconds)} with a ResNet-50 at {known.iterations_per_s:.2f} iterations/s of {BATCH} pictures "
+        f"on one {known.hardware} ({known.file}; {scaled}other networks and devices are not measured, and a CPU takes "
+        "many times as long)"
     )
+
+
+def _written(seconds: float) -> str:
+    """In the unit that tells most."""
+    if seconds < 90:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -255,8 +255,8 @@ def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer)
             yield
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch-size (and lr "
-            "with it) or short-sides, or use more devices."
+            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch-size or "
+            "short-sides, or use more devices."
         ) from error
     except Diverged as error:
         raise UserError(

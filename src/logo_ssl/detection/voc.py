@@ -37,7 +37,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 def read_voc(folder: Path, lists: tuple[str, ...] = ()) -> Iterator[ToldPicture]:
     """The pictures of the first of `lists` that ImageSets/Main/ has; without lists, all that have annotations."""
     annotations = folder / "Annotations"
-    for name in _named(folder, lists) if lists else sorted(file.stem for file in annotations.glob("*.xml")):
+    for name in names_in(folder, lists) if lists else sorted(file.stem for file in annotations.glob("*.xml")):
         yield _picture(folder, annotations / f"{name}.xml")
 
 
@@ -50,7 +50,8 @@ def _list_file(folder: Path, name: str) -> Path:
     return folder / "ImageSets" / "Main" / f"{name}.txt"
 
 
-def _named(folder: Path, lists: tuple[str, ...]) -> list[str]:
+def names_in(folder: Path, lists: tuple[str, ...]) -> list[str]:
+    """The pictures of the first of the lists that the folder has; a UserError where it has none."""
     for name in lists:
         if _list_file(folder, name).is_file():
             lines = _list_file(folder, name).read_text("utf-8").splitlines()
@@ -63,20 +64,34 @@ def _picture(folder: Path, file: Path) -> ToldPicture:
     try:
         root = ElementTree.fromstring(file.read_bytes())
         path = _image_file(folder, file.stem, root.findtext("filename", ""))
-        width, height = (int(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
+        width, height = (int(_number(root, f"size/{side}", "0")) for side in ("width", "height"))
         if width < 1 or height < 1:  # custom sets leave it out
-            with Image.open(path) as image:
-                width, height = image.size
+            width, height = _size_of(path)
         return ToldPicture(path, height, width, [_told(found) for found in root.iter("object")])
-    except (OSError, ElementTree.ParseError, ValueError, TypeError) as error:
+    except (OSError, ElementTree.ParseError, ValueError, OverflowError) as error:
         raise UserError(f"{file} is no VOC annotation ({error}); mend it, or take it out of the list.") from error
+
+
+def _size_of(path: Path) -> tuple[int, int]:
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path} cannot be read, and its annotation does not tell its size; mend either.") from error
+
+
+def _number(of: ElementTree.Element, where: str, default: str = "") -> float:
+    told = of.findtext(where, default).strip()
+    try:
+        return float(told)
+    except ValueError:
+        whose = f"the {where} of {of.findtext('name', 'an object')!r}" if of.tag == "object" else where
+        raise ValueError(f"{whose} is {told!r}, no number") from None
 
 
 def _told(found: ElementTree.Element) -> Told:
     # VOC counts pixels from 1 and its boxes include their last pixel
-    left, top, right, bottom = (
-        float(found.findtext(f"bndbox/{edge}", "")) for edge in ("xmin", "ymin", "xmax", "ymax")
-    )
+    left, top, right, bottom = (_number(found, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax"))
     category = found.findtext("name", "").strip()
     return Told(category, (left - 1, top - 1, right, bottom), difficult=found.findtext("difficult", "0").strip() == "1")
 

@@ -4,17 +4,20 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
+from ..detection.body import refuse_other_networks
+from ..detection.checking import usable
 from ..detection.coco_metric import coco_metric
 from ..detection.detector import Detector, build_detector
 from ..detection.drawing import draw_found, drawn_files
 from ..detection.masks import coco_library
-from ..detection.pictures import PictureSet
+from ..detection.pictures import BadPicture, PictureSet
 from ..detection.precision import AveragePrecision, Detected
 from ..detection.recipe import DetectionRecipe, check_recipe
 from ..detection.samples import TrainingPictures
@@ -26,6 +29,8 @@ from ..errors import UserError
 from ..hardware import best_device
 from ..launch import is_first
 from ..outputs import claim, claim_folder, clear_folder
+from ..run import found_checkpoints
+from ..train.processes import processes_for
 from .encoders import FrozenEncoder
 from .extraction import Extraction
 from .record import claim_result, place_of, save_about
@@ -94,22 +99,26 @@ def detect(
     out: Path | None = None,
     overwrite: bool = False,
     devices: int | Literal["auto"] = 1,
+    max_bad: float = 0.0,
 ) -> Iterator[tuple[DetectionFigure, float]]:
     """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`.
 
     Beside the file lie NAME-pictures/ and, until all is done, NAME-training/, from which an interrupted training goes
-    on. Of several processes, only the first yields.
+    on. Of several processes, only the first yields. All pictures are looked at first: of those to train on, up to a
+    share of `max_bad` may be left out; one to test on that cannot be used is refused.
     """
     how = how or Extraction()
     check_recipe(recipe)
     coco_library()
     device = best_device(how.device)
+    claim_result(out, overwrite)
+    refuse_other_networks(encoder.backbone)
     if masks:
         refuse_without_masks(data)
+    data = _checked(data, recipe, how, masks, devices, max_bad)
     protocol, settings, about = _named(data, recipe, masks)
     file = place_of(protocol, about, encoder, out, settings)
     state = None if file is None else training_beside(file)
-    claim_result(out, overwrite)
     if file is not None:
         claim_beside(file, overwrite or out is None)  # pictures in a run are ours, those of earlier versions too
     else:
@@ -117,7 +126,7 @@ def detect(
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
     pictures = TrainingPictures(data.train, recipe, masks)
     detector = _begun(encoder, data, recipe, masks)
-    with alone_in(state):
+    with alone_in(state), _telling_what_is_kept(state):
         where = Workshop(str(how.device), devices, workers=how.workers, folder=state, identity=identity)
         trained = train_detector(detector, pictures, recipe, where, how.progress, how.say)
         if not is_first():
@@ -134,6 +143,33 @@ def detect(
         save_about(protocol, record, encoder, how, out, settings)
         if state is not None:
             clear_folder(state, KEPT)
+
+
+def _checked(
+    data: Detection,
+    recipe: DetectionRecipe,
+    how: Extraction,
+    masks: bool,
+    devices: int | Literal["auto"],
+    max_bad: float,
+) -> Detection:
+    """The pictures that can be used; a training that draws but some of them needs no look at all pixels."""
+    whole = recipe.iterations * recipe.batch_size >= len(data.train)
+    sharers = max(1, processes_for(Workshop(str(how.device), devices)).devices)
+    asked = {"workers": how.workers, "sharers": sharers, "progress": how.progress, "say": how.say}
+    return usable(data, masks=masks, whole=whole, max_bad=max_bad, **asked)
+
+
+@contextmanager
+def _telling_what_is_kept(state: Path | None) -> Iterator[None]:
+    """A picture that breaks after the check costs no training."""
+    try:
+        yield
+    except BadPicture as error:
+        cure = "mend it, and start again"
+        if state is not None and found_checkpoints(state):
+            cure = f"the training is kept in {state}: mend the picture, and the same command goes on"
+        raise UserError(f"{error}; {cure}.") from error
 
 
 def _named(data: Detection, recipe: DetectionRecipe, masks: bool) -> tuple[str, dict[str, Any], dict[str, Any]]:

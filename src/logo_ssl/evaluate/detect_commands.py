@@ -2,30 +2,34 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from ..detection.body import refuse_other_networks
-from ..detection.recipe import check_recipe
+from ..detection.recipe import VOC_RECIPE, DetectorConfig, check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
 from ..errors import DataMissing, UserError
 from .detect import DetectionFigure, claim_beside, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
-from .extraction import Extraction
+from .encoders import FrozenEncoder
 from .subject import Subject, extraction, opened, say_unless_saved
 from .table6 import COLUMNS, PAPER
 
 
 @dataclass(frozen=True)
 class Detect(RecipeOptions, Subject):
-    """Faster R-CNN on the encoder, fine-tuned: AP of boxes on voc07+12, coco, or any folder in either layout."""
+    """Faster R-CNN on the encoder, fine-tuned: AP of boxes on voc07+12, coco, or any folder in either layout.
 
-    data: str = ""
+    example: logo-ssl eval detect runs/photos --data my/coco/folder --dry-run
+    """
+
+    data: Annotated[str, tyro.conf.arg(help_behavior_hint="(required)")] = ""
     """voc07+12, coco, or a folder in VOC's or COCO's layout."""
     agnostic: bool = False
     """Make one class of all categories."""
@@ -33,49 +37,54 @@ class Detect(RecipeOptions, Subject):
     """Processes that share each batch, one on each GPU; auto: as many as there are (docs/scaling.md)."""
     dry_run: bool = False
     """Show the schedule and how long it takes, and stop."""
+    max_bad: float = 0.0
+    """Share of training pictures that may be left out, since they cannot be read or are of another size than told."""
+    out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: into the run folder)")] = None
+    """JSON file; NAME-pictures/ and, until all is done, NAME-training/ lie beside it."""
 
     size: tyro.conf.Suppress[int | None] = None
-    max_bad: tyro.conf.Suppress[float] = Extraction.max_bad
     masks: tyro.conf.Suppress[bool] = False
 
     def run(self) -> None:
         """Train a detector, test it, and show the figures beside the paper's."""
         if not self.data:
             raise UserError("Say what to detect with --data: voc07+12, coco, or a folder in VOC's or COCO's layout.")
+        if self.masks and self.data == VOC:
+            raise without_masks(f"{VOC} has no masks")
+        check_recipe(self.applied_to(VOC_RECIPE))
+        frozen, console = opened(replace(self, size=self.test_side or DetectorConfig.test_side))
+        refuse_other_networks(frozen.backbone, architecture(frozen))
         if self.dry_run:
-            self._show_schedule()
+            self._show_schedule(console)
             return
-        data = load_detection(self.data, self.agnostic)
-        recipe = self.applied_to(recipe_for(data.name, len(data.train), data.official))
-        frozen, console = opened(replace(self, size=recipe.detector.test_side))
-        for sentence in data.about():
+        data = load_detection(self.data, self.agnostic, self.masks)
+        protocol = recipe_for(data.name, len(data.train), data.official)
+        for sentence in (*data.about(), *self.says(protocol)):
             console.print(sentence, markup=False, highlight=False)
         with extraction(self, console) as how:
             settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
-            figures = list(evaluate_detect(frozen, data, recipe, how, **settings))
-        _show(console, figures, data.name if data.beside_paper else None)
+            settings["max_bad"] = self.max_bad
+            figures = list(evaluate_detect(frozen, data, self.applied_to(protocol), how, **settings))
+        _show(console, frozen.name, figures, data.name if data.beside_paper else None)
         say_unless_saved(self, frozen, console)
 
-    def _show_schedule(self) -> None:
+    def _show_schedule(self, console: Console) -> None:
         """What would be done, once all is refused that could not be."""
         name, n_pictures, official = self._found()
-        recipe = self.applied_to(recipe_for(name, n_pictures, official))
-        check_recipe(recipe)
-        frozen, console = opened(replace(self, size=recipe.detector.test_side))
-        refuse_other_networks(frozen.backbone)
+        protocol = recipe_for(name, n_pictures, official)
         for file in self.files():
             claim_beside(file, self.overwrite)
+        for sentence in self.says(protocol):
+            console.print(sentence)
         table = Table("what", "how much", title="Schedule")
-        for row in schedule(name, recipe, n_pictures, self.masks):
+        for row in schedule(name, self.applied_to(protocol), n_pictures, self.masks):
             table.add_row(*row)
         console.print(table)
 
     def _found(self) -> tuple[str, int, bool]:
         """Name and training pictures of the data, and whether they are official; those need not be there."""
-        if self.masks and self.data == VOC:
-            raise without_masks(f"{VOC} has no masks")
         try:
-            data = load_detection(self.data, self.agnostic)
+            data = load_detection(self.data, self.agnostic, self.masks)
         except DataMissing:
             if self.data not in OFFICIAL:
                 raise
@@ -87,12 +96,23 @@ class Detect(RecipeOptions, Subject):
 
 @dataclass(frozen=True)
 class Segment(Detect):
-    """Mask R-CNN on the encoder, fine-tuned: AP of boxes and of instance masks, on coco or any folder in its layout."""
+    """Mask R-CNN on the encoder, fine-tuned: AP of boxes and of instance masks, on coco or any folder in its layout.
+
+    example: logo-ssl eval segment torchvision/resnet50 --data my/coco/folder --out segment.json
+    """
 
     masks: tyro.conf.Suppress[bool] = True
 
 
-def _show(console: Console, figures: Sequence[tuple[DetectionFigure, float]], official: str | None) -> None:
+def architecture(encoder: FrozenEncoder) -> str:
+    """What to call its network: tiny, or torchvision/vgg16."""
+    name, *rest = encoder.architecture
+    return "/".join((name, *rest)) if name in ("torchvision", "timm") else name
+
+
+def _show(
+    console: Console, encoder: str, figures: Sequence[tuple[DetectionFigure, float]], official: str | None
+) -> None:
     """Our rows above the paper's, in its order of columns; sizes are in what is saved."""
     by_row: dict[tuple[str, str], dict[str, float]] = {}
     for (of, measure, figure), value in figures:
@@ -100,7 +120,7 @@ def _show(console: Console, figures: Sequence[tuple[DetectionFigure, float]], of
     table = Table("encoder", "of", "measure", *COLUMNS, title="Detection (%)")
     for (what, measure), ours in by_row.items():
         shown = (f"{ours[name]:.2f}" if name in ours else "" for name in COLUMNS)
-        table.add_row("this encoder", what, measure, *shown, style="bold")
+        table.add_row(encoder, what, measure, *shown, style="bold")
     for (data, what), rows in PAPER.items():
         for row, numbers in rows.items() if data == official and any(what == of for of, _ in by_row) else ():
             measure = "VOC07" if data == "voc07+12" else "COCO"

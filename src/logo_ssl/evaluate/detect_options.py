@@ -1,58 +1,76 @@
 """Which numbers of a detection recipe can be changed in a shell? Every one; what is not given is the protocol's."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
-from ..detection.recipe import DetectionRecipe, DetectorConfig, Head, Norm, scaled
+import tyro
+
+from ..detection.recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe, DetectorConfig, Head, Norm, scaled
+
+BY_SIZE = ("iterations", "batch_size", "lr", "steps", "warm_up")
+"""What sets of other sizes have less of."""
+OF_DETECTOR = {field.name for field in fields(DetectorConfig)}
+
+
+def _default(name: str) -> Any:
+    """What the help says in place of None: the numbers of the protocol."""
+    voc, coco = (_written(getattr(r.detector if name in OF_DETECTOR else r, name)) for r in (VOC_RECIPE, COCO_RECIPE))
+    of_coco = "" if voc == coco else f", for coco {coco}"
+    others = ", for other sets by their size" if name in BY_SIZE else ""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {voc}{of_coco}{others})")
+
+
+def _written(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True)
 class RecipeOptions:
     """Changes to a recipe; None keeps its number."""
 
-    iterations: int | None = None
+    iterations: Annotated[int | None, _default("iterations")] = None
     """Batches to learn from; `steps` and `warm-up` move along, unless given."""
-    batch_size: int | None = None
-    """Pictures in a batch."""
-    lr: float | None = None
-    """Learning rate after the warm-up (it is not scaled by the batch size)."""
-    steps: tuple[int, ...] | None = None
+    batch_size: Annotated[int | None, _default("batch_size")] = None
+    """Pictures in a batch; `lr` follows in proportion, unless given, and `iterations` stay."""
+    lr: Annotated[float | None, _default("lr")] = None
+    """Learning rate after the warm-up, as it is for the batch size."""
+    steps: Annotated[tuple[int, ...] | None, _default("steps")] = None
     """Iterations at which the learning rate falls to a tenth."""
-    warm_up: int | None = None
+    warm_up: Annotated[int | None, _default("warm_up")] = None
     """Iterations in which the learning rate rises."""
-    momentum: float | None = None
+    momentum: Annotated[float | None, _default("momentum")] = None
     """Of SGD."""
-    weight_decay: float | None = None
+    weight_decay: Annotated[float | None, _default("weight_decay")] = None
     """Not for batch norms."""
-    flip: bool | None = None
+    flip: Annotated[bool | None, _default("flip")] = None
     """Mirror every other training picture."""
-    learn_from_empty: bool | None = None
+    learn_from_empty: Annotated[bool | None, _default("learn_from_empty")] = None
     """Train on pictures without objects, too."""
-    norm_batches: int | None = None
+    norm_batches: Annotated[int | None, _default("norm_batches")] = None
     """Training batches from which batch-norm statistics are computed anew before the test; 0: none."""
-    seed: int | None = None
+    seed: Annotated[int | None, _default("seed")] = None
     """Decides the start of the head, order, scales and flips."""
-    head: Head | None = None
+    head: Annotated[Head | None, _default("head")] = None
     """c4: conv4 proposes and conv5 judges; fpn: a feature pyramid."""
-    norm: Norm | None = None
+    norm: Annotated[Norm | None, _default("norm")] = None
     """Whether the encoder's batch norms are trained with the rest, or stay as they are."""
-    short_sides: tuple[int, ...] | None = None
+    short_sides: Annotated[tuple[int, ...] | None, _default("short_sides")] = None
     """Of training pictures in pixels; each picture draws one."""
-    test_side: int | None = None
+    test_side: Annotated[int | None, _default("test_side")] = None
     """Short side of test pictures."""
-    longest: int | None = None
+    longest: Annotated[int | None, _default("longest")] = None
     """No longer side is longer."""
-    anchors: tuple[int, ...] | None = None
+    anchors: Annotated[tuple[int, ...] | None, _default("anchors")] = None
     """Sides of the anchors in pixels."""
-    candidates: tuple[int, int] | None = None
+    candidates: Annotated[tuple[int, int] | None, _default("candidates")] = None
     """Proposals before their overlaps are thinned out, in training and in testing."""
-    proposals: tuple[int, int] | None = None
+    proposals: Annotated[tuple[int, int] | None, _default("proposals")] = None
     """Proposals after it."""
-    regions: int | None = None
+    regions: Annotated[int | None, _default("regions")] = None
     """Proposals of a picture that the head learns from."""
-    lowest_score: float | None = None
+    lowest_score: Annotated[float | None, _default("lowest_score")] = None
     """Detections below are left out."""
-    most_detections: int | None = None
+    most_detections: Annotated[int | None, _default("most_detections")] = None
     """Of one picture."""
 
     def applied_to(self, recipe: DetectionRecipe) -> DetectionRecipe:
@@ -62,7 +80,19 @@ class RecipeOptions:
         }
         if self.iterations is not None and self.iterations > 0:
             recipe = scaled(recipe, self.iterations)
-        of_detector = {field.name for field in fields(DetectorConfig)}
-        detector = replace(recipe.detector, **{name: value for name, value in given.items() if name in of_detector})
-        others = {name: value for name, value in given.items() if name not in of_detector}
+        if self.batch_size is not None and self.lr is None:
+            given["lr"] = recipe.lr * max(1, self.batch_size) / recipe.batch_size
+        detector = replace(recipe.detector, **{name: value for name, value in given.items() if name in OF_DETECTOR})
+        others = {name: value for name, value in given.items() if name not in OF_DETECTOR}
         return replace(recipe, detector=detector, **others)
+
+    def says(self, recipe: DetectionRecipe) -> list[str]:
+        """What follows from these changes to a recipe, where it was not asked for."""
+        changed = self.applied_to(recipe)
+        if changed.batch_size == recipe.batch_size or self.lr is not None:
+            return []
+        return [
+            f"Batches of {changed.batch_size} in place of {recipe.batch_size}: the learning rate follows, "
+            f"{changed.lr:g} in place of {recipe.lr:g} (--lr sets another); {changed.iterations:,} iterations show "
+            f"{changed.iterations * changed.batch_size:,} pictures (--iterations sets others)."
+        ]

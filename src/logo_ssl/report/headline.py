@@ -38,6 +38,9 @@ def _states(run: Told) -> Iterator[tuple[str, str]]:
     """What keeps the numbers from being the last word."""
     for sentence in run.damages:
         yield sentence, "damaged"
+    if older := run.older():
+        told = f"{len(older)} evaluation{'s' * (len(older) > 1)} under Evaluations: {', '.join(older)}"
+        yield f"{told}; the same logo-ssl eval measures the present weights", "of older weights"
     if not run.finished:
         begun = max((line["epoch"] for line in run.metrics if isinstance(line.get("epoch"), int)), default=0)
         done = max(run.epochs_told, begun)

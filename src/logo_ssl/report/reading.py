@@ -48,6 +48,8 @@ class Told:
     """Whether a setting, by its full name, changes nothing of what is learned."""
     missing: Sequence[str] = ()
     """What cannot be shown, and why."""
+    fingerprint: str | None = None
+    """Of its present weights, if it is known."""
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -106,6 +108,17 @@ class Told:
         found = {file.stem: _read(file) for file in sorted(self.run.evaluation_file("x").parent.glob("*.json"))}
         return {name: record for name, record in found.items() if isinstance(record, dict)}
 
+    def is_present(self, record: dict[str, Any]) -> bool:
+        """Whether an evaluation is of the run's present weights: by their fingerprint, or else by its epochs."""
+        if self.fingerprint and record.get("fingerprint"):
+            return record["fingerprint"] == self.fingerprint
+        overtaken = self.finished and record.get("unfinished")
+        return not overtaken and record.get("epochs") in (None, self.recipe["epochs"])
+
+    def older(self) -> dict[str, str]:
+        """The evaluations of other weights than the present ones, and of which, by the name of their file."""
+        return {name: _of_which(record) for name, record in self.evaluations.items() if not self.is_present(record)}
+
     @cached_property
     def paper(self) -> list[dict[str, Any]]:
         """The rows of the paper that its recipe stands for."""
@@ -126,7 +139,8 @@ class Told:
                 file = (folder / str(place)).resolve()
                 if file.is_relative_to(folder) and file.is_file():
                     words = f"{name}, {file.stem} pictures: objects on the left, what was found on the right"
-                    yield words, file.read_bytes()
+                    mark = "" if self.is_present(record) else f" ({_of_which(record)})"
+                    yield words + mark, file.read_bytes()
 
     @cached_property
     def bad_images(self) -> list[tuple[str, str]]:
@@ -164,6 +178,12 @@ def epochs_ended(line: dict[str, Any]) -> int:
             return epoch + 1
         case _:
             return 0
+
+
+def _of_which(record: dict[str, Any]) -> str:
+    """The weights that an evaluation measured, as it tells them."""
+    after = record.get("unfinished") or f"epoch {record.get('epochs', 'unknown')}"
+    return f"of the weights after {after}, not of the present ones"
 
 
 def _read(file: Path) -> Any:

@@ -137,7 +137,7 @@ def accuracies(run: Told, kind: str) -> Iterator[Figure]:
 def top1s(run: Told, kind: str) -> Iterator[tuple[Figure, dict[str, Any], dict[str, Any]]]:
     """Top-1 of the trained encoder, each with its row and its record."""
     for name, record in run.evaluations.items():
-        if name.split("-")[0] != kind:
+        if name.split("-")[0] != kind or not run.is_present(record):
             continue
         for row in rows(record):
             top1 = row.get("top1", row.get("top-1"))
@@ -166,8 +166,9 @@ def precision(row: dict[str, Any]) -> dict[str, float]:
 
 
 def evaluations_of(run: Told, kind: str) -> list[dict[str, Any]]:
-    """The records of a kind."""
-    return [record for name, record in run.evaluations.items() if name.split("-")[0] == kind]
+    """The records of a kind that are of the run's present weights."""
+    found = [record for name, record in run.evaluations.items() if name.split("-")[0] == kind]
+    return [record for record in found if run.is_present(record)]
 
 
 def how_measured(record: dict[str, Any]) -> How:

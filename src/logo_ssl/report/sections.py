@@ -90,8 +90,10 @@ def evaluations(runs: Sequence[Told]) -> Html:
     """Every evaluation, whole."""
     parts = []
     for run in runs:
+        older = run.older()
         for name, record in run.evaluations.items():
             parts.append(tag("h3", f"{run.name}: {name}"))
+            parts += [tag("p", f"This is {older[name]}.", class_="alarm")] if name in older else []
             parts.append(tag("p", f"{record.get('protocol', 'no protocol was saved')}."))
             if found := results(record):
                 head = list(dict.fromkeys(key for row in found for key in row))

@@ -76,7 +76,7 @@ def _measure(
 def _detected(name: str, encoder: FrozenEncoder, how: Extraction, masks: bool, seed: int) -> dict[str, float]:
     """Figures of detection on a set, or a sentence and none where it is missing; an interrupted training goes on."""
     try:
-        data = load_detection(name)
+        data = load_detection(name, masks=masks)
     except DataMissing as error:
         how.say(str(error))
         return {}

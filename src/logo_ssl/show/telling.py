@@ -116,7 +116,15 @@ class Teller:
             looked.feature_map,
             without_effect,
             missing,
+            self._fingerprint(run, quickly),
         )
+
+    def _fingerprint(self, run: Run, quickly: bool) -> str | None:
+        """Of its present weights, where an evaluation may be of others."""
+        if not any(run.evaluation_file("x").parent.glob("*.json")):
+            return None
+        files = stamps(run.recipe_file, run.backbone_file, run.provenance_file, *run.saved()[:1])
+        return self._once(("weights", *files), lambda: present_weights(run), quickly)
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any], quickly: bool) -> Any:
         if key not in self.kept and not quickly:
@@ -187,6 +195,14 @@ class Teller:
             except (UserError, OSError) as error:
                 missing.append(Missing("affinities", str(error)))
         return Looked(near, seen, found, tuple(missing))
+
+
+def present_weights(run: Run) -> str | None:
+    """The fingerprint of a run's encoder, if it has one."""
+    try:
+        return load_encoder(str(run.path)).fingerprint
+    except (UserError, OSError):
+        return None
 
 
 def together(missing: Sequence[Missing]) -> list[Missing]:

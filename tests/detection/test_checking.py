@@ -1,0 +1,141 @@
+"""Are pictures that cannot be used found before a training, named, and never left out unsaid?"""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import save_coco
+from PIL import Image
+from small_detectors import HOW, SMALL, thin_encoder
+
+from logo_ssl.detection import checking, load_detection
+from logo_ssl.detection.checking import usable
+from logo_ssl.errors import UserError
+from logo_ssl.evaluate import detect as evaluating
+from logo_ssl.evaluate.detect import detect
+
+BRIEF = replace(SMALL, iterations=2, norm_batches=0)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return save_coco(tmp_path / "mine", {"train": 4, "val": 2})
+
+
+def spoil(file):
+    file.write_bytes(b"no picture")
+
+
+def truncate(file):
+    file.write_bytes(file.read_bytes()[:-200])
+
+
+def enlarge(file):
+    Image.fromarray(np.zeros((70, 65, 3), np.uint8)).save(file)
+
+
+WRONG = [
+    (spoil, r"0\.png cannot be read \(not an image\)"),
+    (truncate, r"0\.png cannot be read \(truncated\)"),
+    (enlarge, r"0\.png is 65 x 70 px, and its annotation says 64 x 64"),
+    (lambda file: file.write_bytes(b""), r"0\.png cannot be read \(not an image\)"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), WRONG)
+@pytest.mark.parametrize(("split", "what"), [("train", "1 of 4 training pictures"), ("val", "1 of 2 test pictures")])
+def test_no_training_begins_with_a_picture_that_cannot_be_used(root, monkeypatch, change, why, split, what):
+    data = load_detection(str(root))
+    change(root / split / "0.png")
+    monkeypatch.setattr(evaluating, "train_detector", None)
+    with pytest.raises(UserError, match=rf"{what} cannot be used: .*{why}") as told:
+        list(detect(thin_encoder(), data, BRIEF, HOW))
+    assert "BytesIO" not in str(told.value)
+
+
+def test_a_picture_that_is_gone_is_told(root):
+    data = load_detection(str(root))
+    (root / "val" / "1.png").unlink()
+    with pytest.raises(UserError, match=r"1\.png cannot be read \(No such file or directory\)"):
+        usable(data, max_bad=1.0)  # test pictures are never left out
+
+
+def test_a_short_training_judges_its_pictures_by_their_headers(root):
+    data = load_detection(str(root))
+    truncate(root / "train" / "0.png")
+    assert usable(data, whole=False) is data
+    truncate(root / "val" / "0.png")
+    with pytest.raises(UserError, match=r"1 of 2 test pictures"):
+        usable(data, whole=False)
+
+
+def test_a_turned_photograph_has_the_size_that_a_person_sees(tmp_path):
+    root = save_coco(tmp_path / "mine", {"train": 1, "val": 1})
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.zeros((40, 64, 3), np.uint8)).save(root / "train" / "0.jpg", exif=exif)
+    file = root / "annotations" / "instances_train.json"
+    content = json.loads(file.read_text())
+    content["images"][0] |= {"file_name": "0.jpg", "height": 64, "width": 40}
+    file.write_text(json.dumps(content))
+    picture = load_detection(str(root)).train.pictures[0]
+    picture.look()
+    assert picture.pixels().shape == (64, 40, 3)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_training_pictures_are_left_out_up_to_a_share_and_that_is_said(root, monkeypatch, workers):
+    monkeypatch.setattr(checking, "ALONE", 1)
+    monkeypatch.setattr(checking, "CHUNK", 1)
+    data, said, seen = load_detection(str(root)), [], []
+    spoil(root / "train" / "2.png")
+    kept = usable(
+        data._replace(official=True),
+        max_bad=0.25,
+        workers=workers,
+        say=said.append,
+        progress=lambda *told: seen.append(told),
+    )
+    assert [picture.path.name for picture in kept.train.pictures] == ["0.png", "1.png", "3.png"]
+    assert not kept.official
+    assert "1 of 4 training pictures cannot be used" in said[0]
+    assert said[0].endswith("They are left out.")
+    assert "1 training pictures that cannot be used, left out" in kept.about()[0]
+    assert seen[-1] == ("checking test pictures", 2, 2)
+    spoil(root / "train" / "1.png")
+    with pytest.raises(UserError, match=r"2 of 4 training pictures .* with --max-bad \(now 0\.25\)"):
+        usable(data, max_bad=0.25)
+    with pytest.raises(UserError, match="max-bad is 2"):
+        usable(data, max_bad=2)
+
+
+def test_broken_masks_are_found_before_the_training(root):
+    file = root / "annotations" / "instances_val.json"
+    content = json.loads(file.read_text())
+    content["annotations"][0]["segmentation"] = {"size": [64, 64], "counts": "zzzz"}
+    file.write_text(json.dumps(content))
+    data = load_detection(str(root), masks=True)
+    assert usable(data) is data
+    with pytest.raises(UserError, match=r"0\.png: A mask is neither polygons nor run lengths"):
+        usable(data, masks=True)
+
+
+def test_what_breaks_after_the_check_costs_no_training(root, tmp_path, monkeypatch):
+    data, out = load_detection(str(root)), tmp_path / "figures.json"
+    broken, original = root / "val" / "1.png", (root / "val" / "1.png").read_bytes()
+
+    def trained(*arguments):
+        result = train_detector(*arguments)
+        spoil(broken)
+        return result
+
+    train_detector = evaluating.train_detector
+    monkeypatch.setattr(evaluating, "train_detector", trained)
+    sentence = r"1\.png cannot be read .*figures-training: mend the picture, and the same command goes on"
+    with pytest.raises(UserError, match=sentence):
+        list(detect(thin_encoder(), data, BRIEF, HOW, out=out))
+    monkeypatch.setattr(evaluating, "train_detector", train_detector)
+    broken.write_bytes(original)
+    list(detect(thin_encoder(), data, BRIEF, HOW, out=out))
+    assert json.loads(out.read_text())["resumed_at"] == BRIEF.iterations
