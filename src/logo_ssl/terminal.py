@@ -1,5 +1,6 @@
 """How do we speak to a person at a terminal? In plain sentences: a path with brackets in it is no markup."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,11 @@ class Plain(Console):
         encoding = getattr(self.file, "encoding", None) or "utf-8"
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else harmless(text, encoding), style, control)
+
+    def on_broken_pipe(self) -> None:
+        """Let the work go on where `| head` has seen enough: rich would end it, and what it found would be lost."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def plain_console(stderr: bool = False) -> Console:

@@ -117,6 +117,14 @@ def test_a_dry_run_shows_the_schedule_without_data(protocol, data, iterations, s
     assert f"{iterations} of 16 pictures" in shown
     assert f"0.02 up to {step}" in shown
     assert "training time" in shown
+    assert "official set, which is not on this disk" in shown
+
+
+def test_a_dry_run_tells_what_is_wrong_with_the_data_that_are_there(capsys, tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    shown = printed(["eval", "detect", "random/resnet18", "--data", str(root), "--dry-run", "--agnostic"], capsys)
+    assert "train: 2 pictures, 4 objects" in shown
+    assert "Whether each can be read is seen later" in shown
 
 
 @pytest.mark.parametrize(

@@ -126,5 +126,11 @@ def test_what_cannot_work_is_said(encoder, images: ImageSet):
 
 def test_what_guessing_gives_depends_on_how_common_classes_are():
     bank, asked = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
-    assert chance_of(asked, bank) == (4, 4, 2, 100 * (0.75 * 0.25 + 0.25 * 0.75), 25.0)
-    assert chance_of(asked, bank, per_class=True) == (4, 4, 2, 50.0, 50.0)
+    assert chance_of(asked, bank) == (4, 4, 2, 2, 100 * (0.75 * 0.25 + 0.25 * 0.75), 25.0)
+    assert chance_of(asked, bank, per_class=True) == (4, 4, 2, 2, 50.0, 50.0)
+
+
+def test_a_class_that_no_test_image_is_of_is_told():
+    guesswork = chance_of(torch.tensor([0, 0, 2]), torch.tensor([0, 1, 2]))
+    assert "in 3 classes, of which 2 are asked for. Whoever" in str(guesswork)
+    assert guesswork.recorded["classes_asked_for"] == 2

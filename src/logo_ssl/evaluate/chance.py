@@ -11,7 +11,7 @@ TOP = 5
 """Guesses of top-5."""
 
 
-class Chance(NamedTuple):
+class Guesswork(NamedTuple):
     """What is asked and what is known, and the percent that need no features."""
 
     asked: int
@@ -19,22 +19,26 @@ class Chance(NamedTuple):
     known: int
     """Images that tell it."""
     n_classes: int
+    n_asked: int
+    """Classes that are asked for."""
     chance: float
     """By the class of any known image, and"""
     commonest: float
     """by the commonest class among them."""
 
     def __str__(self) -> str:
+        some = "" if self.n_asked == self.n_classes else f", of which {self.n_asked} are asked for"
         return (
-            f"{self.asked:,} images are classified by {self.known:,} training images, in {self.n_classes} classes. "
-            f"Whoever guesses is right in {self.chance:.2f} %, whoever always says the commonest class in "
-            f"{self.commonest:.2f} %."
+            f"{self.asked:,} images are classified by {self.known:,} training images, "
+            f"in {self.n_classes} classes{some}. Whoever guesses is right in {self.chance:.2f} %, "
+            f"whoever always says the commonest class in {self.commonest:.2f} %."
         )
 
     @property
     def recorded(self) -> dict[str, float]:
         """What is saved beside a figure."""
-        return {"chance": round(self.chance, 2), "commonest": round(self.commonest, 2)}
+        some = {} if self.n_asked == self.n_classes else {"classes_asked_for": self.n_asked}
+        return {"chance": round(self.chance, 2), "commonest": round(self.commonest, 2), **some}
 
     @property
     def tops(self) -> tuple[int, ...]:
@@ -42,17 +46,18 @@ class Chance(NamedTuple):
         return (1, TOP) if self.n_classes > TOP else (1,)
 
 
-def chance_of(asked: Int[Tensor, " Q"], known: Int[Tensor, " N"], *, per_class: bool = False) -> Chance:
+def chance_of(asked: Int[Tensor, " Q"], known: Int[Tensor, " N"], *, per_class: bool = False) -> Guesswork:
     """How easy a question is; `per_class`: where the figure is a mean over the classes that are asked for."""
     n = int(max(asked.max(), known.max())) + 1
     wanted, told = (labels.bincount(minlength=n).double() for labels in (asked, known))
+    n_asked = int((wanted > 0).sum())
     wanted = (wanted > 0).double() if per_class else wanted
     wanted, told = wanted / wanted.sum(), told / told.sum()
     guessed, commonest = 100 * float(wanted @ told), 100 * float(wanted[told.argmax()])
-    return Chance(len(asked), len(known), n, guessed, commonest)
+    return Guesswork(len(asked), len(known), n, n_asked, guessed, commonest)
 
 
-def say_chance(chance: Chance, how: Extraction) -> None:
+def say_chance(chance: Guesswork, how: Extraction) -> None:
     """Say how easy a question is, and why top-5 is no answer to it where it is none."""
     how.say(str(chance))
     if TOP not in chance.tops:

@@ -69,29 +69,30 @@ class Detect(RecipeOptions, Subject):
         say_unless_saved(self, frozen, console)
 
     def _show_schedule(self, console: Console) -> None:
-        """What would be done, once all is refused that could not be."""
-        name, n_pictures, official = self._found()
+        """What would be done, once all is refused that could not be; the pictures themselves are not looked at."""
+        name, n_pictures, official, about = self._found()
         protocol = recipe_for(name, n_pictures, official)
         for file in self.files():
             claim_beside(file, self.overwrite)
-        for sentence in self.says(protocol):
-            console.print(sentence)
+        for sentence in (*about, *self.says(protocol)):
+            console.print(sentence, markup=False, highlight=False)
         table = Table("what", "how much", title="Schedule")
         for row in schedule(name, self.applied_to(protocol), n_pictures, self.masks):
             table.add_row(*row)
         console.print(table)
 
-    def _found(self) -> tuple[str, int, bool]:
-        """Name and training pictures of the data, and whether they are official; those need not be there."""
+    def _found(self) -> tuple[str, int, bool, list[str]]:
+        """Name and training pictures of the data, whether they are official, and what is to be said of them."""
         try:
             data = load_detection(self.data, self.agnostic, self.masks)
-        except DataMissing:
+        except DataMissing as missing:
             if self.data not in OFFICIAL:
                 raise
-            return self.data, OFFICIAL[self.data].train, True
+            about = f"The schedule is that of the official set, which is not on this disk: {missing}"
+            return self.data, OFFICIAL[self.data].train, True, [about]
         if self.masks:
             refuse_without_masks(data)
-        return data.name, len(data.train), data.official
+        return data.name, len(data.train), data.official, [*data.about(), "Whether each can be read is seen later."]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from ..errors import UserError
 from ..hardware import exact_device
 from ..probes import Labelled, stratified_split
 from ..randomness import stream
-from .chance import Chance, chance_of
+from .chance import Guesswork, chance_of
 
 TEST_SHARE, VAL_SHARE = 0.2, 0.2
 
@@ -53,7 +53,7 @@ class Parts(NamedTuple):
             "classes": self.n_classes,
         }
 
-    def chance(self, *, per_class: bool = False) -> Chance:
+    def chance(self, *, per_class: bool = False) -> Guesswork:
         """What guessing gives, of what is known once a rate or weight is chosen."""
         return chance_of(self.test.labels, torch.cat([self.train.labels, self.val.labels]), per_class=per_class)
 

@@ -161,7 +161,7 @@ def refuse_unknown(sets: Sequence[str]) -> None:
         if name not in SETS and name not in NAMES and not Path(name).expanduser().exists():
             raise UserError(
                 f"There is no set {name!r}; give one or more of {', '.join(SETS)}, another name or a path."
-                f"{nearest(name, [*SETS, *NAMES])}"
+                f"{'' if '/' in name else nearest(name, [*SETS, *NAMES])}"
             )
 
 

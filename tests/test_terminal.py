@@ -1,0 +1,25 @@
+"""Does the work go on when nobody reads any more?"""
+
+import os
+import subprocess
+import sys
+
+
+def test_a_reader_who_has_seen_enough_ends_nothing(tmp_path):
+    code = """
+from pathlib import Path
+from logo_ssl.terminal import plain_console, put
+console = plain_console()
+for _ in range(3):
+    console.print("a line")
+put("and text")
+Path("saved").touch()
+"""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "saved").exists()
