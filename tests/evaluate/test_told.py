@@ -235,6 +235,18 @@ def _only(there: str, source: str, parted: Path) -> ImageSet:
     return load_data(str(parted), 16)
 
 
+@pytest.mark.parametrize("name", ["knn", "linear", "finetune"])
+def test_a_result_of_another_protocol_or_encoder_stays_in_python_too(encoder, parted, tmp_path, name) -> None:
+    data, out, how = load_data(str(parted), encoder.size), tmp_path / "r.json", listening()[0]
+    evaluated(name, encoder, data, how, out)
+    before, other = out.read_bytes(), "linear" if name == "knn" else "knn"
+    with pytest.raises(UserError, match=rf"was made by {name}.*, not by {other}"):
+        evaluated(other, encoder, data, how, out)
+    with pytest.raises(UserError, match=f"was made by {encoder.name}, not by another"):
+        evaluated(name, replace(encoder, name="another"), data, how, out)
+    assert out.read_bytes() == before
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 @pytest.mark.parametrize("name", CLASSIFYING)
 def test_a_device_that_is_not_there_is_refused_before_anything_is_read(capsys, monkeypatch, name) -> None:

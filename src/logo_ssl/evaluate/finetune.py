@@ -76,7 +76,8 @@ def finetune(
 ) -> Iterator[tuple[str, float]]:
     """Yield ("finetune top-1, 10 % of labels (500 images)", percent) and top-5 for each share; save them."""
     how, console = (how or Extraction()).afresh(), console or Console(quiet=True)
-    claim_result(out, overwrite)
+    protocol = "finetune" if tuple(fractions) == (1.0,) else "semi"
+    claim_result(out, overwrite, protocol, encoder.name)
     tuning = Tuning(epochs, lr, batch_size, seed)
     _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read
@@ -104,7 +105,7 @@ def finetune(
     record |= {"batch_of_tuning": batch_size, "official_test": official, "test_images": len(test), "classes": n_classes}
     record |= copied
     settings = {"fractions": list(fractions), **tuning._asdict()}
-    save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
+    save(protocol, record, encoder, data, how, out, settings)
 
 
 def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:

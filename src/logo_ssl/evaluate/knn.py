@@ -38,7 +38,7 @@ def knn(
     """
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite)
+    claim_result(out, overwrite, "knn", encoder.name)
     _refuse_unusable(protocols)
     most = max(k for k, _ in protocols)
     asked, bank, leave_one_out, copied = _compared(encoder, data, how, most)
