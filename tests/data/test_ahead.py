@@ -56,3 +56,19 @@ def test_a_thread_that_hangs_is_not_waited_for_without_limit() -> None:
     go_on.set()
     items.join()
     assert not items.thread.is_alive()
+
+
+def test_whoever_waits_for_an_item_is_let_go_when_no_more_are_wanted() -> None:
+    go_on, got = threading.Event(), []
+
+    def stuck() -> Iterator[int]:
+        go_on.wait(60)
+        yield 1
+
+    items = Ahead(stuck(), 2, "stuck")
+    waiting = threading.Thread(target=lambda: got.append(list(items)), daemon=True)
+    waiting.start()
+    items.close()
+    waiting.join(10)
+    assert got == [[]]
+    go_on.set()

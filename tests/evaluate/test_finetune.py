@@ -41,7 +41,7 @@ def test_labels_are_learned_from_any_share_and_the_encoder_stays(tmp_path):
     assert record["official_test"]
     assert record["batch_of_tuning"] == 30
     assert "weight decay 0.0001" in record["protocol"]
-    list(finetune(encoder, replace(data, test=None), QUIET, epochs=1, out=out))
+    list(finetune(encoder, replace(data, test=None), QUIET, epochs=1, out=out, overwrite=True))
     assert not json.loads(out.read_text())["official_test"]
 
 

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from test_linear import colours
 
 from logo_ssl import cli, terminal
-from logo_ssl.data import ImageSet, load_data
+from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, copies
 from logo_ssl.evaluate.commands import PROTOCOLS
@@ -233,6 +233,26 @@ def _only(there: str, source: str, parted: Path) -> ImageSet:
     if source != there:
         raise UserError("not here")
     return load_data(str(parted), 16)
+
+
+@pytest.mark.parametrize("name", ["linear", "finetune"])
+def test_a_test_without_labels_is_not_recorded_as_the_official_one(encoder, images, tmp_path, name) -> None:
+    unlabelled = replace(images, test=Split(images.train.images, torch.full([len(images.train)], -1)))
+    for data, official in ((unlabelled, False), (replace(images, test=images.train), True)):
+        evaluated(name, encoder, data, listening()[0], tmp_path / "r.json")
+        assert json.loads((tmp_path / "r.json").read_text())["official_test"] is official
+
+
+@pytest.mark.parametrize("name", ["knn", "linear", "finetune"])
+def test_a_result_of_another_protocol_or_encoder_stays_in_python_too(encoder, parted, tmp_path, name) -> None:
+    data, out, how = load_data(str(parted), encoder.size), tmp_path / "r.json", listening()[0]
+    evaluated(name, encoder, data, how, out)
+    before, other = out.read_bytes(), "linear" if name == "knn" else "knn"
+    with pytest.raises(UserError, match=rf"was made by {name}.*, not by {other}"):
+        evaluated(other, encoder, data, how, out)
+    with pytest.raises(UserError, match=f"was made by {encoder.name}, not by another"):
+        evaluated(name, replace(encoder, name="another"), data, how, out)
+    assert out.read_bytes() == before
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")

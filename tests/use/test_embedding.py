@@ -161,6 +161,15 @@ def test_parts_of_another_encoder_are_not_taken(encoder, photos, tmp_path, monke
     assert np.array_equal(whole(file)[2], logo_ssl.embed(encoder, photos, workers=0).vectors)
 
 
+def test_parts_of_an_earlier_version_are_ours_to_clear(encoder, photos, tmp_path):
+    kept = tmp_path / ".f.npz.parts"
+    kept.mkdir()
+    for name in (f"{'0a' * 12}-0-2048.safetensors", f".{'0a' * 12}-1-0.safetensors.x1"):
+        (kept / name).touch()
+    assert len(whole(logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0))[0]) == len(NAMES)
+    assert not kept.exists()
+
+
 def test_memory_holds_a_part_at_a_time(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "PART", 8)
     images = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8)

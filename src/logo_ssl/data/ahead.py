@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-LOOK_S = 0.1  # between two looks whether anybody still wants an item
+LOOK_S = 0.1  # between two looks whether items are still wanted
 
 
 class Ahead(Iterator[T], Generic[T]):
@@ -19,16 +19,19 @@ class Ahead(Iterator[T], Generic[T]):
         self.thread.start()
 
     def __next__(self) -> T:
-        if self.closed.is_set():
-            raise StopIteration
-        item, end = self.ready.get()
-        if end is None:
-            return item
-        self.closed.set()
-        raise end
+        while not self.closed.is_set():
+            try:
+                item, end = self.ready.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+            if end is None:
+                return item
+            self.closed.set()
+            raise end
+        raise StopIteration
 
     def close(self) -> None:
-        """Want no more items; the one that is being made is not waited for."""
+        """Want no more items; the one that is being made is not waited for, here or by whoever asked for it."""
         self.closed.set()
 
     def join(self, patience: float | None = None) -> None:

@@ -111,7 +111,7 @@ def detect(
     check_recipe(recipe)
     coco_library()
     device = best_device(how.device)
-    claim_result(out, overwrite)
+    claim_result(out, overwrite, _protocol(masks), encoder.name)
     refuse_other_networks(encoder.backbone)
     if masks:
         refuse_without_masks(data)
@@ -172,11 +172,15 @@ def _telling_what_is_kept(state: Path | None) -> Iterator[None]:
         raise UserError(f"{error}; {cure}.") from error
 
 
+def _protocol(masks: bool) -> str:
+    return "segment" if masks else "detect"
+
+
 def _named(data: Detection, recipe: DetectionRecipe, masks: bool) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Protocol, settings and data of an evaluation: by these it has its name."""
     fingerprints = {"train": _fingerprint(data.train), "test": _fingerprint(data.test)}
     settings = {"recipe": asdict(recipe), "masks": masks}
-    return "segment" if masks else "detect", settings, {"data": data.name, "data_fingerprint": fingerprints}
+    return _protocol(masks), settings, {"data": data.name, "data_fingerprint": fingerprints}
 
 
 def _begun(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, masks: bool) -> Detector:

@@ -76,11 +76,12 @@ def finetune(
 ) -> Iterator[tuple[str, float]]:
     """Yield ("finetune top-1, 10 % of labels (500 images)", percent) and top-5 for each share; save them."""
     how, console = (how or Extraction()).afresh(), console or Console(quiet=True)
-    claim_result(out, overwrite)
+    protocol = "finetune" if tuple(fractions) == (1.0,) else "semi"
+    claim_result(out, overwrite, protocol, encoder.name)
     tuning = Tuning(epochs, lr, batch_size, seed)
     _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read
-    train, test, copied = _parted(encoder, data, seed, how)
+    train, test, tested = _parted(encoder, data, seed, how)
     n_classes = int(labels_of(train).max()) + 1
     results = []
     for asked, rows in _shares(labels_of(train), fractions, seed, how):
@@ -100,11 +101,9 @@ def finetune(
         about |= {"batch_size": module.recipe.batch_size, "seconds": round(time.time() - began, 1)}
         results.append(about | {f"top{top}": value for top, value in figures.items()})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
-    official = data.test is not None and data.test.labels is not None
-    record |= {"batch_of_tuning": batch_size, "official_test": official, "test_images": len(test), "classes": n_classes}
-    record |= copied
+    record |= {"batch_of_tuning": batch_size, "test_images": len(test), "classes": n_classes, **tested}
     settings = {"fractions": list(fractions), **tuning._asdict()}
-    save("finetune" if tuple(fractions) == (1.0,) else "semi", record, encoder, data, how, out, settings)
+    save(protocol, record, encoder, data, how, out, settings)
 
 
 def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
@@ -135,16 +134,16 @@ def _shares(
 
 
 def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split, dict[str, int]]:
-    """What trains and what tests, of images that can be read, in the channels that the encoder sees; and copies."""
+    """What trains and what tests, of images that can be read, in the channels that the encoder sees; about the test."""
     parts = labelled(data)
-    copied = copies(*parts, how)
+    tested = {**copies(*parts, how), "official_test": parts.test is not None}
     train = readable(in_channels(encoder, parts.train), how, "training images")
     refuse_lost_classes(data, labels_of(parts.train), labels_of(train))
     if parts.test is not None:
-        return train, readable(in_channels(encoder, parts.test), how, "test images"), copied
+        return train, readable(in_channels(encoder, parts.test), how, "test images"), tested
     known, held_out = rows_to_test(labels_of(train), seed, data.name)
     how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
-    return train[known], train[held_out], copied
+    return train[known], train[held_out], tested
 
 
 def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console) -> None:

@@ -38,14 +38,13 @@ def knn(
     """
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite)
+    claim_result(out, overwrite, "knn", encoder.name)
     _refuse_unusable(protocols)
     most = max(k for k, _ in protocols)
     asked, bank, leave_one_out, copied = _compared(encoder, data, how, most)
     chance = chance_of(asked.labels, bank.labels)
     say_chance(chance._replace(known=chance.known - leave_one_out), how)
-    few = [f"k={k}" for k, _ in protocols if k < max(chance.tops)]
-    if few:
+    if few := [f"k={k}" for k, _ in protocols if k < max(chance.tops)]:
         how.say(f"Top-{TOP} is left out for {', '.join(few)}: so few neighbours name no {TOP} classes.")
     watched = how.counting("nearest neighbours", len(asked.labels))
     options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}

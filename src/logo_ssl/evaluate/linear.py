@@ -48,7 +48,7 @@ def linear(
     """Yield ("linear top-1, sgd", percent) and top-5 on the test images; save them in the run, or at `out`."""
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite)
+    claim_result(out, overwrite, f"linear-{protocol}", encoder.name)
     _refuse_unusable(epochs, rates, seed)
     train, parts, copied = _parted(encoder, data, how, seed)
     chance = parts.chance()

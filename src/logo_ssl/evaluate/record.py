@@ -37,13 +37,13 @@ def data_for(
     return data
 
 
-def claim_result(out: Path | None, overwrite: bool = False, telling: Mapping[str, str] | None = None) -> None:
-    """UserError, before the work, where a result cannot be written to `out`, or may not be: `claim` says when."""
+def claim_result(out: Path | None, overwrite: bool, protocol: str, encoder: str) -> None:
+    """UserError, before the work, where a result cannot be written to `out`, or another's lies there."""
     if out is None:
         return
     if out.suffix.lower() != ".json" and not out.is_dir():
         raise UserError(f"--out is {out}; a result is a .json file.")
-    claim(out, overwrite, telling)
+    claim(out, overwrite, {"evaluation": protocol, "encoder": encoder})
 
 
 def save(

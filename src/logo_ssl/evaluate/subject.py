@@ -65,7 +65,7 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     console = plain_console()
     best_device(subject.device)  # refused, if it is, before anything is read
     for file in subject.files():
-        claim_result(file, subject.overwrite, {"evaluation": subject.evaluation(), "encoder": subject.encoder})
+        claim_result(file, subject.overwrite, subject.evaluation(), subject.encoder)
     if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
         raise UserError(
             f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "
