@@ -78,7 +78,7 @@ def overfit(data, arguments, how):
 def compare(data, layout, arguments, how):
     sources = {"run": arguments.run, "random": RANDOM}
     values, seconds = {name: [] for name in sources}, 0.0
-    for seed in range(arguments.seeds):
+    for seed in arguments.seeds:
         for name, source in sources.items():
             figures, took = measured(
                 source, data, recipe_of(arguments.steps, arguments.side, arguments, seed=seed), how
@@ -92,7 +92,8 @@ def compare(data, layout, arguments, how):
         "check": "compare",
         "layout": layout,
         "run": arguments.run,
-        "n": arguments.seeds,
+        "n": len(arguments.seeds),
+        "seeds": arguments.seeds,
         "figure": FIGURE,
         "mean": {name: round(statistics.mean(of), 3) for name, of in known.items()},
         "spread": {name: round(statistics.stdev(of), 3) if len(of) > 1 else None for name, of in known.items()},
@@ -133,7 +134,7 @@ def main(line=None):
     parser.add_argument("--side", type=int, default=448, help="short side of the pictures in pixels")
     parser.add_argument("--overfit-side", type=int, default=640, help="larger, since every small object must be found")
     parser.add_argument("--pictures", type=int, default=16, help="to overfit")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--layouts", nargs="*", choices=("coco", "voc"), default=("coco", "voc"), help="to compare in")
     parser.add_argument("--batch-size", type=int, default=BASE.batch_size)
     parser.add_argument("--regions", type=int, default=BASE.detector.regions, help="of a picture to learn from")

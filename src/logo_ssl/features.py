@@ -1,6 +1,7 @@
 """What does a backbone see in an image? Frozen features of whole images, in eval mode."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -40,8 +41,13 @@ def prepared(
     x = _central_square(images).float() / 255
     if x.shape[-2:] != (size, size):
         x = F.interpolate(x, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
-    shift, scale = (torch.tensor(values, device=x.device).view(1, -1, 1, 1) for values in (mean, std))
-    return (x - shift) / scale
+    return (x - _per_channel(tuple(mean), x.device)) / _per_channel(tuple(std), x.device)
+
+
+@cache
+def _per_channel(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "1 C 1 1"]:
+    """Sent to the device once: sending waits for all that the device has been given before."""
+    return torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)
 
 
 def _central_square(images: UInt8[Tensor, "N C H W"]) -> UInt8[Tensor, "N C S S"]:
