@@ -9,6 +9,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from .formats import opened, what_reads
+from .resizing import resized
 
 MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, or no photograph; Pillow's own limit may be switched off
 ON_WHITE = (255, 255, 255)  # what viewers show behind transparent pixels
@@ -41,7 +42,7 @@ def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
                 _refuse_bomb(image)
                 if max_side and max(image.size) >= 2 * max_side:
                     image.draft("RGB", (max_side, max_side))  # lets JPEG skip detail that would be thrown away
-                return np.array(seen(image, max_side))
+                return seen(image, max_side)
     except Exception as error:  # decoders raise whatever broken bytes lead them to
         raise BadImage(what_reads(data) or str(error) or type(error).__name__) from error
 
@@ -66,15 +67,15 @@ def seen_size(path: Path) -> tuple[int, int]:
         raise BadImage(str(error) or type(error).__name__) from error
 
 
-def seen(image: Image.Image, max_side: int) -> Image.Image:
+def seen(image: Image.Image, max_side: int) -> UInt8[np.ndarray, "H W 3"]:
     """An image as a person sees it, its longer side shrunk to `max_side` (0: never); the image itself stays."""
     _refuse_bomb(image)
-    upright = _rgb(_upright(image))
-    if max_side and max(upright.size) > max_side:
-        scale = max_side / max(upright.size)
-        smaller = (max(1, round(upright.width * scale)), max(1, round(upright.height * scale)))
-        upright = upright.resize(smaller, Image.Resampling.BILINEAR)
-    return upright
+    pixels = np.array(_rgb(_upright(image)))
+    scale = max_side / max(pixels.shape[:2])
+    if not 0 < scale < 1:
+        return pixels
+    height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
+    return resized(pixels, (height, width), "bilinear")
 
 
 def _refuse_bomb(image: Image.Image) -> None:
@@ -108,7 +109,7 @@ def _rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         layer = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, (*ON_WHITE, 255)), layer).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _from_deep(values: np.ndarray) -> Image.Image:

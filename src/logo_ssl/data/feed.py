@@ -60,11 +60,12 @@ def lay_out(images: list[UInt8[Tensor, "C _ _"]]) -> ImageBatch:
     """Images of various sizes in the top left corners of equal canvases; of one size, side by side."""
     sizes = torch.tensor([image.shape[1:] for image in images])
     (height, width), channels = canvas_size(sizes), len(images[0])
-    if images[0].stride(0) == 1:  # channels last, as Pillow gives them: the canvas too, or copying is slow
-        canvas = images[0].new_zeros(len(images), height, width, channels).permute(0, 3, 1, 2)
-    else:  # line by line, as the crops are cut
-        canvas = images[0].new_zeros(len(images), height, channels, width).transpose(1, 2)
     equal = bool((sizes == sizes[0]).all())
+    new = images[0].new_empty if equal else images[0].new_zeros  # images of one size leave nothing blank
+    if images[0].stride(0) == 1:  # channels last, as Pillow gives them: the canvas too, or copying is slow
+        canvas = new(len(images), height, width, channels).permute(0, 3, 1, 2)
+    else:  # line by line, as the crops are cut
+        canvas = new(len(images), height, channels, width).transpose(1, 2)
     corners = (
         canvas.unbind() if equal else [place[:, :h, :w] for place, (h, w) in zip(canvas, sizes.tolist(), strict=True)]
     )

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -22,6 +21,7 @@ from .ending import begin, end
 from .feed import Feed, lay_out
 from .images import Photos
 from .jpeg import Header, read_header
+from .resizing import resized
 
 TRIES = 10  # images drawn in place of a bad one before a grey one takes it
 MOST_WORKERS = 16
@@ -215,10 +215,9 @@ def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S
     """The image with its short side brought to `size` and its middle cut out, for evaluation."""
     height, width = image.shape[:2]
     scale = size / min(height, width)
-    larger = (max(size, round(width * scale)), max(size, round(height * scale)))
-    resized = Image.fromarray(image).resize(larger, Image.Resampling.BICUBIC)
-    left, top = (larger[0] - size) // 2, (larger[1] - size) // 2
-    return np.array(resized.crop((left, top, left + size, top + size)))
+    larger = (max(size, round(height * scale)), max(size, round(width * scale)))
+    top, left = (larger[0] - size) // 2, (larger[1] - size) // 2
+    return np.ascontiguousarray(resized(image, larger, "bicubic")[top : top + size, left : left + size])
 
 
 def default_workers() -> int:

@@ -13,14 +13,15 @@ from ..data import BadImages, Photos, Split, nvjpeg
 from ..data.feed import Feed
 from ..data.prefetch import Prefetch
 from ..data.samples import CHUNK
-from ..data.workers import Decoding, Workers, fitting_workers
+from ..data.workers import Decoding, Workers, default_workers, fitting_workers
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
 from .encoders import FrozenEncoder
 
-PREPROCESSING = 2  # to be raised when decoding, squares or `extract` change what an encoder sees
+PREPROCESSING = 3  # to be raised when decoding, squares or `extract` change what an encoder sees
 MOST_NAMED = 3  # images in a sentence
+MANY_CORES = 8  # as fast as nvJPEG beside a network, which it must wait for (docs/results/speed.md), and more exact
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Extraction:
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
     """Takes what is being done, how much of it is done, and how much there is."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
-    """Who decodes photographs: worker processes always see the same pixels; nvJPEG is faster, and rounds otherwise."""
+    """Who decodes photographs: workers see the same pixels everywhere; nvJPEG needs few cores, and rounds otherwise."""
     unreadable: list[str] = field(default_factory=list, compare=False)
     """Takes the names of images that turn out unreadable."""
 
@@ -81,7 +82,8 @@ def in_channels(encoder: FrozenEncoder, split: Split) -> Split:
 
 def decodes_on_gpu(how: Extraction) -> bool:
     """Whether nvJPEG decodes; UserError where it was asked for and is not there."""
-    if how.decoder == "workers":
+    workers = default_workers() if how.workers < 0 else how.workers
+    if how.decoder == "workers" or (how.decoder == "auto" and workers >= MANY_CORES):
         return False
     device = best_device(how.device)
     there = device.type == "cuda" and nvjpeg.works(device)

@@ -43,7 +43,7 @@ class Transform:
         if isinstance(image, str | os.PathLike):
             pixels = self._photograph(read_pixels(Path(image), ENLARGED * self.size))
         elif isinstance(image, Image.Image):
-            pixels = self._photograph(np.array(seen(image, ENLARGED * self.size)))
+            pixels = self._photograph(seen(image, ENLARGED * self.size))
         else:
             pixels = _channels_first(image)
         if len(pixels) == 1:

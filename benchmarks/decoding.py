@@ -1,0 +1,73 @@
+"""How fast does one core make squares of photographs, beside the same with Pillow's resizing? Prints one JSON line.
+
+python benchmarks/decoding.py [--images 64] [--side 224] [--rounds 5]
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from embed import photographs
+from PIL import Image
+
+from logo_ssl.data.decode import decode
+from logo_ssl.data.workers import square
+from logo_ssl.hardware import hardware
+from logo_ssl.run import provenance
+
+
+def by_pillow(image, side):
+    """The square as Pillow alone would make it."""
+    scale = side / min(image.shape[:2])
+    height, width = (max(side, round(length * scale)) for length in image.shape[:2])
+    top, left = (height - side) // 2, (width - side) // 2
+    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC)
+    return np.array(resized.crop((left, top, left + side, top + side)))
+
+
+def milliseconds(make, files):
+    began = time.perf_counter()
+    for data in files:
+        make(data)
+    return (time.perf_counter() - began) / len(files) * 1e3
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--side", type=int, default=224)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # as a worker process
+    with tempfile.TemporaryDirectory() as folder:
+        photographs(Path(folder), options.images)
+        files = [path.read_bytes() for path in sorted(Path(folder).iterdir())]
+    ways = {
+        "ours": lambda data: square(decode(data, 4 * options.side), options.side),
+        "pillow": lambda data: by_pillow(decode(data, 4 * options.side), options.side),
+        "decoding_alone": lambda data: decode(data, 4 * options.side),
+    }
+    found = {way: [] for way in ways}
+    for _ in range(options.rounds):
+        for way, make in ways.items():
+            found[way].append(milliseconds(make, files))
+    shown = [ways[way](files[0]).astype(int) for way in ("ours", "pillow")]
+    result = {
+        "benchmark": "decoding",
+        "images": len(files),
+        "px": options.side,
+        "n": options.rounds,
+        "milliseconds": {way: round(statistics.mean(of), 3) for way, of in found.items()},
+        "ratio": round(statistics.mean(found["pillow"]) / statistics.mean(found["ours"]), 2),
+        "greatest_difference": int(np.abs(shown[0] - shown[1]).max()),
+    }
+    print(json.dumps(result | provenance(hardware(torch.device("cpu")))))
+
+
+if __name__ == "__main__":
+    main()

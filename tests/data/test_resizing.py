@@ -1,0 +1,34 @@
+"""Resizing on the CPU against Pillow's."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from logo_ssl.data.resizing import resized
+
+SIDES = st.integers(1, 90)
+PILLOWS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+@pytest.mark.parametrize("mode", PILLOWS)
+@settings(deadline=None, max_examples=60)
+@given(SIDES, SIDES, SIDES, SIDES, st.integers(0, 2**31))
+def test_pixels_are_pillows_but_for_rounding(mode, height, width, new_height, new_width, seed):
+    # Both cut off at 0 and 255 between rows and columns, but not in the same order: far from these, all is rounding.
+    image = np.random.default_rng(seed).integers(90, 166, (height, width, 3), dtype=np.uint8)
+    ours = resized(image, (new_height, new_width), mode)
+    theirs = np.asarray(Image.fromarray(image).resize((new_width, new_height), PILLOWS[mode]))
+    assert ours.shape == theirs.shape
+    assert np.abs(ours.astype(int) - theirs).max() <= 2
+
+
+def test_the_same_size_is_the_same_image():
+    image = np.random.default_rng(0).integers(0, 256, (17, 23, 3), dtype=np.uint8)
+    assert np.array_equal(resized(image, (17, 23), "bicubic"), image)
+
+
+def test_a_mirrored_view_of_an_image_is_resized():
+    image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    assert np.array_equal(resized(image[:, ::-1], (20, 20), "bilinear")[:, ::-1], resized(image, (20, 20), "bilinear"))
