@@ -5,7 +5,7 @@ import pytest
 from logo_ssl.augment import CropPlan
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import MoCoConfig, SimSiamConfig
-from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe
+from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe, tuned
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 
 
@@ -31,14 +31,22 @@ def test_every_row_of_the_recognition_tables_has_one_recipe():
     assert {table: sum(t == table for t, _ in rows) for table in (1, 2, 3, 4, 7)} == {1: 4, 2: 4, 3: 4, 4: 4, 7: 12}
 
 
-def test_rows_of_a_table_differ_in_framework_and_strategy_alone():
+@pytest.mark.parametrize("family", ["cifar10", "cifar10-tuned"])
+def test_rows_of_a_table_differ_in_framework_and_strategy_alone(family):
     for framework, kind in (("moco", MoCoConfig), ("simsiam", SimSiamConfig)):
-        base, without_l2l, full = (RECIPES[f"cifar10-{framework}{s}"] for s in ("", "-multicrop", "-logo"))
+        base, without_l2l, full = (RECIPES[f"{family}-{framework}{s}"] for s in ("", "-multicrop", "-logo"))
         assert isinstance(full.framework, kind)
         assert [type(r.strategy) for r in (base, without_l2l, full)] == [TwoViewConfig, MultiCropConfig, LoGoConfig]
         same = {"name": "", "strategy": TwoViewConfig(), "crops": CropPlan(), "paper": ()}
         assert replace(base, **same) == replace(without_l2l, **same) == replace(full, **same)
         assert without_l2l.crops == full.crops
+
+
+def test_tuned_rows_ask_both_ways_and_stand_for_no_row_of_the_paper_themselves():
+    ours = [recipe for name, recipe in RECIPES.items() if "tuned" in name]
+    assert len(ours) == 6
+    assert all(recipe.paper == () and recipe.strategy.pairs == "mean" for recipe in ours)
+    assert {tuned(recipe).name for recipe in RECIPES.values() if tuned(recipe)} == {recipe.name for recipe in ours}
 
 
 def test_an_unknown_recipe_names_the_nearest():

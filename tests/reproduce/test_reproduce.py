@@ -205,6 +205,8 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
         ("table1 --images-per-s 0", "images-per-s is 0"),
         ("table1 --rows cifar10-mocco", "No row matches 'cifar10-mocco'.*Did you mean cifar10-moco"),
         ("table1 --rows stl10-moco", "No row matches 'stl10-moco'; there are cifar10-moco,"),
+        ("table2 --tuned", "No row of table2 has settings of our choice; those of table1 have"),
+        ("table1 --tuned --rows cifar10-moco", "No row matches 'cifar10-moco'; there are cifar10-tuned-moco,"),
         ("table1 --data nowhere.npz", "No data at '.*nowhere.npz'"),
         ("table7 --data some.npz", "rows are on cifar10, stl10, imagenet100, so --data some.npz is unclear"),
         ("table1 --set optimiser.lr", "--set takes FIELD=VALUE"),

@@ -61,6 +61,22 @@ def test_figure_1b_shows_imagenet100_unless_another_table_is_asked_for(names, pa
     ]
 
 
+def test_rows_with_settings_of_our_choice_stand_beside_the_papers_figures():
+    table1, table7, curves = tables.choose(["table1", "table7", "fig1b"], own=True)
+    names = ["moco", "moco-logo", "simsiam", "simsiam-logo"]
+    assert [row.recipe.name for row in table1.rows] == [f"cifar10-tuned-{name}" for name in names]
+    assert [row.label for row in table1.rows] == [
+        "MoCo, tuned",
+        "MoCo+LoGo, tuned",
+        "SimSiam, tuned",
+        "SimSiam+LoGo, tuned",
+    ]
+    assert [figure.paper for figure in table1.rows[-1].figures] == [87.67, 87.67, 88.02]
+    assert len(table7.rows) == 4  # of twelve: those on CIFAR-10
+    assert [row.recipe for row in curves.rows] == [row.recipe for row in table1.rows]
+    assert len(tables.choose(["fig1b"], own=True)[0].rows) == 4
+
+
 def test_tables_that_share_a_row_share_its_run():
     chosen = tables.choose(["table1", "table7"], ["cifar10-*"])
     tasks = tasks_for(chosen, 2, Path("out"))

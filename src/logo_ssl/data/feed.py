@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import torch
 from jaxtyping import Int, UInt8
@@ -15,6 +16,9 @@ CANVAS_STEP = 32  # pixels; it also keeps the number of shapes small
 
 class Feed(ABC):
     """Something that turns rows into batches."""
+
+    pinned: bool = False
+    """Whether new canvases lie in pinned memory; `Prefetch` wants them so."""
 
     @abstractmethod
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
@@ -46,7 +50,7 @@ class Various(Feed):
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """Rows, laid on canvases."""
         for rows in order:
-            yield lay_out([self.images[row] for row in rows.tolist()])._replace(rows=self.used[rows])
+            yield lay_out([self.images[row] for row in rows.tolist()], self.pinned)._replace(rows=self.used[rows])
 
 
 def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:
@@ -56,12 +60,16 @@ def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:
     return tuple(-(-side // CANVAS_STEP) * CANVAS_STEP for side in sizes.amax(dim=0).tolist())
 
 
-def lay_out(images: list[UInt8[Tensor, "C _ _"]]) -> ImageBatch:
-    """Images of various sizes in the top left corners of equal canvases; of one size, side by side."""
+def lay_out(images: list[UInt8[Tensor, "C _ _"]], pinned: bool = False) -> ImageBatch:
+    """Images of various sizes in the top left corners of equal canvases; of one size, side by side.
+
+    Pinned canvases go to a CUDA device without another copy, in memory that the next batches take over.
+    """
     sizes = torch.tensor([image.shape[1:] for image in images])
     (height, width), channels = canvas_size(sizes), len(images[0])
     equal = bool((sizes == sizes[0]).all())
-    new = images[0].new_empty if equal else images[0].new_zeros  # images of one size leave nothing blank
+    kind = {"dtype": torch.uint8, "device": images[0].device, "pin_memory": pinned and images[0].device.type == "cpu"}
+    new = partial(torch.empty if equal else torch.zeros, **kind)  # images of one size leave nothing blank
     if images[0].stride(0) == 1:  # channels last, as Pillow gives them: the canvas too, or copying is slow
         canvas = new(len(images), height, width, channels).permute(0, 3, 1, 2)
     else:  # line by line, as the crops are cut

@@ -18,6 +18,7 @@ class Prefetch(Feed):
 
     def __init__(self, feed: Feed, device: torch.device) -> None:
         self.feed, self.device = feed, device
+        self.feed.pinned = True  # from there a device fetches without another copy
         self.stream = torch.cuda.Stream(device)
         self.sent: Ahead[tuple[ImageBatch, torch.cuda.Event]] | None = None
 

@@ -204,7 +204,8 @@ class Workers(Feed):
         for messages in self.reader.read(order):
             self.bad.note([bad for message in messages for bad in message.bad])
             used = torch.tensor([row for message in messages for row in message.used])
-            yield lay_out([image for message in messages for image in message.images()])._replace(rows=used)
+            images = [image for message in messages for image in message.images()]
+            yield lay_out(images, self.pinned)._replace(rows=used)
 
     def close(self) -> None:
         """End the workers."""

@@ -192,12 +192,12 @@ def _chunks(
     decoding = Decoding(shown.images, max_side=0, square=encoder.size)
     workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
     device = best_device(how.device)
-    if decodes_on_gpu(how):
+    if decodes_on_gpu(how):  # in turns with the network: beside it, each image would wait for a kernel's end
         feed: Feed = nvjpeg.Nvjpeg(decoding, bad, workers, device)
+    elif device.type == "cuda":
+        feed = Prefetch(Workers(decoding, bad, workers), device)
     else:
         feed = Workers(decoding, bad, workers)
-    if device.type == "cuda":
-        feed = Prefetch(feed, device)
     try:
         yield from (batch.pixels for batch in feed.batches(order))
     finally:

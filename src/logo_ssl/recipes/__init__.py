@@ -2,7 +2,7 @@
 
 from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
-from .paper import RECIPES, find_recipe
+from .paper import RECIPES, find_recipe, tuned
 from .recipe import OptimiserConfig, PaperRow, Recipe
 from .saved import HARMLESS, Differences, differences, flat, is_harmless, read_recipe, refuse_harmful
 
@@ -27,4 +27,5 @@ __all__ = [
     "read_recipe",
     "refuse_harmful",
     "summary",
+    "tuned",
 ]

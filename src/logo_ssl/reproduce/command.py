@@ -29,7 +29,7 @@ class Reproduce:
     Finished rows are not run again, interrupted ones go on, and tables share their runs. Exit code 1: a row failed, or
     its data are missing.
 
-    example: logo-ssl reproduce table1 --rows 'cifar10-*' --seeds 3
+    example: logo-ssl reproduce table1 --tuned --seeds 3
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
@@ -42,6 +42,8 @@ class Reproduce:
     """Passes over the data (default: the recipes')."""
     rows: tuple[str, ...] = ()
     """Recipes of rows, or patterns such as 'cifar10-*' (default: all rows)."""
+    tuned: bool = False
+    """Rows with settings of our choice, baselines alike, instead of the paper's; there are some on CIFAR-10."""
     data: tuple[str, ...] = ()
     """Where images lie, if not by name: a source as for `pretrain`, or NAME=SOURCE where rows are on several sets."""
     settings: Annotated[
@@ -83,7 +85,7 @@ class Reproduce:
                 raise UserError(f"{name} is {getattr(self, name)}; use 1 or more.")
         if self.images_per_s is not None and self.images_per_s <= 0:
             raise UserError(f"images-per-s is {self.images_per_s}; use a number above 0.")
-        tables = choose(self.tables, self.rows)
+        tables = choose(self.tables, self.rows, self.tuned)
         own = {"device": self.device, "epochs": self.epochs}
         given = [*self.settings, *(f"{name}={value}" for name, value in own.items() if value not in (None, "auto"))]
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())

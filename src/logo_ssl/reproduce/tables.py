@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from ..errors import UserError, nearest
-from ..recipes import RECIPES, PaperRow, Recipe, find_recipe
+from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, tuned
 
 KNN = ((20, 0.07), (200, 0.1))  # the paper names neither k nor tau, so both customs are shown
 LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set
@@ -73,14 +73,21 @@ class PaperTable(NamedTuple):
         return TITLES[self.name]
 
 
-def choose(names: Sequence[str], patterns: Sequence[str] = ()) -> list[PaperTable]:
-    """The tables of these names, with the rows whose recipes match one of the patterns (all, without any)."""
+def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[PaperTable]:
+    """The tables of these names, with the rows whose recipes match one of the patterns (all, without any).
+
+    With `own`, the rows have settings of our choice; those for which there are none are left out.
+    """
     for name in names:
         if name in ELSEWHERE:
             raise UserError(f"{ELSEWHERE[name]}; choose among {', '.join(TITLES)}.")
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    tables = [PaperTable(name, _rows(name, names, patterns)) for name in dict.fromkeys(names)]
+    tables = [PaperTable(name, _rows(name, names, bool(patterns) or own)) for name in dict.fromkeys(names)]
+    if own:
+        tables = [PaperTable(table.name, tuple(_own(table.rows))) for table in tables]
+        if not any(table.rows for table in tables):
+            raise UserError(f"No row of {', '.join(names)} has settings of our choice; those of table1 have.")
     known = dict.fromkeys(row.recipe.name for table in tables for row in table.rows)
     for pattern in patterns:
         if not any(fnmatchcase(recipe, pattern) for recipe in known):
@@ -89,19 +96,23 @@ def choose(names: Sequence[str], patterns: Sequence[str] = ()) -> list[PaperTabl
     return [table for table in kept if table.rows]
 
 
+def _own(rows: Iterable[Row]) -> Iterable[Row]:
+    return (row._replace(label=f"{row.label}, tuned", recipe=ours) for row in rows if (ours := tuned(row.recipe)))
+
+
 def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
     return (row for row in rows if not patterns or any(fnmatchcase(row.recipe.name, p) for p in patterns))
 
 
-def _rows(name: str, asked: Sequence[str], patterns: Sequence[str]) -> tuple[Row, ...]:
+def _rows(name: str, asked: Sequence[str], picked: bool) -> tuple[Row, ...]:
     if name == "table5":
         return _transfer_rows()
     if name == "table6":
         return _detection_rows()
     if name != "fig1b":
         return _table_rows(int(name.removeprefix("table")))
-    beside = [other for other in WITH_CURVES if other in asked] or (WITH_CURVES if patterns else ["table3"])
-    return tuple(row._replace(figures=()) for other in beside for row in _rows(other, asked, patterns))
+    beside = [other for other in WITH_CURVES if other in asked] or (WITH_CURVES if picked else ["table3"])
+    return tuple(row._replace(figures=()) for other in beside for row in _rows(other, asked, picked))
 
 
 def _table_rows(number: int) -> tuple[Row, ...]:
