@@ -39,7 +39,7 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     yield from remarks
     yield from detections(measurement for task in tasks for measurement in task.unmeasured)
     more = f" and {unknown} runs of unknown length" if unknown else ""
-    beside = f"; {jobs} run side by side, which may take less" if jobs > 1 else ""
+    beside = f"; {jobs} run side by side, which pays if one leaves the device idle" if jobs > 1 else ""
     yield f"In all: about {total:.1f} min{more}, one after another, evaluation not counted{beside}."
 
 
@@ -116,7 +116,8 @@ def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | No
         if alike == (recipe.backbone, recipe.stem, type(recipe.framework)):
             ratio = _pixels(measured) / _pixels(recipe)
             scaled = "" if ratio == 1 else ", scaled by the pixels of the crops"
-            source = f"as {measured.name} on {bench['hardware']}, commit {bench['commit']}{scaled}"
+            batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}"
+            source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
             speed = bench["images_per_s"]["whole_step"] * ratio
             return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0)
     return None
