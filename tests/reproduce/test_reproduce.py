@@ -29,7 +29,7 @@ LOGO = "--rows cifar10-moco cifar10-moco-logo --set strategy.width=16 --epochs 1
 
 
 def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path):
-    code, out, err = reproduce(f"table1 fig1b {LOGO} --seeds 2")
+    code, out, err = reproduce(f"table1 fig1b fig3 {LOGO} --seeds 2")
     assert code == 0, err
     four = [f"{row}, seed {seed}" for row in ("cifar10-moco", "cifar10-moco-logo") for seed in (0, 1)]
     assert performed == four
@@ -62,6 +62,13 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path):
         "cifar10-moco": ["0", "1"],
         "cifar10-moco-logo": ["0", "1"],
     }
+
+    assert "The paper's Figure 3 is imagenet100; this one is cifar10 with tiny." in out
+    pictures = sorted(file.name for file in (tmp_path / "out").glob("fig3*.png"))
+    assert pictures == ["fig3-cifar10-moco-logo.png"]  # MoCo has learned no measure
+    ranked = json.loads((tmp_path / "out" / "fig3.json").read_text())["affinities"]["cifar10-moco-logo"]
+    assert {"AUC"} <= {result["metric"] for result in ranked}
+    assert all(0 <= result["learned"]["mean"] <= 1 for result in ranked if result["metric"] == "AUC")
 
     performed.clear()
     code, out, _ = reproduce(f"table1 table7 {LOGO} --seeds 2")
@@ -198,7 +205,8 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
         ("", "Say what to reproduce first"),
         ("--seeds 2", "Say what to reproduce first"),
         ("table8", "No table is called 'table8'; choose among table1.*Did you mean table"),
-        ("fig3", r"Figure 3 .* shows one run: `logo-ssl affinity RUN`"),
+        ("fig3 --rows cifar10-moco", "No row matches 'cifar10-moco'; there are cifar10-moco-logo,"),
+        ("fig2", "No table is called 'fig2'; choose among table1.*fig1b, fig3"),
         ("table1 --seeds 0", "seeds is 0; use 1 or more"),
         ("table1 --jobs 0", "jobs is 0; use 1 or more"),
         ("table1 --epochs 0", "epochs is 0"),

@@ -61,6 +61,12 @@ def test_figure_1b_shows_imagenet100_unless_another_table_is_asked_for(names, pa
     ]
 
 
+@pytest.mark.parametrize(("names", "shown"), [(["fig3"], "imagenet100"), (["fig3", "table1"], "cifar10")])
+def test_figure_3_shows_the_rows_that_learn_a_measure(names, shown):
+    pictures = next(table for table in tables.choose(names) if table.name == "fig3")
+    assert [row.recipe.name for row in pictures.rows] == [f"{shown}-moco-logo", f"{shown}-simsiam-logo"]
+
+
 def test_rows_with_settings_of_our_choice_stand_beside_the_papers_figures():
     table1, table7, curves = tables.choose(["table1", "table7", "fig1b"], own=True)
     names = ["moco", "moco-logo", "simsiam", "simsiam-logo"]

@@ -12,7 +12,7 @@ from ..hardware import best_device, hardware
 from ..run import provenance, write
 from ..terminal import plain_console
 from .estimate import describe
-from .figure import draw, strange_curves
+from .figures import draw_affinities, draw_curves, strange_pictures
 from .launch import carry_out
 from .markdown import markdown
 from .plan import refuse_other_settings, tasks_for
@@ -24,7 +24,7 @@ from .tables import PaperTable, choose
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run the rows of the paper's tables (table1 to table7) or of its curves (fig1b), and write what came out.
+    """Run the rows of the paper's tables (table1 to table7) or figures (fig1b, fig3), and write what came out.
 
     Finished rows are not run again, interrupted ones go on, and tables share their runs. Exit code 1: a row failed, or
     its data are missing.
@@ -33,7 +33,7 @@ class Reproduce:
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1 to table7, fig1b."""
+    """table1 to table7, fig1b, fig3."""
     out: Path = Path("runs/reproduce")
     """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table."""
     seeds: int = 1
@@ -66,7 +66,7 @@ class Reproduce:
         out = self.out.expanduser().absolute()
         tasks = tasks_for(tables, self.seeds, out)
         refuse_other_settings(tasks)
-        for sentence in strange_curves(tables):
+        for sentence in strange_pictures(tables):
             console.print(sentence)
         if self.dry_run:
             for line in describe(tasks, self.jobs, self.images_per_s):
@@ -102,7 +102,9 @@ class Reproduce:
         options = json.loads(json.dumps(asdict(self), default=str))
         record = gather(table, ended) | {"options": options, "written_by": provenance(hardware(best_device("auto")))}
         if table.name == "fig1b":
-            return draw(table, ended, out, record)
+            return draw_curves(table, ended, out, record)
+        if table.name == "fig3":
+            return draw_affinities(table, ended, out, record, self.device)
         text = markdown(record)
         write(out / f"{table.name}.json", json.dumps(record, indent=2) + "\n")
         return [f"\n{text}", f"Table: {write(out / f'{table.name}.md', text)}"]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..errors import UserError, nearest
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, tuned
+from ..strategies import LoGoConfig
 
 KNN = ((20, 0.07), (200, 0.1))  # the paper names neither k nor tau, so both customs are shown
 LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set
@@ -18,11 +19,9 @@ TITLES = {
     "table6": "Table 6: detection and segmentation from ImageNet-100, ResNet-50",
     "table7": "Table 7: with and without L2L",
     "fig1b": "Figure 1b: kNN over epochs",
+    "fig3": "Figure 3: learned affinity beside cosine",
 }
-ELSEWHERE = {
-    "fig3": "Figure 3 (learned affinity beside cosine) shows one run: `logo-ssl affinity RUN`",
-}
-WITH_CURVES = ("table1", "table2", "table3")  # Figure 1b shows the rows of Table 3 over epochs
+PICTURED = ("table1", "table2", "table3")  # Figures 1b and 3 show rows of Table 3
 TRANSFER_ROWS = {
     "Super(IN-100)": "imagenet100-resnet50-supervised",
     "MoCo": "imagenet100-resnet50-moco",
@@ -62,7 +61,7 @@ class Row(NamedTuple):
 
 
 class PaperTable(NamedTuple):
-    """A table of the paper, or its figure of curves, which needs the runs alone."""
+    """A table of the paper, or a figure, which needs the runs alone."""
 
     name: str
     rows: tuple[Row, ...]
@@ -79,8 +78,6 @@ def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False
     With `own`, the rows have settings of our choice; those for which there are none are left out.
     """
     for name in names:
-        if name in ELSEWHERE:
-            raise UserError(f"{ELSEWHERE[name]}; choose among {', '.join(TITLES)}.")
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
     tables = [PaperTable(name, _rows(name, names, bool(patterns) or own)) for name in dict.fromkeys(names)]
@@ -109,10 +106,11 @@ def _rows(name: str, asked: Sequence[str], picked: bool) -> tuple[Row, ...]:
         return _transfer_rows()
     if name == "table6":
         return _detection_rows()
-    if name != "fig1b":
+    if not name.startswith("fig"):
         return _table_rows(int(name.removeprefix("table")))
-    beside = [other for other in WITH_CURVES if other in asked] or (WITH_CURVES if picked else ["table3"])
-    return tuple(row._replace(figures=()) for other in beside for row in _rows(other, asked, picked))
+    beside = [other for other in PICTURED if other in asked] or (PICTURED if picked else ["table3"])
+    rows = [row._replace(figures=()) for other in beside for row in _rows(other, asked, picked)]
+    return tuple(row for row in rows if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig))
 
 
 def _table_rows(number: int) -> tuple[Row, ...]:

@@ -84,8 +84,8 @@ class Affinity:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute."""
 
-    def run(self) -> None:
-        """Draw, measure, and say where it is."""
+    def run(self) -> list[dict[str, Any]]:
+        """Draw, measure, and say where it is; gives back how well both measures rank."""
         began, console = time.time(), plain_console()
         run = Run.existing(self.run_folder)
         file = self._picture(run)
@@ -132,6 +132,7 @@ class Affinity:
         save("affinity", record, measures.encoder, data, how, settings={"images": self.images, "seed": self.seed})
         for path in files:
             console.print(f"Picture: {said(path, path in replaced)}")
+        return ranked.results
 
     def _picture(self, run: Run) -> Path:
         """Where the picture goes, once all is refused that would fail only after the work."""

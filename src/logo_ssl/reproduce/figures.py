@@ -1,0 +1,69 @@
+"""What do the figures show? 1b: kNN over epochs, from the logs of the runs; 3: what each regressor holds for alike."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ..run import write
+from .results import Ended
+from .settings import name_of
+from .tables import PaperTable, Row
+
+PAPERS = {"fig1b": ("imagenet100", "resnet34"), "fig3": ("imagenet100", None)}
+"""Data and backbone of the paper's figures; None: it does not say."""
+
+
+def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, Any]) -> list[str]:
+    """Draw the curves and write their numbers beside; gives back what to print."""
+    from ..report import Curve, draw_knn_curves  # slow to import: only where it is needed
+
+    curves = []
+    for row in table.rows:
+        runs = [task.place.run for task, _ in ended if task.recipe.name == row.recipe.name and task.place.finished]
+        curves.append(Curve(row.recipe.name, row.label, name_of(row.recipe.data), tuple(runs)))
+    drawn = [curve for curve in curves if curve.points()]
+    told = [f"{c.row} is not drawn: it has no finished run with kNN over epochs." for c in curves if c not in drawn]
+    remarks = strange_pictures([table])
+    record |= {"curves": {curve.row: curve.points() for curve in drawn}, "remarks": remarks}
+    write(out / f"{table.name}.json", json.dumps(record, indent=2) + "\n")
+    if not drawn:
+        return [*told, "Figure 1b has nothing to draw."]
+    files = draw_knn_curves(drawn, out / table.name, " ".join(remarks))
+    return [*told, *remarks, *(f"Figure: {file}" for file in files)]
+
+
+def draw_affinities(
+    table: PaperTable, ended: Ended, out: Path, record: dict[str, Any], device: Literal["auto", "cpu", "cuda", "mps"]
+) -> list[str]:
+    """Draw each row's first finished run, and write how well both measures rank; gives back what to print."""
+    from ..show.affinity import Affinity  # slow to import: only where it is needed
+
+    ranked, told = {}, []
+    for row in table.rows:
+        name = row.recipe.name
+        run = next((task.place.run for task, _ in ended if task.recipe.name == name and task.place.finished), None)
+        if run is None:
+            told.append(f"{name} is not drawn: it has no finished run.")
+        else:
+            picture = out / f"{table.name}-{name}.png"
+            ranked[name] = Affinity(run.path, out=picture, overwrite=True, device=device).run()
+    remarks = strange_pictures([table])
+    record |= {"affinities": ranked, "remarks": remarks}
+    write(out / f"{table.name}.json", json.dumps(record, indent=2) + "\n")
+    return [*told, *remarks]
+
+
+def strange_pictures(tables: Sequence[PaperTable]) -> list[str]:
+    """What to say when a figure is drawn of something else than the paper's."""
+    return [sentence for table in tables if table.name in PAPERS for sentence in _strange(table.name, table.rows)]
+
+
+def _strange(name: str, rows: Sequence[Row]) -> list[str]:
+    data, backbone = PAPERS[name]
+    shown = dict.fromkeys((name_of(row.recipe.data), row.recipe.backbone) for row in rows)
+    if all(images == data and backbone in (network, None) for images, network in shown):
+        return []
+    ours = " and ".join(f"{images} with {network}" for images, network in shown)
+    papers = data if backbone is None else f"{data} with {backbone}"
+    return [f"The paper's Figure {name.removeprefix('fig')} is {papers}; this one is {ours}."]
