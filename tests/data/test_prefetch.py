@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from logo_ssl.data.feed import Feed
+from logo_ssl.data.feed import Feed, Various, lay_out
 from logo_ssl.data.prefetch import Prefetch
 from logo_ssl.types import ImageBatch
 
@@ -65,4 +65,26 @@ def test_what_the_feed_raises_is_raised_in_its_place(here: torch.device) -> None
     assert [next(numbers) for _ in range(7)] == list(range(7))
     with pytest.raises(OSError, match="the disk is gone"):
         next(numbers)
+    prefetch.close()
+
+
+def test_a_feed_whose_batches_are_sent_ahead_is_asked_for_pinned_ones(here: torch.device) -> None:
+    feed = Numbers()
+    assert not feed.pinned
+    Prefetch(feed, here)
+    assert feed.pinned
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("sizes", [[(5, 7)] * 3, [(5, 7), (40, 3), (8, 8)]])
+def test_pinned_canvases_arrive_as_they_were(sizes: list[tuple[int, int]]) -> None:
+    images = [torch.randint(0, 256, (height, width, 3), dtype=torch.uint8).permute(2, 0, 1) for height, width in sizes]
+    assert lay_out(images, pinned=True).pixels.is_pinned()
+    prefetch = Prefetch(Various(images, torch.arange(len(images))), torch.device("cuda"))
+    order = [torch.randperm(len(images)) for _ in range(50)]  # memory is taken over many times
+    for rows, batch in zip(order, prefetch.batches(order), strict=True):
+        for row, pixels in zip(rows.tolist(), batch.pixels.cpu(), strict=True):
+            height, width = sizes[row]
+            assert torch.equal(pixels[:, :height, :width], images[row])
     prefetch.close()
