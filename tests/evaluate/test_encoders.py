@@ -145,7 +145,9 @@ def test_a_backbone_that_would_stay_partly_untrained_is_refused(resnet, tmp_path
     weights = resnet.state_dict()
     weights.pop("bn1.running_mean") if change == "gone" else weights.update({"bn1.running_mean": torch.zeros(3)})
     torch.save(weights, tmp_path / "x.pt")
-    with pytest.raises(UserError, match=r"1 of 100 weights of resnet18 .* not in the checkpoint .*\(bn1.running_mean;"):
+    with pytest.raises(
+        UserError, match=r"1 of 100 weights of resnet18 .*is not in the checkpoint .*\(bn1.running_mean;"
+    ):
         load_encoder(str(tmp_path / "x.pt"))
 
 

@@ -134,3 +134,5 @@ def test_a_class_that_no_test_image_is_of_is_told():
     guesswork = chance_of(torch.tensor([0, 0, 2]), torch.tensor([0, 1, 2]))
     assert "in 3 classes, of which 2 are asked for. Whoever" in str(guesswork)
     assert guesswork.recorded["classes_asked_for"] == 2
+    alone = str(chance_of(torch.tensor([2]), torch.tensor([0, 1, 2])))
+    assert alone.startswith("1 image is classified by 3 training images, in 3 classes, of which 1 is asked for. ")

@@ -190,7 +190,7 @@ def test_unreadable_images_neither_train_nor_test(tmp_path: Path, tested, with_t
     assert record["test_images"] == len(tested[0][1]) == n_test
     told = " ".join(said)
     assert "2 of 30 training images cannot be read and are left out: " in told
-    assert ("1 of 12 test images cannot be read and are left out: " in told) == with_test
+    assert ("1 of 12 test images cannot be read and is left out: " in told) == with_test
     assert record["unreadable_images"][:2] == ["train/g/04.png", "train/r/09.png"]
 
 

@@ -201,6 +201,7 @@ def test_copies_of_training_images_are_counted(parted, images) -> None:
     assert copies.copies(images.train, images.test, how)["test_images_in_train"] == 0
     assert copies.copies(images.train, images.train[torch.tensor([7])], how)["test_images_in_train"] == 1
     assert said[1].startswith("Warning: 1 of 1 test images is among")
+    assert said[1].endswith("take it out of train or test.")
     assert copies.copies(images.train, None, how) == {}
 
 
