@@ -1,6 +1,7 @@
 """Are pictures with boxes read from both layouts, odd ones mended and counted, and wrong ones told in a sentence?"""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -231,6 +232,16 @@ def test_missing_sets_are_told_with_their_place(tmp_path, monkeypatch, name):
     monkeypatch.setenv("LOGO_DATA", str(tmp_path))
     with pytest.raises(DataMissing, match=r"LOGO_DATA|Did you mean coco"):
         load_detection(name)
+
+
+@pytest.mark.parametrize("name", ["voc07+12", "coco"])
+def test_a_folder_with_the_name_of_a_missing_set_of_table_6_is_hinted_at(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGO_DATA", "elsewhere")
+    save_coco(tmp_path / name, {"train": 3, "val": 2})
+    with pytest.raises(DataMissing, match=rf"LOGO_DATA .*\. A folder {re.escape(name)} lies here, too: \./"):
+        load_detection(name)
+    assert len(load_detection(f"./{name}").train) == 3
 
 
 def test_what_is_trained_on_is_never_tested_on(tmp_path):

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data.sources import data_root
+from ..data.sources import data_root, hinting_at_folder
 from ..errors import DataMissing, UserError, nearest
 from ..terminal import are, counted
 from .coco import read_coco
@@ -85,7 +85,8 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
 
     `agnostic` makes one class of all categories; with `masks`, objects without an outline are left out.
     """
-    path = folder_of(source)
+    with hinting_at_folder(source):
+        path = folder_of(source)
     if source == VOC:
         return _voc(path, agnostic)
     files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
