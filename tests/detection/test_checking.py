@@ -111,6 +111,20 @@ def test_training_pictures_are_left_out_up_to_a_share_and_that_is_said(root, mon
         usable(data, max_bad=2)
 
 
+@pytest.mark.parametrize(("learn_from_empty", "used"), [(False, "2 pictures"), (True, "3 pictures")])
+def test_it_is_said_how_many_pictures_are_really_used(root, monkeypatch, learn_from_empty, used):
+    file, said = root / "annotations" / "instances_train.json", []
+    content = json.loads(file.read_text())
+    content["annotations"] = [told for told in content["annotations"] if told["image_id"] != content["images"][0]["id"]]
+    file.write_text(json.dumps(content))
+    spoil(root / "train" / "2.png")
+    monkeypatch.setattr(evaluating, "is_first", lambda: False)
+    monkeypatch.setattr(evaluating, "train_detector", lambda *arguments: None)
+    recipe = replace(BRIEF, learn_from_empty=learn_from_empty)
+    list(detect(thin_encoder(), load_detection(str(root)), recipe, replace(HOW, say=said.append), max_bad=0.25))
+    assert said[-1] == f"Training on {used}, testing on 2 pictures."
+
+
 def test_broken_masks_are_found_before_the_training(root):
     file = root / "annotations" / "instances_val.json"
     content = json.loads(file.read_text())

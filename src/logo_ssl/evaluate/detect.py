@@ -30,6 +30,7 @@ from ..hardware import best_device
 from ..launch import is_first
 from ..outputs import claim, claim_folder, clear_folder
 from ..run import found_checkpoints
+from ..terminal import counted
 from ..train.processes import processes_for
 from .encoders import FrozenEncoder
 from .extraction import Extraction
@@ -132,6 +133,8 @@ def detect(
     ours = overwrite or out is None  # pictures in a run are ours, those of earlier versions too
     _claim_beside_or_say(named.file, ours, how)
     pictures = TrainingPictures(data.train, recipe, masks)
+    used, tested = (counted(len(some), "picture") for some in (pictures.pictures, data.test.pictures))
+    how.say(f"Training on {used}, testing on {tested}.")
     detector = _begun(encoder, data, recipe, masks)
     with alone_in(named.state), _telling_what_is_kept(named.state):
         where = Workshop(str(how.device), devices, workers=how.workers, folder=named.state, identity=named.identity)
