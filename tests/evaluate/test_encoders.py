@@ -19,6 +19,7 @@ from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, inert, load_encoder
 from logo_ssl.evaluate.foreign import guess
+from logo_ssl.evaluate.matching import Match, sentences
 from logo_ssl.evaluate.record import save
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
@@ -113,6 +114,13 @@ def test_a_classifier_beside_a_backbone_is_not_yet_solo_learn(solo, tmp_path):
     assert any("give --stem solo-learn" in sentence for sentence in encoder.says)
     with pytest.raises(UserError, match="solo-learn's stem belongs to ResNets, and tiny is none"):
         load_encoder("random/tiny", stem="solo-learn")
+
+
+def test_one_unmatched_key_is_told_in_the_singular():
+    assert sentences(Match({}, "", ["bn1.num_batches_tracked"], ["queue"]))[1:] == [
+        "Not in the checkpoint: 1 counter of batches, which evaluation does not read.",
+        "Left out: 1 key of queues.",
+    ]
 
 
 def test_every_unmatched_key_is_said(resnet, tmp_path):
