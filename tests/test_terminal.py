@@ -1,8 +1,19 @@
-"""Does the work go on when nobody reads any more?"""
+"""Are counts told in words that fit them, and does the work go on when nobody reads any more?"""
 
 import os
 import subprocess
 import sys
+
+import pytest
+
+from logo_ssl.terminal import are, counted, them
+
+
+@pytest.mark.parametrize(
+    ("n", "sentence"), [(0, "0 images are: them"), (1, "1 image is: it"), (2_000, "2,000 images are: them")]
+)
+def test_one_is_told_in_the_singular(n, sentence):
+    assert f"{counted(n, 'image')} {are(n)}: {them(n)}" == sentence
 
 
 def test_a_reader_who_has_seen_enough_ends_nothing(tmp_path):

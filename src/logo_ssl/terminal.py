@@ -48,6 +48,16 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
+def are(n: int) -> str:
+    """1 is, 2 are."""
+    return "is" if n == 1 else "are"
+
+
+def them(n: int) -> str:
+    """What 1 is called after it was named, and what 2 are."""
+    return "it" if n == 1 else "them"
+
+
 def complain(sentence: str) -> None:
     """Say on the error stream what went wrong, and who says so."""
     sys.stderr.write(f"{signature()}: {harmless(sentence, sys.stderr.encoding or 'utf-8')}\n")

@@ -428,7 +428,7 @@ def test_imagenet100_without_val_holds_nothing_out(root):
 def test_missing_classes_are_counted_and_the_first_is_named(root):
     touch(root / "imagenet", *(f"train/{wnid}/1.JPEG" for wnid in WNIDS[2:]))
     (root / "imagenet/train" / WNIDS[1]).mkdir()
-    with pytest.raises(UserError, match=rf"2 of 100 classes have no images in .*train, the first is {WNIDS[0]}"):
+    with pytest.raises(UserError, match=rf"train has no images of 2 of 100 classes, the first is {WNIDS[0]}"):
         load_data("imagenet100", 224)
 
 
@@ -465,7 +465,7 @@ def test_a_tiny_imagenet_that_was_half_unpacked_is_noticed(root):
     tiny = root / "tiny-imagenet-200"
     touch(tiny, "train/n1/images/n1_0.JPEG")
     write(tiny, {"wnids.txt": "n2\nn1\n", "val/val_annotations.txt": "val_0.JPEG\tn2\t0\t32\t44\t62\n"})
-    with pytest.raises(UserError, match=r"1 of 2 classes have no images in .*train, the first is n2"):
+    with pytest.raises(UserError, match=r"train has no images of 1 of 2 classes, the first is n2"):
         load_data("tiny-imagenet", 64)
 
 

@@ -212,7 +212,7 @@ def test_what_is_passed_over_in_shards_is_counted_and_said_with_its_cure(tmp_pat
     assert (len(data.train), len(data.test)) == (2, 1)
     assert data.says == (
         f"Passed over in the shards of {tmp_path}: 3 .heic (pip install 'logo-ssl[heic]' lets them be read), "
-        "1 .avif (pip install 'pillow>=11.3' lets them be read), 1 .npy.",
+        "1 .avif (pip install 'pillow>=11.3' lets it be read), 1 .npy.",
     )
 
 

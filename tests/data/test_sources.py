@@ -9,7 +9,7 @@ from PIL import Image
 
 from logo_ssl.data import NAMES, ImageSet, Split, load_data, locate
 from logo_ssl.data.sources import data_root
-from logo_ssl.errors import UserError
+from logo_ssl.errors import DataMissing, UserError
 
 
 def test_scenes_are_painted_at_about_the_size_of_a_crop(monkeypatch):
@@ -55,6 +55,21 @@ def test_a_folder_is_its_own_root_and_a_file_has_that_in_which_it_lies(tmp_path,
 def test_missing_data_are_explained_with_the_nearest_name(source, hint):
     with pytest.raises(UserError, match=rf"No data at '{source}'; give a folder.*\.npz.*Did you mean {hint}\?"):
         load_data(source, 32)
+
+
+@pytest.mark.parametrize("name", ["mit67", "imagenet", "fer2013"])
+def test_a_folder_with_the_name_of_a_missing_set_is_hinted_at(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGO_DATA", "elsewhere")
+    with pytest.raises(DataMissing) as without:
+        load_data(name, 32)
+    assert "lies here" not in str(without.value)
+    (tmp_path / name).mkdir()
+    with pytest.raises(DataMissing) as told:
+        load_data(name, 32)
+    assert str(told.value) == f"{without.value} A folder {name} lies here, too: ./{name} in place of {name} takes it."
+    Image.new("RGB", (3, 3)).save(tmp_path / name / "x.png")
+    assert len(load_data(locate(f"./{name}"), 32).train) == 1
 
 
 def test_a_file_of_another_kind_is_explained(tmp_path):

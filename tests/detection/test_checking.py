@@ -52,6 +52,7 @@ def test_no_training_begins_with_a_picture_that_cannot_be_used(root, monkeypatch
     with pytest.raises(UserError, match=rf"{what} cannot be used: .*{why}") as told:
         list(detect(thin_encoder(), data, BRIEF, HOW))
     assert "BytesIO" not in str(told.value)
+    assert "Mend it, or take it out of the annotations" in str(told.value)
 
 
 def test_a_picture_that_is_gone_is_told(root):
@@ -100,14 +101,28 @@ def test_training_pictures_are_left_out_up_to_a_share_and_that_is_said(root, mon
     assert [picture.path.name for picture in kept.train.pictures] == ["0.png", "1.png", "3.png"]
     assert not kept.official
     assert "1 of 4 training pictures cannot be used" in said[0]
-    assert said[0].endswith("They are left out.")
-    assert "1 training pictures that cannot be used, left out" in kept.about()[0]
+    assert said[0].endswith("It is left out.")
+    assert kept.about()[0].endswith("; 1 training picture that cannot be used, left out.")
     assert seen[-1] == ("checking test pictures", 2, 2)
     spoil(root / "train" / "1.png")
-    with pytest.raises(UserError, match=r"2 of 4 training pictures .* with --max-bad \(now 0\.25\)"):
+    with pytest.raises(UserError, match=r"2 of 4 training pictures .* Mend them, .* with --max-bad \(now 0\.25\)"):
         usable(data, max_bad=0.25)
     with pytest.raises(UserError, match="max-bad is 2"):
         usable(data, max_bad=2)
+
+
+@pytest.mark.parametrize(("learn_from_empty", "used"), [(False, "2 pictures"), (True, "3 pictures")])
+def test_it_is_said_how_many_pictures_are_really_used(root, monkeypatch, learn_from_empty, used):
+    file, said = root / "annotations" / "instances_train.json", []
+    content = json.loads(file.read_text())
+    content["annotations"] = [told for told in content["annotations"] if told["image_id"] != content["images"][0]["id"]]
+    file.write_text(json.dumps(content))
+    spoil(root / "train" / "2.png")
+    monkeypatch.setattr(evaluating, "is_first", lambda: False)
+    monkeypatch.setattr(evaluating, "train_detector", lambda *arguments: None)
+    recipe = replace(BRIEF, learn_from_empty=learn_from_empty)
+    list(detect(thin_encoder(), load_detection(str(root)), recipe, replace(HOW, say=said.append), max_bad=0.25))
+    assert said[-1] == f"Training on {used}, testing on 2 pictures."
 
 
 def test_broken_masks_are_found_before_the_training(root):

@@ -9,8 +9,11 @@ from small_detectors import HOW, SMALL, at_iteration, small, thin_encoder
 
 from logo_ssl.cli import main
 from logo_ssl.detection import load_detection
+from logo_ssl.detection.recipe import VOC_RECIPE, learning_rate
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.detect import detect
+from logo_ssl.evaluate.detect_options import RecipeOptions
+from logo_ssl.evaluate.detect_schedule import schedule
 from logo_ssl.outputs import is_ours
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.reading import Told
@@ -118,6 +121,26 @@ def test_a_dry_run_shows_the_schedule_without_data(protocol, data, iterations, s
     assert f"0.02 up to {step}" in shown
     assert "training time" in shown
     assert "official set, which is not on this disk" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "rates"),
+    [
+        ({}, "0.02 up to 18,000, 0.002 up to 22,000, 0.0002 up to 24,000"),
+        ({"iterations": 2}, "0.02 up to 2"),
+        ({"iterations": 5}, "0.02 up to 4, 0.002 up to 5"),
+        ({"iterations": 5, "steps": (1, 1)}, "0.02 up to 1, 0.0002 up to 5"),
+        ({"iterations": 5, "steps": (0, 9)}, "0.002 up to 5"),
+        ({"steps": ()}, "0.02 up to 24,000"),
+    ],
+)
+def test_a_schedule_tells_no_stage_in_which_nothing_is_learned(options, rates):
+    recipe = RecipeOptions(**options).applied_to(VOC_RECIPE)
+    shown = dict(schedule("mine", recipe, 100))["learning rate"]
+    assert shown.split(";")[0] == rates
+    risen = replace(recipe, warm_up=0)
+    learned = dict.fromkeys(f"{learning_rate(risen, i):g}" for i in range(recipe.iterations))
+    assert [stage.split()[0] for stage in rates.split(", ")] == [*learned]
 
 
 def test_a_dry_run_tells_what_is_wrong_with_the_data_that_are_there(capsys, tmp_path):

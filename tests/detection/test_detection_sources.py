@@ -1,13 +1,14 @@
 """Are pictures with boxes read from both layouts, odd ones mended and counted, and wrong ones told in a sentence?"""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from drawn import save_coco, save_voc, voc_object, write_xml
 from small_detectors import SMALL
 
-from logo_ssl.detection import load_detection
+from logo_ssl.detection import Detection, load_detection
 from logo_ssl.detection.masks import decoded
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
 from logo_ssl.detection.samples import TrainingPictures, read, whole
@@ -56,13 +57,22 @@ def test_odd_objects_are_mended_dropped_and_counted(tmp_path):
     assert found.pictures[0].area.tolist() == [144, 3]
     assert found.pictures[0].crowd.tolist() == [False, True]
     assert dict(found.counts) == {
-        "partly outside their picture, clipped": 1,
+        "partly outside the picture, clipped": 1,
         "without area, dropped": 1,
-        "wholly outside their picture, dropped": 1,
+        "wholly outside the picture, dropped": 1,
         "of unknown categories (yeti), dropped": 1,
         "pictures without objects": 1,
     }
     assert found.pictures[1].boxes.shape == (0, 4)
+
+
+def test_one_picture_is_told_in_the_singular(tmp_path):
+    full, empty = (ToldPicture(tmp_path, 20, 10, told) for told in ([Told("cat", (1, 1, 5, 5))], []))
+    train, test = settled([full, empty], ["cat"]), settled([full], ["cat"])
+    assert Detection("few", train, test, is_voc=False).about()[:2] == [
+        "few, train: 2 pictures, 1 object; 1 picture without objects.",
+        "few, test: 1 picture, 1 object.",
+    ]
 
 
 def test_a_box_that_is_not_finite_is_refused(tmp_path):
@@ -222,6 +232,16 @@ def test_missing_sets_are_told_with_their_place(tmp_path, monkeypatch, name):
     monkeypatch.setenv("LOGO_DATA", str(tmp_path))
     with pytest.raises(DataMissing, match=r"LOGO_DATA|Did you mean coco"):
         load_detection(name)
+
+
+@pytest.mark.parametrize("name", ["voc07+12", "coco"])
+def test_a_folder_with_the_name_of_a_missing_set_of_table_6_is_hinted_at(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGO_DATA", "elsewhere")
+    save_coco(tmp_path / name, {"train": 3, "val": 2})
+    with pytest.raises(DataMissing, match=rf"LOGO_DATA .*\. A folder {re.escape(name)} lies here, too: \./"):
+        load_detection(name)
+    assert len(load_detection(f"./{name}").train) == 3
 
 
 def test_what_is_trained_on_is_never_tested_on(tmp_path):

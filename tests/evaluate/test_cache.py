@@ -241,7 +241,7 @@ def test_unreadable_photographs_are_left_out_and_said(encoder, photos):
     kept = [i for i in range(30) if not names[i].endswith("b/4.png")]
     assert labels.equal(split.labels[kept])
     torch.testing.assert_close(features, features_of(encoder, split[torch.tensor(kept)], UNCACHED), **ROUNDING)
-    assert said == [f"1 of 30 training images cannot be read and are left out: {photos / 'b' / '4.png'}."]
+    assert said == [f"1 of 30 training images cannot be read and is left out: {photos / 'b' / '4.png'}."]
     assert how.unreadable == [str(photos / "b" / "4.png")]
 
 

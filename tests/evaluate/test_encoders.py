@@ -19,6 +19,7 @@ from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, inert, load_encoder
 from logo_ssl.evaluate.foreign import guess
+from logo_ssl.evaluate.matching import Match, sentences
 from logo_ssl.evaluate.record import save
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
@@ -115,6 +116,13 @@ def test_a_classifier_beside_a_backbone_is_not_yet_solo_learn(solo, tmp_path):
         load_encoder("random/tiny", stem="solo-learn")
 
 
+def test_one_unmatched_key_is_told_in_the_singular():
+    assert sentences(Match({}, "", ["bn1.num_batches_tracked"], ["queue"]))[1:] == [
+        "Not in the checkpoint: 1 counter of batches, which evaluation does not read.",
+        "Left out: 1 key of queues.",
+    ]
+
+
 def test_every_unmatched_key_is_said(resnet, tmp_path):
     checkpoint = moco(resnet)
     weights = checkpoint["state_dict"]
@@ -145,7 +153,9 @@ def test_a_backbone_that_would_stay_partly_untrained_is_refused(resnet, tmp_path
     weights = resnet.state_dict()
     weights.pop("bn1.running_mean") if change == "gone" else weights.update({"bn1.running_mean": torch.zeros(3)})
     torch.save(weights, tmp_path / "x.pt")
-    with pytest.raises(UserError, match=r"1 of 100 weights of resnet18 .* not in the checkpoint .*\(bn1.running_mean;"):
+    with pytest.raises(
+        UserError, match=r"1 of 100 weights of resnet18 .*is not in the checkpoint .*\(bn1.running_mean;"
+    ):
         load_encoder(str(tmp_path / "x.pt"))
 
 

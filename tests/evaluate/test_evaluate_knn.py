@@ -63,6 +63,8 @@ def test_more_neighbours_than_images_are_refused(encoder, images: ImageSet):
     every = ((20, 0.07), (60, 0.1))
     results = dict(knn(encoder, images, protocols=every))
     assert list(results) == [f"knn top-{n}, k={k}, tau={tau}" for k, tau in every for n in (1, 5)]
+    with pytest.raises(UserError, match="than the 1 training image of blobs that there is to compare"):
+        next(knn(encoder, replace(images, train=images.train[torch.tensor([0, 1])], test=None), protocols=every))
     with pytest.raises(UserError, match="k=60 asks more neighbours than the 59"):  # one is left out
         next(knn(encoder, replace(images, test=None), protocols=every))
 
@@ -134,3 +136,5 @@ def test_a_class_that_no_test_image_is_of_is_told():
     guesswork = chance_of(torch.tensor([0, 0, 2]), torch.tensor([0, 1, 2]))
     assert "in 3 classes, of which 2 are asked for. Whoever" in str(guesswork)
     assert guesswork.recorded["classes_asked_for"] == 2
+    alone = str(chance_of(torch.tensor([2]), torch.tensor([0, 1, 2])))
+    assert alone.startswith("1 image is classified by 3 training images, in 3 classes, of which 1 is asked for. ")

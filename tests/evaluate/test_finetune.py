@@ -1,6 +1,8 @@
 """Does fine-tuning learn from labels, from any share of them, and leave the encoder alone?"""
 
+import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import timm
 import torch
 import torchvision
 from PIL import Image
+from rich.console import Console
 from test_linear import colours
 from torch import nn
 
@@ -43,6 +46,16 @@ def test_labels_are_learned_from_any_share_and_the_encoder_stays(tmp_path):
     assert "weight decay 0.0001" in record["protocol"]
     list(finetune(encoder, replace(data, test=None), QUIET, epochs=1, out=out, overwrite=True))
     assert not json.loads(out.read_text())["official_test"]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_its_progress_calls_the_loss_a_loss(terminal):
+    console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
+    data = ImageSet("colours", colours(30, 0), colours(12, 1))
+    list(finetune(load_encoder("random/tiny", size=16), data, QUIET, epochs=1, console=console))
+    shown = console.file.getvalue()
+    assert re.search(r"\bloss \d\.\d{3}  ", shown)
+    assert "gg" not in shown
 
 
 def test_settings_that_make_no_sense_are_refused():
@@ -177,7 +190,7 @@ def test_unreadable_images_neither_train_nor_test(tmp_path: Path, tested, with_t
     assert record["test_images"] == len(tested[0][1]) == n_test
     told = " ".join(said)
     assert "2 of 30 training images cannot be read and are left out: " in told
-    assert ("1 of 12 test images cannot be read and are left out: " in told) == with_test
+    assert ("1 of 12 test images cannot be read and is left out: " in told) == with_test
     assert record["unreadable_images"][:2] == ["train/g/04.png", "train/r/09.png"]
 
 

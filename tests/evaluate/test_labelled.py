@@ -40,6 +40,8 @@ def test_data_without_labels_are_refused(train):
 def test_one_class_is_refused_by_name():
     with pytest.raises(UserError, match=r"All 3 labelled images of set are of one class \('cat'\)"):
         labelled(replace(data([1, 1, -1, 1]), classes=("dog", "cat")))
+    with pytest.raises(UserError, match="The 1 labelled image of set is of one class"):
+        labelled(data([1, -1]))
 
 
 def test_one_class_folder_is_refused_by_name(photos):
@@ -50,8 +52,14 @@ def test_one_class_folder_is_refused_by_name(photos):
 
 
 def test_a_class_that_train_lacks_is_refused():
-    with pytest.raises(UserError, match="2 test images of set are of classes that train does not have, such as 4"):
+    with pytest.raises(
+        UserError, match=r"2 test images of set \(the first: one of class 4\) are of no class.*take them"
+    ):
         labelled(data([0, 1], [1, 4, 4]))
+    with pytest.raises(
+        UserError, match=r"1 test image of set \(the first: one of class 4\) is of no class.*take it out"
+    ):
+        labelled(data([0, 1], [1, 4]))
 
 
 def test_a_test_split_without_labels_is_none():

@@ -151,7 +151,7 @@ def test_an_unreadable_image_neither_lends_its_label_nor_leaks_validation(
     assert len(dict(linear(encoder, data, how, protocol="sgd-augmented", epochs=2))) == 1
     assert sweep | chosen == {*range(30)} - {6}
     assert not sweep & chosen
-    assert any(sentence.startswith("1 of 30 training images cannot be read and are left out: ") for sentence in said)
+    assert any(sentence.startswith("1 of 30 training images cannot be read and is left out: ") for sentence in said)
 
 
 def test_without_a_test_split_random_crops_never_show_the_held_out_fifth(

@@ -51,6 +51,13 @@ def test_the_same_evaluation_replaces_itself_and_another_does_not(encoder, image
     assert set(encoder.run.evaluation_file("x").parent.iterdir()) == files
 
 
+def test_a_record_names_the_first_unreadable_images_and_counts_all(encoder, images: ImageSet):
+    data, names = replace(images, root="/photos"), [f"/photos/{i}.png" for i in range(100_000)]
+    record = json.loads(save("knn", {}, encoder, data, replace(HOW, unreadable=names)).read_text())
+    assert record["unreadable_count"] == 100_000
+    assert record["unreadable_images"] == [f"{i}.png" for i in range(100)]
+
+
 def test_a_record_tells_where_its_data_were_and_what_they_are(encoder, images: ImageSet):
     said: list[str] = []
     data = replace(images, source="/somewhere/blobs")

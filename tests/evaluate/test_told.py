@@ -138,7 +138,8 @@ def test_images_that_cannot_be_read_are_named_and_recorded(encoder, parted, tmp_
     evaluated(name, encoder, load_data(str(parted), 16), how, tmp_path / "x.json")
     named = ", ".join(str(parted / file) for file in broken[:3])
     assert f"4 of 30 training images cannot be read and are left out: {named} and 1 more." in said
-    assert json.loads((tmp_path / "x.json").read_text())["unreadable_images"] == broken
+    record = json.loads((tmp_path / "x.json").read_text())
+    assert (record["unreadable_count"], record["unreadable_images"]) == (5, broken)
     assert how.unreadable == []  # the next evaluation starts afresh
 
 
@@ -201,6 +202,7 @@ def test_copies_of_training_images_are_counted(parted, images) -> None:
     assert copies.copies(images.train, images.test, how)["test_images_in_train"] == 0
     assert copies.copies(images.train, images.train[torch.tensor([7])], how)["test_images_in_train"] == 1
     assert said[1].startswith("Warning: 1 of 1 test images is among")
+    assert said[1].endswith("take it out of train or test.")
     assert copies.copies(images.train, None, how) == {}
 
 

@@ -54,6 +54,16 @@ def test_transfer_goes_on_where_a_set_is_missing(encoder: FrozenEncoder, tmp_pat
     assert len(record["data_fingerprint"]["train"]) == 64
 
 
+def test_a_folder_with_the_name_of_a_missing_set_is_hinted_at_once(encoder, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGO_DATA", "elsewhere")
+    how, said = listening()
+    for name in ("cars", "mit67"):
+        (tmp_path / name).mkdir()
+    assert list(transfer(encoder, ["cars", "mit67"], how)) == []
+    assert [sentence.count("lies here, too: ./") for sentence in said] == [1, 1]
+
+
 def test_a_set_that_cannot_be_measured_is_said_and_the_others_go_on(encoder: FrozenEncoder, tmp_path: Path) -> None:
     sets = [folder(tmp_path / "one", "r"), folder(tmp_path / "ok")]
     how, said = listening()

@@ -3,8 +3,10 @@
 import io
 import json
 import math
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 from huggingface_hub import constants
+from PIL import Image
 from rich.console import Console
 from small_runs import SMALL, train
 
@@ -25,6 +28,7 @@ from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
 from logo_ssl.train.folder import is_finished
+from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.weights import _library_weights
 from logo_ssl.types import ImageBatch
@@ -261,6 +265,15 @@ def test_a_folder_with_bad_images_trains_and_lists_them(photos, tmp_path, placem
     assert json.loads((run.path / "provenance.json").read_text())["bad_images"] == 4
     assert max(line["knn"] for line in run.metrics() if "knn" in line) > 60  # brightness tells them apart
     assert "Data: " in said
+
+
+def test_images_that_the_online_knn_cannot_read_are_counted(photos):
+    for mended, told in ((), "4 images of the online kNN cannot be read and are"), ((3, 5, 8), "1 image .* and is"):
+        for i in mended:
+            Image.new("RGB", (16, 16)).save(Path(photos) / ("cat", "dog")[i % 2] / f"{i}.jpg")
+        said = []
+        OnlineKNN(load_data(photos, 16), SMALL.changed(loading__workers=0), say=said.append).prepare()
+        assert re.fullmatch(rf"{told} left out of it\.", said[0])
 
 
 def test_where_images_wait_does_not_change_what_is_learned(photos, tmp_path):

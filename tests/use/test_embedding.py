@@ -235,7 +235,7 @@ def test_the_encoder_stays_where_and_as_it_was(encoder, photos):
         (np.zeros((2, 5, 8, 8), np.uint8), {}, "sees images of 3 channels"),
         (["x.jpg"], {"max_bad": 2}, "max-bad 2"),
         (["x.jpg"], {"batch_size": 0}, "batch-size is 0"),
-        (["x.jpg"], {"workers": 0}, "1 of 1 images cannot be read"),
+        (["x.jpg"], {"workers": 0}, "1 of 1 image cannot be read"),
         (["x.jpg"], {"out": "f.xlsx"}, "none of .parquet, .npz, .csv"),
         (["x.jpg"], {"out": "file/f.csv"}, "nothing can be written in"),
         pytest.param(

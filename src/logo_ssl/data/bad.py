@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
+from ..terminal import counted
 from .turns import alone
 
 HEADER = ["image", "reason"]
@@ -49,9 +50,9 @@ class BadImages:
             self.names |= called.keys()
             self._list(list(called.values()))
         if found and len(self) > self.max_share * self.n_images:
-            last = found[-1]
+            last, many = found[-1], f"{len(self):,} of {counted(self.n_images, 'image')}"
             raise UserError(
-                f"{len(self)} of {self.n_images:,} images cannot be read (the last: {last.name}, {last.reason}), "
+                f"{many} cannot be read (the last: {last.name}, {last.reason}), "
                 f"more than max-bad {self.max_share:g} allows; look at the files, or allow more."
             )
 

@@ -107,7 +107,7 @@ def _classes_in(folder: Path, classes: tuple[str, ...]) -> Split:
     missing = [name for name in classes if not found[name]]
     if missing:
         raise DataMissing(
-            f"{len(missing)} of {len(classes)} classes have no images in {folder}, the first is {missing[0]}; place "
+            f"{folder} has no images of {len(missing)} of {len(classes)} classes, the first is {missing[0]}; place "
             f"them as {folder}/CLASS/*.JPEG."
         )
     paths = [path for name in classes for path in found[name]]

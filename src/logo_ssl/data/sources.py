@@ -1,7 +1,8 @@
 """Where do images come from? A name or a path becomes an `ImageSet`."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def _root(source: str) -> str:
 
 def _found(source: str, size: int) -> ImageSet:
     if source in NAMES:
-        return _named(source, size)
+        with hinting_at_folder(source):
+            return _named(source, size)
     path = Path(source).expanduser()
     if path.is_dir():
         return load_folder(path)
@@ -73,6 +75,18 @@ def _named(name: str, size: int) -> ImageSet:
     data_root().mkdir(parents=True, exist_ok=True)
     with (data_root() / ".lock").open("a") as file, alone(file):
         return NAMES[name](data_root(), size)
+
+
+@contextmanager
+def hinting_at_folder(name: str) -> Iterator[None]:
+    """Where a set is missing, and a folder that lies here has its name, that may have been meant."""
+    try:
+        yield
+    except DataMissing as missing:
+        hint = f" A folder {name} lies here, too: ./{name} in place of {name} takes it."
+        if not Path(name).is_dir() or hint in str(missing):
+            raise
+        raise DataMissing(f"{missing}{hint}") from missing
 
 
 def data_root() -> Path:

@@ -8,9 +8,9 @@ from torch.utils.data import Dataset
 
 from ..data.workers import fitting_workers
 from ..errors import UserError
-from ..terminal import counted
+from ..terminal import counted, them
 from .masks import run_lengths
-from .pictures import BadPicture, Picture, PictureSet, listed
+from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, listed
 from .samples import BYTES, read
 from .sources import Detection
 from .training import Progress, Say
@@ -19,7 +19,6 @@ CHUNK = 16
 """Pictures that a worker process looks at in one go."""
 ALONE = 64
 """Pictures for which a worker process is not worth its start."""
-LEFT_OUT = "training pictures that cannot be used, left out"
 
 
 class Looking(Dataset[str]):
@@ -68,13 +67,13 @@ def usable(
         wrong[what] = _looked_at(looking, f"checking {what} pictures", workers, sharers, progress)
     refusals = [_told(what, found, part) for (what, found), part in zip(wrong.items(), data[1:3], strict=True) if found]
     if wrong["test"]:
-        raise UserError(" ".join((*refusals, "Mend them, or take them out of the annotations.")))
+        raise UserError(" ".join((*refusals, f"{_mend(sum(map(len, wrong.values())))}.")))
     if not (bad := wrong["training"]):
         return data
     if len(bad) > max_bad * len(data.train):
-        cure = "Mend them, take them out of the annotations, or leave out up to a share of them with --max-bad"
-        raise UserError(f"{refusals[0]} {cure} (now {max_bad:g}).")
-    say(f"{refusals[0]} They are left out.")
+        share = f"leave out up to a share of the training pictures with --max-bad (now {max_bad:g})"
+        raise UserError(f"{refusals[0]} {_mend(len(bad))}, or {share}.")
+    say(f"{refusals[0]} {'It is' if len(bad) == 1 else 'They are'} left out.")
     kept = tuple(picture for row, picture in enumerate(data.train.pictures) if row not in bad)
     if not kept:
         raise UserError(f"None of the training pictures of {data.name} can be used; look at the files.")
@@ -91,6 +90,10 @@ def _looked_at(looking: Looking, what: str, workers: int, sharers: int, progress
         said += sentences
         progress(what, len(said), len(rows))
     return {row: sentence for row, sentence in enumerate(said) if sentence}
+
+
+def _mend(n: int) -> str:
+    return f"Mend {them(n)}, or take {them(n)} out of the annotations"
 
 
 def _told(what: str, wrong: dict[int, str], part: PictureSet) -> str:

@@ -23,6 +23,10 @@ NAMED = 5
 """So many names are listed, and the rest are counted."""
 AGNOSTIC = ("object",)
 """The one class when all categories are the same."""
+EMPTY = "pictures without objects"
+LEFT_OUT = "training pictures that cannot be used, left out"
+ONE = {EMPTY: "picture without objects", LEFT_OUT: "training picture that cannot be used, left out"}
+"""Pictures that are counted, in the singular; what is said of objects is the same for one."""
 
 
 class BadPicture(UserError):  # noqa: N818 (a state of its file)
@@ -152,13 +156,13 @@ def _settled(
         elif found.box[2] <= found.box[0] or found.box[3] <= found.box[1]:
             counts["without area, dropped"] += 1
         elif right <= left or bottom <= top:
-            counts["wholly outside their picture, dropped"] += 1
+            counts["wholly outside the picture, dropped"] += 1
         elif masks and not has_outline(found.segmentation):
             counts["with outlines of fewer than three corners, dropped"] += 1
         else:
-            counts["partly outside their picture, clipped"] += box != found.box
+            counts["partly outside the picture, clipped"] += box != found.box
             kept.append(found._replace(box=box))
-    counts["pictures without objects"] += not kept
+    counts[EMPTY] += not kept
     boxes = np.array([found.box for found in kept], np.float32).reshape(-1, 4)
     sides = boxes[:, 2:] - boxes[:, :2]
     areas = [side.prod() if found.area is None else found.area for found, side in zip(kept, sides, strict=True)]

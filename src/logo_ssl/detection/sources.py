@@ -6,10 +6,11 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data.sources import data_root
+from ..data.sources import data_root, hinting_at_folder
 from ..errors import DataMissing, UserError, nearest
+from ..terminal import are, counted
 from .coco import read_coco
-from .pictures import AGNOSTIC, PictureSet, Told, ToldPicture, listed, settled
+from .pictures import AGNOSTIC, ONE, PictureSet, Told, ToldPicture, listed, settled
 from .voc import CLASSES, has_list, names_in, read_voc
 
 VOC, COCO = "voc07+12", "coco"
@@ -54,11 +55,12 @@ class Detection(NamedTuple):
         """Sentences about what there is, and what was not as it should be."""
         sentences = []
         for what, part in (("train", self.train), ("test", self.test)):
-            odd = "".join(f"; {n:,} {of}" for of, n in part.counts.items() if n)
-            sentences.append(f"{self.name}, {what}: {len(part):,} pictures, {part.n_objects:,} objects{odd}.")
+            odd = "".join(f"; {n:,} {ONE.get(of, of) if n == 1 else of}" for of, n in part.counts.items() if n)
+            there = f"{counted(len(part), 'picture')}, {counted(part.n_objects, 'object')}"
+            sentences.append(f"{self.name}, {what}: {there}{odd}.")
         known = {picture.path for picture in self.train.pictures}
         if both := [picture.path.name for picture in self.test.pictures if picture.path in known]:
-            many = f"{len(both):,} picture{'s are' if len(both) > 1 else ' is'} in train and in test ({listed(both)})"
+            many = f"{counted(len(both), 'picture')} {are(len(both))} in train and in test ({listed(both)})"
             sentences.append(f"{many}; what is learned by heart counts as found.")
         if never := self._never_learned():
             sentences.append(f"Test objects of classes that no training picture has cannot be found: {listed(never)}.")
@@ -83,7 +85,8 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
 
     `agnostic` makes one class of all categories; with `masks`, objects without an outline are left out.
     """
-    path = folder_of(source)
+    with hinting_at_folder(source):
+        path = folder_of(source)
     if source == VOC:
         return _voc(path, agnostic)
     files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Int
 from torch import Tensor
 
+from ..terminal import are, counted
 from .extraction import Extraction
 
 TOP = 5
@@ -27,9 +28,9 @@ class Guesswork(NamedTuple):
     """by the commonest class among them."""
 
     def __str__(self) -> str:
-        some = "" if self.n_asked == self.n_classes else f", of which {self.n_asked} are asked for"
+        some = "" if self.n_asked == self.n_classes else f", of which {self.n_asked} {are(self.n_asked)} asked for"
         return (
-            f"{self.asked:,} images are classified by {self.known:,} training images, "
+            f"{counted(self.asked, 'image')} {are(self.asked)} classified by {counted(self.known, 'training image')}, "
             f"in {self.n_classes} classes{some}. Whoever guesses is right in {self.chance:.2f} %, "
             f"whoever always says the commonest class in {self.commonest:.2f} %."
         )

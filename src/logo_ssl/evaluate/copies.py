@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..data import Photos, Split
+from ..terminal import are, them
 from .extraction import Extraction
 
 LOOKED_AT = 1_000  # test images, evenly spread
@@ -29,8 +30,8 @@ def copies(train: Split, test: Split | None, how: Extraction) -> dict[str, int]:
         least = "at least " if len(read) < len(candidates) else ""
         looked = " that were looked at" if len(some) < len(test) else ""
         how.say(
-            f"Warning: {least}{found:,} of {len(some):,} test images{looked} {'is' if found == 1 else 'are'} among the "
-            "training images, byte by byte, and the figures are too good; take them out of train or test."
+            f"Warning: {least}{found:,} of {len(some):,} test images{looked} {are(found)} among the "
+            f"training images, byte by byte, and the figures are too good; take {them(found)} out of train or test."
         )
     return {"test_images_compared": len(some), "test_images_in_train": found}
 

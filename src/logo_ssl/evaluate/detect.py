@@ -30,6 +30,7 @@ from ..hardware import best_device
 from ..launch import is_first
 from ..outputs import claim, claim_folder, clear_folder
 from ..run import found_checkpoints
+from ..terminal import counted
 from ..train.processes import processes_for
 from .encoders import FrozenEncoder
 from .extraction import Extraction
@@ -55,6 +56,24 @@ class DetectionFigure(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.of} {self.figure} ({self.measure})"
+
+
+class Named(NamedTuple):
+    """An evaluation by its name: another encoder, other data or other settings have another."""
+
+    protocol: str
+    settings: dict[str, Any]
+    about: dict[str, Any]
+    """The data, as they are saved."""
+    identity: str
+    """What a training that goes on must have been begun with."""
+    file: Path | None
+    """Where the result is saved, if it is."""
+
+    @property
+    def state(self) -> Path | None:
+        """The folder from which an interrupted training goes on."""
+        return None if self.file is None else training_beside(self.file)
 
 
 def refuse_without_masks(data: Detection) -> None:
@@ -108,41 +127,49 @@ def detect(
     share of `max_bad` may be left out; one to test on that cannot be used is refused.
     """
     how = how or Extraction()
-    check_recipe(recipe)
-    coco_library()
-    device = best_device(how.device)
-    claim_result(out, overwrite, _protocol(masks), encoder.name)
-    refuse_other_networks(encoder.backbone)
-    if masks:
-        refuse_without_masks(data)
+    _refuse_unusable(encoder, data, recipe, masks, how, out, overwrite)
     data = _checked(data, recipe, how, masks, devices, max_bad)
-    protocol, settings, about = _named(data, recipe, masks)
-    file = place_of(protocol, about, encoder, out, settings)
-    state = None if file is None else training_beside(file)
-    if file is not None:
-        claim_beside(file, overwrite or out is None)  # pictures in a run are ours, those of earlier versions too
-    else:
-        how.say("Without --out nothing is saved here, and an interrupted training starts again.")
-    identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
+    named = _named(encoder, data, recipe, masks, out)
+    ours = overwrite or out is None  # pictures in a run are ours, those of earlier versions too
+    _claim_beside_or_say(named.file, ours, how)
     pictures = TrainingPictures(data.train, recipe, masks)
+    used, tested = (counted(len(some), "picture") for some in (pictures.pictures, data.test.pictures))
+    how.say(f"Training on {used}, testing on {tested}.")
     detector = _begun(encoder, data, recipe, masks)
-    with alone_in(state), _telling_what_is_kept(state):
-        where = Workshop(str(how.device), devices, workers=how.workers, folder=state, identity=identity)
+    with alone_in(named.state), _telling_what_is_kept(named.state):
+        where = Workshop(str(how.device), devices, workers=how.workers, folder=named.state, identity=named.identity)
         trained = train_detector(detector, pictures, recipe, where, how.progress, how.say)
         if not is_first():
             return
         began = time.time()
-        found = find_objects(detector, data.test.pictures, device, how.workers, how.progress)
+        found = find_objects(detector, data.test.pictures, best_device(how.device), how.workers, how.progress)
         results = _measured(data, found, masks)
-        for measured, precision in results.items():
-            known = {name: value for name, value in precision.overall.items() if value is not None}
-            yield from ((DetectionFigure(*measured, name), value) for name, value in known.items())
-        record = about | _results_with_protocol(data, recipe, masks, results)
-        record |= {"train_pictures": len(pictures.pictures), "pictures": _drawn(data, found, file, how)}
+        yield from _figures(results)
+        record = named.about | _results_with_protocol(data, recipe, masks, results)
+        record |= {"train_pictures": len(pictures.pictures), "pictures": _drawn(data, found, named.file, how)}
         record |= _timed(trained, time.time() - began)
-        save_about(protocol, record, encoder, how, out, settings)
-        if state is not None:
-            clear_folder(state, KEPT)
+        save_about(named.protocol, record, encoder, how, out, named.settings)
+        if named.state is not None:
+            clear_folder(named.state, KEPT)
+
+
+def _refuse_unusable(
+    encoder: FrozenEncoder,
+    data: Detection,
+    recipe: DetectionRecipe,
+    masks: bool,
+    how: Extraction,
+    out: Path | None,
+    overwrite: bool,
+) -> None:
+    """UserError for all that can be refused before the pictures are looked at."""
+    check_recipe(recipe)
+    coco_library()
+    best_device(how.device)
+    claim_result(out, overwrite, _protocol(masks), encoder.name)
+    refuse_other_networks(encoder.backbone)
+    if masks:
+        refuse_without_masks(data)
 
 
 def _checked(
@@ -176,11 +203,21 @@ def _protocol(masks: bool) -> str:
     return "segment" if masks else "detect"
 
 
-def _named(data: Detection, recipe: DetectionRecipe, masks: bool) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Protocol, settings and data of an evaluation: by these it has its name."""
+def _named(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, masks: bool, out: Path | None) -> Named:
+    """By what this evaluation is told from others."""
     fingerprints = {"train": _fingerprint(data.train), "test": _fingerprint(data.test)}
-    settings = {"recipe": asdict(recipe), "masks": masks}
-    return _protocol(masks), settings, {"data": data.name, "data_fingerprint": fingerprints}
+    protocol, settings = _protocol(masks), {"recipe": asdict(recipe), "masks": masks}
+    about = {"data": data.name, "data_fingerprint": fingerprints}
+    identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
+    return Named(protocol, settings, about, identity, place_of(protocol, about, encoder, out, settings))
+
+
+def _claim_beside_or_say(file: Path | None, overwrite: bool, how: Extraction) -> None:
+    """The folders beside a result must be ours; where there will be none, that is said."""
+    if file is not None:
+        claim_beside(file, overwrite)
+    else:
+        how.say("Without --out nothing is saved here, and an interrupted training starts again.")
 
 
 def _begun(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, masks: bool) -> Detector:
@@ -199,6 +236,14 @@ def _drawn(data: Detection, found: list[Detected], file: Path | None, how: Extra
     drawn = draw_found(data.test.pictures, found, data.test.classes, folder)
     how.say(f"Pictures: {folder}")
     return [f"{folder.name}/{picture.name}" for picture in drawn.values()]
+
+
+def _figures(results: Results) -> Iterator[tuple[DetectionFigure, float]]:
+    """All that could be measured, one by one."""
+    for (of, measure), precision in results.items():
+        for name, value in precision.overall.items():
+            if value is not None:
+                yield DetectionFigure(of, measure, name), value
 
 
 def _results_with_protocol(data: Detection, recipe: DetectionRecipe, masks: bool, results: Results) -> dict[str, Any]:

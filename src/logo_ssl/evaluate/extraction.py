@@ -17,6 +17,7 @@ from ..data.workers import Decoding, Workers, default_workers, fitting_workers
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
+from ..terminal import are
 from .encoders import FrozenEncoder
 
 PREPROCESSING = 3  # to be raised when decoding, squares or `extract` change what an encoder sees
@@ -60,7 +61,7 @@ class Extraction:
         self.unreadable.extend(names)
         more = len(names) - MOST_NAMED
         named = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and are left out: {named}.")
+        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and {are(len(names))} left out: {named}.")
 
 
 def exactly() -> AbstractContextManager[None]:

@@ -151,7 +151,7 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console
     with TemporaryDirectory() as folder, exactly():
         run = Run(folder)
         journal = Journal(run)
-        display = ProgressDisplay(journal, console)
+        display = ProgressDisplay(journal, console, {"l_gg": "loss"})
         trainer = trainer_for(run, module.recipe, data, journal, display, benchmark=False)
         try:
             bad = BadImages(len(data.train), how.max_bad)

@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..hardware import best_device
 from ..knn import nearest_neighbours, top_accuracies
 from ..probes import Labelled
+from ..terminal import are, counted
 from .cache import labelled_features
 from .chance import TOP, chance_of, say_chance
 from .copies import copies
@@ -107,6 +108,6 @@ def _refuse_unusable(protocols: Sequence[tuple[int, float]]) -> None:
 def _refuse_too_few(n_images: int, k: int, data: ImageSet) -> None:
     if k > n_images:
         raise UserError(
-            f"k={k} asks more neighbours than the {n_images} training images of {data.name} that there are to compare "
-            "with; give more images, or a smaller k (--protocols 5 0.07)."
+            f"k={k} asks more neighbours than the {counted(n_images, 'training image')} of {data.name} that there "
+            f"{are(n_images)} to compare with; give more images, or a smaller k (--protocols 5 0.07)."
         )

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..data import ImageSet, Photos, Split
 from ..errors import UserError
+from ..terminal import are, counted, them
 
 
 class LabelledSplits(NamedTuple):
@@ -66,9 +67,10 @@ def with_rows(split: Split) -> Split:
 
 
 def _one_class(data: ImageSet, n_images: int, label: int) -> str:
+    all_of_them = f"{'The' if n_images == 1 else 'All'} {counted(n_images, 'labelled image')} of {data.name}"
     return (
-        f"All {n_images} labelled images of {data.name} are of one class ({_name(data, label)}), which leaves nothing "
-        "to tell apart; give two classes or more."
+        f"{all_of_them} {are(n_images)} of one class ({_name(data, label)}), which leaves nothing to tell apart; give "
+        "two classes or more."
     )
 
 
@@ -77,20 +79,21 @@ def _test(data: ImageSet, test: Split, values: Int[Tensor, " classes"]) -> Split
     labels = labels_of(test)
     if isinstance(test.images, Photos) and (labels < 0).any():  # a folder's only way to lack a class
         strangers = (labels < 0).nonzero()
-        raise UserError(
-            f"{len(strangers)} test images of {data.name} (the first: {test.images.name(int(strangers[0]))}) are of no "
-            "class that train has; add training images of it, or take them out of the test."
-        )
+        raise UserError(_strange(data, len(strangers), test.images.name(int(strangers[0]))))
     test_labelled = _with_labels(test)
     if test_labelled is None:
         return None
     strange = labels_of(test_labelled)[~torch.isin(labels_of(test_labelled), values)]
     if len(strange):
-        raise UserError(
-            f"{len(strange)} test images of {data.name} are of classes that train does not have, such as "
-            f"{_name(data, int(strange[0]))}; add training images of them, or take them out of the test."
-        )
+        raise UserError(_strange(data, len(strange), f"one of class {_name(data, int(strange[0]))}"))
     return test_labelled
+
+
+def _strange(data: ImageSet, n: int, first: str) -> str:
+    return (
+        f"{counted(n, 'test image')} of {data.name} (the first: {first}) {are(n)} of no class that train has; add "
+        f"training images of it, or take {them(n)} out of the test."
+    )
 
 
 def _with_labels(split: Split) -> Split | None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..errors import UserError
+from ..terminal import are, counted
 
 MOST_NAMED = 5
 PREFIX_DEPTH = 4  # parts of a key, as in module.model.encoder_q.
@@ -74,8 +75,9 @@ def matched(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: str)
             return Match(found, prefix, sorted(own.keys() - found.keys()), sorted(unused))
         lacking = min(lacking, missing, key=len)
     raise UserError(
-        f"{len(lacking)} of {len(needed)} weights of {what} are not in the checkpoint by name and shape "
-        f"({named(lacking)}; it has {', '.join(list(weights)[:3])}, ...); name its network with --backbone and --stem."
+        f"{len(lacking)} of {len(needed)} weights of {what} {are(len(lacking))} not in the checkpoint by name and "
+        f"shape ({named(lacking)}; it has {', '.join(list(weights)[:3])}, ...); name its network with --backbone "
+        "and --stem."
     )
 
 
@@ -84,11 +86,12 @@ def sentences(found: Match) -> list[str]:
     where = f" under {found.prefix!r}" if found.prefix else ""
     said = [f"{len(found.weights)} tensors of the checkpoint{where} fit the backbone by name and shape."]
     if found.missing:
-        said.append(f"Not in the checkpoint: {len(found.missing)} counters of batches, which evaluation does not read.")
+        counters = counted(len(found.missing), "counter")
+        said.append(f"Not in the checkpoint: {counters} of batches, which evaluation does not read.")
     groups: dict[str, list[str]] = {}
     for key in found.unused:
         groups.setdefault(_group(key, found.prefix), []).append(key)
-    said += [f"Left out: {len(groups[group])} keys of {group}." for group in LEFT_OUT if group in groups]
+    said += [f"Left out: {counted(len(groups[group]), 'key')} of {group}." for group in LEFT_OUT if group in groups]
     if "" in groups:
         said.append(f"Found no place in the backbone: {_by_part(groups[''], found.prefix)}.")
     return said

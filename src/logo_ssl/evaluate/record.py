@@ -19,6 +19,9 @@ from .extraction import Extraction
 from .fingerprints import data_fingerprint
 from .table5 import SETS
 
+MOST_UNREADABLE = 100
+"""Names of images in a result; the rest are counted."""
+
 
 def data_for(
     encoder: FrozenEncoder, source: str | None, say: Callable[[str], None] = lambda sentence: None
@@ -63,8 +66,9 @@ def save(
     splits = {"train": data.train, "test": data.test}
     images = {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None}
     above = "" if data.root is None else os.path.join(data.root, "")
-    unreadable = [name.removeprefix(above) for name in how.unreadable]
-    about = {"data": data.name, "source": data.source, "data_fingerprint": images, "unreadable_images": unreadable}
+    about = {"data": data.name, "source": data.source, "data_fingerprint": images}
+    about["unreadable_count"] = len(how.unreadable)
+    about["unreadable_images"] = [name.removeprefix(above) for name in how.unreadable[:MOST_UNREADABLE]]
     return save_about(protocol, result | about, encoder, how, out, settings)
 
 

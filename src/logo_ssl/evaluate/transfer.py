@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from ..data import NAMES, ImageSet, load_data, locate
+from ..data.sources import hinting_at_folder
 from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..probes import WEIGHTS, Labelled, Metric, mean_per_class, select, top1
@@ -68,7 +69,8 @@ def transfer(
     for name, place in places.items():
         found = SETS.get(name) or TransferSet(short_name(name), name)
         try:
-            data = load_data(locate(found.data), encoder.size)
+            with hinting_at_folder(name):
+                data = load_data(locate(found.data), encoder.size)
         except UserError as error:
             how.say(f"{found.title} is missing: {error}")
             continue

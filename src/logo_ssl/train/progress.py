@@ -1,6 +1,7 @@
 """How far is it, and how long will it take? A bar in a terminal, a line per epoch elsewhere."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
@@ -11,13 +12,14 @@ from .journal import Journal
 from .module import Pretraining
 
 SHOWN = {"l_gg": "gg", "l_lg": "lg", "l_ll": "ll", "omega": "omega"}
+"""What each metric is called where there is little room."""
 
 
 class ProgressDisplay(L.Callback):
     """Epoch, losses, omega, images/s, the newest kNN and the time that remains."""
 
-    def __init__(self, journal: Journal, console: Console) -> None:
-        self.journal, self.console = journal, console
+    def __init__(self, journal: Journal, console: Console, shown: Mapping[str, str] = SHOWN) -> None:
+        self.journal, self.console, self.shown = journal, console, shown
         self.bar: Progress | None = None
         self.task: TaskID | None = None
         self.epoch_began = time.perf_counter()
@@ -79,7 +81,7 @@ class ProgressDisplay(L.Callback):
 
     def _news(self) -> str:
         latest = self.journal.latest
-        parts = [f"{short} {latest[name]:.3f}" for name, short in SHOWN.items() if name in latest]
+        parts = [f"{short} {latest[name]:.3f}" for name, short in self.shown.items() if name in latest]
         if "knn" in latest:
             protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, epoch {latest['epochs_done']}"
             parts.append(f"kNN {latest['knn']:.1f}% ({protocol})")

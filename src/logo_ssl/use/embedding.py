@@ -20,7 +20,7 @@ from ..evaluate.extraction import compute
 from ..evaluate.store import Store
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
-from ..terminal import counted
+from ..terminal import are, counted, them
 from .images import Data, Images, Which, images_of, refuse_no_data
 from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
 from .loading import frozen
@@ -156,10 +156,9 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - good
     if left_out:
-        them = "it" if left_out == 1 else "them"
         how.say(
-            f"{counted(left_out, 'image')} cannot be read and {'is' if left_out == 1 else 'are'} left out; {listed} "
-            f"lists {them}, and the same command tries {them} again."
+            f"{counted(left_out, 'image')} cannot be read and {are(left_out)} left out; {listed} lists "
+            f"{them(left_out)}, and the same command tries {them(left_out)} again."
         )
     return out
 
@@ -171,6 +170,6 @@ def _tell_of_names(chosen: list[Images], table: Path, say: Callable[[str], None]
     names = (images.name(row) for images in chosen for row in range(len(images.split)))
     if strange := sum(printable(name) != name for name in names):
         say(
-            f"{counted(strange, 'name')} in {table} {'is' if strange == 1 else 'are'} no UTF-8, and written with "
+            f"{counted(strange, 'name')} in {table} {are(strange)} no UTF-8, and written with "
             "escapes; .npz and .csv keep such names as they are."
         )

@@ -20,7 +20,7 @@ from torch import nn
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder, load_encoder
 from ..run import Run, write
-from ..terminal import plain_console
+from ..terminal import counted, plain_console, them
 from .embedding import embed
 from .loading import frozen, load, plain
 
@@ -69,7 +69,8 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         found = embed(self.encoder_, _checked(X), **self._how(), max_bad=1.0)
         if found.bad:
-            raise UserError(f"{len(found.bad)} images cannot be read (the first: {found.bad[0]}); leave them out.")
+            told = f"{counted(len(found.bad), 'image')} cannot be read (the first: {found.bad[0]})"
+            raise UserError(f"{told}; leave {them(len(found.bad))} out.")
         return found.vectors
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

@@ -12,6 +12,7 @@ from ...features import extract
 from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
 from ...recipes import Recipe
+from ...terminal import are, counted
 from ..doctor import diagnose
 from ..module import Pretraining
 from .telling import log, ring
@@ -89,8 +90,8 @@ class OnlineKNN(L.Callback):
             for s in self.splits
         ]
         readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
-        if sum(readable) < asked:
-            self.say(f"{asked - sum(readable)} images of the online kNN cannot be read and are left out of it.")
+        if lost := asked - sum(readable):
+            self.say(f"{counted(lost, 'image')} of the online kNN cannot be read and {are(lost)} left out of it.")
         self.n_images = readable[1]
         if min(readable) == 0:
             self.splits = None
