@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -110,6 +111,23 @@ def test_an_interrupted_row_goes_on_where_it_was(reproduce, performed, tmp_path,
     assert [line["epochs_done"] for line in lines if "knn" in line] == [0, 1, 2]
 
 
+def test_images_without_labels_are_refused_before_anything_is_trained(reproduce, performed, tmp_path):
+    file = tmp_path / "cifar10.npz"
+    np.savez(file, train_images=np.zeros((40, 16, 16, 3), np.uint8))
+    code, _, err = reproduce(f"table1 --rows cifar10-moco --data {file}", small=False)
+    assert (code, performed) == (2, [])
+    assert "cifar10.npz has no labels, and what is measured of these rows needs them" in err
+
+
+def test_tuned_rows_are_told_from_the_papers_and_written_apart(reproduce, performed, tmp_path):
+    code, out, err = reproduce("table1 --tuned --rows cifar10-tuned-moco --epochs 1")
+    assert code == 0, err
+    text = (tmp_path / "out" / "table1-tuned.md").read_text()
+    assert text in out
+    assert "framework.tau 0.2 (recipe: 0.1)" in text
+    assert not (tmp_path / "out" / "table1.md").exists()
+
+
 def test_a_row_that_fails_or_lacks_its_data_is_told_and_the_others_go_on(reproduce, performed, data, monkeypatch):
     rows = "--rows imagenet100-moco-logo cifar10-moco-logo cifar10-simsiam-logo"
     monkeypatch.setattr("logo_ssl.reproduce.rows.pretrain", diverge)
@@ -194,7 +212,7 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert "time unknown" in told["stl10-moco, seed 0"]
     assert told["imagenet100-moco, seed 0"] == "cannot run here, imagenet100 is missing"
     assert out.count("place ImageNet as") == 1
-    assert out.splitlines()[-1].startswith("In all: about 30.4 min and 4 runs of unknown length")
+    assert out.splitlines()[-1].startswith("In all: about 30.4 min on NVIDIA H200 (here: ")
     _, out, _ = reproduce("table2 --dry-run --images-per-s 5000", small=False)
     assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
 
@@ -213,7 +231,9 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
         ("table1 --images-per-s 0", "images-per-s is 0"),
         ("table1 --rows cifar10-mocco", "No row matches 'cifar10-mocco'.*Did you mean cifar10-moco"),
         ("table1 --rows stl10-moco", "No row matches 'stl10-moco'; there are cifar10-moco,"),
-        ("table2 --tuned", "No row of table2 has settings of our choice; those of table1 have"),
+        ("table2 --tuned", "No row of table2 has settings of our choice; .* among table1, table7, fig1b, fig3"),
+        ("table1 --rows cifar10-tuned-moco", "No row matches 'cifar10-tuned-moco'; .* Add --tuned"),
+        ("table1 --set backbone=resnet19", "No backbone is called 'resnet19'.*Did you mean resnet18"),
         ("table1 --tuned --rows cifar10-moco", "No row matches 'cifar10-moco'; there are cifar10-tuned-moco,"),
         ("table1 --data nowhere.npz", "No data at '.*nowhere.npz'"),
         ("table7 --data some.npz", "rows are on cifar10, stl10, imagenet100, so --data some.npz is unclear"),

@@ -7,7 +7,7 @@ import pytest
 
 from logo_ssl.evaluate.knn import PROTOCOLS
 from logo_ssl.frameworks import SupervisedConfig
-from logo_ssl.recipes import find_recipe
+from logo_ssl.recipes import find_recipe, literal
 from logo_ssl.reproduce import tables
 from logo_ssl.reproduce.markdown import _minutes, markdown
 from logo_ssl.reproduce.plan import Place, tasks_for
@@ -81,6 +81,16 @@ def test_rows_with_settings_of_our_choice_stand_beside_the_papers_figures():
     assert len(table7.rows) == 4  # of twelve: those on CIFAR-10
     assert [row.recipe for row in curves.rows] == [row.recipe for row in table1.rows]
     assert len(tables.choose(["fig1b"], own=True)[0].rows) == 4
+    assert (table1.stem, table1.title) == ("table1-tuned", "Table 1: CIFAR-10, ResNet-18, with settings of our choice")
+    changed = differences(table1.rows[0].recipe, literal(table1.rows[0].recipe))
+    assert changed["framework.tau"] == (0.2, 0.1)  # from the paper's settings, not from our own
+    assert "crops.local_scale" not in changed  # of crops that the row does not have
+
+
+def test_rows_without_settings_of_our_choice_are_told():
+    table7, table2 = tables.without_own(["table1", "table7", "table2", "fig1b"])
+    assert table7.startswith("8 of 12 rows of table7 have no settings")
+    assert table2.startswith("All 4 rows of table2 have no settings")
 
 
 def test_tables_that_share_a_row_share_its_run():
@@ -199,7 +209,7 @@ unless that is among the settings below.
 kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.
 Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.
 
-\\* Settings that differ from the recipe of the paper's row:
+\\* Settings that differ from the recipe with the paper's:
 
 - All rows: optimiser.lr 0.12 (recipe: 0.06)
 - MoCo+LoGo: crops.local_scale 0.1 0.3 (recipe: 0.05 0.4)

@@ -86,15 +86,26 @@ FAMILIES: dict[str, Callable[[int, Stem], tuple[nn.Module, int]]] = {
 }
 
 
-def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: int | None = None) -> Backbone:
-    """The named network without classifier, with our batch norm."""
+def refuse_unknown_backbone(name: str) -> None:
+    """UserError for a name that `build_backbone` does not know."""
     if name.startswith("timm/"):
-        net, n_features = _timm(name.removeprefix("timm/"), channels, size)
-    elif name in FAMILIES:
-        net, n_features = FAMILIES[name](channels, stem)
-    else:
+        import timm  # slow to import: only where it is needed
+
+        model = name.removeprefix("timm/")
+        if not timm.is_model(model.split(".")[0]):
+            raise UserError(f"timm has no model {model!r}.{nearest(model, timm.list_models())}")
+    elif name not in FAMILIES:
         hint = nearest(name, FAMILIES)
         raise UserError(f"No backbone is called {name!r}; choose {', '.join(FAMILIES)} or timm/NAME.{hint}")
+
+
+def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: int | None = None) -> Backbone:
+    """The named network without classifier, with our batch norm."""
+    refuse_unknown_backbone(name)
+    if name in FAMILIES:
+        net, n_features = FAMILIES[name](channels, stem)
+    else:
+        net, n_features = _timm(name.removeprefix("timm/"), channels, size)
     backbone = cast(Backbone, with_our_batch_norm(net))
     backbone.num_features = n_features
     return backbone
@@ -103,8 +114,6 @@ def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: 
 def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
     import timm  # slow to import: only where it is needed
 
-    if not timm.is_model(name.split(".")[0]):
-        raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
     options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": channels}
     net: Any
     try:  # transformers want to know the size of their input, and must accept local crops beside global ones

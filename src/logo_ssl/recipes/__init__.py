@@ -2,7 +2,7 @@
 
 from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
-from .paper import RECIPES, find_recipe, tuned
+from .paper import RECIPES, find_recipe, literal, tuned
 from .recipe import OptimiserConfig, PaperRow, Recipe
 from .saved import HARMLESS, Differences, differences, flat, is_harmless, read_recipe, refuse_harmful
 
@@ -24,6 +24,7 @@ __all__ = [
     "find_recipe",
     "flat",
     "is_harmless",
+    "literal",
     "read_recipe",
     "refuse_harmful",
     "summary",

@@ -7,6 +7,7 @@ from math import inf
 from ..augment import CropPlan
 from ..data import LoadingConfig
 from ..errors import UserError
+from ..models.backbones import refuse_unknown_backbone
 from ..strategies import LoGoConfig, MultiCropConfig
 from .recipe import OptimiserConfig, Recipe
 
@@ -31,6 +32,7 @@ def check(recipe: Recipe) -> None:
     for holds, sentence in demands:
         if not holds:
             raise UserError(sentence)
+    refuse_unknown_backbone(recipe.backbone)
 
 
 def _of_run(recipe: Recipe) -> list[Demand]:

@@ -225,3 +225,8 @@ def tuned(recipe: Recipe) -> Recipe | None:
     """The same row with settings of our choice, if there is one."""
     data, _, row = recipe.name.partition("-")
     return RECIPES.get(f"{data}-tuned-{row}")
+
+
+def literal(recipe: Recipe) -> Recipe:
+    """The same row with the paper's settings, as it stands in the book: whatever was changed is not."""
+    return RECIPES[recipe.name.replace("-tuned-", "-", 1)]

@@ -18,8 +18,8 @@ from .markdown import markdown
 from .plan import refuse_other_settings, tasks_for
 from .results import Ended, gather
 from .settings import with_data, with_settings
-from .sources import refuse_wrong_paths
-from .tables import PaperTable, choose
+from .sources import refuse_unlabelled, refuse_wrong_paths
+from .tables import PaperTable, choose, needs_labels, without_own
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Reproduce:
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
     """table1 to table7, fig1b, fig3."""
     out: Path = Path("runs/reproduce")
-    """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table."""
+    """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table (with
+    --tuned, TABLE-tuned)."""
     seeds: int = 1
     """Runs of each row, with the seeds 0, 1, ..."""
     epochs: int | None = None
@@ -66,7 +67,8 @@ class Reproduce:
         out = self.out.expanduser().absolute()
         tasks = tasks_for(tables, self.seeds, out)
         refuse_other_settings(tasks)
-        for sentence in strange_pictures(tables):
+        left_out = without_own(self.tables) if self.tuned and not self.rows else []
+        for sentence in (*left_out, *strange_pictures(tables)):
             console.print(sentence)
         if self.dry_run:
             for line in describe(tasks, self.jobs, self.images_per_s):
@@ -91,9 +93,11 @@ class Reproduce:
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
         placed = with_data(recipes, self.data)
         refuse_wrong_paths(recipe.data for recipe in placed)
+        at_home = {row.recipe.name for table in tables for row in table.rows if needs_labels(row)}
+        refuse_unlabelled((recipe.data, recipe.crops.global_size) for recipe in placed if recipe.name in at_home)
         changed = {recipe.name: recipe for recipe in with_settings(placed, given)}
         return [
-            PaperTable(table.name, tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
+            table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
             for table in tables
         ]
 
@@ -106,5 +110,5 @@ class Reproduce:
         if table.name == "fig3":
             return draw_affinities(table, ended, out, record, self.device)
         text = markdown(record)
-        write(out / f"{table.name}.json", json.dumps(record, indent=2) + "\n")
-        return [f"\n{text}", f"Table: {write(out / f'{table.name}.md', text)}"]
+        write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
+        return [f"\n{text}", f"Table: {write(out / f'{table.stem}.md', text)}"]

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..errors import DataMissing
+from ..hardware import best_device, hardware
 from ..recipes import RECIPES, Recipe
 from .plan import Task
 from .settings import name_of
@@ -20,11 +21,13 @@ class Speed(NamedTuple):
     source: str
     start_s: float = 0.0
     knn_s: float = 0.0
+    elsewhere: str = ""
+    """The hardware, if it was measured on ours."""
 
 
 def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
     """A line for each task: what would be done, how long it would take, and by which measurement; then the sum."""
-    total, unknown, remarks = 0.0, 0, {}
+    total, unknown, remarks, machines = 0.0, 0, {}, {}
     known = {
         data: look(data, size) for data, size in {t.recipe.data: t.recipe.crops.global_size for t in tasks}.items()
     }
@@ -34,13 +37,16 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
         left = 0.0 if images.missing else minutes_left(task, images, speed)
         yield f"{task.name}: {_line(task, images, speed, left)}"
         total, unknown = (total, unknown + 1) if left is None else (total + left, unknown)
+        if speed is not None and speed.elsewhere and left:
+            machines[speed.elsewhere] = None
         if images.remark and not task.place.finished:
             remarks[images.remark] = None
     yield from remarks
     yield from detections(measurement for task in tasks for measurement in task.unmeasured)
     more = f" and {unknown} runs of unknown length" if unknown else ""
     beside = f"; {jobs} run side by side, which pays if one leaves the device idle" if jobs > 1 else ""
-    yield f"In all: about {total:.1f} min{more}, one after another, evaluation not counted{beside}."
+    there = f" on {' and '.join(machines)} (here: {hardware(best_device('auto'))})" if machines else ""
+    yield f"In all: about {total:.1f} min{there}{more}, one after another, evaluation not counted{beside}."
 
 
 def detections(measurements: Iterable[str]) -> Iterator[str]:
@@ -119,7 +125,7 @@ def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | No
             batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}"
             source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
             speed = bench["images_per_s"]["whole_step"] * ratio
-            return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0)
+            return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"])
     return None
 
 

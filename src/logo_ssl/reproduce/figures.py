@@ -26,10 +26,10 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
     told = [f"{c.row} is not drawn: it has no finished run with kNN over epochs." for c in curves if c not in drawn]
     remarks = strange_pictures([table])
     record |= {"curves": {curve.row: curve.points() for curve in drawn}, "remarks": remarks}
-    write(out / f"{table.name}.json", json.dumps(record, indent=2) + "\n")
+    write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
     if not drawn:
         return [*told, "Figure 1b has nothing to draw."]
-    files = draw_knn_curves(drawn, out / table.name, " ".join(remarks))
+    files = draw_knn_curves(drawn, out / table.stem, " ".join(remarks))
     return [*told, *remarks, *(f"Figure: {file}" for file in files)]
 
 
@@ -50,7 +50,7 @@ def draw_affinities(
             ranked[name] = Affinity(run.path, out=picture, overwrite=True, device=device).run()
     remarks = strange_pictures([table])
     record |= {"affinities": ranked, "remarks": remarks}
-    write(out / f"{table.name}.json", json.dumps(record, indent=2) + "\n")
+    write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
     return [*told, *remarks]
 
 

@@ -31,7 +31,7 @@ def markdown(record: Record) -> str:
     lines += [_line(cells) for row in rows for cells in _cells(row)]
     lines += ["", ABOUT, *(PROTOCOLS[kind] for kind in kinds)]
     for heading, remarks in (
-        ("\\* Settings that differ from the recipe of the paper's row:", _departures(rows)),
+        ("\\* Settings that differ from the recipe with the paper's:", _departures(rows)),
         ("Remarks:", _remarks(rows)),
         ("Not there:", _absent(rows)),
     ):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from ..recipes import RECIPES, Recipe
+from ..recipes import Recipe, literal
 from .launch import Outcome
 from .plan import Task
 from .settings import differences
@@ -26,7 +26,7 @@ def gather(table: PaperTable, ended: Ended) -> dict[str, Any]:
 def _row(row: Row, ended: Ended) -> dict[str, Any]:
     runs = [_run(task, outcome) for task, outcome in ended]
     recipes = [Recipe.from_json(json.dumps(run["recipe"])) for run in runs if run["recipe"]] or [row.recipe]
-    changed = differences(recipes[0], RECIPES[row.recipe.name])
+    changed = differences(recipes[0], literal(row.recipe))
     return {
         "row": row.label,
         "recipe": row.recipe.name,

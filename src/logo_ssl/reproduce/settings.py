@@ -66,11 +66,13 @@ def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]
 def differences(ours: Recipe, theirs: Recipe) -> Differences:
     """The fields that decide a result and differ, with both values; a file named after a set is that set."""
     ours, theirs = (replace(recipe, data=name_of(recipe.data)) for recipe in (ours, theirs))
-    labelled = ("framework.dim",) if getattr(ours.framework, "labelled", False) else ()  # as many as there are classes
+    unused = ["framework.dim"] if getattr(ours.framework, "labelled", False) else []  # as many as there are classes
+    if ours.crops.n_local == theirs.crops.n_local == 0:
+        unused += ["crops.local_size", "crops.local_scale"]
     return {
         name: values
         for name, values in all_differences(ours, theirs).items()
-        if name not in labelled and name.split(".")[0] not in IMMATERIAL
+        if name not in unused and name.split(".")[0] not in IMMATERIAL
     }
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..data import load_data
 from ..data.sources import NAMES, OWN, data_root
 from ..data.torchvision_sets import KINDS
-from ..errors import DataMissing
+from ..errors import DataMissing, UserError
 
 IMAGES = {"cifar10": 50_000, "stl10": 105_000, "imagenet100": 126_689}  # to train on, in the paper's sets
 
@@ -38,3 +38,13 @@ def refuse_wrong_paths(sources: Iterable[str]) -> None:
     for source in sources:
         if source not in NAMES and not Path(source).exists():
             load_data(source, size=0)
+
+
+def refuse_unlabelled(sources: Iterable[tuple[str, int]]) -> None:
+    """Tell at once of images, by their source and size, whose figures could not be measured after all the training."""
+    for source, size in dict.fromkeys(sources):
+        if source not in NAMES and not load_data(source, size).train.has_labels:
+            raise UserError(
+                f"{source} has no labels, and what is measured of these rows needs them; give class folders, or an "
+                ".npz with labels."
+            )

@@ -65,11 +65,18 @@ class PaperTable(NamedTuple):
 
     name: str
     rows: tuple[Row, ...]
+    own: bool = False
+    """Whether the settings are of our choice."""
 
     @property
     def title(self) -> str:
         """What stands above it."""
-        return TITLES[self.name]
+        return TITLES[self.name] + (", with settings of our choice" if self.own else "")
+
+    @property
+    def stem(self) -> str:
+        """What its files are called."""
+        return self.name + ("-tuned" if self.own else "")
 
 
 def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[PaperTable]:
@@ -82,15 +89,36 @@ def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
     tables = [PaperTable(name, _rows(name, names, bool(patterns) or own)) for name in dict.fromkeys(names)]
     if own:
-        tables = [PaperTable(table.name, tuple(_own(table.rows))) for table in tables]
+        tables = [PaperTable(table.name, tuple(_own(table.rows)), own) for table in tables]
         if not any(table.rows for table in tables):
-            raise UserError(f"No row of {', '.join(names)} has settings of our choice; those of table1 have.")
+            having = [name for name in TITLES if any(_own(_rows(name, [name], True)))]
+            raise UserError(
+                f"No row of {', '.join(names)} has settings of our choice; leave out --tuned, or choose among "
+                f"{', '.join(having)}."
+            )
     known = dict.fromkeys(row.recipe.name for table in tables for row in table.rows)
     for pattern in patterns:
         if not any(fnmatchcase(recipe, pattern) for recipe in known):
-            raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{nearest(pattern, known)}")
-    kept = [PaperTable(table.name, tuple(_matching(table.rows, patterns))) for table in tables]
+            cure = " Add --tuned." if "-tuned-" in pattern and not own else nearest(pattern, known)
+            raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{cure}")
+    kept = [table._replace(rows=tuple(_matching(table.rows, patterns))) for table in tables]
     return [table for table in kept if table.rows]
+
+
+def needs_labels(row: Row) -> bool:
+    """Whether anything is measured on the data of the pretraining; its curves are of kNN, too."""
+    return any(figure.measurement.startswith(("knn", "linear")) for figure in row.figures)
+
+
+def without_own(names: Sequence[str]) -> list[str]:
+    """What to say of rows that have no settings of our choice, and are left out for that."""
+    told = []
+    for table in choose([name for name in names if name.startswith("table")]):
+        n = sum(tuned(row.recipe) is None for row in table.rows)
+        if n:
+            rows = f"{n} of {len(table.rows)} rows" if n < len(table.rows) else f"All {n} rows"
+            told.append(f"{rows} of {table.name} have no settings of our choice (--tuned), and are left out.")
+    return told
 
 
 def _own(rows: Iterable[Row]) -> Iterable[Row]:
