@@ -48,25 +48,28 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if options.data is None:
             photographs(Path(folder), options.images)
-        paths = sorted((options.data or Path(folder)).rglob("*.jp*g"))
-        files = [path.read_bytes() for path in paths[:: max(1, len(paths) // options.images)]]
+        found = sorted((options.data or Path(folder)).rglob("*"))
+        paths = [path for path in found if path.suffix.lower() in (".jpg", ".jpeg")]
+        if not paths:
+            parser.error(f"there are no JPEG files in {options.data}")
+        files = [path.read_bytes() for path in paths[:: max(1, len(paths) // options.images)][: options.images]]
     ways = {
         "ours": lambda data: square(decode(data, 4 * options.side), options.side),
         "pillow": lambda data: by_pillow(decode(data, 4 * options.side), options.side),
         "decoding_alone": lambda data: decode(data, 4 * options.side),
     }
-    found = {way: [] for way in ways}
+    took = {way: [] for way in ways}
     for _ in range(options.rounds):
         for way, make in ways.items():
-            found[way].append(milliseconds(make, files))
+            took[way].append(milliseconds(make, files))
     differences = [np.abs(ways["ours"](data).astype(int) - ways["pillow"](data)).max() for data in files]
     result = {
         "benchmark": "decoding",
         "images": len(files),
         "px": options.side,
         "n": options.rounds,
-        "milliseconds": {way: round(statistics.mean(of), 3) for way, of in found.items()},
-        "ratio": round(statistics.mean(found["pillow"]) / statistics.mean(found["ours"]), 2),
+        "milliseconds": {way: round(statistics.mean(of), 3) for way, of in took.items()},
+        "ratio": round(statistics.mean(took["pillow"]) / statistics.mean(took["ours"]), 2),
         "greatest_difference": int(max(differences)),
     }
     print(json.dumps(result | provenance(hardware(torch.device("cpu")))))

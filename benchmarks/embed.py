@@ -76,14 +76,14 @@ def main():
             began = time.perf_counter()
             embed(encoder, split, out=Path(folder) / "features.npz", **how)
             speeds.append(len(split) / (time.perf_counter() - began))
+        chosen = Extraction(device=options.device, decoder=options.decoder)
+        decoder = "nvJPEG" if decodes_on_gpu(chosen, split.images, encoder.size) else "workers"
         raw = forward_alone(encoder, min(len(split), 8192), device)
     result = {
         "benchmark": "embed",
         "encoder": options.encoder,
         "px": encoder.size,
-        "decoder": "nvJPEG"
-        if decodes_on_gpu(Extraction(device=options.device, decoder=options.decoder))
-        else "workers",
+        "decoder": decoder,
         "n": options.rounds,
         "images": len(split),
         "images_per_s": round(statistics.mean(speeds)),

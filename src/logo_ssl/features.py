@@ -47,7 +47,8 @@ def prepared(
 @cache
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "1 C 1 1"]:
     """Sent to the device once: sending waits for all that the device has been given before."""
-    return torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)
+    with torch.inference_mode(False):  # it outlives whatever mode it was first asked for in
+        return torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)
 
 
 def _central_square(images: UInt8[Tensor, "N C H W"]) -> UInt8[Tensor, "N C S S"]:

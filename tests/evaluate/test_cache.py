@@ -102,7 +102,7 @@ def test_whatever_features_depend_on_makes_them_new(encoder, images: ImageSet):
 def test_pixels_that_another_decoder_rounds_have_features_of_their_own(encoder, photos, monkeypatch):
     seen, split = counted(encoder), load_data(str(photos), 16).train
     features_of(encoder, split, Extraction(workers=0))
-    monkeypatch.setattr(cache_module, "decodes_on_gpu", lambda how: True)
+    monkeypatch.setattr(cache_module, "decodes_on_gpu", lambda *how: True)
     features_of(encoder, split, Extraction(workers=0))
     assert seen == [30, 30]
     features_of(encoder, split, Extraction(workers=0))

@@ -2,33 +2,49 @@
 
 import pytest
 import torch
+from PIL import Image
 
+from logo_ssl.data import Photos
+from logo_ssl.data.files import Paths
 from logo_ssl.evaluate import Extraction, extraction
-from logo_ssl.evaluate.extraction import MANY_CORES, decodes_on_gpu
+from logo_ssl.evaluate.extraction import PIXELS_PER_WORKER, decodes_on_gpu
 
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """A machine with a CUDA device that decodes, and few cores."""
+    """A machine with a CUDA device that decodes, and cores for four workers."""
     monkeypatch.setattr(extraction, "best_device", lambda wish: torch.device("cuda"))
     monkeypatch.setattr(extraction.nvjpeg, "works", lambda device: True)
-    monkeypatch.setattr(extraction, "default_workers", lambda: 2)
+    monkeypatch.setattr("logo_ssl.data.workers.default_workers", lambda: 4)
     return monkeypatch
 
 
-@pytest.mark.parametrize("workers", [-1, 0, MANY_CORES - 1])
-def test_nvjpeg_takes_over_where_workers_are_few(cuda, workers):
-    assert decodes_on_gpu(Extraction(decoder="auto", workers=workers))
-    assert not decodes_on_gpu(Extraction(decoder="workers", workers=workers))
+@pytest.fixture
+def photos(tmp_path):
+    """Three photographs for which four workers are just enough."""
+    for i in range(3):
+        Image.new("RGB", (PIXELS_PER_WORKER // 100, 400)).save(tmp_path / f"{i}.jpg")
+    return Photos.all(Paths(sorted(tmp_path.iterdir())))
 
 
-def test_many_workers_decode_unless_nvjpeg_is_asked_for(cuda):
-    assert not decodes_on_gpu(Extraction(decoder="auto", workers=MANY_CORES))
-    assert decodes_on_gpu(Extraction(decoder="nvjpeg", workers=MANY_CORES))
-    cuda.setattr(extraction, "default_workers", lambda: MANY_CORES)
-    assert not decodes_on_gpu(Extraction(decoder="auto"))
+def test_enough_workers_decode_unless_nvjpeg_is_asked_for(cuda, photos):
+    assert not decodes_on_gpu(Extraction(decoder="auto"), photos, 224)
+    assert not decodes_on_gpu(Extraction(decoder="auto", workers=4), photos, 224)
+    assert decodes_on_gpu(Extraction(decoder="nvjpeg"), photos, 224)
 
 
-def test_without_nvjpeg_workers_decode(cuda):
+def test_nvjpeg_takes_over_where_workers_are_few(cuda, photos):
+    assert decodes_on_gpu(Extraction(decoder="auto", workers=3), photos, 224)
+    assert decodes_on_gpu(Extraction(decoder="auto", workers=0), photos, 224)
+    assert not decodes_on_gpu(Extraction(decoder="workers", workers=0), photos, 224)
+
+
+def test_nvjpeg_takes_over_where_photographs_are_large(cuda, photos, tmp_path):
+    for i in range(1, 3):  # most of them
+        Image.new("RGB", (1000, 800)).save(tmp_path / f"{i}.jpg")
+    assert decodes_on_gpu(Extraction(decoder="auto"), photos, 224)
+
+
+def test_without_nvjpeg_workers_decode(cuda, photos):
     cuda.setattr(extraction.nvjpeg, "works", lambda device: False)
-    assert not decodes_on_gpu(Extraction(decoder="auto", workers=0))
+    assert not decodes_on_gpu(Extraction(decoder="auto", workers=0), photos, 224)

@@ -29,7 +29,7 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has
 LOGO = "--rows cifar10-moco cifar10-moco-logo --set strategy.width=16 --epochs 1"
 
 
-def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path):
+def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, monkeypatch):
     code, out, err = reproduce(f"table1 fig1b fig3 {LOGO} --seeds 2")
     assert code == 0, err
     four = [f"{row}, seed {seed}" for row in ("cifar10-moco", "cifar10-moco-logo") for seed in (0, 1)]
@@ -67,9 +67,17 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path):
     assert "The paper's Figure 3 is imagenet100; this one is cifar10 with tiny." in out
     pictures = sorted(file.name for file in (tmp_path / "out").glob("fig3*.png"))
     assert pictures == ["fig3-cifar10-moco-logo.png"]  # MoCo has learned no measure
-    ranked = json.loads((tmp_path / "out" / "fig3.json").read_text())["affinities"]["cifar10-moco-logo"]
+    shown = json.loads((tmp_path / "out" / "fig3.json").read_text())["affinities"]["cifar10-moco-logo"]
+    assert shown["seed"] == 0
+    ranked = shown["results"]
     assert {"AUC"} <= {result["metric"] for result in ranked}
     assert all(0 <= result["learned"]["mean"] <= 1 for result in ranked if result["metric"] == "AUC")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("logo_ssl.show.affinity.Affinity.run", refuse)
+        code, out, _ = reproduce(f"fig3 table1 {LOGO} --seeds 2")
+    assert (code, text in out) == (1, True)  # a picture that fails costs no table
+    assert "cifar10-moco-logo is not drawn: No data." in out
 
     performed.clear()
     code, out, _ = reproduce(f"table1 table7 {LOGO} --seeds 2")
@@ -85,6 +93,10 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path):
     code, _, err = reproduce(f"table1 {LOGO} --seeds 2 --set optimiser.lr=0.12")
     assert code == 2
     assert re.search(r"seed0 was begun with other settings \(optimiser.lr 0.06, now 0.12\); choose another --out", err)
+
+
+def refuse(*_):
+    raise UserError("No data.")
 
 
 def test_an_interrupted_row_goes_on_where_it_was(reproduce, performed, tmp_path, monkeypatch):

@@ -33,18 +33,19 @@ class Facts(NamedTuple):
 def facts_of(data: ImageSet) -> Facts:
     """Look at a data set; of photographs, at the headers of some."""
     images = data.train.images
-    side = _photographed(images) if isinstance(images, Photos) else min(images.shape[2:])
+    side = int(median(map(min, sizes_of(images)))) if isinstance(images, Photos) else min(images.shape[2:])
     return Facts(len(data.train), side, data.channels, data.train.has_labels)
 
 
-def _photographed(photos: Photos) -> int:
-    sides = list[int]()
+def sizes_of(photos: Photos) -> list[tuple[int, int]]:
+    """Width and height of some photographs, as their headers say."""
+    sizes = list[tuple[int, int]]()
     for content in sample(photos, LOOKED_AT):
         try:
             with Image.open(io.BytesIO(content), formats=opened()) as image:
-                sides.append(min(image.size))
+                sizes.append(image.size)
         except Exception:  # broken bytes lead decoders anywhere
             continue
-    if not sides:
+    if not sizes:
         raise UserError(f"None of the images can be read (the first: {photos.name(0)}); look at the files.")
-    return int(median(sides))
+    return sizes

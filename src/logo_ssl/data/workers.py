@@ -227,16 +227,18 @@ def default_workers() -> int:
     return min(cores, MOST_WORKERS)
 
 
-def fitting_workers(wished: int, bytes_per_image: int, sharers: int = 1) -> int:
+def fitting_workers(wished: int, bytes_per_image: int, sharers: int = 1, *, some_day: bool = False) -> int:
     """So many workers (-1: as many as cores) as half of the shared memory can serve; 0 where it serves none.
 
-    Of several processes on one machine, each gets its share of cores and memory.
+    Of several processes on one machine, each gets its share of cores and memory. What counts is the memory that is free
+    now, or `some_day`: all of it, for choices that must not change from run to run.
     """
     workers = max(1, default_workers() // sharers) if wished < 0 else wished
     if not os.path.isdir("/dev/shm"):
         return workers
     each = (AHEAD + 1) * PER_MESSAGE * max(bytes_per_image, 1)
-    return min(workers, shutil.disk_usage("/dev/shm").free // 2 // sharers // each)
+    memory = shutil.disk_usage("/dev/shm")
+    return min(workers, (memory.total if some_day else memory.free) // 2 // sharers // each)
 
 
 def _as_it_is(message: Message) -> Message:

@@ -57,7 +57,8 @@ def labelled_features(
 def features_key(encoder: FrozenEncoder, split: Split, how: Extraction) -> str:
     """What features depend on: all that goes in, not where or how fast they are computed."""
     data = (data_fingerprint(split.images), data_stamp(split.images))
-    rounded = ("nvjpeg",) if isinstance(split.images, Photos) and decodes_on_gpu(how) else ()
+    on_gpu = isinstance(split.images, Photos) and decodes_on_gpu(how, split.images, encoder.size)
+    rounded = ("nvjpeg",) if on_gpu else ()
     parts = (encoder.fingerprint, *data, encoder.size, encoder.mean, encoder.std, PREPROCESSING, *rounded)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

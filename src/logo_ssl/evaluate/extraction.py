@@ -3,26 +3,30 @@
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from statistics import median
+from typing import Literal, TypeVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from ..data import BadImages, Photos, Split, nvjpeg
+from ..data.facts import sizes_of
 from ..data.feed import Feed
 from ..data.prefetch import Prefetch
 from ..data.samples import CHUNK
-from ..data.workers import Decoding, Workers, default_workers, fitting_workers
+from ..data.workers import Decoding, Workers, fitting_workers
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
 from ..terminal import are
 from .encoders import FrozenEncoder
 
+T = TypeVar("T")
 PREPROCESSING = 3  # to be raised when decoding, squares or `extract` change what an encoder sees
 MOST_NAMED = 3  # images in a sentence
-MANY_CORES = 8  # as fast as nvJPEG beside a network, which it must wait for (docs/results/speed.md), and more exact
+PIXELS_PER_WORKER = 24_000
+"""Of a photograph: so many workers decode it as fast as nvJPEG in turns with a network may (docs/results/speed.md)."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +85,21 @@ def in_channels(encoder: FrozenEncoder, split: Split) -> Split:
     return Split(split.array.expand(-1, encoder.channels, -1, -1), split.labels)  # a view, which takes no memory
 
 
-def decodes_on_gpu(how: Extraction) -> bool:
-    """Whether nvJPEG decodes; UserError where it was asked for and is not there."""
-    workers = default_workers() if how.workers < 0 else how.workers
-    if how.decoder == "workers" or (how.decoder == "auto" and workers >= MANY_CORES):
+def decodes_on_gpu(how: Extraction, photos: Photos, size: int) -> bool:
+    """Whether nvJPEG decodes these photographs; UserError where it was asked for and is not there."""
+    if how.decoder == "workers":
         return False
     device = best_device(how.device)
     there = device.type == "cuda" and nvjpeg.works(device)
     if how.decoder == "nvjpeg" and not there:
         raise UserError("decoder is 'nvjpeg', which this machine does not have; use auto or workers.")
-    return there
+    return there and (how.decoder == "nvjpeg" or not _workers_suffice(how, photos, size))
+
+
+def _workers_suffice(how: Extraction, photos: Photos, size: int) -> bool:
+    workers = fitting_workers(how.workers, 3 * size**2, some_day=True)
+    pixels = median(width * height for width, height in sizes_of(photos))
+    return workers * PIXELS_PER_WORKER >= pixels
 
 
 def compute(
@@ -112,9 +121,9 @@ def compute(
     waiting, found = iter(parts), list[Tensor]()
     part = next(waiting)
     with closing(_chunks(encoder, split, order, how, bad)) as chunks:
-        made = (_seen(backbone, pixels, encoder, how) for pixels in chunks)
-        for features in _one_behind(made) if device.type == "cuda" else made:
-            found.append(features.cpu())
+        made = (_fetched(_seen(backbone, pixels, encoder, how)) for pixels in chunks)
+        for arrival in _one_behind(made) if device.type == "cuda" else made:
+            found.append(features := arrival())
             done += len(features)
             how.progress(f"features of {what}", done, len(split))
             if sum(map(len, found)) == len(part):
@@ -159,10 +168,25 @@ def _sees_a_blank(encoder: FrozenEncoder) -> bool:
     return True
 
 
-def _one_behind(features: Iterator[Tensor]) -> Iterator[Tensor]:
-    """The same features, each when the next are being computed: whoever waits for them keeps no GPU waiting."""
-    under_way: list[Tensor] = []
-    for newest in features:
+def _fetched(features: Float[Tensor, "n F"]) -> Callable[[], Float[Tensor, "n F"]]:
+    """Sends features to the CPU at once, before the next are computed; the call waits for them alone."""
+    if not features.is_cuda:
+        return features.cpu
+    here = torch.empty(features.shape, dtype=features.dtype, pin_memory=True).copy_(features, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(features.device))
+
+    def arrival() -> Float[Tensor, "n F"]:
+        arrived.synchronize()
+        return here
+
+    return arrival
+
+
+def _one_behind(arrivals: Iterator[T]) -> Iterator[T]:
+    """The same, each when the next is under way: whoever waits for it keeps no GPU waiting."""
+    under_way: list[T] = []
+    for newest in arrivals:
         yield from under_way
         under_way = [newest]
     yield from under_way
@@ -193,7 +217,9 @@ def _chunks(
     decoding = Decoding(shown.images, max_side=0, square=encoder.size)
     workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
     device = best_device(how.device)
-    if decodes_on_gpu(how):  # in turns with the network: beside it, each image would wait for a kernel's end
+    if decodes_on_gpu(
+        how, shown.images, encoder.size
+    ):  # in turns with the network: beside it, each image would wait for a kernel's end
         feed: Feed = nvjpeg.Nvjpeg(decoding, bad, workers, device)
     elif device.type == "cuda":
         feed = Prefetch(Workers(decoding, bad, workers), device)

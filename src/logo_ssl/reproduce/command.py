@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -75,10 +75,13 @@ class Reproduce:
                 console.print(line)
             return True
         ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print), strict=True))
+        whole = all(outcome.state == "done" for _, outcome in ended)
         for table in tables:
-            for line in self._written(table, ended, out):
+            record = self._record(table, ended)
+            for line in self._written(table, ended, out, record):
                 console.print(line)
-        return all(outcome.state == "done" for _, outcome in ended)
+            whole = whole and not record.get("not_drawn")
+        return whole
 
     def _tables(self) -> list[PaperTable]:
         """The tables, every setting checked before anything runs."""
@@ -101,10 +104,13 @@ class Reproduce:
             for table in tables
         ]
 
-    def _written(self, table: PaperTable, ended: Ended, out: Path) -> list[str]:
-        """Write a table or its picture; gives back what to print."""
+    def _record(self, table: PaperTable, ended: Ended) -> dict[str, Any]:
+        """What came out, and by whom."""
         options = json.loads(json.dumps(asdict(self), default=str))
-        record = gather(table, ended) | {"options": options, "written_by": provenance(hardware(best_device("auto")))}
+        return gather(table, ended) | {"options": options, "written_by": provenance(hardware(best_device("auto")))}
+
+    def _written(self, table: PaperTable, ended: Ended, out: Path, record: dict[str, Any]) -> list[str]:
+        """Write a table or its picture; gives back what to print."""
         if table.name == "fig1b":
             return draw_curves(table, ended, out, record)
         if table.name == "fig3":

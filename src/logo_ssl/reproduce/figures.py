@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ..errors import UserError
 from ..run import write
 from .results import Ended
 from .settings import name_of
@@ -39,19 +40,23 @@ def draw_affinities(
     """Draw each row's first finished run, and write how well both measures rank; gives back what to print."""
     from ..show.affinity import Affinity  # slow to import: only where it is needed
 
-    ranked, told = {}, []
+    remarks, drawn, failed = strange_pictures([table]), {}, {}
     for row in table.rows:
         name = row.recipe.name
-        run = next((task.place.run for task, _ in ended if task.recipe.name == name and task.place.finished), None)
-        if run is None:
-            told.append(f"{name} is not drawn: it has no finished run.")
-        else:
-            picture = out / f"{table.name}-{name}.png"
-            ranked[name] = Affinity(run.path, out=picture, overwrite=True, device=device).run()
-    remarks = strange_pictures([table])
-    record |= {"affinities": ranked, "remarks": remarks}
+        tasks = [task for task, _ in ended if task.recipe.name == name and task.place.finished]
+        if not tasks:
+            failed[name] = "it has no finished run."
+            continue
+        run, seed = tasks[0].place.run.path, tasks[0].recipe.seed
+        picture = Affinity(run, row.recipe.data, out=out / f"{table.name}-{name}.png", device=device)
+        try:
+            results = picture.run(" ".join((f"{row.label} ({name}), run of seed {seed}.", *remarks)))
+            drawn[name] = {"run": str(run), "seed": seed, "results": results}
+        except UserError as error:  # the other rows and the tables are not to blame
+            failed[name] = str(error)
+    record |= {"affinities": drawn, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
-    return [*told, *remarks]
+    return [*(f"{name} is not drawn: {sentence}" for name, sentence in failed.items()), *remarks]
 
 
 def strange_pictures(tables: Sequence[PaperTable]) -> list[str]:

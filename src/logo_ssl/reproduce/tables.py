@@ -87,11 +87,11 @@ def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False
     for name in names:
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    tables = [PaperTable(name, _rows(name, names, bool(patterns) or own)) for name in dict.fromkeys(names)]
+    tables = [PaperTable(name, _rows(name, names, bool(patterns), own)) for name in dict.fromkeys(names)]
     if own:
         tables = [PaperTable(table.name, tuple(_own(table.rows)), own) for table in tables]
         if not any(table.rows for table in tables):
-            having = [name for name in TITLES if any(_own(_rows(name, [name], True)))]
+            having = [name for name in TITLES if any(_own(_rows(name, [name], own=True)))]
             raise UserError(
                 f"No row of {', '.join(names)} has settings of our choice; leave out --tuned, or choose among "
                 f"{', '.join(having)}."
@@ -122,22 +122,25 @@ def without_own(names: Sequence[str]) -> list[str]:
 
 
 def _own(rows: Iterable[Row]) -> Iterable[Row]:
-    return (row._replace(label=f"{row.label}, tuned", recipe=ours) for row in rows if (ours := tuned(row.recipe)))
+    note = "settings of our choice (docs/decisions/0025), not the paper's"
+    rows_and_ours = ((row, tuned(row.recipe)) for row in rows)
+    return (row._replace(label=f"{row.label}, tuned", recipe=ours, note=note) for row, ours in rows_and_ours if ours)
 
 
 def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
     return (row for row in rows if not patterns or any(fnmatchcase(row.recipe.name, p) for p in patterns))
 
 
-def _rows(name: str, asked: Sequence[str], picked: bool) -> tuple[Row, ...]:
+def _rows(name: str, asked: Sequence[str], picked: bool = False, own: bool = False) -> tuple[Row, ...]:
     if name == "table5":
         return _transfer_rows()
     if name == "table6":
         return _detection_rows()
     if not name.startswith("fig"):
         return _table_rows(int(name.removeprefix("table")))
-    beside = [other for other in PICTURED if other in asked] or (PICTURED if picked else ["table3"])
-    rows = [row._replace(figures=()) for other in beside for row in _rows(other, asked, picked)]
+    beside = [other for other in PICTURED if other in asked and not own]
+    beside = beside or (PICTURED if picked or own else ["table3"])
+    rows = [row._replace(figures=()) for other in beside for row in _rows(other, asked)]
     return tuple(row for row in rows if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig))
 
 

@@ -84,8 +84,8 @@ class Affinity:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute."""
 
-    def run(self) -> list[dict[str, Any]]:
-        """Draw, measure, and say where it is; gives back how well both measures rank."""
+    def run(self, title: str = "") -> list[dict[str, Any]]:
+        """Draw below a title, measure, and say where it is; gives back how well both measures rank."""
         began, console = time.time(), plain_console()
         run = Run.existing(self.run_folder)
         file = self._picture(run)
@@ -110,7 +110,7 @@ class Affinity:
             for i, reference in enumerate(chosen)
         ]
         pictured = [compared(company, measures, data) for company in companies]
-        note = _note(measures.encoder, data, pool, self.seed)
+        note = f"{title}\n{_note(measures.encoder, data, pool, self.seed)}".lstrip()
         note_of_bars = f"{note} over the crops of a row; lines are means over an image's."
         files = draw_affinity_bars(pictured, file, note_of_bars)
         for place in mapped:

@@ -45,7 +45,7 @@ class Embed(Source):
     workers: int = -1
     """Processes that decode photographs; -1: one per core."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
-    """Worker processes, or nvJPEG on the GPU; auto takes nvJPEG where there are fewer than 8 workers."""
+    """Worker processes, or nvJPEG on a CUDA device; auto takes nvJPEG where workers are few or photographs large."""
     max_bad: float = Extraction.max_bad
     """Share of unreadable images that stops the command; up to it they are left out."""
     overwrite: bool = False
