@@ -74,6 +74,12 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain --data nowhere", "No data at"),
         ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
+        ("pretrain photos", "No recipe is called 'photos'; if these are your images, say --data photos"),
+        ("pretrain tiny photos", "photos. If these are your images, say --data photos"),
+        ("doctor photos", "photos. If these are your images, say --data photos"),
+        ("eval knn photos", "photos holds no run.* If these are your images, say --data photos, and the"),
+        ("embed photos --out a.npz", "photos holds no run.* If these are your images, say --data photos, and"),
+        ("export photos --to timm", r"photos holds no run .*a pretraining\.$"),
         ("pretrain tiny --epoch 3", "--epoch.*Did you mean --epochs"),
         ("pretrain tiny --strategy.lambda 3", "--strategy.lambda"),
         ("pretrain tiny --epochs three", "--epochs.*three"),
@@ -153,6 +159,7 @@ def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, lin
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
     (tmp_path / "file").write_text("precious")
+    (tmp_path / "photos").mkdir()
     write(tmp_path / "other" / "recipe.json", find_recipe("cifar10-moco").to_json())
     before = sorted(tmp_path.rglob("*"))
     code, _, err = run(capsys, *line.split())
@@ -198,6 +205,26 @@ def test_a_disk_that_refuses_is_told_in_a_sentence(capsys, monkeypatch, number, 
     code, _, err = run(capsys, "recipes")
     assert code == 2
     assert sentence in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "doctor",
+        "pretrain",
+        "pretrain tiny",
+        "show-crops",
+        "bench tiny",
+        "embed random/tiny --out f.npz",
+        "eval knn random/tiny",
+    ],
+)
+def test_data_from_a_variable_that_is_not_set_are_not_this_folder(capsys, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (20, 20)).save(tmp_path / "image.png")
+    code, _, err = run(capsys, *line.split(), "--data", "")
+    assert (code, "data is empty, as from a variable that is not set" in err) == (2, True), err
+    assert [file.name for file in tmp_path.iterdir()] == ["image.png"]
 
 
 def test_framework_and_strategy_can_be_swapped_by_name(capsys):

@@ -3,9 +3,11 @@
 import contextlib
 import io
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
 from itertools import dropwhile, takewhile
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import tyro
@@ -22,13 +24,20 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
+        sentence = _sentence(box.getvalue())
+        hint = _data_among(arguments, sentence) if _takes_data(target, options.get("default")) else ""
+        raise UserError(f"{sentence}{hint} `{options['prog']} --help` shows every option.") from None
 
 
 def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
     """What a command is about comes first."""
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         raise UserError(f"Say {what} first, for example: logo-ssl {example}")
+
+
+def data_option(path: str) -> str:
+    """How images that lie at a path are named in a shell."""
+    return shlex.join(["--data", path])
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
@@ -81,6 +90,18 @@ def _sentence(box: str) -> str:
 def _likest(typed: str, options: list[str]) -> str:
     """The hint for an option that is none; tyro's first, where none is spelt alike."""
     return nearest(typed, options) or f" Did you mean {options[0]}?"
+
+
+def _takes_data(target: Any, default: Any) -> bool:
+    """Whether a command, or the recipe that it shows, has an option for images."""
+    parts = (target, getattr(default, "recipe", None))
+    return any(field.name == "data" for part in parts if is_dataclass(part) for field in fields(part))
+
+
+def _data_among(arguments: Sequence[str], sentence: str) -> str:
+    """The hint for a path that stands where none is expected."""
+    stray = [word for word in arguments if sentence.endswith(f"nrecognized options: {word}.") and Path(word).exists()]
+    return f" If these are your images, say {data_option(stray[0])}." if stray else ""
 
 
 def _is_rule(line: str) -> bool:
