@@ -42,6 +42,11 @@ def test_recipes_lists_rows_and_numbers(capsys):
     assert re.search(r"cifar10-simsiam-logo .*Table 1 .*SimSiam\+LoGo .*87\.67 .*88\.02", out)
 
 
+def test_recipes_does_not_tell_of_auto_what_it_has_yet_to_choose(capsys):
+    _, out, _ = run(capsys, "recipes")
+    assert re.search(r"auto +│ your --data +│ chosen for them", out)
+
+
 def test_help_of_a_recipe_shows_every_field(capsys):
     code, out, _ = run(capsys, "pretrain", "tiny", "--help")
     assert code == 0
@@ -74,6 +79,8 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain --data nowhere", "No data at"),
         ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
+        ("recipes tiny", "lists all; `logo-ssl pretrain tiny --help` shows what tiny sets"),
+        ("recipes tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
         ("pretrain photos", "No recipe is called 'photos'; if these are your images, say --data photos"),
         ("pretrain tiny photos", "photos. If these are your images, say --data photos"),
         ("doctor photos", "photos. If these are your images, say --data photos"),

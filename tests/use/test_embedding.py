@@ -15,6 +15,7 @@ import logo_ssl
 from logo_ssl.data import ImageSet, load_data
 from logo_ssl.data.files import Paths
 from logo_ssl.data.folders import split_of
+from logo_ssl.data.npz import load_npz
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.printable import printable
 from logo_ssl.use import embedding, keeping
@@ -282,6 +283,21 @@ def test_a_file_that_is_no_table_is_told(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name} is no table of features"):
         list(read_table(tmp_path / name))
+
+
+def test_what_is_no_archive_is_not_called_a_pickle(tmp_path):
+    (tmp_path / "f.npz").write_text("only text")
+    for read in (lambda path: list(read_table(path)), about_table, load_npz):
+        with pytest.raises(UserError, match="not a zip file") as told:
+            read(tmp_path / "f.npz")
+        assert "pickle" not in str(told.value)
+
+
+def test_arrays_of_images_are_no_table_and_are_not_to_be_made_again(tmp_path):
+    np.savez(tmp_path / "f.npz", train_images=np.zeros(3), train_labels=np.zeros(3))
+    for read in (lambda path: list(read_table(path)), about_table):
+        with pytest.raises(UserError, match=r"no table of features \(it holds train_images, train_labels\); make one"):
+            read(tmp_path / "f.npz")
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
