@@ -14,6 +14,16 @@ import tyro
 
 from .errors import UserError, nearest
 
+WANTED = {
+    r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
+    r"could not convert string to float: (.*)": "a number",
+    r"no type matching (?:\{None\}\|)?INT could be .* from \[(.*)\]": "a whole number",
+    r"no type matching INT\|\{auto\} could be .* from \[(.*)\]": "a whole number, or auto",
+    r"no type matching .*FLOAT.* could be .* from \[(.*)\]": "numbers",
+    r"Could not parse arguments \[(.*)\] into tuple type .*float.*": "numbers",
+}
+"""What an option takes, by the words in which tyro and Python complain of a value."""
+
 
 def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
     """Parse with tyro; its box of errors becomes one sentence."""
@@ -84,7 +94,15 @@ def _sentence(box: str) -> str:
     message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
     options = [line.split()[0] for line in lines if re.match(r"--\w", line)]
     typed = re.search(r"nrecognized options?: (--[^\s,=]+)", message)
-    return message + "." + (_likest(typed[1], options) if typed and options else "")
+    return _plainly(message) + "." + (_likest(typed[1], options) if typed and options else "")
+
+
+def _plainly(message: str) -> str:
+    """The message, if it complains of a number that is none, in words that are not a programmer's."""
+    for complaint, wanted in WANTED.items():
+        if found := re.fullmatch(rf"Error parsing --(\S+): {complaint}", message):
+            return f"{found[1]} is {found[2]}; give {wanted}"
+    return message
 
 
 def _likest(typed: str, options: list[str]) -> str:

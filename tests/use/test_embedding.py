@@ -89,8 +89,9 @@ def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_
             raise stop
 
     broken = encoder.register_forward_hook(interrupt)
-    with pytest.raises(Interrupted if stop is KeyboardInterrupt else stop):
+    with pytest.raises(Interrupted if stop is KeyboardInterrupt else stop) as told:
         logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    assert ("goes on with what" in str(told.value)) == (stop is KeyboardInterrupt)
     assert not (tmp_path / "f.npz").exists()
     broken.remove()
     before, said = sum(seen), []
@@ -232,9 +233,10 @@ def test_the_encoder_stays_where_and_as_it_was(encoder, photos):
         ("nowhere", {}, "No data at"),
         ([], {}, "no images to embed"),
         (np.zeros((2, 3, 4, 4)), {}, "float64"),
-        (np.zeros((2, 3, 8, 8), np.uint8), {"split": "test"}, "no test images"),
+        (np.zeros((2, 3, 8, 8), np.uint8), {"split": "test"}, "no test images to embed; use --split all or train"),
         (np.zeros((2, 5, 8, 8), np.uint8), {}, "sees images of 3 channels"),
-        (["x.jpg"], {"max_bad": 2}, "max-bad 2"),
+        (["x.jpg"], {"max_bad": 2}, "^max-bad is 2; a share"),
+        (["x.jpg"], {"workers": -2}, "^workers is -2; use -1"),
         (["x.jpg"], {"batch_size": 0}, "batch-size is 0"),
         (["x.jpg"], {"workers": 0}, "1 of 1 image cannot be read"),
         (["x.jpg"], {"out": "f.xlsx"}, "none of .parquet, .npz, .csv"),

@@ -130,7 +130,7 @@ def test_ctrl_c_is_answered_with_how_to_go_on(shell, photos, monkeypatch):
     monkeypatch.setattr("logo_ssl.use.keeping.Keeping.parts", interrupted)
     code, _, err = shell("embed random/tiny --data photos --out f.csv")
     assert code == 130
-    assert "the same command goes on" in err
+    assert "before any features were kept; the same command starts anew" in err
 
 
 def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
