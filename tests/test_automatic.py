@@ -15,7 +15,8 @@ from logo_ssl.chosen import recipe_of
 from logo_ssl.data import load_data
 from logo_ssl.data.facts import Facts, facts_of
 from logo_ssl.errors import UserError
-from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, read_recipe, summary
+from logo_ssl.frameworks import FRAMEWORKS
+from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary
 from logo_ssl.run import Run
 from logo_ssl.show.rerun import rerun
 from logo_ssl.train.automatic import recipe_for
@@ -137,6 +138,22 @@ def test_what_others_depend_on_is_wished_for_before_the_choice():
     assert few.batch_size == 48
     assert few.optimiser.lr / 48 == pytest.approx(plain.optimiser.lr / plain.batch_size)
     assert choose(photographs, SMALL_GPU._replace(bf16=False)).batch_size < plain.batch_size
+
+
+def test_a_batch_larger_than_the_data_leaves_the_rate_of_the_batch_that_is_used(array, tmp_path, capsys):
+    wished = recipe_for(str(array), "cpu", {"batch_size": 40})
+    run = logo_ssl.pretrain(data=array, out=tmp_path / "run", epochs=1, batch_size=10**5, device="cpu", loggers=())
+    saved = read_recipe(run)
+    assert (saved.batch_size, saved.optimiser.lr) == (40, wished.optimiser.lr)
+    assert f"Settings: {summary(saved)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS.values())
+def test_the_settings_end_with_options_that_there_are(framework):
+    recipe = replace(choose(Facts(5_000, 400, 3, False), CPU), framework=framework())
+    options = re.findall(r"--([\w.-]+)", summary(recipe))
+    assert {"epochs", "optimiser.lr", "crops.global-size"} <= set(options)
+    assert {option.replace("-", "_") for option in options} <= flat(recipe).keys()
 
 
 def test_the_shell_and_python_wish_alike(array):

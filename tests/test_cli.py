@@ -42,6 +42,11 @@ def test_recipes_lists_rows_and_numbers(capsys):
     assert re.search(r"cifar10-simsiam-logo .*Table 1 .*SimSiam\+LoGo .*87\.67 .*88\.02", out)
 
 
+def test_recipes_does_not_tell_of_auto_what_it_has_yet_to_choose(capsys):
+    _, out, _ = run(capsys, "recipes")
+    assert re.search(r"auto +│ your --data +│ chosen for them", out)
+
+
 def test_help_of_a_recipe_shows_every_field(capsys):
     code, out, _ = run(capsys, "pretrain", "tiny", "--help")
     assert code == 0
@@ -74,9 +79,23 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain --data nowhere", "No data at"),
         ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
+        ("recipes tiny", "lists all; `logo-ssl pretrain tiny --help` shows what tiny sets"),
+        ("recipes tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
+        ("pretrain photos", "No recipe is called 'photos'; if these are your images, say --data photos"),
+        ("pretrain tiny photos", "photos. If these are your images, say --data photos"),
+        ("doctor photos", "photos. If these are your images, say --data photos"),
+        ("eval knn photos", "photos holds no run.* If these are your images, say --data photos, and the"),
+        ("embed photos --out a.npz", "photos holds no run.* If these are your images, say --data photos, and"),
+        ("export photos --to timm", r"photos holds no run .*a pretraining\.$"),
         ("pretrain tiny --epoch 3", "--epoch.*Did you mean --epochs"),
         ("pretrain tiny --strategy.lambda 3", "--strategy.lambda"),
-        ("pretrain tiny --epochs three", "--epochs.*three"),
+        ("pretrain tiny --epochs three", "epochs is 'three'; give a whole number\\. `logo-ssl"),
+        ("pretrain tiny --epochs 3.5", "epochs is '3.5'; give a whole number"),
+        ("pretrain tiny --optimiser.lr fast", "optimiser.lr is 'fast'; give a number"),
+        ("pretrain tiny --devices all", "devices is 'all'; give a whole number, or auto"),
+        ("pretrain tiny --crops.jitter 1 1 1 x", "crops.jitter is '1', '1', '1', 'x'; give numbers"),
+        ("eval knn random/tiny --size big", "size is 'big'; give a whole number"),
+        ("eval knn random/tiny --mean a b c", "mean is 'a', 'b', 'c'; give numbers"),
         ("pretrain tiny --epochs 0", "epochs is 0"),
         ("pretrain tiny --batch-size 1", "batch of 1 has no other image"),
         ("pretrain tiny --strategy.bound none", "none.*mean-difference"),
@@ -118,8 +137,10 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval knn random/tiny --data scenes --batch-size 0", "batch-size is 0"),
         (
             "eval knn random/tiny --data scenes --mean 0.5 --std 0.5 0.5 0.5",
-            "mean has 1 value and std 3, and random/tiny sees 1 channel;",
+            "std has 3 values, and random/tiny sees 1 channel; give one for every channel",
         ),
+        ("eval knn random/tiny --data scenes --std 0.5 0 0.5", "std is 0.5 0.0 0.5; give values above 0"),
+        ("eval knn random/tiny --data scenes --workers -2", "logo-ssl: workers is -2; use -1 .one per core. or more"),
         ("eval knn random/tiny --data scenes --stem resnet", "resnet"),
         ("eval finetune random/tiny --data scenes --no-cache", "cache"),
         ("eval transfer random/tiny --sets nowhere neither", "There is no set 'nowhere'; give one or more of cifar10,"),
@@ -145,7 +166,7 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain tiny --init nowhere.bin", "give a .safetensors file"),
         ("demo --fresh --out other", "no demo, so --fresh will not clear it"),
         ("resume nowhere", "nowhere holds no run"),
-        ("demo --epochs x", "--epochs.*x"),
+        ("demo --epochs x", "epochs is 'x'; give a whole number"),
     ],
 )
 def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, line, sentence):
@@ -153,6 +174,7 @@ def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, lin
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
     (tmp_path / "file").write_text("precious")
+    (tmp_path / "photos").mkdir()
     write(tmp_path / "other" / "recipe.json", find_recipe("cifar10-moco").to_json())
     before = sorted(tmp_path.rglob("*"))
     code, _, err = run(capsys, *line.split())
@@ -198,6 +220,26 @@ def test_a_disk_that_refuses_is_told_in_a_sentence(capsys, monkeypatch, number, 
     code, _, err = run(capsys, "recipes")
     assert code == 2
     assert sentence in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "doctor",
+        "pretrain",
+        "pretrain tiny",
+        "show-crops",
+        "bench tiny",
+        "embed random/tiny --out f.npz",
+        "eval knn random/tiny",
+    ],
+)
+def test_data_from_a_variable_that_is_not_set_are_not_this_folder(capsys, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (20, 20)).save(tmp_path / "image.png")
+    code, _, err = run(capsys, *line.split(), "--data", "")
+    assert (code, "data is empty, as from a variable that is not set" in err) == (2, True), err
+    assert [file.name for file in tmp_path.iterdir()] == ["image.png"]
 
 
 def test_framework_and_strategy_can_be_swapped_by_name(capsys):

@@ -3,14 +3,26 @@
 import contextlib
 import io
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
 from itertools import dropwhile, takewhile
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import tyro
 
 from .errors import UserError, nearest
+
+WANTED = {
+    r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
+    r"could not convert string to float: (.*)": "a number",
+    r"no type matching (?:\{None\}\|)?INT could be .* from \[(.*)\]": "a whole number",
+    r"no type matching INT\|\{auto\} could be .* from \[(.*)\]": "a whole number, or auto",
+    r"no type matching .*FLOAT.* could be .* from \[(.*)\]": "numbers",
+    r"Could not parse arguments \[(.*)\] into tuple type .*float.*": "numbers",
+}
+"""What an option takes, by the words in which tyro and Python complain of a value."""
 
 
 def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
@@ -22,13 +34,20 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UserError(f"{_sentence(box.getvalue())} `{options['prog']} --help` shows every option.") from None
+        sentence = _sentence(box.getvalue())
+        hint = _data_among(arguments, sentence) if _takes_data(target, options.get("default")) else ""
+        raise UserError(f"{sentence}{hint} `{options['prog']} --help` shows every option.") from None
 
 
 def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
     """What a command is about comes first."""
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         raise UserError(f"Say {what} first, for example: logo-ssl {example}")
+
+
+def data_option(path: str) -> str:
+    """How images that lie at a path are named in a shell."""
+    return shlex.join(["--data", path])
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
@@ -75,12 +94,32 @@ def _sentence(box: str) -> str:
     message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
     options = [line.split()[0] for line in lines if re.match(r"--\w", line)]
     typed = re.search(r"nrecognized options?: (--[^\s,=]+)", message)
-    return message + "." + (_likest(typed[1], options) if typed and options else "")
+    return _plainly(message) + "." + (_likest(typed[1], options) if typed and options else "")
+
+
+def _plainly(message: str) -> str:
+    """The message, if it complains of a number that is none, in words that are not a programmer's."""
+    for complaint, wanted in WANTED.items():
+        if found := re.fullmatch(rf"Error parsing --(\S+): {complaint}", message):
+            return f"{found[1]} is {found[2]}; give {wanted}"
+    return message
 
 
 def _likest(typed: str, options: list[str]) -> str:
     """The hint for an option that is none; tyro's first, where none is spelt alike."""
     return nearest(typed, options) or f" Did you mean {options[0]}?"
+
+
+def _takes_data(target: Any, default: Any) -> bool:
+    """Whether a command, or the recipe that it shows, has an option for images."""
+    parts = (target, getattr(default, "recipe", None))
+    return any(field.name == "data" for part in parts if is_dataclass(part) for field in fields(part))
+
+
+def _data_among(arguments: Sequence[str], sentence: str) -> str:
+    """The hint for a path that stands where none is expected."""
+    stray = [word for word in arguments if sentence.endswith(f"nrecognized options: {word}.") and Path(word).exists()]
+    return f" If these are your images, say {data_option(stray[0])}." if stray else ""
 
 
 def _is_rule(line: str) -> bool:

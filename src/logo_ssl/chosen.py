@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from .arguments import hinting
+from .arguments import data_option, hinting
 from .errors import UserError, nearest
 from .frameworks import FRAMEWORKS
-from .recipes import AUTO, WEIGHTY, Recipe, examples, find_recipe, flat
+from .recipes import AUTO, RECIPES, WEIGHTY, Recipe, examples, find_recipe, flat
 from .strategies import STRATEGIES, TwoViewConfig
 
 
@@ -14,6 +15,8 @@ def recipe_of(arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
     """The recipe that comes first, or one chosen for `--data`; and what else was said."""
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
+    if name not in RECIPES and Path(name).exists():
+        raise UserError(f"No recipe is called {name!r}; if these are your images, say {data_option(name)}.")
     if name != AUTO:
         return choose_parts(find_recipe(name), rest)
     if {"-h", "--help"} & set(rest):

@@ -12,6 +12,10 @@ class DataMissing(UserError):  # noqa: N818 (a state, not an error)
     """Images that were asked for are not on this machine; what to place where."""
 
 
+class NoRun(UserError):  # noqa: N818 (a state, not an error)
+    """A folder that was given for a run holds none."""
+
+
 class Interrupted(UserError):  # noqa: N818 (nobody erred)
     """Somebody said stop; how to go on. The command line exits with 128 + the signal's number, as shells expect."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .errors import UserError
+from .errors import NoRun
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
@@ -123,7 +123,7 @@ class Run:
         """The run at `path`, which must hold one."""
         run = cls(path)
         if not run.recipe_file.is_file():
-            raise UserError(f"{path} holds no run (no {run.recipe_file.name}); give the --out folder of a pretraining.")
+            raise NoRun(f"{path} holds no run (no {run.recipe_file.name}); give the --out folder of a pretraining.")
         return run
 
 

@@ -23,6 +23,13 @@ def edit(root, split, change):
     file.write_text(json.dumps(content))
 
 
+def test_no_name_at_all_is_not_this_folder(tmp_path, monkeypatch):
+    save_coco(tmp_path, {"train": 3, "val": 2})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="data is empty"):
+        load_detection(" ")
+
+
 def test_both_layouts_hold_the_same_pictures(tmp_path):
     coco = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})))
     voc = load_detection(str(save_voc(tmp_path / "voc", {"train": 3, "test": 2})))

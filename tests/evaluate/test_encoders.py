@@ -409,7 +409,7 @@ def test_a_hub_that_is_out_of_reach_is_asked_once_and_its_cache_is_still_looked_
 def test_what_a_user_says_of_normalisation_counts_and_is_checked():
     encoder = load_encoder("random/tiny", size=16, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
     assert (encoder.mean, encoder.std) == ((0.1, 0.2, 0.3), (1, 1, 1))
-    with pytest.raises(UserError, match="mean has 1 value and std 3"):
+    with pytest.raises(UserError, match="std has 3 values, and random/tiny sees 1 channel"):
         load_encoder("random/tiny", size=16, mean=(0.1,), std=(1, 1, 1))
     with pytest.raises(UserError, match="size is 4"):
         load_encoder("random/tiny", size=4)

@@ -171,7 +171,7 @@ def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
 
 def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):
     _, said = train(SMALL, data, tmp_path / "run", epochs=1, optimiser=OptimiserConfig(lr=0.03, warmup_epochs=5))
-    assert "The warm-up of 5 epochs leaves nothing of 1; cut to a tenth" in said
+    assert "warm-up of 5 epochs would be as long as the whole training (1 epoch) or longer; cut to a tenth, 0.1" in said
 
 
 def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):

@@ -15,6 +15,7 @@ import logo_ssl
 from logo_ssl.data import ImageSet, load_data
 from logo_ssl.data.files import Paths
 from logo_ssl.data.folders import split_of
+from logo_ssl.data.npz import load_npz
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.printable import printable
 from logo_ssl.use import embedding, keeping
@@ -88,8 +89,9 @@ def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_
             raise stop
 
     broken = encoder.register_forward_hook(interrupt)
-    with pytest.raises(Interrupted if stop is KeyboardInterrupt else stop):
+    with pytest.raises(Interrupted if stop is KeyboardInterrupt else stop) as told:
         logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    assert ("goes on with what" in str(told.value)) == (stop is KeyboardInterrupt)
     assert not (tmp_path / "f.npz").exists()
     broken.remove()
     before, said = sum(seen), []
@@ -231,9 +233,10 @@ def test_the_encoder_stays_where_and_as_it_was(encoder, photos):
         ("nowhere", {}, "No data at"),
         ([], {}, "no images to embed"),
         (np.zeros((2, 3, 4, 4)), {}, "float64"),
-        (np.zeros((2, 3, 8, 8), np.uint8), {"split": "test"}, "no test images"),
+        (np.zeros((2, 3, 8, 8), np.uint8), {"split": "test"}, "no test images to embed; use --split all or train"),
         (np.zeros((2, 5, 8, 8), np.uint8), {}, "sees images of 3 channels"),
-        (["x.jpg"], {"max_bad": 2}, "max-bad 2"),
+        (["x.jpg"], {"max_bad": 2}, "^max-bad is 2; a share"),
+        (["x.jpg"], {"workers": -2}, "^workers is -2; use -1"),
         (["x.jpg"], {"batch_size": 0}, "batch-size is 0"),
         (["x.jpg"], {"workers": 0}, "1 of 1 image cannot be read"),
         (["x.jpg"], {"out": "f.xlsx"}, "none of .parquet, .npz, .csv"),
@@ -282,6 +285,21 @@ def test_a_file_that_is_no_table_is_told(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name} is no table of features"):
         list(read_table(tmp_path / name))
+
+
+def test_what_is_no_archive_is_not_called_a_pickle(tmp_path):
+    (tmp_path / "f.npz").write_text("only text")
+    for read in (lambda path: list(read_table(path)), about_table, load_npz):
+        with pytest.raises(UserError, match="not a zip file") as told:
+            read(tmp_path / "f.npz")
+        assert "pickle" not in str(told.value)
+
+
+def test_arrays_of_images_are_no_table_and_are_not_to_be_made_again(tmp_path):
+    np.savez(tmp_path / "f.npz", train_images=np.zeros(3), train_labels=np.zeros(3))
+    for read in (lambda path: list(read_table(path)), about_table):
+        with pytest.raises(UserError, match=r"no table of features \(it holds train_images, train_labels\); make one"):
+            read(tmp_path / "f.npz")
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])

@@ -130,7 +130,7 @@ def test_ctrl_c_is_answered_with_how_to_go_on(shell, photos, monkeypatch):
     monkeypatch.setattr("logo_ssl.use.keeping.Keeping.parts", interrupted)
     code, _, err = shell("embed random/tiny --data photos --out f.csv")
     assert code == 130
-    assert "the same command goes on" in err
+    assert "before any features were kept; the same command starts anew" in err
 
 
 def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
@@ -152,6 +152,18 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
     photos.rename("my photos")
     _, out, _ = shell("doctor --data 'my photos' --device cpu")
     assert "Next: logo-ssl pretrain --data 'my photos' --out 'runs/my photos'" in out
+
+
+def test_the_doctor_says_when_training_would_refuse_the_images(shell, photos, monkeypatch):
+    monkeypatch.setattr("logo_ssl.use.doctor.SECONDS", 0.0)
+    for i in range(20):
+        (photos / "a" / f"broken{i}.jpg").write_bytes(b"nothing")
+    code, out, err = shell("doctor --data photos --device cpu")
+    assert (code, "Chosen: tiny" in out, "Next:" in out) == (2, True, False)
+    assert "`logo-ssl pretrain` will refuse these data: 22 of 45 images cannot be read" in err
+    assert "more than --loading.max-bad 0.3 allows" in err
+    code, _, err = shell("pretrain --data photos --device cpu --epochs 1 --loading.workers 0")
+    assert (code, "cannot be read" in err) == (2, True), err
 
 
 def test_a_search_for_more_neighbours_than_there_are_images_says_so(shell, photos):

@@ -27,15 +27,20 @@ def demo(arguments: Sequence[str]) -> None:
 
 def recipes(arguments: Sequence[str]) -> None:
     """List the recipes."""
+    if arguments and not arguments[0].startswith("-"):
+        from ..recipes import find_recipe
+
+        name = find_recipe(arguments[0]).name
+        raise UserError(f"`logo-ssl recipes` lists all; `logo-ssl pretrain {name} --help` shows what {name} sets.")
     parse(list_recipes, arguments, prog="logo-ssl recipes")
 
 
 def list_recipes() -> None:
-    """List the recipes, with the paper's row and numbers.
+    """List the recipes, with the paper's row and numbers; `logo-ssl pretrain RECIPE --help` shows one.
 
     example: logo-ssl recipes
     """
-    from ..recipes import RECIPES
+    from ..recipes import AUTO, RECIPES
 
     table = Table("recipe", "data", "backbone", "paper", "row", "kNN (%)", "linear (%)")
     for recipe in RECIPES.values():
@@ -45,7 +50,8 @@ def list_recipes() -> None:
                 if row is None
                 else (f"Table {row.table}", row.row, _number(row.knn), _number(row.linear))
             )
-            table.add_row(recipe.name, recipe.data, recipe.backbone, *told)
+            about = ("your --data", "chosen for them") if recipe.name == AUTO else (recipe.data, recipe.backbone)
+            table.add_row(recipe.name, *about, *told)
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 

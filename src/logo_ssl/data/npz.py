@@ -1,7 +1,7 @@
 """What does an .npz file hold? MedMNIST's convention: train_images, train_labels, test_images, test_labels."""
 
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 from zlib import error as BadStream
 
 import numpy as np
@@ -39,6 +39,7 @@ def load_npz(path: Path) -> ImageSet:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
+        ZipFile(path).close()  # what is none, numpy would take for a pickle
         with np.load(path, allow_pickle=False) as file:
             parts = ("train", "test" if "test_images" in file else "val")
             wanted = [f"{part}_{what}" for part in parts for what in ("images", "labels")]

@@ -37,12 +37,20 @@ ACCEPTED = "a folder of images or .tar shards, a text file of paths (.txt), an .
 
 def locate(source: str) -> str:
     """A name as it is, a path made absolute: a run must find its data from any folder."""
+    refuse_empty(source)
     return source if source in NAMES else str(Path(source).expanduser().absolute())
 
 
 def load_data(source: str, size: int) -> ImageSet:
     """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
+    refuse_empty(source)
     return replace(_found(source, size), source=source, root=_root(source))
+
+
+def refuse_empty(source: str) -> None:
+    """Raise a UserError for no word at all, which as a path would be this folder."""
+    if not source.strip():
+        raise UserError("data is empty, as from a variable that is not set; give a name or a path (. is this folder).")
 
 
 def _root(source: str) -> str:

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data.sources import data_root, hinting_at_folder
+from ..data.sources import data_root, hinting_at_folder, refuse_empty
 from ..errors import DataMissing, UserError, nearest
 from ..terminal import are, counted
 from .coco import read_coco
@@ -107,6 +107,7 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
 
 def folder_of(source: str) -> Path:
     """Where the set of that name or path lies; if nowhere, what to place where."""
+    refuse_empty(source)
     if source == VOC:
         devkit = data_root() / "VOCdevkit"
         _refuse_half(devkit)

@@ -87,11 +87,12 @@ def load_encoder(
     told = "" if mean or found.mean else custom
     mean = mean or found.mean or (IMAGENET_MEAN if colours else [UNKNOWN_MEAN] * found.channels)
     std = std or found.std or (IMAGENET_STD if colours else [UNKNOWN_STD] * found.channels)
-    if not len(mean) == len(std) == found.channels or min(std) <= 0:
-        raise UserError(
-            f"mean has {counted(len(mean), 'value')} and std {len(std)}, and {source} sees "
-            f"{counted(found.channels, 'channel')}; give one of each for every channel, std above 0."
-        )
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != found.channels:
+            sees = f"{source} sees {counted(found.channels, 'channel')}"
+            raise UserError(f"{name} has {counted(len(values), 'value')}, and {sees}; give one for every channel.")
+    if not all(value > 0 for value in std):
+        raise UserError(f"std is {' '.join(map(str, std))}; give values above 0.")
     network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
     shown = f"It is shown images of {size} px, with mean {_listed(mean)} and std {_listed(std)}{told}."
     return FrozenEncoder(

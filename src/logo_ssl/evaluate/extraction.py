@@ -68,6 +68,17 @@ class Extraction:
         self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and {are(len(names))} left out: {named}.")
 
 
+def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
+    """Raise a UserError for the first of these numbers that cannot work."""
+    for holds, sentence in (
+        (batch_size >= 1, f"batch-size is {batch_size}; use 1 or more."),
+        (workers >= -1, f"workers is {workers}; use -1 (one per core) or more."),
+        (0 <= max_bad <= 1, f"max-bad is {max_bad}; a share lies in 0 to 1."),
+    ):
+        if not holds:
+            raise UserError(sentence)
+
+
 def exactly() -> AbstractContextManager[None]:
     """Convolutions that repeat on CUDA: without TF32, which keeps 10 bits, and kernels that are chosen by the clock."""
     return torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=False)

@@ -9,11 +9,10 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import UserError
 from ..hardware import best_device
 from ..terminal import plain_console, progress_bars
 from .encoders import FrozenEncoder
-from .extraction import Extraction
+from .extraction import Extraction, refuse_senseless
 from .record import claim_result
 from .source import Source
 
@@ -66,13 +65,8 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     best_device(subject.device)  # refused, if it is, before anything is read
     for file in subject.files():
         claim_result(file, subject.overwrite, subject.evaluation(), subject.encoder)
-    if not 0 <= subject.max_bad <= 1 or subject.workers < -1:
-        raise UserError(
-            f"max-bad is {subject.max_bad} and workers {subject.workers}; a share lies in 0 to 1, and workers are -1 "
-            "(one per core), 0 or more."
-        )
-    if isinstance(subject, OnFeatures) and subject.batch_size < 1:
-        raise UserError(f"batch-size is {subject.batch_size}; use 1 or more.")
+    batch_size = subject.batch_size if isinstance(subject, OnFeatures) else Extraction.batch_size
+    refuse_senseless(batch_size, subject.workers, subject.max_bad)
     encoder = subject.load()
     for sentence in encoder.says:
         console.print(sentence)

@@ -68,7 +68,7 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
     says = f"{wished['backbone']}, as was asked." if "backbone" in wished else says
     batch = wished.pop("batch_size", None)
     base = base.changed(**wished)
-    batch = _batch(base, facts, machine) if batch is None else batch
+    batch = _batch(base, facts, machine) if batch is None else min(batch, facts.n_images)
     fewest, most = EPOCHS[machine.device]
     epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
     queue = min(getattr(base.framework, "queue", 0), _power_of_two(facts.n_images // 2))
@@ -107,7 +107,8 @@ def summary(recipe: Recipe) -> str:
         f"{recipe.backbone} with the {recipe.stem} stem, crops of {crops.global_size} and {crops.local_size} px, "
         f"batches of {recipe.batch_size}, learning rate {recipe.optimiser.lr:.3g}, "
         f"{f'a queue of {queue:,} keys, ' if queue else ''}{recipe.epochs} epoch{'' if recipe.epochs == 1 else 's'}; "
-        "an option of that name sets each."
+        "--backbone, --stem, --crops.global-size, --crops.local-size, --batch-size, --optimiser.lr, "
+        f"{'--framework.queue, ' if queue else ''}--epochs set others."
     )
 
 

@@ -141,7 +141,7 @@ class Teller:
 
     def _data(self, recipe: Recipe, size: int) -> ImageSet:
         """The images of a run, remembered until others are asked for: runs often share theirs."""
-        source = locate(self.data or recipe.data)
+        source = locate(recipe.data if self.data is None else self.data)
         key = ("data", source, size)
         if key not in self.kept:
             for other in [other for other in self.kept if other[0] == "data"]:

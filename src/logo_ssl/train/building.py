@@ -34,9 +34,10 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg] (it has one)
     warmup = recipe.optimiser.warmup_epochs
     if warmup >= recipe.epochs:
-        epochs = "epoch" if warmup == 1 else "epochs"
-        console.print(f"The warm-up of {warmup:g} {epochs} leaves nothing of {recipe.epochs}; cut to a tenth of them.")
-        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=recipe.epochs / 10))
+        epochs, shorter = "epoch" if warmup == 1 else "epochs", recipe.epochs / 10
+        whole = f"as long as the whole training ({counted(recipe.epochs, 'epoch')}) or longer"
+        console.print(f"The warm-up of {warmup:g} {epochs} would be {whole}; cut to a tenth, {shorter:g} epochs.")
+        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=shorter))
     return recipe
 
 

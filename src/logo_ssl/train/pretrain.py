@@ -49,11 +49,13 @@ def pretrain(
     console = console or plain_console()
     if recipe.chosen:
         console.print(" ".join(recipe.chosen))
-        console.print(f"Settings: {summary(recipe)}")
     with _told_how_to_go_on(run):
         recipe = replace(recipe, data=locate(recipe.data))
         data = load_data(recipe.data, recipe.crops.global_size)
-        carry_out(run, fitted(recipe, data, console, processes_for(recipe)), data, console, None, begins=True)
+        recipe = fitted(recipe, data, console, processes_for(recipe))
+        if recipe.chosen:
+            console.print(f"Settings: {summary(recipe)}")
+        carry_out(run, recipe, data, console, None, begins=True)
     return run
 
 

@@ -10,12 +10,13 @@ import tyro
 
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
+from ..evaluate.extraction import refuse_senseless
 from ..evaluate.source import Source
 from ..outputs import claim, said
 from ..printable import on_one_line
 from ..run import write
 from ..terminal import counted, plain_console, progress_bars
-from .embedding import embed, refuse_senseless
+from .embedding import embed
 from .exporting import WAYS, Target, export, refuse_unknown_target
 from .images import Which
 from .searching import search

@@ -15,11 +15,12 @@ from ..data import BadImages, ImageSet, LoadingConfig, Photos, load_data, locate
 from ..data.facts import facts_of
 from ..data.sources import data_root
 from ..data.workers import fitting_workers
+from ..errors import UserError
 from ..evaluate.store import cache_folder
 from ..hardware import available_memory, best_device, hardware
 from ..recipes import choose, summary
 from ..run import provenance
-from ..terminal import plain_console
+from ..terminal import counted, plain_console
 from ..train.automatic import SCENES_SIDE, machine_for
 from ..train.compiling import has_compiler
 
@@ -66,9 +67,11 @@ class Doctor:
         facts = facts_of(data)
         for sentence in (f"Data: {data.name}, {facts}.", *data.says):
             console.print(sentence)
-        console.print(f"Speed: {_speed(data, device)}")
+        speed, bad, seen = _speed(data, device)
+        console.print(f"Speed: {speed}")
         chosen = choose(facts, machine_for(self.device))
         console.print(f"Chosen: {summary(chosen)}")
+        _refuse_as_training_would(bad, seen, chosen.loading.max_bad)
         next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
         console.print(f"Next: logo-ssl pretrain {next_words}")
 
@@ -106,8 +109,11 @@ def _compiles(device: torch.device) -> str:
     return "not used by default on this device" if device.type != "cuda" else "no Triton: trains slower"
 
 
-def _speed(data: ImageSet, device: torch.device) -> str:
-    """Images a second from where they lie to the device, decoded anew each time if they are files."""
+def _speed(data: ImageSet, device: torch.device) -> tuple[str, BadImages, int]:
+    """Images a second from where they lie to the device, decoded anew each time if they are files.
+
+    Beside that, which of them are bad, and how many were seen.
+    """
     images, n = data.train.images, len(data.train)
     config = LoadingConfig(placement="disk" if isinstance(images, Photos) else "auto")
     bad = BadImages(n, 1.0)
@@ -119,7 +125,19 @@ def _speed(data: ImageSet, device: torch.device) -> str:
     different = min(n, fed)  # each comes once before any comes again
     again = f", {different:,} different" if seen > n else ""
     unreadable = f"; {len(bad):,} of {different:,} cannot be read" if len(bad) else ""
-    return f"{seen / max(seconds, 1e-9):,.0f} images/s ({seen:,} images seen{again}{unreadable}), {where}."
+    told = f"{seen / max(seconds, 1e-9):,.0f} images/s ({seen:,} images seen{again}{unreadable}), {where}."
+    return told, bad, different
+
+
+def _refuse_as_training_would(bad: BadImages, seen: int, max_bad: float) -> None:
+    """Raise a UserError where more of the images that were seen cannot be read than pretraining allows."""
+    if len(bad) > max_bad * seen:
+        supposed = "" if seen == bad.n_images else " if the others are like those seen here"
+        raise UserError(
+            f"`logo-ssl pretrain` will refuse these data{supposed}: {len(bad):,} of {counted(seen, 'image')} cannot be "
+            f"read (one is {min(bad.names)}), more than --loading.max-bad {max_bad:g} allows; look at the files, or "
+            "allow more."
+        )
 
 
 def _timed(batches: Iterator) -> tuple[float, int, int]:

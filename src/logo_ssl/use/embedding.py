@@ -16,8 +16,8 @@ from .. import __version__
 from ..data import BadImages
 from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.extraction import compute
-from ..evaluate.store import Store
+from ..evaluate.extraction import compute, refuse_senseless
+from ..evaluate.store import SUFFIX, Store
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
 from ..terminal import are, counted, them
@@ -89,15 +89,6 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
         known.backbone.to(home)
 
 
-def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
-    """Raise a UserError for numbers that cannot work."""
-    if batch_size < 1 or workers < -1 or not 0 <= max_bad <= 1:
-        raise UserError(
-            f"batch-size is {batch_size}, workers {workers} and max-bad {max_bad}; use 1 or more, -1 (one per core) or "
-            "more, and a share in 0 to 1."
-        )
-
-
 def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         raise UserError(f"{name} is {value!r}; use {', '.join(known)}.{nearest(str(value), known)}")
@@ -141,6 +132,8 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     try:
         parts = [part for keeping in splits for part in keeping.parts()]
     except KeyboardInterrupt:
+        if not any(kept.glob(f"*{SUFFIX}")):
+            raise Interrupted("Interrupted before any features were kept; the same command starts anew.") from None
         raise Interrupted(f"Interrupted; the same command goes on with what {kept} holds.") from None
     good = sum(part.good for part in parts)
     about = {

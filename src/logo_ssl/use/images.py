@@ -66,9 +66,9 @@ def images_of(
         Images(name, part, data.classes) for name, part in parts.items() if part is not None and which in ("all", name)
     ]
     if not any(len(images.split) for images in chosen):
-        raise UserError(
-            f"{data.name} has no {'' if which == 'all' else which + ' '}images to embed; give at least one."
-        )
+        others = [name for name, part in parts.items() if part is not None and len(part)]
+        cure = f"use --split {' or '.join(['all', *others])}" if others else "give at least one"
+        raise UserError(f"{data.name} has no {'' if which == 'all' else which + ' '}images to embed; {cure}.")
     return [images for images in chosen if len(images.split)]
 
 

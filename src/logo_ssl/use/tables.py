@@ -86,7 +86,7 @@ def _in_a_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is no table of features ({error}); make it again with `logo-ssl embed`.") from error
+        raise UserError(f"{path} is no table of features ({error}); make one with `logo-ssl embed`.") from error
 
 
 def _pyarrow() -> Any:
@@ -142,8 +142,18 @@ def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str,
                 np.lib.format.write_array(member, np.array(values, dtype=np.str_), allow_pickle=False)
 
 
-def _read_npz(path: Path) -> Iterator[Part]:
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The arrays of an .npz file that holds a table; an error for any other."""
+    zipfile.ZipFile(path).close()  # what is none, numpy would take for a pickle
     with np.load(path, allow_pickle=False) as file:
+        if not {"paths", "labels", "vectors"} <= set(file):
+            raise ValueError(f"it holds {', '.join(file) or 'nothing'}")
+        yield file
+
+
+def _read_npz(path: Path) -> Iterator[Part]:
+    with _opened(path) as file:
         paths, labels = file["paths"], file["labels"]
     with zipfile.ZipFile(path) as archive, archive.open("vectors.npy") as member:
         np.lib.format.read_magic(member)
@@ -156,7 +166,7 @@ def _read_npz(path: Path) -> Iterator[Part]:
 
 
 def _about_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as file:
+    with _opened(path) as file:
         return json.loads(str(file[ABOUT])) if ABOUT in file else {}
 
 
