@@ -374,6 +374,22 @@ def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, mon
     assert np.abs(found.vectors - expected.vectors).max() < 0.02 * np.abs(expected.vectors).max()
 
 
+@pytest.mark.parametrize("begun_by", ["workers", "nvjpeg"])
+def test_parts_go_on_with_the_decoder_that_they_were_begun_with(encoder, photos, tmp_path, monkeypatch, begun_by):
+    for module in ("evaluate.extraction", "use.embedding"):
+        monkeypatch.setattr(f"logo_ssl.{module}.best_device", lambda wish: torch.device("cuda"))
+    monkeypatch.setattr("logo_ssl.data.nvjpeg.works", lambda device: True)
+    known = embedding.frozen(encoder)
+    chosen = embedding.images_of(known, photos, "all")
+    key = embedding.key_of(known, chosen[0], embedding.Extraction(decoder=begun_by))
+    assert (
+        embedding._as_begun(known, chosen, embedding.Extraction(decoder="auto"), tmp_path).decoder == "auto"
+    )  # nothing is kept yet
+    (tmp_path / f"{key}-0{embedding.SUFFIX}").touch()
+    assert embedding._as_begun(known, chosen, embedding.Extraction(decoder="auto"), tmp_path).decoder == begun_by
+    assert embedding._as_begun(known, chosen, embedding.Extraction(decoder="workers"), tmp_path).decoder == "workers"
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

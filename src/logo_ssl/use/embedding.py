@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, overload
@@ -13,11 +14,12 @@ from jaxtyping import Float32
 from torch import nn
 
 from .. import __version__
-from ..data import BadImages
+from ..data import BadImages, nvjpeg
 from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.extraction import compute, refuse_senseless
 from ..evaluate.store import SUFFIX, Store
+from ..hardware import best_device
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
 from ..terminal import are, counted, them
@@ -120,9 +122,21 @@ def _bad_beside(out: Path) -> Path:
     return out.with_name(f"{out.name}-bad-images.csv")
 
 
+def _as_begun(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, kept: Path) -> Extraction:
+    """With the decoder of the parts that are there, if any will do: the cores may be others than when they were made."""
+    device = best_device(how.device)
+    chooses = how.decoder == "auto" and device.type == "cuda" and nvjpeg.works(device)
+    for decoder in ("workers", "nvjpeg") if chooses and any(kept.glob(f"*{SUFFIX}")) else ():
+        same = replace(how, decoder=decoder)
+        if belongs(kept, [key_of(encoder, images, same) for images in chosen]):
+            return same
+    return how
+
+
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept, listed = _kept_beside(out), _bad_beside(out)
+    how = _as_begun(encoder, chosen, how, kept)
     keys = [key_of(encoder, images, how) for images in chosen]
     if not belongs(kept, keys):
         clear_folder(kept, KEPT)
