@@ -123,7 +123,7 @@ def _bad_beside(out: Path) -> Path:
 
 
 def _as_begun(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, kept: Path) -> Extraction:
-    """With the decoder of the parts that are there, if any will do: the cores may be others than when they were made."""
+    """With the decoder of the parts that are there, if any will do: there may be other cores than then."""
     device = best_device(how.device)
     chooses = how.decoder == "auto" and device.type == "cuda" and nvjpeg.works(device)
     for decoder in ("workers", "nvjpeg") if chooses and any(kept.glob(f"*{SUFFIX}")) else ():
