@@ -92,7 +92,7 @@ def _sentence(box: str) -> str:
     lines = [line.strip("│╭╮╰╯|+ ") for line in plain.splitlines()[1:]]
     body = list(dropwhile(_is_rule, lines))  # a plain terminal gets one more rule, below the title
     message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
-    options = [line.split()[0] for line in lines if re.match(r"--\w", line)]
+    options = [line.split()[0].rstrip(",") for line in lines if re.match(r"--\w", line)]
     typed = re.search(r"nrecognized options?: (--[^\s,=]+)", message)
     return _plainly(message) + "." + (_likest(typed[1], options) if typed and options else "")
 

@@ -259,6 +259,7 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
         ("table1 --set backbone='tiny", "backbone='tiny cannot be read .*close the quotes"),
         pytest.param("table1 --device cuda", "'cuda', which this machine does not have", marks=no_cuda),
         ("table1 --sedes 2", "--sedes.*Did you mean --seeds"),
+        ("table1 --tuend", r"--tuend.*Did you mean --tuned\?"),
     ],
 )
 def test_bad_input_is_one_sentence_and_code_2(reproduce, performed, tmp_path, line, sentence):
