@@ -16,7 +16,8 @@ def recipe_of(arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
     if name not in RECIPES and Path(name).exists():
-        raise UserError(f"No recipe is called {name!r}; if these are your images, say {data_option(name)}.")
+        listed = "`logo-ssl recipes` lists them"
+        raise UserError(f"No recipe is called {name!r}; {listed}. If these are your images, say {data_option(name)}.")
     if name != AUTO:
         return choose_parts(find_recipe(name), rest)
     if {"-h", "--help"} & set(rest):
