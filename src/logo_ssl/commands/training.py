@@ -27,7 +27,7 @@ def demo(arguments: Sequence[str]) -> None:
 
 def recipes(arguments: Sequence[str]) -> None:
     """List the recipes."""
-    if arguments and not arguments[0].startswith("-"):
+    if arguments and not arguments[0].startswith("-") and not Path(arguments[0]).exists():
         from ..recipes import find_recipe
 
         name = find_recipe(arguments[0]).name
