@@ -80,7 +80,6 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
         ("recipes tiny", "lists all; `logo-ssl pretrain tiny --help` shows what tiny sets"),
-        ("recipes tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
         ("pretrain photos", "No recipe is called 'photos'; .*If these are your images, say --data photos"),
         ("pretrain tiny photos", "photos. If these are your images, say --data photos"),
         ("doctor photos", "photos. If these are your images, say --data photos"),

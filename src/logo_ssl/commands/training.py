@@ -27,10 +27,9 @@ def demo(arguments: Sequence[str]) -> None:
 
 def recipes(arguments: Sequence[str]) -> None:
     """List the recipes."""
-    if arguments and not arguments[0].startswith("-"):
-        from ..recipes import find_recipe
+    from ..recipes import RECIPES
 
-        name = find_recipe(arguments[0]).name
+    if arguments and (name := arguments[0]) in RECIPES:
         raise UserError(f"`logo-ssl recipes` lists all; `logo-ssl pretrain {name} --help` shows what {name} sets.")
     parse(list_recipes, arguments, prog="logo-ssl recipes")
 
