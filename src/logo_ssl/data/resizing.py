@@ -12,7 +12,6 @@ def resized(
     image: UInt8[np.ndarray, "H W C"], size: tuple[int, int], mode: Literal["bilinear", "bicubic"]
 ) -> UInt8[np.ndarray, "h w C"]:
     """The image in another height and width, antialiased."""
-    pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))[None].permute(
-        0, 3, 1, 2
-    )  # channels last, and so comes out
-    return F.interpolate(pixels, size=size, mode=mode, antialias=True).permute(0, 2, 3, 1)[0].numpy()
+    pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))[None]
+    channels_last = pixels.permute(0, 3, 1, 2)  # and so it comes out
+    return F.interpolate(channels_last, size=size, mode=mode, antialias=True).permute(0, 2, 3, 1)[0].numpy()
