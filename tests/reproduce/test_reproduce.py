@@ -123,10 +123,11 @@ def test_an_interrupted_row_goes_on_where_it_was(reproduce, performed, tmp_path,
     assert [line["epochs_done"] for line in lines if "knn" in line] == [0, 1, 2]
 
 
-def test_images_without_labels_are_refused_before_anything_is_trained(reproduce, performed, tmp_path):
+@pytest.mark.parametrize("asked", ["table1", "fig1b"])
+def test_images_without_labels_are_refused_before_anything_is_trained(reproduce, performed, tmp_path, asked):
     file = tmp_path / "cifar10.npz"
     np.savez(file, train_images=np.zeros((40, 16, 16, 3), np.uint8))
-    code, _, err = reproduce(f"table1 --rows cifar10-moco --data {file}", small=False)
+    code, _, err = reproduce(f"{asked} --rows cifar10-moco --data {file}", small=False)
     assert (code, performed) == (2, [])
     assert "cifar10.npz has no labels, and what is measured of these rows needs them" in err
 

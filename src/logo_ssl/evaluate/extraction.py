@@ -228,9 +228,8 @@ def _chunks(
     decoding = Decoding(shown.images, max_side=0, square=encoder.size)
     workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
     device = best_device(how.device)
-    if decodes_on_gpu(
-        how, shown.images, encoder.size
-    ):  # in turns with the network: beside it, each image would wait for a kernel's end
+    if decodes_on_gpu(how, shown.images, encoder.size):
+        # In turns with the network: beside it, each image would wait for the end of a kernel.
         feed: Feed = nvjpeg.Nvjpeg(decoding, bad, workers, device)
     elif device.type == "cuda":
         feed = Prefetch(Workers(decoding, bad, workers), device)

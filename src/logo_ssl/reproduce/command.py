@@ -96,7 +96,7 @@ class Reproduce:
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
         placed = with_data(recipes, self.data)
         refuse_wrong_paths(recipe.data for recipe in placed)
-        at_home = {row.recipe.name for table in tables for row in table.rows if needs_labels(row)}
+        at_home = {row.recipe.name for table in tables for row in table.rows if needs_labels(table, row)}
         refuse_unlabelled((recipe.data, recipe.crops.global_size) for recipe in placed if recipe.name in at_home)
         changed = {recipe.name: recipe for recipe in with_settings(placed, given)}
         return [
