@@ -43,6 +43,7 @@ def end(batches: Iterator[Any]) -> None:
         batches._shutdown_workers()  # type: ignore[attr-defined] (of an iterator with workers)
     finally:
         killer.cancel()
+        killer.join()  # two that wait for one process would each take it for alive for a moment
         _kill(workers)
 
 
