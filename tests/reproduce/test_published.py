@@ -1,0 +1,38 @@
+"""Are the tables in the documentation those that the runs' records give?"""
+
+from pathlib import Path
+
+import pytest
+
+from logo_ssl.reproduce.launch import Outcome
+from logo_ssl.reproduce.markdown import markdown
+from logo_ssl.reproduce.plan import tasks_for
+from logo_ssl.reproduce.results import gather
+from logo_ssl.reproduce.tables import choose
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+RAW = RESULTS / "raw" / "cifar10-tuned"
+
+
+def record(name):
+    """The table of all rows that have ended, as `reproduce --tuned` gathers it."""
+    rows = sorted(folder.name for folder in RAW.iterdir() if folder.is_dir())
+    seeds = min(len(list((RAW / row).glob("seed*.json"))) for row in rows)
+    (table,) = choose([name], rows, own=True)
+    return gather(table, [(task, Outcome("done")) for task in tasks_for([table], seeds, RAW)])
+
+
+def test_table_1_on_its_page_is_what_the_records_give():
+    page = (RESULTS / "cifar10.md").read_text()
+    _, _, table = markdown(record("table1")).partition("\n\n")
+    assert "NVIDIA H200" in table
+    assert table.strip() in page
+
+
+@pytest.mark.parametrize("row", record("table1")["rows"], ids=lambda row: row["recipe"])
+def test_readme_shows_the_same_figures(row):
+    knn20, knn200, linear = (f"{figure['mean']:.2f}" for figure in row["figures"])
+    label = row["row"].removesuffix(", tuned").replace("+", "-")
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {label} |")]
+    assert any(f"**{knn20}** | **{knn200}**" in line and f"**{linear}**" in line for line in lines)
