@@ -1,6 +1,5 @@
 """How do a loader's worker processes end? They are asked to; whoever does not hear is killed."""
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -9,22 +8,28 @@ from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
 GRACE_S = 3.0
 """In which a worker that is well finishes what it does."""
-BEGUN: WeakKeyDictionary[BaseProcess, int] = WeakKeyDictionary()
-"""The workers, each with the number by which torch knows whose it is."""
+BEGUN: WeakSet[BaseProcess] = WeakSet()
+"""The workers."""
 
 
 def begin(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's batches; its worker processes end with this one, even if nobody ends them before."""
+    """The loader's batches; its worker processes end with this one, even if nobody ends them before.
+
+    Of one that dies only whoever waits for its batches hears, within seconds, as a RuntimeError: torch alone would raise
+    it in the main thread, wherever that is.
+    """
     batches = iter(loader)
-    BEGUN.update(dict.fromkeys(_workers_of(batches), id(batches)))
-    _killed_at_exit(os.getpid())
+    if workers := _workers_of(batches):
+        _hush(batches)
+        BEGUN.update(workers)
+        _killed_at_exit(os.getpid())
     return batches
 
 
@@ -35,7 +40,6 @@ def end(batches: Iterator[Any]) -> None:
     """
     if not (workers := _workers_of(batches)):
         return
-    _expect_the_end(batches)
     killer = threading.Timer(GRACE_S, _kill, [workers])
     killer.daemon = True
     killer.start()
@@ -51,8 +55,8 @@ def _workers_of(batches: Any) -> list[BaseProcess]:
     return getattr(batches, "_workers", [])
 
 
-def _expect_the_end(batches: Any) -> None:
-    """Let torch no longer raise an error, wherever this process is, when one of the workers ends."""
+def _hush(batches: Any) -> None:
+    """Let torch not raise an error in the main thread when one of the workers ends."""
     if batches._worker_pids_set:
         signal_handling._remove_worker_pids(id(batches))
         batches._worker_pids_set = False
@@ -72,8 +76,4 @@ def _killed_at_exit(process: int) -> None:
 
 
 def _kill_all() -> None:
-    workers = [worker for worker in active_children() if worker in BEGUN]
-    for number in {BEGUN[worker] for worker in workers}:
-        with contextlib.suppress(ValueError):  # torch knows them no more
-            signal_handling._remove_worker_pids(number)
-    _kill(workers)
+    _kill([worker for worker in active_children() if worker in BEGUN])

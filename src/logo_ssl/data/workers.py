@@ -165,7 +165,7 @@ class Reader:
                 raise
             warnings.warn(
                 f"A worker process ended ({str(error).splitlines()[0]}); this process reads on alone, and more slowly. "
-                "Fewer loading.workers or a smaller loading.max-side need less memory.",
+                "If memory ran out, fewer workers need less.",
                 RuntimeWarning,
                 stacklevel=2,
             )
