@@ -16,18 +16,18 @@ from embed import photographs
 from PIL import Image
 
 from logo_ssl.data.decode import decode
-from logo_ssl.data.workers import square
+from logo_ssl.data.resizing import middle_of, square
+from logo_ssl.data.workers import ENOUGH
 from logo_ssl.hardware import hardware
 from logo_ssl.run import provenance
 
 
 def by_pillow(image, side):
     """The square as Pillow alone would make it."""
-    scale = side / min(image.shape[:2])
-    height, width = (max(side, round(length * scale)) for length in image.shape[:2])
-    top, left = (height - side) // 2, (width - side) // 2
-    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC)
-    return np.array(resized.crop((left, top, left + side, top + side)))
+    middle = middle_of(*image.shape[:2], side)
+    height, width = middle.resized
+    strip = Image.fromarray(np.ascontiguousarray(image[middle.strip]))
+    return np.array(strip.resize((width, height), Image.Resampling.BICUBIC))[middle.square]
 
 
 def milliseconds(make, files):
@@ -54,9 +54,9 @@ def main():
             parser.error(f"there are no JPEG files in {options.data}")
         files = [path.read_bytes() for path in paths[:: max(1, len(paths) // options.images)][: options.images]]
     ways = {
-        "ours": lambda data: square(decode(data, 4 * options.side), options.side),
-        "pillow": lambda data: by_pillow(decode(data, 4 * options.side), options.side),
-        "decoding_alone": lambda data: decode(data, 4 * options.side),
+        "ours": lambda data: square(decode(data, enough=ENOUGH * options.side), options.side),
+        "pillow": lambda data: by_pillow(decode(data, enough=ENOUGH * options.side), options.side),
+        "decoding_alone": lambda data: decode(data, enough=ENOUGH * options.side),
     }
     took = {way: [] for way in ways}
     for _ in range(options.rounds):

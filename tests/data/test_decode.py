@@ -210,6 +210,19 @@ def test_the_longer_side_is_shrunk_and_never_enlarged(size, most, shape):
     assert decode(encode(Image.new("RGB", size)), most).shape == shape
 
 
+@pytest.mark.parametrize(
+    ("size", "enough", "shape"),
+    [
+        ((400, 400), 50, (50, 50, 3)),
+        ((401, 300), 100, (150, 201, 3)),
+        ((800, 80), 40, (40, 400, 3)),
+        ((800, 79), 40, (79, 800, 3)),
+    ],
+)
+def test_a_jpeg_skips_detail_only_while_both_sides_stay_enough(size, enough, shape):
+    assert decode(encode(Image.new("RGB", size), "JPEG"), enough=enough).shape == shape
+
+
 def test_a_shrunk_jpeg_is_upright_and_looks_like_the_whole_one():
     exif = Image.Exif()
     exif[0x0112] = 6

@@ -15,7 +15,8 @@ from logo_ssl.data.feed import Feed
 from logo_ssl.data.files import Paths
 from logo_ssl.data.jpeg import read_header
 from logo_ssl.data.nvjpeg import Nvjpeg, by_shape, shrunk, squared, upright
-from logo_ssl.data.workers import Decoding, square
+from logo_ssl.data.resizing import square
+from logo_ssl.data.workers import Decoding
 
 
 def picture(height: int = 24, width: int = 40) -> Image.Image:
@@ -98,7 +99,7 @@ def test_groups_hold_no_more_pixels_than_allowed(
     assert [number for group in found for number in pixels[group]] == pixels
 
 
-@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 16), (90, 31)])
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 16), (90, 31), (12, 130), (1, 99)])
 @pytest.mark.parametrize("size", [8, 16, 50])
 def test_squares_on_the_device_are_those_of_the_cpu(shape: tuple[int, int], size: int) -> None:
     array = np.array(picture(*shape))
@@ -156,7 +157,7 @@ def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: py
     for pixels, sizes, rows in feed.batches(torch.arange(len(photos)).split(5)):
         assert sizes is None
         for image, row in zip(pixels, rows.tolist(), strict=True):
-            seen = square(decode(photos.read(row), 48), 12)
+            seen = square(decode(photos.read(row), enough=48), 12)
             assert np.abs(image.permute(1, 2, 0).numpy().astype(int) - seen).mean() < 2
     feed.close()
 

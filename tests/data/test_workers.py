@@ -19,7 +19,8 @@ from logo_ssl.data import BadImages, Batches, LoadingConfig, Photos, Split, plac
 from logo_ssl.data.bad import Bad
 from logo_ssl.data.feed import Uniform, Various
 from logo_ssl.data.files import Paths
-from logo_ssl.data.workers import Decoding, Workers, fitting_workers, square
+from logo_ssl.data.resizing import square
+from logo_ssl.data.workers import Decoding, Workers, fitting_workers
 from logo_ssl.errors import UserError
 
 CPU = torch.device("cpu")

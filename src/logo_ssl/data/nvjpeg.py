@@ -16,6 +16,7 @@ from .bad import BadImages
 from .ending import GRACE_S
 from .feed import Feed, lay_out
 from .jpeg import Header
+from .resizing import middle_of
 from .workers import Decoding, Message, Reader, Reading
 
 AHEAD = 2  # batches whose files are there before they are decoded
@@ -52,14 +53,12 @@ def shrunk(images: UInt8[Tensor, "N C H W"], max_side: int) -> UInt8[Tensor, "N 
 
 
 def squared(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
-    """Images with their short side brought to `size` and their middle cut out, as `workers.square` does."""
-    height, width = images.shape[2:]
-    scale = size / min(height, width)
-    larger = (max(size, round(height * scale)), max(size, round(width * scale)))
-    top, left = (larger[0] - size) // 2, (larger[1] - size) // 2
-    if larger != (height, width):
-        images = _resized(images, larger, "bicubic")
-    return images[:, :, top : top + size, left : left + size]
+    """Images with their short side brought to `size` and their middle cut out, as `resizing.square` does."""
+    middle = middle_of(*images.shape[2:], size)
+    strips = images[:, :, *middle.strip]
+    if strips.shape[2:] != middle.resized:
+        strips = _resized(strips, middle.resized, "bicubic")
+    return strips[:, :, *middle.square]
 
 
 def _resized(images: UInt8[Tensor, "N C H W"], size: tuple[int, int], mode: str) -> UInt8[Tensor, "N C h w"]:

@@ -1,11 +1,41 @@
 """How are pixels resized on the CPU? By torch: Pillow's filters, in a fraction of its time (docs/decisions/0013)."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import UInt8
+
+LONGEST = 2  # times the short side: what lies further out is no part of a central square
+
+
+class Middle(NamedTuple):
+    """The way to an image's central square: cut a strip, resize it, cut the square."""
+
+    strip: tuple[slice, slice]
+    resized: tuple[int, int]
+    square: tuple[slice, slice]
+
+
+def middle_of(height: int, width: int, size: int) -> Middle:
+    """How the short side is brought to `size` and the middle cut out; the strip keeps long images from growing huge."""
+    longest = LONGEST * min(height, width)
+    strip = (_central(height, longest), _central(width, longest))
+    scale = size / min(height, width)
+    resized = tuple(max(size, round((part.stop - part.start) * scale)) for part in strip)
+    return Middle(strip, resized, (_central(resized[0], size), _central(resized[1], size)))
+
+
+def _central(length: int, most: int) -> slice:
+    start = max(0, length - most) // 2
+    return slice(start, start + min(length, most))
+
+
+def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:
+    """The image with its short side brought to `size` and its middle cut out, for evaluation."""
+    middle = middle_of(*image.shape[:2], size)
+    return np.ascontiguousarray(resized(image[middle.strip], middle.resized, "bicubic")[middle.square])
 
 
 def resized(

@@ -21,13 +21,14 @@ from .ending import begin, end
 from .feed import Feed, lay_out
 from .images import Photos
 from .jpeg import Header, read_header
-from .resizing import resized
+from .resizing import square
 
 TRIES = 10  # images drawn in place of a bad one before a grey one takes it
 MOST_WORKERS = 16
 PER_MESSAGE = 32  # images that a worker sends at once: they pass through shared memory, of which there may be little
 AHEAD = 2  # messages that each worker prepares
 GREY = np.full((32, 32, 3), 128, np.uint8)
+ENOUGH = 4  # times the side of a square: a JPEG may be decoded at a fraction of its size that leaves so much
 
 
 class Decoded(NamedTuple):
@@ -59,7 +60,9 @@ class Decoding:
         return Decoded(square(GREY, self.square) if self.square else GREY, -1, bad)
 
     def _decode(self, data: bytes) -> UInt8[np.ndarray, "H W 3"]:
-        return square(decode(data, 4 * self.square), self.square) if self.square else decode(data, self.max_side)
+        if not self.square:
+            return decode(data, self.max_side)
+        return square(decode(data, enough=ENOUGH * self.square), self.square)
 
 
 class Message(NamedTuple):
@@ -210,15 +213,6 @@ class Workers(Feed):
     def close(self) -> None:
         """End the workers."""
         self.reader.close()
-
-
-def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:
-    """The image with its short side brought to `size` and its middle cut out, for evaluation."""
-    height, width = image.shape[:2]
-    scale = size / min(height, width)
-    larger = (max(size, round(height * scale)), max(size, round(width * scale)))
-    top, left = (larger[0] - size) // 2, (larger[1] - size) // 2
-    return np.ascontiguousarray(resized(image, larger, "bicubic")[top : top + size, left : left + size])
 
 
 def default_workers() -> int:

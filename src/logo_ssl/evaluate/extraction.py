@@ -23,7 +23,7 @@ from ..terminal import are
 from .encoders import FrozenEncoder
 
 T = TypeVar("T")
-PREPROCESSING = 3  # to be raised when decoding, squares or `extract` change what an encoder sees
+PREPROCESSING = 4  # to be raised when decoding, squares or `extract` change what an encoder sees
 MOST_NAMED = 3  # images in a sentence
 PIXELS_PER_WORKER = 24_000
 """Of a photograph: so many workers decode it as fast as nvJPEG in turns with a network may (docs/results/speed.md)."""

@@ -16,15 +16,14 @@ from torch import Tensor, nn
 from ..data.bad import plain_reason
 from ..data.decode import BadImage, decode, seen
 from ..data.files import Paths
-from ..data.workers import square
+from ..data.resizing import square
+from ..data.workers import ENOUGH
 from ..errors import UserError
 from ..evaluate import FrozenEncoder, load_encoder
 from ..evaluate.fingerprints import weights_fingerprint
 from ..evaluate.libraries import EncoderStem
 from ..features import prepared
 from ..models.norm import with_plain_batch_norm
-
-ENLARGED = 4  # JPEGs are decoded at so many times the side at most, as evaluation does
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ class Transform:
         A large JPEG is decoded in part if a path names it, and whole if it comes as a PIL image: these differ slightly.
         """
         if isinstance(image, str | os.PathLike):
-            pixels = self._photograph(read_pixels(Path(image), ENLARGED * self.size))
+            pixels = self._photograph(read_pixels(Path(image), ENOUGH * self.size))
         elif isinstance(image, Image.Image):
-            pixels = self._photograph(seen(image, ENLARGED * self.size))
+            pixels = self._photograph(seen(image))
         else:
             pixels = _channels_first(image)
         if len(pixels) == 1:
@@ -56,10 +55,10 @@ class Transform:
         return torch.from_numpy(square(pixels, self.size)).permute(2, 0, 1)
 
 
-def read_pixels(path: Path, max_side: int = 0) -> np.ndarray:
-    """The pixels of an image file; UserError with the reason where there are none."""
+def read_pixels(path: Path, enough: int = 0) -> np.ndarray:
+    """The pixels of an image file, as `decode` gives them; UserError with the reason where there are none."""
     try:
-        return decode(Paths([path]).read(0), max_side)
+        return decode(Paths([path]).read(0), enough=enough)
     except (OSError, BadImage) as error:
         raise UserError(f"{path} cannot be read as an image ({plain_reason(error)}); give another.") from error
 
