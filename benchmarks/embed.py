@@ -1,6 +1,7 @@
 """How fast are photographs embedded, beside the forward pass alone? Prints one JSON line.
 
 python benchmarks/embed.py [--data FOLDER] [--encoder random/resnet50] [--images 65536] [--rounds 3] [--device cuda]
+                           [--decoder auto|nvjpeg|workers] [--workers 16]
 """
 
 import argparse
@@ -15,7 +16,9 @@ import torch
 from PIL import Image
 
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.evaluate.extraction import decodes_on_gpu, exactly
+from logo_ssl.data.workers import default_workers
+from logo_ssl.evaluate.extraction import exactly
+from logo_ssl.evaluate.pixels import decodes_on_gpu
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.run import provenance
 from logo_ssl.use.embedding import Extraction, embed
@@ -61,6 +64,7 @@ def main():
     parser.add_argument("--images", type=int, default=65_536 if torch.cuda.is_available() else 64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decoder", choices=["auto", "nvjpeg", "workers"], default="auto")
+    parser.add_argument("--workers", type=int, default=-1)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     device, encoder = best_device(options.device), frozen(options.encoder)
@@ -69,21 +73,21 @@ def main():
             photographs(Path(folder), options.images)
         (images, *_) = images_of(encoder, options.data or folder, "train")
         split = images.split.thinned(options.images)
-        how = {"device": options.device, "batch_size": BATCH, "decoder": options.decoder}
+        how = {"device": options.device, "decoder": options.decoder, "workers": options.workers, "batch_size": BATCH}
         embed(encoder, split.thinned(4 * BATCH), **how)  # starts everything
         speeds = []
         for _ in range(options.rounds):
             began = time.perf_counter()
             embed(encoder, split, out=Path(folder) / "features.npz", **how)
             speeds.append(len(split) / (time.perf_counter() - began))
-        chosen = Extraction(device=options.device, decoder=options.decoder)
-        decoder = "nvJPEG" if decodes_on_gpu(chosen, split.images, encoder.size) else "workers"
+        decoder = "nvJPEG" if decodes_on_gpu(Extraction(**how), split.images, encoder.size) else "workers"
         raw = forward_alone(encoder, min(len(split), 8192), device)
     result = {
         "benchmark": "embed",
         "encoder": options.encoder,
         "px": encoder.size,
         "decoder": decoder,
+        "workers": default_workers() if options.workers < 0 else options.workers,
         "n": options.rounds,
         "images": len(split),
         "images_per_s": round(statistics.mean(speeds)),

@@ -66,7 +66,7 @@ def test_workers_are_no_more_than_shared_memory_can_serve(encoder, photos, monke
         given.append(workers)
         return Workers(decoding, bad, workers)
 
-    monkeypatch.setattr("logo_ssl.evaluate.extraction.Workers", watched)
+    monkeypatch.setattr("logo_ssl.evaluate.pixels.Workers", watched)
     monkeypatch.setattr("logo_ssl.data.workers.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     monkeypatch.setattr("os.path.isdir", lambda _: True)
     features_of(encoder, load_data(str(photos), 16).train, Extraction(cache=False, workers=2))

@@ -6,15 +6,15 @@ from PIL import Image
 
 from logo_ssl.data import Photos
 from logo_ssl.data.files import Paths
-from logo_ssl.evaluate import Extraction, extraction
-from logo_ssl.evaluate.extraction import PIXELS_PER_WORKER, decodes_on_gpu
+from logo_ssl.evaluate import Extraction, pixels
+from logo_ssl.evaluate.pixels import PIXELS_PER_WORKER, decodes_on_gpu
 
 
 @pytest.fixture
 def cuda(monkeypatch):
     """A machine with a CUDA device that decodes, and cores for four workers."""
-    monkeypatch.setattr(extraction, "best_device", lambda wish: torch.device("cuda"))
-    monkeypatch.setattr(extraction.nvjpeg, "works", lambda device: True)
+    monkeypatch.setattr(pixels, "best_device", lambda wish: torch.device("cuda"))
+    monkeypatch.setattr(pixels.nvjpeg, "works", lambda device: True)
     monkeypatch.setattr("logo_ssl.data.workers.default_workers", lambda: 4)
     return monkeypatch
 
@@ -46,5 +46,10 @@ def test_nvjpeg_takes_over_where_photographs_are_large(cuda, photos, tmp_path):
 
 
 def test_without_nvjpeg_workers_decode(cuda, photos):
-    cuda.setattr(extraction.nvjpeg, "works", lambda device: False)
+    cuda.setattr(pixels.nvjpeg, "works", lambda device: False)
     assert not decodes_on_gpu(Extraction(decoder="auto", workers=0), photos, 224)
+
+
+def test_workers_decode_where_nothing_can_be_read(cuda, tmp_path):
+    (tmp_path / "0.jpg").write_bytes(b"no image")
+    assert not decodes_on_gpu(Extraction(decoder="auto", workers=0), Photos.all(Paths([tmp_path / "0.jpg"])), 224)

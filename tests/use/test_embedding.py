@@ -183,6 +183,17 @@ def test_memory_holds_a_part_at_a_time(encoder, tmp_path, monkeypatch):
     assert np.array_equal(whole(tmp_path / "f.npz")[2], logo_ssl.embed(encoder, images).vectors)
 
 
+def test_an_array_of_paths_is_a_list_of_them(encoder, photos):
+    paths = sorted(str(path) for path in photos.rglob("*.png"))
+    expected = logo_ssl.embed(encoder, paths, workers=0)
+    for array in (np.array(paths), np.array(paths, dtype=object)[:, None]):
+        found = logo_ssl.embed(encoder, array, workers=0)
+        assert found.paths == expected.paths
+        assert np.array_equal(found.vectors, expected.vectors)
+    with pytest.raises(UserError, match=r"data holds 3 among its paths"):
+        logo_ssl.embed(encoder, np.array([*paths, 3], dtype=object))
+
+
 def test_splits_follow_each_other_and_arrays_have_numbers(encoder, tmp_path):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (10, 16, 16, 3), np.uint8)
@@ -367,8 +378,8 @@ def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, mon
 
     expected = logo_ssl.embed(encoder, photos, workers=0)
     monkeypatch.setattr("logo_ssl.data.nvjpeg.decode_jpegs", on_cpu)
-    monkeypatch.setattr("logo_ssl.evaluate.extraction.decodes_on_gpu", lambda *how: True)
-    monkeypatch.setattr("logo_ssl.evaluate.extraction.Prefetch", None)  # beside the network, nvJPEG would starve
+    monkeypatch.setattr("logo_ssl.evaluate.pixels.decodes_on_gpu", lambda *how: True)
+    monkeypatch.setattr("logo_ssl.evaluate.pixels.Prefetch", None)  # beside the network, nvJPEG would starve
     found = logo_ssl.embed(encoder, photos, workers=0)
     assert (found.paths, found.labels, found.bad) == (expected.paths, expected.labels, expected.bad)
     assert np.abs(found.vectors - expected.vectors).max() < 0.02 * np.abs(expected.vectors).max()
@@ -376,7 +387,7 @@ def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, mon
 
 @pytest.mark.parametrize("begun_by", ["workers", "nvjpeg"])
 def test_parts_go_on_with_the_decoder_that_they_were_begun_with(encoder, photos, tmp_path, monkeypatch, begun_by):
-    for module in ("evaluate.extraction", "use.embedding"):
+    for module in ("evaluate.extraction", "evaluate.pixels", "use.embedding"):
         monkeypatch.setattr(f"logo_ssl.{module}.best_device", lambda wish: torch.device("cuda"))
     monkeypatch.setattr("logo_ssl.data.nvjpeg.works", lambda device: True)
     known = embedding.frozen(encoder)

@@ -1,6 +1,7 @@
 """Do exported encoders load by the printed lines, strictly, and give the features of the run?"""
 
 import json
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -17,6 +18,8 @@ from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
 from logo_ssl.train.weights import save_encoder
+from logo_ssl.use.exporting.files import metadata_of
+from logo_ssl.use.loading import frozen
 
 TOLERANCE = 1e-4  # of the largest feature
 SIZE = 64
@@ -221,6 +224,15 @@ def test_an_onnx_graph_says_what_it_needs_and_takes_any_batch(run, tmp_path):
         x = torch.randn(n, 3, 32, 32)
         (features,) = session.run(None, {"images": x.numpy()})
         torch.testing.assert_close(torch.from_numpy(features), encoder(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "told"),
+    [(("torchvision", "resnet50"), ("torchvision/resnet50", "")), (("resnet18", "cifar"), ("resnet18", "cifar"))],
+)
+def test_metadata_name_the_network_and_its_stem(run, architecture, told):
+    about = metadata_of(replace(frozen(run.path), architecture=architecture))
+    assert (about["backbone"], about["stem"]) == told
 
 
 def test_an_onnx_graph_that_computes_something_else_is_not_written(run, tmp_path, monkeypatch):

@@ -108,6 +108,13 @@ def test_features_are_those_of_embed_whatever_the_order(features, paths):
         assert np.array_equal(copy.transform(paths), expected)
 
 
+def test_workers_decode_so_that_other_images_decide_nothing(features, paths, monkeypatch):
+    asked = []
+    monkeypatch.setattr("logo_ssl.evaluate.pixels.decodes_on_gpu", lambda how, *photos: asked.append(how.decoder))
+    features.fit(paths).transform(paths)
+    assert set(asked) == {"workers"}
+
+
 def test_it_stands_in_a_pipeline(features, paths):
     labels = [path.split("/")[-2] for path in paths]
     model = make_pipeline(features, LogisticRegression()).fit(paths, labels)

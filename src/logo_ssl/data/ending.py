@@ -22,8 +22,8 @@ BEGUN: WeakSet[BaseProcess] = WeakSet()
 def begin(loader: DataLoader[Any]) -> Iterator[Any]:
     """The loader's batches; its worker processes end with this one, even if nobody ends them before.
 
-    Of one that dies only whoever waits for its batches hears, within seconds, as a RuntimeError: torch alone would raise
-    it in the main thread, wherever that is.
+    Of one that dies only whoever waits for its batches hears, within seconds, by a RuntimeError: torch alone would
+    raise it in the main thread, wherever that is.
     """
     batches = iter(loader)
     if workers := _workers_of(batches):

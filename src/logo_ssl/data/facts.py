@@ -33,12 +33,14 @@ class Facts(NamedTuple):
 def facts_of(data: ImageSet) -> Facts:
     """Look at a data set; of photographs, at the headers of some."""
     images = data.train.images
-    side = int(median(map(min, sizes_of(images)))) if isinstance(images, Photos) else min(images.shape[2:])
-    return Facts(len(data.train), side, data.channels, data.train.has_labels)
+    sizes = sizes_of(images) if isinstance(images, Photos) else [images.shape[2:]]
+    if isinstance(images, Photos) and not sizes:
+        raise UserError(f"None of the images can be read (the first: {images.name(0)}); look at the files.")
+    return Facts(len(data.train), int(median(map(min, sizes))), data.channels, data.train.has_labels)
 
 
 def sizes_of(photos: Photos) -> list[tuple[int, int]]:
-    """Width and height of some photographs, as their headers say."""
+    """Width and height of some photographs, as their headers say; of what cannot be read there are none."""
     sizes = list[tuple[int, int]]()
     for content in sample(photos, LOOKED_AT):
         try:
@@ -46,6 +48,4 @@ def sizes_of(photos: Photos) -> list[tuple[int, int]]:
                 sizes.append(image.size)
         except Exception:  # broken bytes lead decoders anywhere
             continue
-    if not sizes:
-        raise UserError(f"None of the images can be read (the first: {photos.name(0)}); look at the files.")
     return sizes

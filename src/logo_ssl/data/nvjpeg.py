@@ -54,7 +54,7 @@ def shrunk(images: UInt8[Tensor, "N C H W"], max_side: int) -> UInt8[Tensor, "N 
 
 def squared(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
     """Images with their short side brought to `size` and their middle cut out, as `resizing.square` does."""
-    middle = middle_of(*images.shape[2:], size)
+    middle = middle_of(images.shape[2], images.shape[3], size)
     strips = images[:, :, *middle.strip]
     if strips.shape[2:] != middle.resized:
         strips = _resized(strips, middle.resized, "bicubic")

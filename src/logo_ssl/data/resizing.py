@@ -20,11 +20,10 @@ class Middle(NamedTuple):
 
 def middle_of(height: int, width: int, size: int) -> Middle:
     """How the short side is brought to `size` and the middle cut out; the strip keeps long images from growing huge."""
-    longest = LONGEST * min(height, width)
-    strip = (_central(height, longest), _central(width, longest))
-    scale = size / min(height, width)
-    resized = tuple(max(size, round((part.stop - part.start) * scale)) for part in strip)
-    return Middle(strip, resized, (_central(resized[0], size), _central(resized[1], size)))
+    short = min(height, width)
+    rows, columns = (_central(side, LONGEST * short) for side in (height, width))
+    high, wide = (max(size, round((part.stop - part.start) * size / short)) for part in (rows, columns))
+    return Middle((rows, columns), (high, wide), (_central(high, size), _central(wide, size)))
 
 
 def _central(length: int, most: int) -> slice:
@@ -34,7 +33,7 @@ def _central(length: int, most: int) -> slice:
 
 def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:
     """The image with its short side brought to `size` and its middle cut out, for evaluation."""
-    middle = middle_of(*image.shape[:2], size)
+    middle = middle_of(image.shape[0], image.shape[1], size)
     return np.ascontiguousarray(resized(image[middle.strip], middle.resized, "bicubic")[middle.square])
 
 

@@ -3,8 +3,8 @@
 from .beside_pixels import compare_knn
 from .cache import features_of, labelled_features
 from .encoders import FrozenEncoder, load_encoder
-from .extraction import Extraction
 from .finetune import finetune as evaluate_finetune
+from .how import Extraction
 from .knn import knn as evaluate_knn
 from .labelled import LabelledSplits, labelled
 from .linear import linear as evaluate_linear

@@ -9,9 +9,11 @@ from torch import Tensor
 from ..data import Photos, Split
 from ..data.samples import CHUNK
 from .encoders import FrozenEncoder
-from .extraction import PREPROCESSING, Extraction, compute, decodes_on_gpu
+from .extraction import PREPROCESSING, compute
 from .fingerprints import data_fingerprint, data_stamp
+from .how import Extraction
 from .labelled import labels_of
+from .pixels import decodes_on_gpu
 from .store import Store, cache_folder
 
 PART = 64 * CHUNK  # images whose features make one file, 134 MB at 2048 features; an interruption loses no more

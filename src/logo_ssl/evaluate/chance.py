@@ -6,7 +6,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ..terminal import are, counted
-from .extraction import Extraction
+from .how import Extraction
 
 TOP = 5
 """Guesses of top-5."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..data import Photos, Split
 from ..terminal import are, them
-from .extraction import Extraction
+from .how import Extraction
 
 LOOKED_AT = 1_000  # test images, evenly spread
 MOST_TRAIN = 200_000  # training images: to ask a disk for the sizes of more would take longer than some evaluations

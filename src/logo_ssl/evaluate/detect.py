@@ -33,7 +33,7 @@ from ..run import found_checkpoints
 from ..terminal import counted
 from ..train.processes import processes_for
 from .encoders import FrozenEncoder
-from .extraction import Extraction
+from .how import Extraction
 from .record import claim_result, place_of, save_about
 
 PROTOCOL = (

@@ -17,7 +17,6 @@ from .detect import DetectionFigure, claim_beside, refuse_without_masks, without
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
-from .encoders import FrozenEncoder
 from .subject import Subject, extraction, opened, say_unless_saved
 from .table6 import COLUMNS, PAPER
 
@@ -53,7 +52,7 @@ class Detect(RecipeOptions, Subject):
             raise without_masks(f"{VOC} has no masks")
         check_recipe(self.applied_to(VOC_RECIPE))
         frozen, console = opened(replace(self, size=self.test_side or DetectorConfig.test_side))
-        refuse_other_networks(frozen.backbone, architecture(frozen))
+        refuse_other_networks(frozen.backbone, frozen.network[0])
         if self.dry_run:
             self._show_schedule(console)
             return
@@ -103,12 +102,6 @@ class Segment(Detect):
     """
 
     masks: tyro.conf.Suppress[bool] = True
-
-
-def architecture(encoder: FrozenEncoder) -> str:
-    """What to call its network: tiny, or torchvision/vgg16."""
-    name, *rest = encoder.architecture
-    return "/".join((name, *rest)) if name in ("torchvision", "timm") else name
 
 
 def _show(

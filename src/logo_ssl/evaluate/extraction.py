@@ -1,116 +1,29 @@
 """How do images become features? Chunk by chunk, so that memory is bounded, and exactly, so that numbers repeat."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field, replace
-from statistics import median
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
-from ..data import BadImages, Photos, Split, nvjpeg
-from ..data.facts import sizes_of
-from ..data.feed import Feed
-from ..data.prefetch import Prefetch
+from ..data import BadImages, Photos, Split
 from ..data.samples import CHUNK
-from ..data.workers import Decoding, Workers, fitting_workers
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
-from ..terminal import are
 from .encoders import FrozenEncoder
+from .how import Extraction
+from .pixels import chunks
 
 T = TypeVar("T")
 PREPROCESSING = 4  # to be raised when decoding, squares or `extract` change what an encoder sees
-MOST_NAMED = 3  # images in a sentence
-PIXELS_PER_WORKER = 24_000
-"""Of a photograph: so many workers decode it as fast as nvJPEG in turns with a network may (docs/results/speed.md)."""
-
-
-@dataclass(frozen=True)
-class Extraction:
-    """How features are computed; it changes speed and memory, not the features (but for the last digits of a pixel)."""
-
-    device: str = "auto"
-    """Where the encoder runs: auto, cpu, cuda or mps."""
-    batch_size: int = 256
-    """Images at a time; between batch sizes features differ by float32's rounding (on a CPU, 1e-6 of the largest)."""
-    workers: int = -1
-    """Worker processes that decode photographs; -1: one per core, at most 16; 0: none."""
-    max_bad: float = 0.3
-    """Share of unreadable images that stops an evaluation; up to it they are left out."""
-    cache: bool = True
-    """Keep features in $LOGO_CACHE, or ~/.cache/logo-ssl/features."""
-    say: Callable[[str], None] = lambda sentence: None
-    """Takes sentences for the user."""
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None
-    """Takes what is being done, how much of it is done, and how much there is."""
-    decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
-    """Who decodes photographs: workers see the same pixels everywhere; nvJPEG needs few cores, and rounds otherwise."""
-    unreadable: list[str] = field(default_factory=list, compare=False)
-    """Takes the names of images that turn out unreadable."""
-
-    def counting(self, what: str, total: int) -> Callable[[int], None]:
-        """Takes how much of one thing is done."""
-        return lambda done: self.progress(what, done, total)
-
-    def afresh(self) -> "Extraction":
-        """The same, with nothing found unreadable yet."""
-        return replace(self, unreadable=[])
-
-    def leave_out(self, names: Sequence[str], n_images: int, what: str) -> None:
-        """Note images that cannot be read, and say so."""
-        self.unreadable.extend(names)
-        more = len(names) - MOST_NAMED
-        named = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and {are(len(names))} left out: {named}.")
-
-
-def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
-    """Raise a UserError for the first of these numbers that cannot work."""
-    for holds, sentence in (
-        (batch_size >= 1, f"batch-size is {batch_size}; use 1 or more."),
-        (workers >= -1, f"workers is {workers}; use -1 (one per core) or more."),
-        (0 <= max_bad <= 1, f"max-bad is {max_bad}; a share lies in 0 to 1."),
-    ):
-        if not holds:
-            raise UserError(sentence)
 
 
 def exactly() -> AbstractContextManager[None]:
     """Convolutions that repeat on CUDA: without TF32, which keeps 10 bits, and kernels that are chosen by the clock."""
     return torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=False)
-
-
-def in_channels(encoder: FrozenEncoder, split: Split) -> Split:
-    """The images in the channels that an encoder sees: grey fills all of them, and others are refused."""
-    if split.channels not in (1, encoder.channels):
-        raise UserError(
-            f"{encoder.name} sees images of {encoder.channels} channels, and these have {split.channels}; give others, "
-            "or another encoder."
-        )
-    if split.channels == encoder.channels:
-        return split
-    return Split(split.array.expand(-1, encoder.channels, -1, -1), split.labels)  # a view, which takes no memory
-
-
-def decodes_on_gpu(how: Extraction, photos: Photos, size: int) -> bool:
-    """Whether nvJPEG decodes these photographs; UserError where it was asked for and is not there."""
-    if how.decoder == "workers":
-        return False
-    device = best_device(how.device)
-    there = device.type == "cuda" and nvjpeg.works(device)
-    if how.decoder == "nvjpeg" and not there:
-        raise UserError("decoder is 'nvjpeg', which this machine does not have; use auto or workers.")
-    return there and (how.decoder == "nvjpeg" or not _workers_suffice(how, photos, size))
-
-
-def _workers_suffice(how: Extraction, photos: Photos, size: int) -> bool:
-    workers = fitting_workers(how.workers, 3 * size**2, some_day=True)
-    pixels = median(width * height for width, height in sizes_of(photos))
-    return workers * PIXELS_PER_WORKER >= pixels
 
 
 def compute(
@@ -131,8 +44,8 @@ def compute(
     done = len(split) - sum(map(len, parts))
     waiting, found = iter(parts), list[Tensor]()
     part = next(waiting)
-    with closing(_chunks(encoder, split, order, how, bad)) as chunks:
-        made = (_fetched(_seen(backbone, pixels, encoder, how)) for pixels in chunks)
+    with closing(chunks(encoder, split, order, how, bad)) as shown:
+        made = (_fetched(_seen(backbone, pixels, encoder, how)) for pixels in shown)
         for arrival in _one_behind(made) if device.type == "cuda" else made:
             found.append(features := arrival())
             done += len(features)
@@ -213,29 +126,3 @@ def _checked(
         gone = [split.images.name(row) in bad for row in rows.tolist()]
         features[torch.tensor(gone)] = torch.nan
     return features
-
-
-def _chunks(
-    encoder: FrozenEncoder, split: Split, order: list[Int[Tensor, " _"]], how: Extraction, bad: BadImages
-) -> Generator[UInt8[Tensor, "n C H W"], None, None]:
-    """The pixels of each group of rows: photographs as central squares, arrays as they are."""
-    shown = in_channels(encoder, split)
-    if shown is not split:
-        how.say(f"Grey images are shown to {encoder.name} in each of its {encoder.channels} channels.")
-    if not isinstance(shown.images, Photos):
-        yield from (shown.array[rows] for rows in order)
-        return
-    decoding = Decoding(shown.images, max_side=0, square=encoder.size)
-    workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
-    device = best_device(how.device)
-    if decodes_on_gpu(how, shown.images, encoder.size):
-        # In turns with the network: beside it, each image would wait for the end of a kernel.
-        feed: Feed = nvjpeg.Nvjpeg(decoding, bad, workers, device)
-    elif device.type == "cuda":
-        feed = Prefetch(Workers(decoding, bad, workers), device)
-    else:
-        feed = Workers(decoding, bad, workers)
-    try:
-        yield from (batch.pixels for batch in feed.batches(order))
-    finally:
-        feed.close()

@@ -36,10 +36,12 @@ from .cache import labelled_features
 from .chance import chance_of, say_chance
 from .copies import copies
 from .encoders import FrozenEncoder
-from .extraction import Extraction, exactly, in_channels, seeing
+from .extraction import exactly, seeing
 from .held_out import rows_to_test
+from .how import Extraction
 from .labelled import labelled, labels_of, refuse_lost_classes
 from .mocos_sgd import STANDARD
+from .pixels import in_channels
 from .readable import readable
 from .record import claim_result, save
 

@@ -15,7 +15,7 @@ from .cache import labelled_features
 from .chance import TOP, chance_of, say_chance
 from .copies import copies
 from .encoders import FrozenEncoder
-from .extraction import Extraction
+from .how import Extraction
 from .labelled import labelled, labels_of, refuse_lost_classes
 from .record import claim_result, save
 

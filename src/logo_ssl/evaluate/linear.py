@@ -15,8 +15,8 @@ from .cache import labelled_features
 from .chance import say_chance
 from .copies import copies
 from .encoders import FrozenEncoder
-from .extraction import Extraction
 from .held_out import Parts, part
+from .how import Extraction
 from .labelled import labelled, labels_of, refuse_lost_classes, with_rows
 from .mocos_sgd import on_crops, on_features
 from .record import claim_result, save

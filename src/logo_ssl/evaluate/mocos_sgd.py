@@ -12,9 +12,11 @@ from ..hardware import best_device, exact_device, to_device
 from ..probes import Labelled, Linear, Rated, SGDConfig, SGDProbes, train_probes
 from ..randomness import stream
 from .encoders import FrozenEncoder
-from .extraction import Extraction, exactly, in_channels
+from .extraction import exactly
 from .held_out import Parts
+from .how import Extraction
 from .labelled import labels_of
+from .pixels import in_channels
 
 SWEEP, LAST = "epochs of all learning rates", "epochs of the last classifier"
 STANDARD = CropPlan(n_global=1, n_local=0, global_scale=(0.08, 1.0), jitter_p=0.0, grey_p=0.0)

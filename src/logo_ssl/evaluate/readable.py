@@ -6,7 +6,7 @@ from ..data import BadImages, Photos, Split
 from ..data.samples import CHUNK
 from ..data.workers import Decoding, Reader, Reading, fitting_workers
 from ..errors import UserError
-from .extraction import Extraction
+from .how import Extraction
 
 SIDE = 64  # pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken
 

@@ -15,8 +15,8 @@ from ..outputs import claim, said
 from ..recipes import read_recipe
 from ..run import Run, provenance, write
 from .encoders import FrozenEncoder
-from .extraction import Extraction
 from .fingerprints import data_fingerprint
+from .how import Extraction
 from .table5 import SETS
 
 MOST_UNREADABLE = 100

@@ -12,7 +12,7 @@ from rich.table import Table
 from ..hardware import best_device
 from ..terminal import plain_console, progress_bars
 from .encoders import FrozenEncoder
-from .extraction import Extraction, refuse_senseless
+from .how import Extraction, refuse_senseless
 from .record import claim_result
 from .source import Source
 

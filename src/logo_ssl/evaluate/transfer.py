@@ -19,8 +19,8 @@ from ..randomness import refuse_unusable_seed, stream
 from .cache import labelled_features
 from .copies import copies
 from .encoders import FrozenEncoder
-from .extraction import Extraction
 from .held_out import Parts, part
+from .how import Extraction
 from .labelled import labelled, labels_of, refuse_lost_classes, with_rows
 from .record import claim_result, save
 from .table5 import NAMED_ELSEWHERE, SETS, TransferSet

@@ -10,7 +10,7 @@ import tyro
 
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.extraction import refuse_senseless
+from ..evaluate.how import refuse_senseless
 from ..evaluate.source import Source
 from ..outputs import claim, said
 from ..printable import on_one_line

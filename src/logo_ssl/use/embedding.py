@@ -17,7 +17,8 @@ from .. import __version__
 from ..data import BadImages, nvjpeg
 from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.extraction import compute, refuse_senseless
+from ..evaluate.extraction import compute
+from ..evaluate.how import refuse_senseless
 from ..evaluate.store import SUFFIX, Store
 from ..hardware import best_device
 from ..outputs import claim, claim_folder, clear_folder

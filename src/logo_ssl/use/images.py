@@ -49,6 +49,8 @@ def images_of(
     encoder: FrozenEncoder, data: Data | None, which: Which, say: Callable[[str], Any] = Extraction.say
 ) -> list[Images]:
     """The images that a name, a path, paths or arrays stand for: train, then test."""
+    if isinstance(data, np.ndarray) and data.dtype.kind in "OU":
+        data = data.ravel().tolist()
     if isinstance(data, np.ndarray | Tensor):
         pixels = torch.as_tensor(data)
         if pixels.dtype != torch.uint8 or pixels.dim() != 4:
@@ -74,6 +76,8 @@ def images_of(
 
 def refuse_no_data(data: Any) -> None:
     """Raise a UserError for what stands for no images."""
+    if isinstance(data, np.ndarray) and data.dtype.kind == "O":
+        data = data.ravel().tolist()
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         if strange := [path for path in data if not isinstance(path, str | os.PathLike)]:
             raise UserError(f"data holds {strange[0]!r} among its paths; give paths as text, or images as one array.")

@@ -79,7 +79,9 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         return np.array([f"logofeatures{i}" for i in range(self.n_features_out_)], dtype=object)
 
     def _how(self) -> dict[str, Any]:
-        return {"batch_size": self.batch_size, "device": self.device, "workers": self.workers}
+        """Workers decode: an image's features must not depend on which others it comes with."""
+        how = {"batch_size": self.batch_size, "device": self.device, "workers": self.workers}
+        return how | {"decoder": "workers"}
 
     def _pretrained(self, images: Sequence[str] | np.ndarray, out: Path) -> Path:
         from ..train import pretrain

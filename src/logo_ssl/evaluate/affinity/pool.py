@@ -15,7 +15,7 @@ from ...data.decode import BadImage, decode
 from ...errors import UserError
 from ...terminal import counted
 from ..encoders import FrozenEncoder
-from ..extraction import in_channels
+from ..pixels import in_channels
 
 BOX = re.compile(r"\s*-?\d+\s*(,\s*-?\d+\s*){3}")
 LEAST = 2  # images: one to ask and one to be unlike

@@ -34,7 +34,7 @@ def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
 
 def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
     """What a file says of its weights: network, input, and the recipe where they come from a run."""
-    name, stem = encoder.architecture[:2]
+    name, stem = encoder.network
     about = {
         "format": "pt",
         "backbone": name,
