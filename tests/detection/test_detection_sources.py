@@ -175,10 +175,42 @@ def test_a_wrong_entry_is_named_and_what_is_wrong_with_it(tmp_path, part, change
 def test_a_place_is_told_once_where_pictures_were_looked_for(tmp_path):
     root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
     (root / "train" / "0.png").unlink()
-    with pytest.raises(UserError, match=r"is in none of") as told:
+    load_detection(str(root))  # one is missing, which is told when pictures are looked at
+    (root / "train" / "1.png").unlink()
+    with pytest.raises(UserError, match=r"None of 2 pictures of .*train.json \(the first: 0.png\) is in ") as told:
         load_detection(str(root))
-    places = str(told.value).split("in none of ")[1].split(";")[0].split(", ")
+    places = str(told.value).split(" is in ")[1].split(";")[0].split(", ")
     assert len(places) == len(set(places)) == 5
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "sentence"),
+    [
+        ("categories", {"name": "blob"}, "category .* is listed twice, as .* and as blob"),
+        ("images", {"file_name": "9.png"}, "image .* is listed twice, as 0.png and as 9.png"),
+    ],
+)
+def test_an_id_of_two_is_refused_and_one_that_is_repeated_is_not(tmp_path, part, changes, sentence):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    edit(root, "train", lambda content: content[part].append(content[part][0]))
+    assert len(load_detection(str(root)).train) == 2
+    edit(root, "train", lambda content: content[part].append(content[part][0] | changes))
+    with pytest.raises(UserError, match=sentence):
+        load_detection(str(root))
+
+
+def test_a_box_that_is_not_finite_is_named_as_the_file_has_it(tmp_path):
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 1})
+    edit(root, "train", lambda content: content["annotations"][0].update(bbox=[float("nan"), 1, 2, 3]))
+    with pytest.raises(UserError, match=r"annotation .* of image .*: its bbox is \[nan, 1, 2, 3\]; use numbers"):
+        load_detection(str(root))
+
+
+def test_a_copy_in_another_folder_is_in_both(tmp_path):
+    root = save_coco(tmp_path / "shapes", {"train": 2, "val": 2})
+    assert len(load_detection(str(root)).about()) == 2
+    (root / "train" / "1.png").write_bytes((root / "val" / "0.png").read_bytes())
+    assert load_detection(str(root)).about()[-1].startswith("1 picture is in train and in test (0.png);")
 
 
 def test_a_number_that_voc_lacks_is_named(tmp_path):

@@ -2,8 +2,9 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, NamedTuple, TypeVar
@@ -38,10 +39,11 @@ class Coco(NamedTuple):
 
 
 def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
-    """Read a file; its pictures lie in the first of `folders` that has the first of them."""
+    """Read a file; its pictures lie in the first of `folders` that has any of them."""
     content = _content(file)
-    names = dict(_read(file, "category", content["categories"], _category))
-    images = {image.number: image for image in _read(file, "image", content["images"], _image)}
+    names = _by_number(file, "category", _read(file, "category", content["categories"], _category))
+    listed = _read(file, "image", content["images"], _image)
+    images = _by_number(file, "image", ((image.number, image) for image in listed))
     objects: dict[Any, list[Told]] = defaultdict(list)
     for number, told in _read(file, "annotation", content["annotations"], partial(_annotation, names=names)):
         objects[number].append(told)
@@ -49,7 +51,7 @@ def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
         raise UserError(f"{file} has categories of one name, or of none; give each a name of its own.")
     if lost := sorted(map(str, objects.keys() - images.keys())):
         raise UserError(f"{file} has annotations of images that it does not list, such as {lost[0]}; list them.")
-    folder = _folder(file, folders, next((image.name for image in images.values()), None))
+    folder = _folder(file, folders, [image.name for image in images.values()])
     pictures = [
         ToldPicture(folder / image.name, image.height, image.width, objects.get(number, []))
         for number, image in images.items()
@@ -124,14 +126,33 @@ def _whole(told: dict[str, Any], name: str) -> int:
 
 def _number(value: Any, name: str, shown: Any) -> float:
     try:
-        return float(value)
+        if isfinite(number := float(value)):
+            return number
     except (ValueError, TypeError, OverflowError):
-        raise Wrong(f"its {name} is {short(shown)}; use numbers that fit a picture") from None
+        pass
+    raise Wrong(f"its {name} is {short(shown)}; use numbers that fit a picture")
 
 
-def _folder(file: Path, folders: Sequence[Path], first: str | None) -> Path:
+def _by_number(file: Path, what: str, entries: Iterable[tuple[Any, Made]]) -> dict[Any, Made]:
+    """Entries by their id; the same may be listed again, another not."""
+    found: dict[Any, Made] = {}
+    for number, entry in entries:
+        if found.setdefault(number, entry) != entry:
+            told = f"{what} {number} is listed twice, as {_named(found[number])} and as {_named(entry)}"
+            raise UserError(f"{file} is no COCO annotation ({told}); give each an id of its own.")
+    return found
+
+
+def _named(entry: Any) -> str:
+    return entry.name if isinstance(entry, Image) else str(entry)
+
+
+def _folder(file: Path, folders: Sequence[Path], names: Sequence[str]) -> Path:
     places = dict.fromkeys(folders)
     for folder in places:
-        if first is None or (folder / first).is_file():
+        if not names or any((folder / name).is_file() for name in names):
             return folder
-    raise UserError(f"{first} of {file} is in none of {', '.join(map(str, places))}; place its pictures in one.")
+    looked = ", ".join(map(str, places))
+    raise UserError(
+        f"None of {len(names):,} pictures of {file} (the first: {names[0]}) is in {looked}; place them in one."
+    )

@@ -1,6 +1,8 @@
 """Where do pictures with boxes come from? A name, or a folder in Pascal VOC's or COCO's layout."""
 
+import filecmp
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -58,8 +60,7 @@ class Detection(NamedTuple):
             odd = "".join(f"; {n:,} {ONE.get(of, of) if n == 1 else of}" for of, n in part.counts.items() if n)
             there = f"{counted(len(part), 'picture')}, {counted(part.n_objects, 'object')}"
             sentences.append(f"{self.name}, {what}: {there}{odd}.")
-        known = {picture.path for picture in self.train.pictures}
-        if both := [picture.path.name for picture in self.test.pictures if picture.path in known]:
+        if both := self._in_both():
             many = f"{counted(len(both), 'picture')} {are(len(both))} in train and in test ({listed(both)})"
             sentences.append(f"{many}; what is learned by heart counts as found.")
         if never := self._never_learned():
@@ -72,12 +73,35 @@ class Detection(NamedTuple):
             )
         return sentences
 
+    def _in_both(self) -> list[str]:
+        """Test pictures that are training pictures, byte by byte; only files of one size are compared."""
+        of_size = defaultdict[int, list[Path]](list)
+        for picture in self.train.pictures:
+            of_size[_size(picture.path)].append(picture.path)
+        tests = (picture.path for picture in self.test.pictures)
+        return [path.name for path in tests if any(_same(path, other) for other in of_size[_size(path)])]
+
     def _never_learned(self) -> list[str]:
         """Classes of test objects that no training object has."""
         seen, asked = (
             {int(label) for picture in part.pictures for label in picture.labels} for part in (self.train, self.test)
         )
         return [self.test.classes[label - 1] for label in sorted(asked - seen)]
+
+
+def _size(file: Path) -> int:
+    """Bytes of a file; -1: it is not there, which others tell."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return -1
+
+
+def _same(file: Path, other: Path) -> bool:
+    try:
+        return file == other or filecmp.cmp(file, other, shallow=False)
+    except OSError:
+        return False
 
 
 def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> Detection:
