@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import save_coco
+from drawn import save_coco, save_voc, voc_object
 from PIL import Image
 from small_detectors import HOW, SMALL, thin_encoder
 
@@ -71,11 +71,15 @@ def test_a_short_training_judges_its_pictures_by_their_headers(root):
         usable(data, whole=False)
 
 
-def test_a_turned_photograph_has_the_size_that_a_person_sees(tmp_path):
-    root = save_coco(tmp_path / "mine", {"train": 1, "val": 1})
+def save_turned(file):
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.fromarray(np.zeros((40, 64, 3), np.uint8)).save(root / "train" / "0.jpg", exif=exif)
+    Image.fromarray(np.zeros((40, 64, 3), np.uint8)).save(file, exif=exif)
+
+
+def test_a_turned_photograph_has_the_size_that_a_person_sees(tmp_path):
+    root = save_coco(tmp_path / "mine", {"train": 1, "val": 1})
+    save_turned(root / "train" / "0.jpg")
     file = root / "annotations" / "instances_train.json"
     content = json.loads(file.read_text())
     content["images"][0] |= {"file_name": "0.jpg", "height": 64, "width": 40}
@@ -83,6 +87,20 @@ def test_a_turned_photograph_has_the_size_that_a_person_sees(tmp_path):
     picture = load_detection(str(root)).train.pictures[0]
     picture.look()
     assert picture.pixels().shape == (64, 40, 3)
+
+
+def test_a_turned_photograph_whose_annotation_leaves_its_size_out_can_be_used(tmp_path):
+    voc = save_voc(tmp_path / "voc", {"train": 1, "test": 1})
+    (voc / "JPEGImages" / "train0.png").unlink()
+    save_turned(voc / "JPEGImages" / "train0.jpg")
+    objects = voc_object("disc", (3, 50, 20, 60))
+    (voc / "Annotations" / "train0.xml").write_text(f"<annotation>{objects}</annotation>")
+    picture = load_detection(str(voc)).train.pictures[0]
+    picture.look()
+    assert picture.boxes.tolist() == [[2, 49, 20, 60]]
+    (voc / "JPEGImages" / "train0.jpg").write_bytes(b"no picture")
+    with pytest.raises(UserError, match="cannot be read, and its annotation does not tell its size"):
+        load_detection(str(voc))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
