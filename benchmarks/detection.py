@@ -107,7 +107,7 @@ def timed(step, i):
     return time.perf_counter() - began
 
 
-def loading(pictures, recipe, n):
+def loading(pictures, n):
     """Batches a second that worker processes decode."""
     batches = iter(Batches(pictures, n, workers=-1))
     next(batches)  # the workers have begun
@@ -170,7 +170,7 @@ def main(line=None):
                 if device.type == "cuda":
                     peaks[name] = max(peaks.get(name, 0), torch.cuda.max_memory_allocated())
         del steppers
-        loaded = {name: round(loading(pictures, recipes[name], n_batches), 2) for name, pictures in sets.items()}
+        loaded = {name: round(loading(pictures, n_batches), 2) for name, pictures in sets.items()}
         trained = through_lightning(detectors["box"], sets["box"], sets["box"].recipe, device)
     known = {name: times[arguments.warm_up :] for name, times in seconds.items()}
     speed = {name: 1 / statistics.mean(times) for name, times in known.items()}  # the mean: scales differ
