@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 
 from ..detection.body import refuse_other_networks
@@ -205,7 +206,7 @@ def _protocol(masks: bool) -> str:
 
 def _named(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, masks: bool, out: Path | None) -> Named:
     """By what this evaluation is told from others."""
-    fingerprints = {"train": _fingerprint(data.train), "test": _fingerprint(data.test)}
+    fingerprints = {"train": _fingerprint(data.train, masks), "test": _fingerprint(data.test, masks)}
     protocol, settings = _protocol(masks), {"recipe": asdict(recipe), "masks": masks}
     about = {"data": data.name, "data_fingerprint": fingerprints}
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
@@ -282,10 +283,18 @@ def _measured(data: Detection, found: list[Detected], masks: bool) -> Results:
     return results
 
 
-def _fingerprint(data: PictureSet) -> str:
-    """sha256 of names, sizes and objects, not of pixels."""
+def _fingerprint(data: PictureSet, masks: bool) -> str:
+    """sha256 of names, sizes and objects, of their masks where these are used, and not of pixels."""
     digest = hashlib.sha256(repr(data.classes).encode())
     for picture in data.pictures:
         digest.update(repr((picture.path.name, picture.height, picture.width)).encode())
-        digest.update(picture.boxes.tobytes() + picture.labels.tobytes())
+        for told in (picture.boxes, picture.labels, picture.crowd, picture.difficult, picture.area):
+            digest.update(told.tobytes())
+        if masks:
+            digest.update(json.dumps(picture.segmentations, default=_hexadecimal, sort_keys=True).encode())
     return digest.hexdigest()[:16]
+
+
+def _hexadecimal(numbers: np.ndarray | bytes) -> str:
+    """What JSON cannot say of a mask."""
+    return bytes(numbers).hex()
