@@ -143,11 +143,15 @@ def test_it_is_said_how_many_pictures_are_really_used(root, monkeypatch, learn_f
     assert said[-1] == f"Training on {used}, testing on 2 pictures."
 
 
-def test_broken_masks_are_found_before_the_training(root):
+def break_a_mask(root):
     file = root / "annotations" / "instances_val.json"
     content = json.loads(file.read_text())
     content["annotations"][0]["segmentation"] = {"size": [64, 64], "counts": "zzzz"}
     file.write_text(json.dumps(content))
+
+
+def test_broken_masks_are_found_before_the_training(root):
+    break_a_mask(root)
     data = load_detection(str(root), masks=True)
     assert usable(data) is data
     with pytest.raises(UserError, match=r"0\.png: A mask is neither polygons nor run lengths"):
@@ -172,3 +176,33 @@ def test_what_breaks_after_the_check_costs_no_training(root, tmp_path, monkeypat
     broken.write_bytes(original)
     list(detect(thin_encoder(), data, BRIEF, HOW, out=out))
     assert json.loads(out.read_text())["resumed_at"] == BRIEF.iterations
+
+
+def test_a_broken_mask_that_nobody_asked_for_costs_nothing(root, tmp_path):
+    break_a_mask(root)
+    out = tmp_path / "figures.json"
+    assert list(detect(thin_encoder(), load_detection(str(root)), BRIEF, HOW, out=out))
+    pictures = [tmp_path / name for name in json.loads(out.read_text())["pictures"]]
+    assert len(pictures) == 3
+    assert all(picture.is_file() for picture in pictures)
+
+
+def test_what_cannot_be_drawn_costs_no_figures_and_is_drawn_later(root, tmp_path, monkeypatch):
+    data, out, said = load_detection(str(root)), tmp_path / "figures.json", []
+    how, drawn = replace(HOW, say=said.append), tmp_path / "figures-pictures"
+    list(detect(thin_encoder(), data, BRIEF, how, out=out))
+    out.unlink()
+    with monkeypatch.context() as patch:
+        file = root / "val" / "1.png"
+        kept, measured = file.read_bytes(), evaluating.coco_metric
+        patch.setattr(evaluating, "coco_metric", lambda *shown: spoil(file) or measured(*shown))
+        figures = dict(detect(thin_encoder(), data, BRIEF, how, out=out))
+        file.write_bytes(kept)
+    assert json.loads(out.read_text())["results"][0]["overall"]["AP"] == next(iter(figures.values()))
+    assert "The figures are saved, but what was found could not be drawn" in said[-1]
+    assert "1.png cannot be read (not an image)" in said[-1]
+    assert not [*drawn.iterdir()]  # those of earlier figures are gone
+    assert dict(detect(thin_encoder(), data, BRIEF, how, out=out)) == figures
+    assert json.loads(out.read_text())["resumed_at"] == BRIEF.iterations
+    assert len([*drawn.iterdir()]) == 3
+    assert not (tmp_path / "figures-training").exists()

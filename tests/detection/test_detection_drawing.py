@@ -1,5 +1,6 @@
 """Are the best and the worst pictures those that they should be, and is on them what was found?"""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image, ImageColor
 from logo_ssl.detection import load_detection
 from logo_ssl.detection.drawing import EACH, RIGHT, SIDE, TRUE, WRONG, draw_found, harmony, matched
 from logo_ssl.detection.masks import encoded
-from logo_ssl.detection.pictures import Told, ToldPicture, settled
+from logo_ssl.detection.pictures import BadPicture, Told, ToldPicture, settled
 from logo_ssl.detection.precision import Detected
 
 CAT, FAR = (10, 10, 50, 50), (60, 60, 100, 100)
@@ -86,3 +87,16 @@ def test_a_sheet_of_wide_pictures_has_no_empty_halves(tmp_path):
     sheet = np.asarray(Image.open(drawn["best"]).convert("L"))
     assert sheet.shape[0] < 2 * SIDE / 2
     assert (sheet == 0).any(1).mean() > 0.6
+
+
+def test_masks_are_drawn_where_they_are_asked_for_and_a_broken_one_names_its_picture(tmp_path):
+    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 1, "val": 1}))).test
+    plain, shining = (
+        np.asarray(Image.open(draw_found(data.pictures, [found()], data.classes, tmp_path, masks)["best"]))
+        for masks in (False, True)
+    )
+    assert (plain != shining).any(2).mean() > 0.01
+    broken = replace(data.pictures[0], segmentations=({"size": [64, 64], "counts": "zzzz"},) * 2)
+    draw_found([broken], [found()], data.classes, tmp_path)
+    with pytest.raises(BadPicture, match=r"val/0\.png: A mask is neither polygons nor run lengths"):
+        draw_found([broken], [found()], data.classes, tmp_path, masks=True)

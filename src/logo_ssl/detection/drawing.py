@@ -45,9 +45,13 @@ def drawn_files(folder: Path) -> dict[str, Path]:
 
 
 def draw_found(
-    pictures: Sequence[Picture], detected: Sequence[Detected], classes: tuple[str, ...], folder: Path
+    pictures: Sequence[Picture],
+    detected: Sequence[Detected],
+    classes: tuple[str, ...],
+    folder: Path,
+    masks: bool = False,
 ) -> dict[str, Path]:
-    """Write best.png, worst.png and random.png; gives back the files."""
+    """Write best.png, worst.png and random.png, with the objects' masks where these are asked for; the files."""
     scores = [harmony(picture, each) for picture, each in zip(pictures, detected, strict=True)]
     order = np.argsort(-np.array(scores), kind="stable").tolist()
     chance = torch.randperm(len(pictures), generator=stream(0, "pictures to draw")).tolist()
@@ -55,7 +59,7 @@ def draw_found(
     files, about = drawn_files(folder), PngInfo()
     about.add_text("Software", MAKER)
     for name, file in files.items():
-        pairs = [_pair(pictures[row], detected[row], classes, scores[row]) for row in chosen[name]]
+        pairs = [_pair(pictures[row], detected[row], classes, scores[row], masks) for row in chosen[name]]
         content = io.BytesIO()
         _sheet(pairs).save(content, "png", pnginfo=about)
         write(file, content.getvalue())
@@ -85,21 +89,21 @@ def matched(picture: Picture, detected: Detected) -> Bool[np.ndarray, " found"]:
     return right
 
 
-def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score: float) -> Image.Image:
+def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score: float, masks: bool) -> Image.Image:
     seen = Image.fromarray(picture.pixels())
     size = (picture.height, picture.width)
     truth = [
-        Shown(box, TRUE, classes[label - 1], None if shape is None else decoded(shape, *size).astype(bool))
-        for box, label, shape in zip(picture.boxes, picture.labels, picture.segmentations, strict=True)
+        Shown(box, TRUE, classes[label - 1], picture.mask(n).astype(bool) if masks else None)
+        for n, (box, label) in enumerate(zip(picture.boxes, picture.labels, strict=True))
     ]
     right = matched(picture, detected)
-    masks = detected.masks or (None,) * len(right)
+    shapes = detected.masks or (None,) * len(right)
     found = [
         Shown(
             detected.boxes[n],
             RIGHT if right[n] else WRONG,
             f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}",
-            None if masks[n] is None else decoded(masks[n], *size).astype(bool),
+            None if shapes[n] is None else decoded(shapes[n], *size).astype(bool),
         )
         for n in np.flatnonzero(detected.scores >= SURE)
     ]

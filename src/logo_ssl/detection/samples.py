@@ -16,8 +16,7 @@ from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..randomness import stream
 from ..signals import outlast
-from .masks import decoded
-from .pictures import BadPicture, Picture, PictureSet
+from .pictures import Picture, PictureSet
 from .recipe import DetectionRecipe
 
 BYTES, WITH_MASKS = 3 * 640 * 480, 11 * 640 * 480
@@ -178,16 +177,9 @@ def as_sample(picture: Picture, masks: bool) -> Sample:
     target = {"boxes": torch.from_numpy(picture.boxes[rows]), "labels": torch.from_numpy(picture.labels[rows])}
     if masks:
         size = (picture.height, picture.width)
-        pixels = [_mask(picture, int(row)) for row in rows]
+        pixels = [picture.mask(int(row)) for row in rows]
         target["masks"] = torch.from_numpy(np.stack(pixels) if pixels else np.zeros((0, *size), np.uint8))
     return Sample(seen, target)
-
-
-def _mask(picture: Picture, row: int) -> UInt8[np.ndarray, "H W"]:
-    try:
-        return decoded(picture.segmentations[row], picture.height, picture.width)
-    except UserError as error:
-        raise BadPicture(f"{picture.path}: {error}") from error
 
 
 def mirrored(sample: Sample) -> Sample:

@@ -147,11 +147,11 @@ def detect(
         results = _measured(data, found, masks)
         yield from _figures(results)
         record = named.about | _results_with_protocol(data, recipe, masks, results)
-        record |= {"train_pictures": len(pictures.pictures), "pictures": _drawn(data, found, named.file, how)}
+        record |= {"train_pictures": len(pictures.pictures), "pictures": _to_be_drawn(named.file)}
         record |= _timed(trained, time.time() - began)
         save_about(named.protocol, record, encoder, how, out, named.settings)
-        if named.state is not None:
-            clear_folder(named.state, KEPT)
+        if named.file is not None and _draw_or_say(data, found, masks, named.file, how):
+            clear_folder(training_beside(named.file), KEPT)
 
 
 def _refuse_unusable(
@@ -229,14 +229,26 @@ def _begun(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, mas
         return build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
 
 
-def _drawn(data: Detection, found: list[Detected], file: Path | None, how: Extraction) -> list[str]:
-    """Pictures of what was found, drawn beside the file; their names, as seen from there."""
-    if file is None:
-        return []
+def _to_be_drawn(file: Path | None) -> list[str]:
+    """The pictures of what was found, as seen from the file."""
+    pictures = [] if file is None else drawn_files(pictures_beside(file)).values()
+    return [f"{picture.parent.name}/{picture.name}" for picture in pictures]
+
+
+def _draw_or_say(data: Detection, found: list[Detected], masks: bool, file: Path, how: Extraction) -> bool:
+    """Whether what was found could be drawn beside the file; if not, earlier pictures are gone, and it is said why."""
     folder = pictures_beside(file)
-    drawn = draw_found(data.test.pictures, found, data.test.classes, folder)
+    try:
+        for picture in drawn_files(folder).values():
+            picture.resolve().unlink(missing_ok=True)
+        draw_found(data.test.pictures, found, data.test.classes, folder, masks)
+    except (UserError, OSError) as error:
+        why = str(error).rstrip(".")
+        kept = f"the training is kept in {training_beside(file)}, and the same command draws again"
+        how.say(f"The figures are saved, but what was found could not be drawn ({why}); {kept}.")
+        return False
     how.say(f"Pictures: {folder}")
-    return [f"{folder.name}/{picture.name}" for picture in drawn.values()]
+    return True
 
 
 def _figures(results: Results) -> Iterator[tuple[DetectionFigure, float]]:
