@@ -24,7 +24,7 @@ from logo_ssl.detection.detector import build_detector
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
 from logo_ssl.detection.recipe import COCO_RECIPE, VOC_RECIPE
 from logo_ssl.detection.samples import Batches, TrainingPictures
-from logo_ssl.detection.speed import BATCH
+from logo_ssl.detection.speed import BATCH, RECIPES
 from logo_ssl.detection.training import Workshop, train_detector
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.run import provenance
@@ -139,7 +139,7 @@ def main(line=None):
     arguments = parser.parse_args(line)
     device = torch.device("cpu") if arguments.tiny else best_device("auto")
     tiny = device.type != "cuda"
-    recipes, shrink = {"box": VOC_RECIPE, "mask": COCO_RECIPE}, 1
+    recipes, shrink = RECIPES, 1
     backbone, other = "resnet50", "fasterrcnn_resnet50_fpn"
     if tiny:
         backbone, other, shrink = "resnet18", "fasterrcnn_mobilenet_v3_large_320_fpn", 5
