@@ -24,7 +24,7 @@ from logo_ssl.detection.detector import build_detector
 from logo_ssl.detection.pictures import Told, ToldPicture, settled
 from logo_ssl.detection.recipe import COCO_RECIPE, VOC_RECIPE
 from logo_ssl.detection.samples import Batches, TrainingPictures
-from logo_ssl.detection.speed import BATCH
+from logo_ssl.detection.speed import BATCH, RECIPES
 from logo_ssl.detection.training import Workshop, train_detector
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.run import provenance
@@ -107,7 +107,7 @@ def timed(step, i):
     return time.perf_counter() - began
 
 
-def loading(pictures, recipe, n):
+def loading(pictures, n):
     """Batches a second that worker processes decode."""
     batches = iter(Batches(pictures, n, workers=-1))
     next(batches)  # the workers have begun
@@ -139,7 +139,7 @@ def main(line=None):
     arguments = parser.parse_args(line)
     device = torch.device("cpu") if arguments.tiny else best_device("auto")
     tiny = device.type != "cuda"
-    recipes, shrink = {"box": VOC_RECIPE, "mask": COCO_RECIPE}, 1
+    recipes, shrink = RECIPES, 1
     backbone, other = "resnet50", "fasterrcnn_resnet50_fpn"
     if tiny:
         backbone, other, shrink = "resnet18", "fasterrcnn_mobilenet_v3_large_320_fpn", 5
@@ -170,7 +170,7 @@ def main(line=None):
                 if device.type == "cuda":
                     peaks[name] = max(peaks.get(name, 0), torch.cuda.max_memory_allocated())
         del steppers
-        loaded = {name: round(loading(pictures, recipes[name], n_batches), 2) for name, pictures in sets.items()}
+        loaded = {name: round(loading(pictures, n_batches), 2) for name, pictures in sets.items()}
         trained = through_lightning(detectors["box"], sets["box"], sets["box"].recipe, device)
     known = {name: times[arguments.warm_up :] for name, times in seconds.items()}
     speed = {name: 1 / statistics.mean(times) for name, times in known.items()}  # the mean: scales differ

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import save_coco
+from drawn import save_coco, save_voc, voc_object
 from PIL import Image
 from small_detectors import HOW, SMALL, thin_encoder
 
@@ -71,11 +71,15 @@ def test_a_short_training_judges_its_pictures_by_their_headers(root):
         usable(data, whole=False)
 
 
-def test_a_turned_photograph_has_the_size_that_a_person_sees(tmp_path):
-    root = save_coco(tmp_path / "mine", {"train": 1, "val": 1})
+def save_turned(file):
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.fromarray(np.zeros((40, 64, 3), np.uint8)).save(root / "train" / "0.jpg", exif=exif)
+    Image.fromarray(np.zeros((40, 64, 3), np.uint8)).save(file, exif=exif)
+
+
+def test_a_turned_photograph_has_the_size_that_a_person_sees(tmp_path):
+    root = save_coco(tmp_path / "mine", {"train": 1, "val": 1})
+    save_turned(root / "train" / "0.jpg")
     file = root / "annotations" / "instances_train.json"
     content = json.loads(file.read_text())
     content["images"][0] |= {"file_name": "0.jpg", "height": 64, "width": 40}
@@ -83,6 +87,20 @@ def test_a_turned_photograph_has_the_size_that_a_person_sees(tmp_path):
     picture = load_detection(str(root)).train.pictures[0]
     picture.look()
     assert picture.pixels().shape == (64, 40, 3)
+
+
+def test_a_turned_photograph_whose_annotation_leaves_its_size_out_can_be_used(tmp_path):
+    voc = save_voc(tmp_path / "voc", {"train": 1, "test": 1})
+    (voc / "JPEGImages" / "train0.png").unlink()
+    save_turned(voc / "JPEGImages" / "train0.jpg")
+    objects = voc_object("disc", (3, 50, 20, 60))
+    (voc / "Annotations" / "train0.xml").write_text(f"<annotation>{objects}</annotation>")
+    picture = load_detection(str(voc)).train.pictures[0]
+    picture.look()
+    assert picture.boxes.tolist() == [[2, 49, 20, 60]]
+    (voc / "JPEGImages" / "train0.jpg").write_bytes(b"no picture")
+    with pytest.raises(UserError, match="cannot be read, and its annotation does not tell its size"):
+        load_detection(str(voc))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -125,11 +143,15 @@ def test_it_is_said_how_many_pictures_are_really_used(root, monkeypatch, learn_f
     assert said[-1] == f"Training on {used}, testing on 2 pictures."
 
 
-def test_broken_masks_are_found_before_the_training(root):
+def break_a_mask(root):
     file = root / "annotations" / "instances_val.json"
     content = json.loads(file.read_text())
     content["annotations"][0]["segmentation"] = {"size": [64, 64], "counts": "zzzz"}
     file.write_text(json.dumps(content))
+
+
+def test_broken_masks_are_found_before_the_training(root):
+    break_a_mask(root)
     data = load_detection(str(root), masks=True)
     assert usable(data) is data
     with pytest.raises(UserError, match=r"0\.png: A mask is neither polygons nor run lengths"):
@@ -154,3 +176,33 @@ def test_what_breaks_after_the_check_costs_no_training(root, tmp_path, monkeypat
     broken.write_bytes(original)
     list(detect(thin_encoder(), data, BRIEF, HOW, out=out))
     assert json.loads(out.read_text())["resumed_at"] == BRIEF.iterations
+
+
+def test_a_broken_mask_that_nobody_asked_for_costs_nothing(root, tmp_path):
+    break_a_mask(root)
+    out = tmp_path / "figures.json"
+    assert list(detect(thin_encoder(), load_detection(str(root)), BRIEF, HOW, out=out))
+    pictures = [tmp_path / name for name in json.loads(out.read_text())["pictures"]]
+    assert len(pictures) == 3
+    assert all(picture.is_file() for picture in pictures)
+
+
+def test_what_cannot_be_drawn_costs_no_figures_and_is_drawn_later(root, tmp_path, monkeypatch):
+    data, out, said = load_detection(str(root)), tmp_path / "figures.json", []
+    how, drawn = replace(HOW, say=said.append), tmp_path / "figures-pictures"
+    list(detect(thin_encoder(), data, BRIEF, how, out=out))
+    out.unlink()
+    with monkeypatch.context() as patch:
+        file = root / "val" / "1.png"
+        kept, measured = file.read_bytes(), evaluating.coco_metric
+        patch.setattr(evaluating, "coco_metric", lambda *shown: spoil(file) or measured(*shown))
+        figures = dict(detect(thin_encoder(), data, BRIEF, how, out=out))
+        file.write_bytes(kept)
+    assert json.loads(out.read_text())["results"][0]["overall"]["AP"] == next(iter(figures.values()))
+    assert "The figures are saved, but what was found could not be drawn" in said[-1]
+    assert "1.png cannot be read (not an image)" in said[-1]
+    assert not [*drawn.iterdir()]  # those of earlier figures are gone
+    assert dict(detect(thin_encoder(), data, BRIEF, how, out=out)) == figures
+    assert json.loads(out.read_text())["resumed_at"] == BRIEF.iterations
+    assert len([*drawn.iterdir()]) == 3
+    assert not (tmp_path / "figures-training").exists()

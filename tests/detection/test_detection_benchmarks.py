@@ -10,7 +10,7 @@ import pytest
 from drawn import save_coco
 
 from logo_ssl.detection import load_detection, speed
-from logo_ssl.detection.recipe import VOC_RECIPE
+from logo_ssl.detection.recipe import COCO_RECIPE, VOC_RECIPE
 from logo_ssl.detection.speed import Measured, duration
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,33 @@ def test_hours_follow_from_iterations_and_speed(monkeypatch):
     assert duration(VOC_RECIPE, masks=False).startswith("about 3.3 h with a ResNet-50 at 2.00 iterations/s of 16")
     assert duration(VOC_RECIPE, masks=True).startswith("not measured")
     assert "scaled" not in duration(VOC_RECIPE, masks=False)
+
+
+def test_a_speed_is_told_with_what_else_it_was_measured_at():
+    asked = {(of, masks): duration(of, masks) for of in (VOC_RECIPE, COCO_RECIPE) for masks in (False, True)}
+    assert "measured at" not in asked[VOC_RECIPE, False] + asked[COCO_RECIPE, True]
+    sides = "measured at short sides of {} to 800 px, and not with the short-sides asked for"
+    assert sides.format(480) in asked[COCO_RECIPE, False]
+    assert sides.format(640) in asked[VOC_RECIPE, True]
+    pyramid = replace(VOC_RECIPE, detector=replace(VOC_RECIPE.detector, head="fpn", norm="frozen"))
+    assert "not with the head, norm asked for" in duration(pyramid, masks=False)
+
+
+def test_the_documented_hours_are_those_of_a_dry_run():
+    told = (ROOT / "docs" / "results" / "detection.md").read_text()
+    for sentence, recipe, masks in (
+        ("VOC 07+12 takes {} hours", VOC_RECIPE, False),
+        ("with masks {};", COCO_RECIPE, True),
+        ("there it says {} hours", COCO_RECIPE, False),
+    ):
+        assert sentence.format(duration(recipe, masks).split()[1]) in told
+
+
+def test_the_documented_figures_of_voc07_are_those_of_the_file():
+    told = (ROOT / "docs" / "results" / "detection.md").read_text()
+    line = json.loads((ROOT / "docs" / "results" / "raw" / "2026-11-16-detection-voc-seed2.jsonl").read_text())
+    run, random = (line["figures"][of][0]["box AP50 (VOC07)"] for of in ("run", "random"))
+    assert f"{run:.2f} pretrained and {random:.2f} from random weights" in told
 
 
 @pytest.mark.parametrize(("iterations", "written"), [(20, "5 s"), (3_000, "12 min"), (40_000, "2.8 h")])

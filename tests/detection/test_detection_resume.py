@@ -14,9 +14,11 @@ import torch
 from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
 
 from logo_ssl.detection import samples
+from logo_ssl.detection.masks import packed
 from logo_ssl.detection.samples import TrainingPictures
 from logo_ssl.detection.training import alone_in, train_detector
 from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.evaluate.detect import _fingerprint as fingerprint
 from logo_ssl.evaluate.detect import detect
 from logo_ssl.run import found_checkpoints
 
@@ -171,7 +173,7 @@ def test_a_finished_training_is_not_repeated(data, tmp_path, uninterrupted):
 
 def test_another_training_is_not_gone_on_with(data, tmp_path):
     train(data, tmp_path, identity="one")
-    with pytest.raises(UserError, match="holds an unfinished training of another encoder"):
+    with pytest.raises(UserError, match=r"holds an unfinished training of another encoder"):
         train(data, tmp_path, identity="other")
 
 
@@ -199,3 +201,53 @@ def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, m
     first, second = (json.loads(file.read_text()) for file in (tmp_path / "whole.json", out))
     assert [(each["resumed_at"], each["sittings"]) for each in (first, second)] == [(0, 1), (3, 2)]
     assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {"best.png", "worst.png", "random.png"}
+
+
+def changed(picture, name):
+    """The picture with other marks, areas or masks, and the same boxes."""
+    if name == "segmentations":
+        return replace(picture, segmentations=(packed([[1, 1, 9, 1, 9, 9]]), *picture.segmentations[1:]))
+    return replace(picture, **{name: getattr(picture, name) + 1 if name == "area" else ~getattr(picture, name)})
+
+
+@pytest.mark.parametrize(
+    ("name", "of_boxes"), [("crowd", True), ("difficult", True), ("area", True), ("segmentations", False)]
+)
+def test_objects_that_changed_are_other_data(data, name, of_boxes):
+    first, *rest = data.train.pictures
+    other = replace(data.train, pictures=(changed(first, name), *rest))
+    assert (fingerprint(data.train, masks=False) != fingerprint(other, masks=False)) == of_boxes
+    assert fingerprint(data.train, masks=True) != fingerprint(other, masks=True)
+    assert fingerprint(data.train, masks=True) != fingerprint(data.train, masks=False)
+
+
+@pytest.mark.parametrize(
+    ("mask", "other"),
+    [
+        ([[1.0, 1.0, 9.0, 1.0, 9.0, 9.5]], [[1.0, 1.0, 9.0, 1.0, 9.0, 9.0]]),
+        ([[1.0, 1.0, 9.0, 1.0, 9.0, 1 / 3]], [[1.0, 1.0, 9.0, 1.0, 9.0, 2 / 3]]),
+        ({"size": [64, 64], "counts": [4000, 96]}, {"size": [64, 64], "counts": [4001, 95]}),
+        ({"size": [64, 64], "counts": "PT4"}, {"size": [64, 64], "counts": "QT4"}),
+        ({"size": [64, 64], "counts": b"PT4"}, {"size": [64, 64], "counts": b"QT4"}),
+    ],
+)
+def test_masks_of_every_kind_are_told_apart(data, mask, other):
+    def of(*segmentations):
+        pictures = tuple(replace(data.train.pictures[0], segmentations=(each, each)) for each in segmentations)
+        return fingerprint(replace(data.train, pictures=pictures), masks=True)
+
+    assert of(packed(mask)) == of(packed(mask))
+    assert of(packed(mask)) != of(packed(other))
+
+
+def test_an_interrupted_training_with_masks_does_not_go_on_with_others(data, tmp_path, monkeypatch):
+    out, first = tmp_path / "figures.json", data.train.pictures[0]
+    other = data._replace(
+        train=replace(data.train, pictures=(changed(first, "segmentations"), *data.train.pictures[1:]))
+    )
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 2, told(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            list(detect(thin_encoder(), data, SMALL, HOW, masks=True, out=out))
+    with pytest.raises(UserError, match=r"holds an unfinished training .* on other pictures"):
+        list(detect(thin_encoder(), other, SMALL, HOW, masks=True, out=out))

@@ -14,18 +14,19 @@ from PIL.PngImagePlugin import PngInfo
 from ..outputs import MAKER
 from ..randomness import stream
 from ..run import write
+from ..terminal import counted
 from .masks import decoded
 from .pictures import Picture
 from .precision import Detected
-from .voc_metric import overlap
+from .voc_metric import area, intersection, overlap
 
 EACH, COLUMNS = 6, 2
 """Pictures of a kind, and pairs in a row."""
 SIDE, GAP, LETTER = 360, 8, 13  # pixels
 SURE = 0.5
 """Score from which a detection is drawn and judged, and overlap from which it is right."""
-TRUE, RIGHT, WRONG = "#009E73", "#0072B2", "#D55E00"
-"""Objects, what was found of them, and what is none: told apart by the colour-blind."""
+TRUE, RIGHT, WRONG, SPARED = "#009E73", "#0072B2", "#D55E00", "#969A9E"
+"""Objects, what was found of them, what is none, and what does not count: told apart by the colour-blind."""
 SHINE = 0.4
 """Of a mask over its picture."""
 
@@ -45,9 +46,13 @@ def drawn_files(folder: Path) -> dict[str, Path]:
 
 
 def draw_found(
-    pictures: Sequence[Picture], detected: Sequence[Detected], classes: tuple[str, ...], folder: Path
+    pictures: Sequence[Picture],
+    detected: Sequence[Detected],
+    classes: tuple[str, ...],
+    folder: Path,
+    masks: bool = False,
 ) -> dict[str, Path]:
-    """Write best.png, worst.png and random.png; gives back the files."""
+    """Write best.png, worst.png and random.png, with the objects' masks where these are asked for; the files."""
     scores = [harmony(picture, each) for picture, each in zip(pictures, detected, strict=True)]
     order = np.argsort(-np.array(scores), kind="stable").tolist()
     chance = torch.randperm(len(pictures), generator=stream(0, "pictures to draw")).tolist()
@@ -55,7 +60,7 @@ def draw_found(
     files, about = drawn_files(folder), PngInfo()
     about.add_text("Software", MAKER)
     for name, file in files.items():
-        pairs = [_pair(pictures[row], detected[row], classes, scores[row]) for row in chosen[name]]
+        pairs = [_pair(pictures[row], detected[row], classes, scores[row], masks) for row in chosen[name]]
         content = io.BytesIO()
         _sheet(pairs).save(content, "png", pnginfo=about)
         write(file, content.getvalue())
@@ -63,16 +68,21 @@ def draw_found(
 
 
 def harmony(picture: Picture, detected: Detected) -> float:
-    """Twice what was found rightly over what there is and what was found (F1); 1 where both are none."""
-    asked = np.flatnonzero(~(picture.crowd | picture.difficult))
-    right = int(matched(picture, detected).sum())
-    n_found = int((detected.scores >= SURE).sum())
-    return 2 * right / (len(asked) + n_found) if len(asked) + n_found else 1.0
+    """Twice what was found rightly over what is asked for and what was found of it or wrongly (F1); 1 for none."""
+    right = matched(picture, detected)
+    judged = (detected.scores >= SURE) & ~spared(picture, detected, right)
+    n_all = int(asked_for(picture).sum()) + int(judged.sum())
+    return 2 * int(right.sum()) / n_all if n_all else 1.0
+
+
+def asked_for(picture: Picture) -> Bool[np.ndarray, " n"]:
+    """Which objects count: neither crowds nor difficult ones."""
+    return ~(picture.crowd | picture.difficult)
 
 
 def matched(picture: Picture, detected: Detected) -> Bool[np.ndarray, " found"]:
     """Which detections are sure and right: the surest first, each object once."""
-    free = ~(picture.crowd | picture.difficult)
+    free = asked_for(picture)
     right = np.zeros(len(detected.scores), bool)
     shared = overlap(detected.boxes, picture.boxes)
     for n in np.argsort(-detected.scores, kind="stable"):
@@ -85,21 +95,33 @@ def matched(picture: Picture, detected: Detected) -> Bool[np.ndarray, " found"]:
     return right
 
 
-def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score: float) -> Image.Image:
+def spared(picture: Picture, detected: Detected, right: Bool[np.ndarray, " found"]) -> Bool[np.ndarray, " found"]:
+    """Which detections are sure and of an object that is not asked for: neither right nor wrong.
+
+    A difficult object is found like any other, as VOC has it, and a crowd by all that lie in it, as COCO does.
+    """
+    difficult = picture.difficult & (overlap(detected.boxes, picture.boxes) > SURE)
+    inside = intersection(detected.boxes, picture.boxes) > SURE * area(detected.boxes)[:, None]
+    alike = picture.labels == detected.labels[:, None]
+    return (detected.scores >= SURE) & ~right & (alike & (difficult | (picture.crowd & inside))).any(1)
+
+
+def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score: float, masks: bool) -> Image.Image:
     seen = Image.fromarray(picture.pixels())
-    size = (picture.height, picture.width)
+    size, asked = (picture.height, picture.width), asked_for(picture)
     truth = [
-        Shown(box, TRUE, classes[label - 1], None if shape is None else decoded(shape, *size).astype(bool))
-        for box, label, shape in zip(picture.boxes, picture.labels, picture.segmentations, strict=True)
+        Shown(box, TRUE if asked[n] else SPARED, classes[label - 1], picture.mask(n).astype(bool) if masks else None)
+        for n, (box, label) in enumerate(zip(picture.boxes, picture.labels, strict=True))
     ]
     right = matched(picture, detected)
-    masks = detected.masks or (None,) * len(right)
+    colours = np.where(right, RIGHT, np.where(spared(picture, detected, right), SPARED, WRONG)).tolist()
+    shapes = detected.masks or (None,) * len(right)
     found = [
         Shown(
             detected.boxes[n],
-            RIGHT if right[n] else WRONG,
+            colours[n],
             f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}",
-            None if masks[n] is None else decoded(masks[n], *size).astype(bool),
+            None if shapes[n] is None else decoded(shapes[n], *size).astype(bool),
         )
         for n in np.flatnonzero(detected.scores >= SURE)
     ]
@@ -107,8 +129,7 @@ def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score:
     pair = Image.new("RGB", (2 * SIDE, sides[0].height + 2 * LETTER), "white")
     for n, side in enumerate(sides):
         pair.paste(side, (n * SIDE, 2 * LETTER))
-    objects = f"{len(truth)} object{'' if len(truth) == 1 else 's'}"
-    titles = f"{picture.path.name}: {objects}", f"found, F1 {score:.2f}"
+    titles = f"{picture.path.name}: {counted(int(asked.sum()), 'object')}", f"found, F1 {score:.2f}"
     for n, title in enumerate(titles):
         ImageDraw.Draw(pair).text((n * SIDE + 2, LETTER // 2), title, "black", ImageFont.load_default(LETTER))
     return pair

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float32, Int64, UInt8
 from ..data.bad import plain_reason
 from ..data.decode import BadImage, decode, seen_size
 from ..errors import UserError
-from .masks import has_outline
+from .masks import decoded, has_outline
 
 UNKNOWN = ""
 """The category of an object that its file does not name: no class is called so."""
@@ -80,6 +80,13 @@ class Picture:
             raise self._unreadable(error) from error
         self._refuse_other_size(*seen.shape[:2])
         return seen
+
+    def mask(self, row: int) -> UInt8[np.ndarray, "H W"]:
+        """The pixels of an object's mask, 0 or 1."""
+        try:
+            return decoded(self.segmentations[row], self.height, self.width)
+        except UserError as error:
+            raise BadPicture(f"{self.path}: {error}") from error
 
     def look(self, whole: bool = True) -> None:
         """Raise a BadPicture if it cannot be used: by its header alone, or by the whole of it, shrunk."""

@@ -1,5 +1,7 @@
 """Which pictures does a detector see, in which order? By (seed, place) alone: there is no state to lose."""
 
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, cast
@@ -16,12 +18,13 @@ from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..randomness import stream
 from ..signals import outlast
-from .masks import decoded
-from .pictures import BadPicture, Picture, PictureSet
+from .pictures import Picture, PictureSet
 from .recipe import DetectionRecipe
 
 BYTES, WITH_MASKS = 3 * 640 * 480, 11 * 640 * 480
 """Of a picture as it is common in these sets, and with the masks of eight objects."""
+DEATHS = ("DataLoader worker (pid", "shared memory", "Pin memory thread")
+"""Of whom torch speaks when a worker process has died."""
 
 
 class Sample(NamedTuple):
@@ -142,19 +145,36 @@ class Batches:
 
 
 def read(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> Iterator[list[Any]]:
-    """Batches as plain lists, since pictures differ in size, decoded by worker processes."""
+    """Batches as plain lists, since pictures differ in size, decoded by worker processes; by this one if one dies."""
+    telling, done = Telling(pictures), 0
     batches = begin(
         DataLoader(
-            Telling(pictures),
+            telling,
             batch_sampler=cast(Any, places),
             num_workers=workers,
             collate_fn=list,
             pin_memory=torch.cuda.is_available(),
             worker_init_fn=outlast,
+            generator=torch.Generator(),  # or each start of workers would draw from the networks' own stream
+            multiprocessing_context="fork" if workers and hasattr(os, "fork") else None,
         )
     )
     try:
-        yield from batches
+        for batch in batches:
+            yield batch
+            done += 1
+    except RuntimeError as error:
+        if not any(words in str(error) for words in DEATHS):
+            raise
+        warnings.warn(
+            f"A worker process ended ({str(error).splitlines()[0]}); this process reads on alone, and more slowly. "
+            "Fewer --workers need less memory.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        end(batches)
+        for rows in places[done:]:
+            yield [telling[row] for row in rows]
     finally:
         end(batches)
 
@@ -178,16 +198,9 @@ def as_sample(picture: Picture, masks: bool) -> Sample:
     target = {"boxes": torch.from_numpy(picture.boxes[rows]), "labels": torch.from_numpy(picture.labels[rows])}
     if masks:
         size = (picture.height, picture.width)
-        pixels = [_mask(picture, int(row)) for row in rows]
+        pixels = [picture.mask(int(row)) for row in rows]
         target["masks"] = torch.from_numpy(np.stack(pixels) if pixels else np.zeros((0, *size), np.uint8))
     return Sample(seen, target)
-
-
-def _mask(picture: Picture, row: int) -> UInt8[np.ndarray, "H W"]:
-    try:
-        return decoded(picture.segmentations[row], picture.height, picture.width)
-    except UserError as error:
-        raise BadPicture(f"{picture.path}: {error}") from error
 
 
 def mirrored(sample: Sample) -> Sample:

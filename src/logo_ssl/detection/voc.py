@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from PIL import Image
-
+from ..data.decode import BadImage, seen_size
 from ..errors import UserError
 from .pictures import Told, ToldPicture
 
@@ -66,7 +65,7 @@ def _picture(folder: Path, file: Path) -> ToldPicture:
         path = _image_file(folder, file.stem, root.findtext("filename", ""))
         width, height = (int(_number(root, f"size/{side}", "0")) for side in ("width", "height"))
         if width < 1 or height < 1:  # custom sets leave it out
-            width, height = _size_of(path)
+            height, width = _size_of(path)
         return ToldPicture(path, height, width, [_told(found) for found in root.iter("object")])
     except (OSError, ElementTree.ParseError, ValueError, OverflowError) as error:
         raise UserError(f"{file} is no VOC annotation ({error}); mend it, or take it out of the list.") from error
@@ -74,9 +73,8 @@ def _picture(folder: Path, file: Path) -> ToldPicture:
 
 def _size_of(path: Path) -> tuple[int, int]:
     try:
-        with Image.open(path) as image:
-            return image.size
-    except (OSError, Image.DecompressionBombError) as error:
+        return seen_size(path)
+    except (OSError, BadImage) as error:
         raise UserError(f"{path} cannot be read, and its annotation does not tell its size; mend either.") from error
 
 

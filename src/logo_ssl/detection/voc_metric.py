@@ -64,8 +64,18 @@ def eleven_points(right: Bool[np.ndarray, " n"], n_asked: int) -> float:
 
 def overlap(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "m 4"]) -> Float[np.ndarray, "n m"]:
     """Intersection over union of all pairs of boxes."""
+    shared = intersection(a, b)
+    return shared / (area(a)[:, None] + area(b)[None] - shared)
+
+
+def intersection(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "m 4"]) -> Float[np.ndarray, "n m"]:
+    """Pixels that are in both boxes of each pair."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     corners = np.maximum(a[:, None, :2], b[None, :, :2]), np.minimum(a[:, None, 2:], b[None, :, 2:])
-    shared = (corners[1] - corners[0]).clip(0).prod(2)
-    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (a, b)]
-    return shared / (areas[0][:, None] + areas[1][None] - shared)
+    return (corners[1] - corners[0]).clip(0).prod(2)
+
+
+def area(boxes: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, " n"]:
+    """Pixels of each box."""
+    boxes = boxes.astype(np.float64)
+    return (boxes[:, 2:] - boxes[:, :2]).prod(1)

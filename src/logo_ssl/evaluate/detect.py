@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 
 from ..detection.body import refuse_other_networks
@@ -146,11 +147,11 @@ def detect(
         results = _measured(data, found, masks)
         yield from _figures(results)
         record = named.about | _results_with_protocol(data, recipe, masks, results)
-        record |= {"train_pictures": len(pictures.pictures), "pictures": _drawn(data, found, named.file, how)}
+        record |= {"train_pictures": len(pictures.pictures), "pictures": _to_be_drawn(named.file)}
         record |= _timed(trained, time.time() - began)
         save_about(named.protocol, record, encoder, how, out, named.settings)
-        if named.state is not None:
-            clear_folder(named.state, KEPT)
+        if named.file is not None and _draw_or_say(data, found, masks, named.file, how):
+            clear_folder(training_beside(named.file), KEPT)
 
 
 def _refuse_unusable(
@@ -205,7 +206,7 @@ def _protocol(masks: bool) -> str:
 
 def _named(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, masks: bool, out: Path | None) -> Named:
     """By what this evaluation is told from others."""
-    fingerprints = {"train": _fingerprint(data.train), "test": _fingerprint(data.test)}
+    fingerprints = {"train": _fingerprint(data.train, masks), "test": _fingerprint(data.test, masks)}
     protocol, settings = _protocol(masks), {"recipe": asdict(recipe), "masks": masks}
     about = {"data": data.name, "data_fingerprint": fingerprints}
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
@@ -228,14 +229,26 @@ def _begun(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, mas
         return build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
 
 
-def _drawn(data: Detection, found: list[Detected], file: Path | None, how: Extraction) -> list[str]:
-    """Pictures of what was found, drawn beside the file; their names, as seen from there."""
-    if file is None:
-        return []
+def _to_be_drawn(file: Path | None) -> list[str]:
+    """The pictures of what was found, as seen from the file."""
+    pictures = [] if file is None else drawn_files(pictures_beside(file)).values()
+    return [f"{picture.parent.name}/{picture.name}" for picture in pictures]
+
+
+def _draw_or_say(data: Detection, found: list[Detected], masks: bool, file: Path, how: Extraction) -> bool:
+    """Whether what was found could be drawn beside the file; if not, earlier pictures are gone, and it is said why."""
     folder = pictures_beside(file)
-    drawn = draw_found(data.test.pictures, found, data.test.classes, folder)
+    try:
+        for picture in drawn_files(folder).values():
+            picture.resolve().unlink(missing_ok=True)
+        draw_found(data.test.pictures, found, data.test.classes, folder, masks)
+    except (UserError, OSError) as error:
+        why = str(error).rstrip(".")
+        kept = f"the training is kept in {training_beside(file)}, and the same command draws again"
+        how.say(f"The figures are saved, but what was found could not be drawn ({why}); {kept}.")
+        return False
     how.say(f"Pictures: {folder}")
-    return [f"{folder.name}/{picture.name}" for picture in drawn.values()]
+    return True
 
 
 def _figures(results: Results) -> Iterator[tuple[DetectionFigure, float]]:
@@ -282,10 +295,18 @@ def _measured(data: Detection, found: list[Detected], masks: bool) -> Results:
     return results
 
 
-def _fingerprint(data: PictureSet) -> str:
-    """sha256 of names, sizes and objects, not of pixels."""
+def _fingerprint(data: PictureSet, masks: bool) -> str:
+    """sha256 of names, sizes and objects, of their masks where these are used, and not of pixels."""
     digest = hashlib.sha256(repr(data.classes).encode())
     for picture in data.pictures:
         digest.update(repr((picture.path.name, picture.height, picture.width)).encode())
-        digest.update(picture.boxes.tobytes() + picture.labels.tobytes())
+        for told in (picture.boxes, picture.labels, picture.crowd, picture.difficult, picture.area):
+            digest.update(told.tobytes())
+        if masks:
+            digest.update(json.dumps(picture.segmentations, default=_hexadecimal, sort_keys=True).encode())
     return digest.hexdigest()[:16]
+
+
+def _hexadecimal(numbers: np.ndarray | bytes) -> str:
+    """What JSON cannot say of a mask."""
+    return bytes(numbers).hex()
