@@ -1,7 +1,8 @@
-"""How do a loader's worker processes end? They are asked to; whoever does not hear is killed."""
+"""How do a loader's worker processes start and end? Forked; asked to end, and killed if they do not hear."""
 
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache
 from multiprocessing import active_children
@@ -10,13 +11,28 @@ from multiprocessing.util import Finalize
 from typing import Any
 from weakref import WeakSet
 
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
+from ..signals import outlast
+
 GRACE_S = 3.0
 """In which a worker that is well finishes what it does."""
+DEATHS = ("DataLoader worker (pid", "shared memory", "Pin memory thread")
+"""Of whom torch speaks when a worker process has died."""
 BEGUN: WeakSet[BaseProcess] = WeakSet()
 """The workers."""
+
+
+def process_options(workers: int) -> dict[str, Any]:
+    """What a loader is told of its worker processes."""
+    return {
+        "num_workers": workers,
+        "worker_init_fn": outlast,
+        "generator": torch.Generator(),  # or each start of workers would draw from the networks' own stream
+        "multiprocessing_context": "fork" if workers and hasattr(os, "fork") else None,
+    }
 
 
 def begin(loader: DataLoader[Any]) -> Iterator[Any]:
@@ -31,6 +47,18 @@ def begin(loader: DataLoader[Any]) -> Iterator[Any]:
         BEGUN.update(workers)
         _killed_at_exit(os.getpid())
     return batches
+
+
+def go_on_alone(error: RuntimeError) -> None:
+    """Say that this process reads on alone, if a worker has died; raise the error if it is another."""
+    if not any(words in str(error) for words in DEATHS):
+        raise error
+    warnings.warn(
+        f"A worker process ended ({str(error).splitlines()[0]}); this process reads on alone, and more slowly. If "
+        "memory ran out, fewer workers need less.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def end(batches: Iterator[Any]) -> None:

@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -13,11 +12,10 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..signals import outlast
 from ..types import ImageBatch
 from .bad import Bad, BadImages, plain_reason
 from .decode import BadImage, decode
-from .ending import begin, end
+from .ending import begin, end, go_on_alone, process_options
 from .feed import Feed, lay_out
 from .images import Photos
 from .jpeg import Header, read_header
@@ -141,13 +139,10 @@ class Reader:
         self.loader = DataLoader(
             reading,
             batch_sampler=_Order(self),
-            num_workers=workers,
             collate_fn=_as_it_is,  # type: ignore[arg-type] (of __getitems__, which gives what is collated)
             persistent_workers=workers > 0,
             prefetch_factor=AHEAD if workers else None,
-            worker_init_fn=outlast,
-            generator=torch.Generator(),  # or each start of workers would draw from the networks' own stream
-            multiprocessing_context="fork" if workers and hasattr(os, "fork") else None,
+            **process_options(workers),
         )
 
     def read(self, order: Iterable[Tensor]) -> Iterator[list[Message]]:
@@ -164,14 +159,7 @@ class Reader:
                 yield message
                 done += 1
         except RuntimeError as error:
-            if "DataLoader worker" not in str(error) and "shared memory" not in str(error):
-                raise
-            warnings.warn(
-                f"A worker process ended ({str(error).splitlines()[0]}); this process reads on alone, and more slowly. "
-                "If memory ran out, fewer workers need less.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            go_on_alone(error)
             self.close()
             for part in parts[done:]:
                 yield self.reading.__getitems__(part)

@@ -9,7 +9,6 @@ from torch.utils.data import Dataset
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..terminal import counted, them
-from .masks import run_lengths
 from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, listed
 from .samples import BYTES, read
 from .sources import Detection
@@ -34,12 +33,10 @@ class Looking(Dataset[str]):
         picture = self.pictures[row]
         try:
             picture.look(self.whole)
-            for segmentation in picture.segmentations if self.masks else ():
-                run_lengths(segmentation, picture.height, picture.width)
+            if self.masks:
+                picture.look_at_masks()
         except BadPicture as error:
             return str(error)
-        except UserError as error:
-            return f"{picture.path}: {error}"
         return ""
 
 

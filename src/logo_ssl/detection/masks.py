@@ -87,7 +87,7 @@ def run_lengths(segmentation: Any, height: int, width: int) -> RunLengths:
             return _of_polygons([_finite(polygon) for polygon in segmentation], height, width)
         return _of_runs(segmentation, height, width)
     except (TypeError, ValueError, KeyError, OverflowError, RuntimeError) as error:
-        raise UserError(f"A mask is neither polygons nor run lengths of its picture ({error}); mend it.") from error
+        raise UserError(f"its mask is neither polygons nor run lengths of the picture ({error})") from error
 
 
 def _of_polygons(polygons: list[Float64[np.ndarray, " _"]], height: int, width: int) -> RunLengths:
@@ -97,13 +97,13 @@ def _of_polygons(polygons: list[Float64[np.ndarray, " _"]], height: int, width: 
         return encoded(np.zeros((height, width), np.uint8))
     farthest = max(np.abs(polygon).max() for polygon in with_area)
     if farthest > FAR * max(height, width):
-        raise ValueError(f"a coordinate of {farthest:g} in a picture of {height} x {width}")
+        raise ValueError(f"a coordinate of {farthest:g} in a picture of {width} x {height} px")
     return masks.merge(masks.frPyObjects([polygon.tolist() for polygon in with_area], height, width))
 
 
 def _of_runs(runs: RunLengths, height: int, width: int) -> RunLengths:
     if list(runs["size"]) != [height, width]:
-        raise ValueError(f"size {runs['size']} in a picture of {height} x {width}")
+        raise ValueError(f"size {runs['size']}, where height and width are {[height, width]}")
     told = runs["counts"]
     compressed = isinstance(told, str | bytes)
     counts = _uncompressed(told) if compressed else told if isinstance(told, np.ndarray) else _whole(told)

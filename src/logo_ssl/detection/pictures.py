@@ -1,11 +1,11 @@
 """What is in a picture? Objects with boxes and masks; what their file told wrongly is mended, dropped and counted."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float32, Int64, UInt8
 from ..data.bad import plain_reason
 from ..data.decode import BadImage, decode, seen_size
 from ..errors import UserError
-from .masks import decoded, has_outline
+from .masks import decoded, has_outline, run_lengths
 
+Made = TypeVar("Made")
 UNKNOWN = ""
 """The category of an object that its file does not name: no class is called so."""
 SHRUNK = 64
@@ -83,10 +84,18 @@ class Picture:
 
     def mask(self, row: int) -> UInt8[np.ndarray, "H W"]:
         """The pixels of an object's mask, 0 or 1."""
+        return self._mask(decoded, row)
+
+    def look_at_masks(self) -> None:
+        """Raise a BadPicture if what stands for a mask is none."""
+        for row in range(len(self.segmentations)):
+            self._mask(run_lengths, row)
+
+    def _mask(self, make: Callable[[Any, int, int], Made], row: int) -> Made:
         try:
-            return decoded(self.segmentations[row], self.height, self.width)
+            return make(self.segmentations[row], self.height, self.width)
         except UserError as error:
-            raise BadPicture(f"{self.path}: {error}") from error
+            raise BadPicture(f"{self.path}, object {row + 1}: {error}") from error
 
     def look(self, whole: bool = True) -> None:
         """Raise a BadPicture if it cannot be used: by its header alone, or by the whole of it, shrunk."""

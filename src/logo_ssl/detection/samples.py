@@ -1,7 +1,5 @@
 """Which pictures does a detector see, in which order? By (seed, place) alone: there is no state to lose."""
 
-import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, cast
@@ -13,18 +11,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..data.batches import Waiting, waited_for
-from ..data.ending import begin, end
+from ..data.ending import begin, end, go_on_alone, process_options
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..randomness import stream
-from ..signals import outlast
 from .pictures import Picture, PictureSet
 from .recipe import DetectionRecipe
 
 BYTES, WITH_MASKS = 3 * 640 * 480, 11 * 640 * 480
 """Of a picture as it is common in these sets, and with the masks of eight objects."""
-DEATHS = ("DataLoader worker (pid", "shared memory", "Pin memory thread")
-"""Of whom torch speaks when a worker process has died."""
 
 
 class Sample(NamedTuple):
@@ -151,12 +146,9 @@ def read(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) 
         DataLoader(
             telling,
             batch_sampler=cast(Any, places),
-            num_workers=workers,
             collate_fn=list,
             pin_memory=torch.cuda.is_available(),
-            worker_init_fn=outlast,
-            generator=torch.Generator(),  # or each start of workers would draw from the networks' own stream
-            multiprocessing_context="fork" if workers and hasattr(os, "fork") else None,
+            **process_options(workers),
         )
     )
     try:
@@ -164,14 +156,7 @@ def read(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) 
             yield batch
             done += 1
     except RuntimeError as error:
-        if not any(words in str(error) for words in DEATHS):
-            raise
-        warnings.warn(
-            f"A worker process ended ({str(error).splitlines()[0]}); this process reads on alone, and more slowly. "
-            "Fewer --workers need less memory.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        go_on_alone(error)
         end(batches)
         for rows in places[done:]:
             yield [telling[row] for row in rows]

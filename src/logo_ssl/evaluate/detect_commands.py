@@ -101,6 +101,8 @@ class Segment(Detect):
     example: logo-ssl eval segment torchvision/resnet50 --data my/coco/folder --out segment.json
     """
 
+    data: Annotated[str, tyro.conf.arg(help_behavior_hint="(required)")] = ""
+    """coco, or a folder in COCO's layout, with masks."""
     masks: tyro.conf.Suppress[bool] = True
 
 
@@ -111,7 +113,7 @@ def _show(
     by_row: dict[tuple[str, str], dict[str, float]] = {}
     for (of, measure, figure), value in figures:
         by_row.setdefault((of, measure), {})[figure] = value
-    table = Table("encoder", "of", "measure", *COLUMNS, title="Detection (%)")
+    table = Table("encoder", "of", "measure", *COLUMNS, title="Average precision (%)")
     for (what, measure), ours in by_row.items():
         shown = (f"{ours[name]:.2f}" if name in ours else "" for name in COLUMNS)
         table.add_row(encoder, what, measure, *shown, style="bold")
