@@ -126,7 +126,7 @@ def main(line=None) -> int:
     parser.add_argument("--photographs", type=int, default=500)
     parser.add_argument("--epochs", type=int, help="default: as many as `auto` chooses")
     options = parser.parse_args(line)
-    load = round(os.getloadavg()[0], 1)
+    load, made_by = round(os.getloadavg()[0], 1), provenance(hardware(best_device("auto")))
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home).resolve()
         photos, run, table = folder / "photos", folder / "run", folder / "features.npz"
@@ -162,7 +162,7 @@ def main(line=None) -> int:
         "seconds_to_first_features": round(shell.seconds["pretrain"] + shell.seconds["embed"], 1),
         "load_average_before": load,
     }
-    print(json.dumps(result | provenance(hardware(best_device("auto")))))
+    print(json.dumps(result | made_by))
     return int(not right)
 
 

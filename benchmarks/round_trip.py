@@ -85,6 +85,8 @@ def main(line=None) -> int:
     parser.add_argument("--backbones", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--targets", nargs="+", choices=WAYS, default=list(WAYS))
     options = parser.parse_args(line)
+    made_by = provenance(hardware(torch.device("cpu")))
+    made_by["versions"] |= {library: version(library) for library in LIBRARIES}
     data, found = photographs(options.data, options.images), []
     for backbone in options.backbones:
         targets = [target for target in TARGETS[backbone] if target in options.targets]
@@ -92,8 +94,6 @@ def main(line=None) -> int:
             found += round_trips(backbone, targets, data, Path(folder))
     if not found:
         parser.error("none of these backbones has any of these targets.")
-    made_by = provenance(hardware(torch.device("cpu")))
-    made_by["versions"] |= {library: version(library) for library in LIBRARIES}
     apart, between = (np.array([each[name] for each in found]) for name in ("apart", "images_apart"))
     result = {
         "benchmark": "round-trip",
