@@ -9,15 +9,11 @@ import timm
 import torch
 import torchvision
 from PIL import Image
-from use_encoders import lived_in
+from use_encoders import executed, lived_in, untrained_run
 
 import logo_ssl
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run
-from logo_ssl.train import build
-from logo_ssl.train.weights import save_encoder
 from logo_ssl.use.exporting.files import metadata_of
 from logo_ssl.use.loading import frozen
 
@@ -46,12 +42,9 @@ SLOW = {  # the exporter of ONNX takes seconds for each
 SUFFIXES = {"hf": "", "onnx": ".onnx"}
 
 
-def executed(snippet: str, images: torch.Tensor) -> torch.Tensor:
-    """What the encoder that the printed lines load makes of images; the lines need nothing but themselves."""
-    names: dict = {}
-    exec(snippet, names)
-    assert len(names["features"]) == len(names["images"])
-    return names["encoder"](images).detach()
+def features_by(snippet: str, images: torch.Tensor) -> torch.Tensor:
+    """What the encoder that the printed lines load makes of images."""
+    return executed(snippet)["encoder"](images).detach()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +59,7 @@ def test_features_make_the_round_trip(tmp_path, case):
     expected = encoder(images).detach()
     for target in targets:
         exported = logo_ssl.export(encoder, target, tmp_path / f"x-{target}{SUFFIXES.get(target, '.safetensors')}")
-        apart = (executed(exported.snippet, images) - expected).abs().max() / expected.abs().max()
+        apart = (features_by(exported.snippet, images) - expected).abs().max() / expected.abs().max()
         assert apart <= TOLERANCE, (target, float(apart))
 
 
@@ -161,17 +154,15 @@ def test_exporting_again_keeps_what_was_added_to_the_folder(tmp_path):
     assert sorted(child.name for child in real.iterdir()) == ["README.md", "config.json", "model.safetensors", "notes"]
 
 
-def untrained_run(folder, backbone: str) -> Run:
+@pytest.fixture
+def noise():
     images = torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    recipe, run = find_recipe("tiny").changed(backbone=backbone), Run(folder)
-    save_encoder(run, build(recipe, ImageSet("noise", Split(images))))
-    run.recipe_file.write_text(recipe.to_json())
-    return run
+    return ImageSet("noise", Split(images))
 
 
 @pytest.fixture
-def run(tmp_path):
-    return untrained_run(tmp_path / "run", "tiny")
+def run(tmp_path, noise):
+    return untrained_run(tmp_path / "run", noise)
 
 
 def test_metadata_say_what_the_weights_need(run, tmp_path):
@@ -198,8 +189,8 @@ def test_a_torn_export_is_told(run, tmp_path):
         logo_ssl.load(tmp_path / "torn.safetensors")
 
 
-def test_a_hub_folder_has_a_card_and_timm_makes_the_same_input(tmp_path, photos):
-    run = untrained_run(tmp_path / "run", "resnet18")
+def test_a_hub_folder_has_a_card_and_timm_makes_the_same_input(tmp_path, photos, noise):
+    run = untrained_run(tmp_path / "run", noise, backbone="resnet18")
     folder = logo_ssl.export(run.path, "hf", tmp_path / "hub").path
     assert logo_ssl.export(run.path, "hf", folder).path == folder  # again, in its place
     assert {child.name for child in folder.iterdir()} == {"config.json", "model.safetensors", "README.md"}
@@ -256,4 +247,4 @@ def test_a_foreign_checkpoint_can_be_exported(tmp_path):
     assert "torch.randn(2, 3, 224, 224)" in exported.snippet
     net.fc = torch.nn.Identity()
     images = torch.randn(2, 3, 64, 64)
-    torch.testing.assert_close(executed(exported.snippet, images), net.eval()(images).detach())
+    torch.testing.assert_close(features_by(exported.snippet, images), net.eval()(images).detach())
