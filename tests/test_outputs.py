@@ -52,7 +52,7 @@ def test_what_we_wrote_is_replaced_and_said_and_other_files_stay(shell, name):
     code, _, err = shell(LINES[name])
     assert code == 2
     assert (
-        f"{name} is there, and does not say that logo-ssl wrote it; choose another name, or replace it: --overwrite"
+        f"{name} is there, and does not say that logo-ssl wrote it; choose another --out, or replace it: --overwrite"
         in err
     )
     assert Path(name).read_text() == "precious"
@@ -109,7 +109,7 @@ def test_a_result_of_another_protocol_or_encoder_stays(shell, name):
         if made_by is None:  # a file for each set, named after it
             assert code == 0, err
         else:
-            assert (code, f"{out} is there, and was made by {made_by}; choose another name" in err) == (2, True), err
+            assert (code, f"{out} is there, and was made by {made_by}; choose another --out" in err) == (2, True), err
         assert Path(name).read_bytes() == before
     code, out, err = shell(f"{line} {name} --overwrite")
     assert (code, f"{name} (replaced)" in out) == (0, True), err

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from logo_ssl.augment import CropPlan
@@ -103,3 +104,28 @@ TINY = find_recipe("tiny")
 def test_a_value_that_cannot_work_is_named_with_its_cure(changes, sentence):
     with pytest.raises(UserError, match=sentence):
         check(replace(TINY, **{"epochs": 20} | changes))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("epochs", 2.5, "epochs is 2.5, which cannot be; give something like 20"),
+        ("epochs", "many", "epochs is 'many', which cannot be"),
+        ("batch_size", True, "batch_size is True, which cannot be"),
+        ("backbone", 3, "backbone is 3, which cannot be; give something like 'tiny'"),
+        ("optimiser__lr", "x", "lr is 'x', which cannot be"),
+        ("framework", "byol", "framework is 'byol', which cannot be; give something like MoCoConfig"),
+        ("stem", "cifr", "stem is 'cifr'; choose .* Did you mean cifar"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_at_once(field, value, sentence):
+    with pytest.raises(UserError, match=sentence):
+        find_recipe("tiny").changed(**{field: value})
+
+
+def test_numbers_of_numpy_and_lists_are_taken_as_python_has_them():
+    recipe = find_recipe("tiny").changed(
+        epochs=np.int64(3), optimiser__lr=np.float64(0.5), crops__local_scale=[0.1, 0.3]
+    )
+    assert (recipe.epochs, recipe.optimiser.lr, recipe.crops.local_scale) == (3, 0.5, (0.1, 0.3))
+    assert Recipe.from_json(recipe.to_json()) == recipe

@@ -47,12 +47,12 @@ def claim(out: Path, overwrite: bool = False, telling: Mapping[str, str] | None 
         return False
     if not (overwrite or is_ours(out) or (real.is_file() and not real.stat().st_size)):
         raise UserError(
-            f"{out} is there, and does not say that logo-ssl wrote it; choose another name, or replace it: --overwrite"
+            f"{out} is there, and does not say that logo-ssl wrote it; choose another --out, or replace it: --overwrite"
         )
     if not overwrite and (others := _told_otherwise(real, telling or {})):
         theirs, ours = (" of ".join(values) for values in zip(*others, strict=True))
         raise UserError(
-            f"{out} is there, and was made by {theirs}, not by {ours}; choose another name, or replace it: --overwrite"
+            f"{out} is there, and was made by {theirs}, not by {ours}; choose another --out, or replace it: --overwrite"
         )
     return True
 

@@ -66,8 +66,8 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
     if str(wished.get("backbone", "")).startswith("timm/"):
         wished.setdefault("stem", "imagenet")  # timm's networks keep their own first layers, whatever the images
     says = f"{wished['backbone']}, as was asked." if "backbone" in wished else says
-    batch = wished.pop("batch_size", None)
-    base = base.changed(**wished)
+    batch = wished.get("batch_size")
+    base = replace(base.changed(**wished), batch_size=base.batch_size)  # which the rate is for
     batch = _batch(base, facts, machine) if batch is None else min(batch, facts.n_images)
     fewest, most = EPOCHS[machine.device]
     epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import tyro
 
 from ..augment import CropPlan
@@ -147,7 +148,20 @@ def _set(part: Any, path: list[str], value: Any) -> Any:
         raise UserError(
             f"{type(part).__name__} has no field {path[0]!r}; it has {', '.join(known)}.{nearest(path[0], known)}"
         )
-    return replace(part, **{path[0]: _set(getattr(part, path[0]), path[1:], value) if path[1:] else value})
+    inner = getattr(part, path[0])
+    return replace(part, **{path[0]: _set(inner, path[1:], value) if path[1:] else _fitting(part, path[0], value)})
+
+
+def _fitting(part: Any, name: str, value: Any) -> Any:
+    """The value in a field's own type, from numpy's numbers and lists, too; a UserError where it is of another."""
+    value = value.item() if isinstance(value, np.generic) else tuple(value) if isinstance(value, list) else value
+    hint = get_type_hints(type(part))[name]
+    if is_dataclass(value) or _fits(value, hint):
+        return value
+    if get_origin(hint) is Literal:
+        known = [str(each) for each in get_args(hint)]
+        raise UserError(f"{name} is {value!r}; choose {', '.join(known)}.{nearest(str(value), known)}")
+    raise UserError(f"{name} is {value!r}, which cannot be; give something like {getattr(part, name)!r}.")
 
 
 def _kind(registry: dict[str, type], config: object) -> str:

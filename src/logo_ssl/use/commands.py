@@ -18,6 +18,7 @@ from ..run import write
 from ..terminal import counted, plain_console, progress_bars
 from .embedding import embed
 from .exporting import WAYS, Target, export, refuse_unknown_target
+from .exporting.hub import RGB
 from .images import Which
 from .searching import search
 from .sheet import contact_sheet
@@ -76,8 +77,9 @@ class Embed(Source):
                 progress=progress,
             )
         console.print(f"Features: {said(file, replaced)}")
-        looked_for = shlex.join(["--index", str(file), "--query", _an_image(file), "--out", "sheet.png"])
-        console.print(f"Next: logo-ssl search {self.typed()} {looked_for}")
+        if encoder.channels == RGB:  # as every image file is shown, and so every query
+            looked_for = shlex.join(["--index", str(file), "--query", _an_image(file), "--out", "sheet.png"])
+            console.print(f"Next: logo-ssl search {self.typed()} {looked_for}")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..evaluate.store import SUFFIX, Store
 from ..hardware import best_device
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
+from ..signals import Stopped
 from ..terminal import are, counted, them
 from .images import Data, Images, Which, images_of, refuse_no_data
 from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
@@ -43,6 +44,10 @@ class Embeddings(NamedTuple):
     vectors: Float32[np.ndarray, "N F"]
     bad: list[str]
     """Paths of the images that could not be read."""
+
+    def __repr__(self) -> str:
+        n, width = self.vectors.shape
+        return f"Embeddings({counted(n, 'image')}, {width} features each, {len(self.bad):,} bad)"
 
 
 @overload
@@ -146,10 +151,12 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     splits = [Keeping(encoder, images, how, store, key, bad) for images, key in zip(chosen, keys, strict=True)]
     try:
         parts = [part for keeping in splits for part in keeping.parts()]
-    except KeyboardInterrupt:
-        if not any(kept.glob(f"*{SUFFIX}")):
-            raise Interrupted("Interrupted before any features were kept; the same command starts anew.") from None
-        raise Interrupted(f"Interrupted; the same command goes on with what {kept} holds.") from None
+    except (KeyboardInterrupt, Stopped) as stop:
+        any_kept = any(kept.glob(f"*{SUFFIX}"))
+        again = f"the same command goes on with what {kept} holds" if any_kept else "the same command starts anew"
+        if isinstance(stop, Stopped):
+            raise stop.interrupted(again) from None
+        raise Interrupted(f"Interrupted{'' if any_kept else ' before any features were kept'}; {again}.") from None
     good = sum(part.good for part in parts)
     about = {
         "encoder": encoder.name,

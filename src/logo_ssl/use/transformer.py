@@ -17,6 +17,9 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from ..data.bad import plain_reason
+from ..data.decode import BadImage, decode
+from ..data.files import Paths
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder, load_encoder
 from ..run import Run, write
@@ -69,8 +72,9 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         found = embed(self.encoder_, _checked(X), **self._how(), max_bad=1.0)
         if found.bad:
-            told = f"{counted(len(found.bad), 'image')} cannot be read (the first: {found.bad[0]})"
-            raise UserError(f"{told}; leave {them(len(found.bad))} out.")
+            n, first = len(found.bad), found.bad[0]
+            told = f"{counted(n, 'image')} cannot be read (the first: {first}, {_reason(first)})"
+            raise UserError(f"{told}; leave {them(n)} out.")
         return found.vectors
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -103,6 +107,15 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         tags.input_tags.two_d_array = False
         tags.requires_fit = True
         return tags
+
+
+def _reason(path: str) -> str:
+    """Why an image cannot be read."""
+    try:
+        decode(Paths([path]).read(0))
+    except (OSError, BadImage) as error:
+        return plain_reason(error)
+    return "which now can"
 
 
 def _checked(X: Any) -> Sequence[str] | np.ndarray:

@@ -26,6 +26,10 @@ TO_FILL_IN = "to be filled in by whoever shares it"
 def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     """A folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, and the Hub's layout."""
     _, stem = of_ours(encoder)
+    try:
+        network = in_timm(encoder).network
+    except UserError as error:
+        raise UserError(f"A folder for Hugging Face is loaded by timm, and {error}") from error
     if stem != "imagenet":
         raise UserError(
             f"{encoder.name} has a {stem} stem, which a timm config cannot describe; `--to timm` writes its weights "
@@ -36,7 +40,6 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
             f"{encoder.name} sees {encoder.channels} channels, and timm changes such weights when it loads a folder; "
             "`--to timm` writes them and the lines that load them as they are."
         )
-    network = in_timm(encoder).network
     network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
     _refuse_others(out)
     lines = [f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
