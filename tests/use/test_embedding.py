@@ -3,6 +3,7 @@
 import csv
 import errno
 import inspect
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from logo_ssl.data.folders import split_of
 from logo_ssl.data.npz import load_npz
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.printable import printable
+from logo_ssl.signals import Stopped
 from logo_ssl.use import embedding, keeping
 from logo_ssl.use.tables import about_table, read_table, write_table
 
@@ -77,7 +79,7 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
     assert np.array_equal(np.array([row[2:] for row in rows[1:]], np.float32), expected.vectors)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped(signal.SIGTERM), RuntimeError()], ids=repr)
 def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_path, monkeypatch, stop):
     monkeypatch.setattr(keeping, "PART", 4)
     monkeypatch.setattr("logo_ssl.evaluate.extraction.CHUNK", 4)
@@ -89,9 +91,10 @@ def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_
             raise stop
 
     broken = encoder.register_forward_hook(interrupt)
-    with pytest.raises(Interrupted if stop is KeyboardInterrupt else stop) as told:
+    failed = isinstance(stop, RuntimeError)
+    with pytest.raises(RuntimeError if failed else Interrupted) as told:
         logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
-    assert ("goes on with what" in str(told.value)) == (stop is KeyboardInterrupt)
+    assert ("the same command goes on with what" in str(told.value)) != failed
     assert not (tmp_path / "f.npz").exists()
     broken.remove()
     before, said = sum(seen), []

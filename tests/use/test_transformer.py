@@ -141,7 +141,7 @@ def test_what_is_no_list_of_images_is_told(features, given):
 
 
 def test_an_unreadable_image_is_an_error(features, paths, photos):
-    with pytest.raises(UserError, match=r"1 image cannot be read \(the first: .*bad.jpg\); leave it out"):
+    with pytest.raises(UserError, match=r"1 image cannot be read \(the first: .*bad.jpg, not an image\); leave it out"):
         features.fit(paths).transform([*paths, str(photos / "a" / "bad.jpg")])
 
 

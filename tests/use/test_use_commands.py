@@ -17,6 +17,13 @@ from logo_ssl.train import build
 from logo_ssl.train.weights import save_encoder
 
 
+def test_a_search_is_not_proposed_where_no_file_can_be_a_query(shell, tmp_path):
+    np.savez(tmp_path / "stack.npz", train_images=np.zeros((3, 16, 16, 5), np.uint8))
+    five = "--mean 0.5 0.5 0.5 0.5 0.5 --std 0.2 0.2 0.2 0.2 0.2"
+    code, out, err = shell(f"embed random/tiny --size 16 {five} --data {tmp_path}/stack.npz --out f.npz --device cpu")
+    assert (code, "Features: f.npz" in out, "Next:" in out) == (0, True, False), err
+
+
 def test_photographs_are_embedded_searched_and_exported(shell, photos):
     encoder = "random/tiny --size 16"
     code, out, err = shell(f"embed {encoder} --data photos --out 'my f.npz' --workers 0 --device cpu")

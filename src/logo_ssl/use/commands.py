@@ -109,7 +109,8 @@ class Search(Source):
             looked_for = shlex.join(["--index", str(index), "--query", "image.jpg"])
             raise UserError(f"Say what to look for: logo-ssl search {self.typed()} {looked_for}")
         if gone := [query for query in self.query if not Path(query).is_file()]:
-            raise UserError(f"There is no file {gone[0]} to look for; give the path of an image with --query.")
+            what = f"{gone[0]} is a folder" if Path(gone[0]).is_dir() else f"There is no file {gone[0]} to look for"
+            raise UserError(f"{what}; give the path of an image with --query.")
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
                 raise UserError(f"--out is {self.out}; the contact sheet is a .png file.")
