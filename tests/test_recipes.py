@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,6 +116,8 @@ def test_a_value_that_cannot_work_is_named_with_its_cure(changes, sentence):
         ("backbone", 3, "backbone is 3, which cannot be; give something like 'tiny'"),
         ("optimiser__lr", "x", "lr is 'x', which cannot be"),
         ("framework", "byol", "framework is 'byol', which cannot be; give something like MoCoConfig"),
+        ("epochs", CropPlan(), "epochs is CropPlan"),
+        ("crops", OptimiserConfig(), "crops is OptimiserConfig"),
         ("stem", "cifr", "stem is 'cifr'; choose .* Did you mean cifar"),
     ],
 )
@@ -123,9 +126,10 @@ def test_a_value_of_a_wrong_type_is_refused_at_once(field, value, sentence):
         find_recipe("tiny").changed(**{field: value})
 
 
-def test_numbers_of_numpy_and_lists_are_taken_as_python_has_them():
-    recipe = find_recipe("tiny").changed(
-        epochs=np.int64(3), optimiser__lr=np.float64(0.5), crops__local_scale=[0.1, 0.3]
-    )
-    assert (recipe.epochs, recipe.optimiser.lr, recipe.crops.local_scale) == (3, 0.5, (0.1, 0.3))
+def test_numbers_of_numpy_lists_and_paths_are_taken_as_python_has_them():
+    changes = {"epochs": np.int64(3), "optimiser__lr": np.float64(0.5), "data": Path("photos")}
+    scales = {"crops__local_scale": [np.float64(0.25), 0.5], "crops__global_scale": np.array([0.5, 1.0])}
+    recipe = find_recipe("tiny").changed(**changes, **scales)
+    assert (recipe.epochs, recipe.optimiser.lr, recipe.data) == (3, 0.5, "photos")
+    assert (recipe.crops.local_scale, recipe.crops.global_scale) == ((0.25, 0.5), (0.5, 1.0))
     assert Recipe.from_json(recipe.to_json()) == recipe

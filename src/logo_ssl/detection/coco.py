@@ -144,7 +144,7 @@ def _by_number(file: Path, what: str, entries: Iterable[tuple[Any, Made]]) -> di
 
 
 def _named(entry: Any) -> str:
-    return entry.name if isinstance(entry, Image) else str(entry)
+    return f"{entry.name} of {entry.width} x {entry.height} px" if isinstance(entry, Image) else str(entry)
 
 
 def _folder(file: Path, folders: Sequence[Path], names: Sequence[str]) -> Path:

@@ -95,7 +95,9 @@ class Picture:
         try:
             return make(self.segmentations[row], self.height, self.width)
         except UserError as error:
-            raise BadPicture(f"{self.path}, object {row + 1}: {error}") from error
+            left, top, right, bottom = (float(edge) for edge in self.boxes[row])
+            box = f"[{left:g}, {top:g}, {right - left:g}, {bottom - top:g}]"
+            raise BadPicture(f"{self.path}, the object with the bbox {box}: {error}") from error
 
     def look(self, whole: bool = True) -> None:
         """Raise a BadPicture if it cannot be used: by its header alone, or by the whole of it, shrunk."""

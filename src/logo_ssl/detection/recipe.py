@@ -107,9 +107,9 @@ def check_recipe(recipe: DetectionRecipe) -> None:
             raise UserError(f"{name} is {side}; use {SMALLEST} px or more.")
     for name, side in (("test-side", detector.test_side), ("short-sides", max(detector.short_sides))):
         if side > detector.longest:
-            raise UserError(f"{name} is {side}, and longest {detector.longest}; no short side is longer than that.")
+            raise UserError(f"{name} is {side}, and longest only {detector.longest}; raise longest, or lower {name}.")
     if not 0 <= detector.lowest_score < 1:
-        raise UserError(f"lowest-score is {detector.lowest_score}; scores lie in 0 to 1.")
+        raise UserError(f"lowest-score is {detector.lowest_score}; use 0 or more, and less than 1.")
     if min(recipe.warm_up, recipe.norm_batches, recipe.weight_decay, *recipe.steps, 0) < 0:
         raise UserError("warm-up, norm-batches, weight-decay and steps are 0 or more.")
     if detector.head == "fpn" and len(detector.anchors) != LEVELS:

@@ -1,8 +1,8 @@
 """Where do pictures with boxes come from? A name, or a folder in Pascal VOC's or COCO's layout."""
 
-import filecmp
+import hashlib
+import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,10 @@ LAYOUTS = (
     "annotations/*train*.json and *val*.json (COCO), or Annotations/, JPEGImages/ and ImageSets/Main/train.txt and "
     "test.txt (VOC), or train/ and test/ with Annotations/ and JPEGImages/ in each"
 )
+
+
+MISSING = -1
+"""The size of a file that is not there."""
 
 
 class Counts(NamedTuple):
@@ -74,12 +78,11 @@ class Detection(NamedTuple):
         return sentences
 
     def _in_both(self) -> list[str]:
-        """Test pictures that are training pictures, byte by byte; only files of one size are compared."""
-        of_size = defaultdict[int, list[Path]](list)
-        for picture in self.train.pictures:
-            of_size[_size(picture.path)].append(picture.path)
-        tests = (picture.path for picture in self.test.pictures)
-        return [path.name for path in tests if any(_same(path, other) for other in of_size[_size(path)])]
+        """Test pictures that are training pictures, byte by byte; only files of a size that both have are read."""
+        train, test = ({p.path: _size(p.path) for p in part.pictures} for part in (self.train, self.test))
+        shared = set(train.values()) & set(test.values()) - {MISSING}
+        known = {_digest(path) for path, size in train.items() if size in shared}
+        return [path.name for path, size in test.items() if size in shared and _digest(path) in known]
 
     def _never_learned(self) -> list[str]:
         """Classes of test objects that no training object has."""
@@ -90,18 +93,19 @@ class Detection(NamedTuple):
 
 
 def _size(file: Path) -> int:
-    """Bytes of a file; -1: it is not there, which others tell."""
     try:
         return file.stat().st_size
-    except OSError:
-        return -1
+    except OSError:  # others tell of it
+        return MISSING
 
 
-def _same(file: Path, other: Path) -> bool:
+def _digest(file: Path) -> bytes:
+    """What only copies have in common; of a file that cannot be read, its name."""
     try:
-        return file == other or filecmp.cmp(file, other, shallow=False)
+        content = file.read_bytes()
     except OSError:
-        return False
+        content = os.fsencode(file)
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> Detection:

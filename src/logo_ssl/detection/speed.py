@@ -25,6 +25,8 @@ MEASURED: dict[str, Measured] = {
 """By what is learned."""
 RECIPES: dict[str, DetectionRecipe] = {"box": VOC_RECIPE, "mask": COCO_RECIPE}
 """By which it was measured."""
+OF_THE_TEST = ("test_side", "lowest_score", "most_detections")
+"""On which no training time depends."""
 
 
 def duration(recipe: DetectionRecipe, masks: bool) -> str:
@@ -45,7 +47,8 @@ def duration(recipe: DetectionRecipe, masks: bool) -> str:
 def _caveats(asked: DetectionRecipe, measured: DetectionRecipe) -> Iterator[str]:
     """What the measurement does not tell of the training that is asked for."""
     there = asdict(measured.detector)
-    others = [name.replace("_", "-") for name, value in asdict(asked.detector).items() if value != there[name]]
+    here = {name: value for name, value in asdict(asked.detector).items() if name not in OF_THE_TEST}
+    others = [name.replace("_", "-") for name, value in here.items() if value != there[name]]
     if others:
         sides = f"{min(measured.detector.short_sides)} to {max(measured.detector.short_sides)} px"
         yield f"measured at short sides of {sides}, and not with the {', '.join(others)} asked for"

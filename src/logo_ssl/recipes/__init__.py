@@ -3,7 +3,7 @@
 from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
 from .paper import RECIPES, find_recipe, literal, tuned
-from .recipe import OptimiserConfig, PaperRow, Recipe
+from .recipe import OptimiserConfig, PaperRow, Recipe, as_python
 from .saved import HARMLESS, Differences, differences, flat, is_harmless, read_recipe, refuse_harmful
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "OptimiserConfig",
     "PaperRow",
     "Recipe",
+    "as_python",
     "check",
     "choose",
     "differences",

@@ -66,9 +66,9 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
     if str(wished.get("backbone", "")).startswith("timm/"):
         wished.setdefault("stem", "imagenet")  # timm's networks keep their own first layers, whatever the images
     says = f"{wished['backbone']}, as was asked." if "backbone" in wished else says
-    batch = wished.get("batch_size")
-    base = replace(base.changed(**wished), batch_size=base.batch_size)  # which the rate is for
-    batch = _batch(base, facts, machine) if batch is None else min(batch, facts.n_images)
+    asked = base.changed(**wished)
+    base = replace(asked, batch_size=base.batch_size)  # which the rate is for
+    batch = min(asked.batch_size, facts.n_images) if "batch_size" in wished else _batch(base, facts, machine)
     fewest, most = EPOCHS[machine.device]
     epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
     queue = min(getattr(base.framework, "queue", 0), _power_of_two(facts.n_images // 2))

@@ -1,6 +1,7 @@
 """Which settings make a run? A `Recipe`: nested, frozen, saved as JSON."""
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -152,11 +153,19 @@ def _set(part: Any, path: list[str], value: Any) -> Any:
     return replace(part, **{path[0]: _set(inner, path[1:], value) if path[1:] else _fitting(part, path[0], value)})
 
 
+def as_python(value: Any) -> Any:
+    """Numpy's numbers and arrays, lists and paths as numbers, tuples and text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(map(as_python, value))
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _fitting(part: Any, name: str, value: Any) -> Any:
-    """The value in a field's own type, from numpy's numbers and lists, too; a UserError where it is of another."""
-    value = value.item() if isinstance(value, np.generic) else tuple(value) if isinstance(value, list) else value
-    hint = get_type_hints(type(part))[name]
-    if is_dataclass(value) or _fits(value, hint):
+    """The value as Python has it; a UserError where it is not of the field's type."""
+    value, hint = as_python(value), get_type_hints(type(part))[name]
+    if _fits(value, hint):
         return value
     if get_origin(hint) is Literal:
         known = [str(each) for each in get_args(hint)]

@@ -12,7 +12,7 @@ from rich.console import Console
 from ..data import load_data, locate
 from ..errors import UserError
 from ..launch import is_first, is_restarted
-from ..recipes import AUTO, Recipe, check, differences, find_recipe, read_recipe, refuse_harmful, summary
+from ..recipes import AUTO, Recipe, as_python, check, differences, find_recipe, read_recipe, refuse_harmful, summary
 from ..run import Run
 from ..signals import Stopped, heeded
 from ..terminal import counted, plain_console
@@ -36,7 +36,7 @@ def pretrain(
     Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. The
     recipe `auto` chooses for the images at `data` and this machine, and says what and why.
     """
-    changes = {name: os.fspath(value) if isinstance(value, Path) else value for name, value in changes.items()}
+    changes = {name: as_python(value) for name, value in changes.items()}
     if recipe == AUTO or (isinstance(recipe, Recipe) and recipe.name == AUTO and not recipe.chosen):
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)

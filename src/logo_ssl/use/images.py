@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from reprlib import repr as short
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -49,8 +50,7 @@ def images_of(
     encoder: FrozenEncoder, data: Data | None, which: Which, say: Callable[[str], Any] = Extraction.say
 ) -> list[Images]:
     """The images that a name, a path, paths or arrays stand for: train, then test."""
-    if isinstance(data, np.ndarray) and data.dtype.kind in "OU":
-        data = data.ravel().tolist()
+    data = _listed(data)
     if isinstance(data, np.ndarray | Tensor):
         pixels = torch.as_tensor(data)
         if pixels.dtype != torch.uint8 or pixels.dim() != 4:
@@ -74,12 +74,18 @@ def images_of(
     return [images for images in chosen if len(images.split)]
 
 
+def _listed(data: Any) -> Any:
+    """An array of paths as a list; all else as it is."""
+    return data.ravel().tolist() if isinstance(data, np.ndarray) and data.dtype.kind in "OU" else data
+
+
 def refuse_no_data(data: Any) -> None:
     """Raise a UserError for what stands for no images."""
-    if isinstance(data, np.ndarray) and data.dtype.kind == "O":
-        data = data.ravel().tolist()
+    data = _listed(data)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         if strange := [path for path in data if not isinstance(path, str | os.PathLike)]:
-            raise UserError(f"data holds {strange[0]!r} among its paths; give paths as text, or images as one array.")
+            raise UserError(
+                f"data holds {short(strange[0])} among its paths; give paths as text, or images as one array."
+            )
     elif data is not None and not isinstance(data, str | os.PathLike | Tensor | np.ndarray | Split | ImageSet):
         raise UserError(f"data is of type {type(data).__name__}; give a name or a path, a list of paths, or an array.")
