@@ -154,9 +154,7 @@ def test_broken_masks_are_found_before_the_training(root):
     break_a_mask(root)
     data = load_detection(str(root), masks=True)
     assert usable(data) is data
-    with pytest.raises(
-        UserError, match=r"0\.png, the object with the bbox \[.*\]: its mask is neither polygons"
-    ):
+    with pytest.raises(UserError, match=r"0\.png, the object with the bbox \[.*\]: its mask is neither polygons"):
         usable(data, masks=True)
 
 

@@ -136,7 +136,5 @@ def test_masks_are_drawn_where_they_are_asked_for_and_a_broken_one_names_its_pic
     assert (plain != shining).any(2).mean() > 0.01
     broken = replace(data.pictures[0], segmentations=({"size": [64, 64], "counts": "zzzz"},) * 2)
     draw_found([broken], [found()], data.classes, tmp_path)
-    with pytest.raises(
-        BadPicture, match=r"val/0\.png, the object with the bbox \[.*\]: its mask is neither polygons"
-    ):
+    with pytest.raises(BadPicture, match=r"val/0\.png, the object with the bbox \[.*\]: its mask is neither polygons"):
         draw_found([broken], [found()], data.classes, tmp_path, masks=True)

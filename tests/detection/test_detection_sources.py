@@ -367,7 +367,5 @@ def test_a_broken_mask_is_told_by_worker_processes_too(tmp_path, workers):
     edit(root, "train", lambda content: [told.update(segmentation=broken) for told in content["annotations"]])
     pictures = TrainingPictures(load_detection(str(root)).train, SMALL, masks=True)
     (batch,) = read(pictures, [[0]], workers)
-    with pytest.raises(
-        UserError, match=r"\.png, the object with the bbox \[.*\]: its mask is neither polygons"
-    ):
+    with pytest.raises(UserError, match=r"\.png, the object with the bbox \[.*\]: its mask is neither polygons"):
         whole(batch)
