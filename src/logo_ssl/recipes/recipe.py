@@ -16,6 +16,8 @@ from ..frameworks import FRAMEWORKS, FrameworkConfig, MoCoConfig
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig
 
 NoFlag = tyro.conf.Suppress
+PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
+"""What can be swapped by name, and others may add to."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Recipe:
     def from_json(cls, text: str) -> "Recipe":
         """The recipe in a text; unknown keys are errors."""
         record = json.loads(text)
-        for name, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
+        for name, registry in PARTS.items():
             part = record[name]
             if part["kind"] not in registry:
                 raise UserError(f"Unknown {name} {part['kind']!r} in the recipe; choose {', '.join(registry)}.")
@@ -165,7 +167,7 @@ def as_python(value: Any) -> Any:
 def _fitting(part: Any, name: str, value: Any) -> Any:
     """The value as Python has it; a UserError where it is not of the field's type."""
     value, hint = as_python(value), get_type_hints(type(part))[name]
-    if _fits(value, hint):
+    if _fits(value, hint) or isinstance(value, tuple(PARTS.get(name, {}).values())):
         return value
     if get_origin(hint) is Literal:
         known = [str(each) for each in get_args(hint)]
