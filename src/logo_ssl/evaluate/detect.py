@@ -1,7 +1,5 @@
 """How well does an encoder detect objects, fine-tuned by MoCo's protocol? The paper's Table 6, or any pictures."""
 
-import hashlib
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 
 from ..detection.body import refuse_other_networks
@@ -18,7 +15,7 @@ from ..detection.coco_metric import coco_metric
 from ..detection.detector import Detector, build_detector
 from ..detection.drawing import draw_found, drawn_files
 from ..detection.masks import coco_library
-from ..detection.pictures import BadPicture, PictureSet
+from ..detection.pictures import BadPicture
 from ..detection.precision import AveragePrecision, Detected
 from ..detection.recipe import DetectionRecipe, check_recipe
 from ..detection.samples import TrainingPictures
@@ -33,9 +30,10 @@ from ..outputs import claim, claim_folder, clear_folder
 from ..run import found_checkpoints
 from ..terminal import counted
 from ..train.processes import processes_for
+from .detect_identity import named, pictures_beside, protocol_of, training_beside
 from .encoders import FrozenEncoder
 from .how import Extraction
-from .record import claim_result, place_of, save_about
+from .record import claim_result, save_about
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, pictures resized and "
@@ -59,24 +57,6 @@ class DetectionFigure(NamedTuple):
         return f"{self.of} {self.figure} ({self.measure})"
 
 
-class Named(NamedTuple):
-    """An evaluation by its name: another encoder, other data or other settings have another."""
-
-    protocol: str
-    settings: dict[str, Any]
-    about: dict[str, Any]
-    """The data, as they are saved."""
-    identity: str
-    """What a training that goes on must have been begun with."""
-    file: Path | None
-    """Where the result is saved, if it is."""
-
-    @property
-    def state(self) -> Path | None:
-        """The folder from which an interrupted training goes on."""
-        return None if self.file is None else training_beside(self.file)
-
-
 def refuse_without_masks(data: Detection) -> None:
     """Raise a UserError where an object has no mask."""
     for picture in (*data.train.pictures, *data.test.pictures):
@@ -90,16 +70,6 @@ def without_masks(what: str) -> UserError:
         f"{what}; segmentation needs COCO's layout with a segmentation for each object, and `eval detect` needs boxes "
         "only."
     )
-
-
-def training_beside(file: Path) -> Path:
-    """The folder from which an interrupted training goes on."""
-    return file.with_name(f"{file.stem}-training")
-
-
-def pictures_beside(file: Path) -> Path:
-    """The folder of the pictures of what was found."""
-    return file.with_name(f"{file.stem}-pictures")
 
 
 def claim_beside(file: Path, overwrite: bool = False) -> None:
@@ -130,15 +100,15 @@ def detect(
     how = how or Extraction()
     _refuse_unusable(encoder, data, recipe, masks, how, out, overwrite)
     data = _checked(data, recipe, how, masks, devices, max_bad)
-    named = _named(encoder, data, recipe, masks, out)
+    this = named(encoder, data, recipe, masks, out)
     ours = overwrite or out is None  # pictures in a run are ours, those of earlier versions too
-    _claim_beside_or_say(named.file, ours, how)
+    _claim_beside_or_say(this.file, ours, how)
     pictures = TrainingPictures(data.train, recipe, masks)
     used, tested = (counted(len(some), "picture") for some in (pictures.pictures, data.test.pictures))
     how.say(f"Training on {used}, testing on {tested}.")
     detector = _begun(encoder, data, recipe, masks)
-    with alone_in(named.state), _telling_what_is_kept(named.state):
-        where = Workshop(str(how.device), devices, workers=how.workers, folder=named.state, identity=named.identity)
+    with alone_in(this.state), _telling_what_is_kept(this.state):
+        where = Workshop(str(how.device), devices, workers=how.workers, folder=this.state, identity=this.identity)
         trained = train_detector(detector, pictures, recipe, where, how.progress, how.say)
         if not is_first():
             return
@@ -146,12 +116,12 @@ def detect(
         found = find_objects(detector, data.test.pictures, best_device(how.device), how.workers, how.progress)
         results = _measured(data, found, masks)
         yield from _figures(results)
-        record = named.about | _results_with_protocol(data, recipe, masks, results)
-        record |= {"train_pictures": len(pictures.pictures), "pictures": _to_be_drawn(named.file)}
+        record = this.about | _results_with_protocol(data, recipe, masks, results)
+        record |= {"train_pictures": len(pictures.pictures), "pictures": _to_be_drawn(this.file)}
         record |= _timed(trained, time.time() - began)
-        save_about(named.protocol, record, encoder, how, out, named.settings)
-        if named.file is not None and _draw_or_say(data, found, masks, named.file, how):
-            clear_folder(training_beside(named.file), KEPT)
+        save_about(this.protocol, record, encoder, how, out, this.settings)
+        if this.file is not None and _draw_or_say(data, found, masks, this.file, how):
+            clear_folder(training_beside(this.file), KEPT)
 
 
 def _refuse_unusable(
@@ -167,7 +137,7 @@ def _refuse_unusable(
     check_recipe(recipe)
     coco_library()
     best_device(how.device)
-    claim_result(out, overwrite, _protocol(masks), encoder.name)
+    claim_result(out, overwrite, protocol_of(masks), encoder.name)
     refuse_other_networks(encoder.backbone)
     if masks:
         refuse_without_masks(data)
@@ -198,19 +168,6 @@ def _telling_what_is_kept(state: Path | None) -> Iterator[None]:
         if state is not None and found_checkpoints(state):
             cure = f"the training is kept in {state}: mend the picture, and the same command goes on"
         raise UserError(f"{error}; {cure}.") from error
-
-
-def _protocol(masks: bool) -> str:
-    return "segment" if masks else "detect"
-
-
-def _named(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, masks: bool, out: Path | None) -> Named:
-    """By what this evaluation is told from others."""
-    fingerprints = {"train": _fingerprint(data.train, masks), "test": _fingerprint(data.test, masks)}
-    protocol, settings = _protocol(masks), {"recipe": asdict(recipe), "masks": masks}
-    about = {"data": data.name, "data_fingerprint": fingerprints}
-    identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
-    return Named(protocol, settings, about, identity, place_of(protocol, about, encoder, out, settings))
 
 
 def _claim_beside_or_say(file: Path | None, overwrite: bool, how: Extraction) -> None:
@@ -293,20 +250,3 @@ def _measured(data: Detection, found: list[Detected], masks: bool) -> Results:
     if masks:
         results["mask", "COCO"] = coco_metric(*shown, "segm")
     return results
-
-
-def _fingerprint(data: PictureSet, masks: bool) -> str:
-    """sha256 of names, sizes and objects, of their masks where these are used, and not of pixels."""
-    digest = hashlib.sha256(repr(data.classes).encode())
-    for picture in data.pictures:
-        digest.update(repr((picture.path.name, picture.height, picture.width)).encode())
-        for told in (picture.boxes, picture.labels, picture.crowd, picture.difficult, picture.area):
-            digest.update(told.tobytes())
-        if masks:
-            digest.update(json.dumps(picture.segmentations, default=_hexadecimal, sort_keys=True).encode())
-    return digest.hexdigest()[:16]
-
-
-def _hexadecimal(numbers: np.ndarray | bytes) -> str:
-    """What JSON cannot say of a mask."""
-    return bytes(numbers).hex()
