@@ -22,6 +22,9 @@ RESULT = {"protocol", "encoder", "fingerprint", "data_fingerprint", "commit", "v
 """What an evaluation tells, among other things."""
 WEIGHTS = {"format", "backbone", "stem", "size", "mean", "std", "logo_ssl"}
 """What an export tells of itself."""
+LISTED_BY_US = {"software": MAKER}
+"""What the first entry of a list says, where a format is a list and no more."""
+LIST = json.dumps([LISTED_BY_US], separators=(",", ":")).removesuffix("}]").encode()
 SIGNATURE, SOFTWARE = b"\x89PNG\r\n\x1a\n", b"Software\0" + MAKER.encode()
 
 
@@ -142,6 +145,9 @@ def _bad_images(file: IO[bytes]) -> bool:
 
 
 def _json(file: IO[bytes]) -> bool:
+    if file.read(len(LIST)) in (LIST, b"[]"):
+        return True
+    file.seek(0)
     told = _read_json(file)
     return told.keys() >= RESULT and told["versions"].get(MAKER) is not None
 

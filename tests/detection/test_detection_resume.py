@@ -200,7 +200,12 @@ def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, m
     assert not (tmp_path / "figures-training").exists()
     first, second = (json.loads(file.read_text()) for file in (tmp_path / "whole.json", out))
     assert [(each["resumed_at"], each["sittings"]) for each in (first, second)] == [(0, 1), (3, 2)]
-    assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {"best.png", "worst.png", "random.png"}
+    assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {
+        "best.png",
+        "worst.png",
+        "random.png",
+        "boxes.json",
+    }
 
 
 def changed(picture, name):

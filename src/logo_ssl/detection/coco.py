@@ -33,8 +33,8 @@ class Image(NamedTuple):
 class Coco(NamedTuple):
     """The content of a file."""
 
-    categories: tuple[str, ...]
-    """By their numbers in the file."""
+    categories: dict[str, int]
+    """The number of each in the file; the lowest is the first."""
     pictures: list[ToldPicture]
 
 
@@ -53,10 +53,10 @@ def read_coco(file: Path, folders: Sequence[Path]) -> Coco:
         raise UserError(f"{file} has annotations of images that it does not list, such as {lost[0]}; list them.")
     folder = _folder(file, folders, [image.name for image in images.values()])
     pictures = [
-        ToldPicture(folder / image.name, image.height, image.width, objects.get(number, []))
+        ToldPicture(folder / image.name, image.height, image.width, objects.get(number, []), number)
         for number, image in images.items()
     ]
-    return Coco(tuple(names[number] for number in sorted(names)), pictures)
+    return Coco({names[number]: number for number in sorted(names)}, pictures)
 
 
 def _small(content: dict[str, Any]) -> dict[str, Any]:

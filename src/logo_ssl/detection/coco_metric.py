@@ -26,8 +26,9 @@ def coco_metric(
             "annotations": _truths(pictures, kind),
         }
     )
+    found = as_coco(detected, range(len(pictures)), range(1, len(classes) + 1), kind)
     judge = library.COCOeval_faster(
-        truth, truth.loadRes(_found(detected, kind)), kind, print_function=lambda *_: None, rle_iou_max_workers=1
+        truth, truth.loadRes(found), kind, print_function=lambda *_: None, rle_iou_max_workers=1
     )
     judge.evaluate()
     judge.accumulate()
@@ -49,12 +50,15 @@ def _truths(pictures: Sequence[Picture], kind: Kind) -> list[dict[str, Any]]:
     return truths
 
 
-def _found(detected: Sequence[Detected], kind: Kind) -> list[dict[str, Any]]:
+def as_coco(
+    detected: Sequence[Detected], images: Sequence[Any], categories: Sequence[int], kind: Kind
+) -> list[dict[str, Any]]:
+    """What was found as COCO's results: of which image, of which category, where, and how sure."""
     found = []
-    for i, each in enumerate(detected):
+    for image, each in zip(images, detected, strict=True):
         for n, (box, score, label) in enumerate(zip(each.boxes, each.scores, each.labels, strict=True)):
             shape = {"segmentation": each.masks[n]} if kind == "segm" else {"bbox": _sides(box)}
-            found.append({"image_id": i, "category_id": int(label), "score": float(score), **shape})
+            found.append({"image_id": image, "category_id": categories[label - 1], "score": float(score), **shape})
     return found
 
 

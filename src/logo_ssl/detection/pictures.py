@@ -54,6 +54,8 @@ class ToldPicture(NamedTuple):
     height: int
     width: int
     objects: Sequence[Told]
+    number: Any = None
+    """By what its file knows it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,8 @@ class Picture:
     """Learned from, but neither asked for nor counted by VOC's metric."""
     area: Float32[np.ndarray, " n"]
     segmentations: tuple[Any, ...]
+    number: Any = None
+    """By what its file knows it."""
 
     def pixels(self) -> UInt8[np.ndarray, "H W 3"]:
         """The picture itself."""
@@ -126,6 +130,8 @@ class PictureSet:
     counts: Counter[str] = field(default_factory=Counter)
     strange: Counter[str] = field(default_factory=Counter)
     """Objects of categories that are no class here, dropped."""
+    numbers: tuple[int, ...] = ()
+    """By what its file knows the classes."""
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -148,7 +154,8 @@ def settled(
     pictures = tuple(_settled(picture, number, counts, strange, masks) for picture in told)
     if strange:
         counts[f"of unknown categories ({listed([*strange])}), dropped"] = strange.total()
-    return PictureSet(AGNOSTIC if agnostic else tuple(classes), pictures, counts, strange)
+    classes = AGNOSTIC if agnostic else tuple(classes)
+    return PictureSet(classes, pictures, counts, strange, numbers=tuple(range(1, len(classes) + 1)))
 
 
 def listed(names: Sequence[str], between: str = ", ") -> str:
@@ -194,4 +201,5 @@ def _settled(
         np.array([found.difficult for found in kept], bool),
         np.array(areas, np.float32),
         tuple(found.segmentation for found in kept),
+        told.number,
     )

@@ -3,8 +3,9 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,7 +191,15 @@ def _coco(root: Path, files: list[Path], agnostic: bool, masks: bool) -> Detecti
         folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
         read.append(read_coco(file, [*folders, root, file.parent]))
     train, test = read
-    return _both(root.name, train.pictures, test.pictures, train.categories, agnostic, is_voc=False, masks=masks)
+    classes = tuple(train.categories)
+    both = _both(root.name, train.pictures, test.pictures, classes, agnostic, is_voc=False, masks=masks)
+    return both if agnostic else both._replace(test=replace(both.test, numbers=_numbers(classes, test.categories)))
+
+
+def _numbers(classes: Sequence[str], known: Mapping[str, int]) -> tuple[int, ...]:
+    """The numbers of the classes in a file; a class that it does not know gets one that it does not use."""
+    new = count(max(known.values(), default=0) + 1)
+    return tuple(known[name] if name in known else next(new) for name in classes)
 
 
 def _words(file: Path) -> list[str]:

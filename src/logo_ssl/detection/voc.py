@@ -66,7 +66,7 @@ def _picture(folder: Path, file: Path) -> ToldPicture:
         width, height = (int(_number(root, f"size/{side}", "0")) for side in ("width", "height"))
         if width < 1 or height < 1:  # custom sets leave it out
             height, width = _size_of(path)
-        return ToldPicture(path, height, width, [_told(found) for found in root.iter("object")])
+        return ToldPicture(path, height, width, [_told(found) for found in root.iter("object")], file.stem)
     except (OSError, ElementTree.ParseError, ValueError, OverflowError) as error:
         raise UserError(f"{file} is no VOC annotation ({error}); mend it, or take it out of the list.") from error
 

@@ -14,6 +14,7 @@ from ..detection.checking import usable
 from ..detection.coco_metric import coco_metric
 from ..detection.detector import Detector, build_detector
 from ..detection.drawing import draw_found, drawn_files
+from ..detection.finds import found_files, write_found
 from ..detection.masks import coco_library
 from ..detection.pictures import BadPicture
 from ..detection.precision import AveragePrecision, Detected
@@ -72,10 +73,11 @@ def without_masks(what: str) -> UserError:
     )
 
 
-def claim_beside(file: Path, overwrite: bool = False) -> None:
+def claim_beside(file: Path, masks: bool, overwrite: bool = False) -> None:
     """UserError, before the work, where files of others lie in the folders beside a result."""
-    for picture in drawn_files(pictures_beside(file)).values():
-        claim(picture, overwrite)
+    folder = pictures_beside(file)
+    for each in (*drawn_files(folder).values(), *found_files(folder, masks).values()):
+        claim(each, overwrite)
     claim_folder(training_beside(file), KEPT)
 
 
@@ -93,16 +95,17 @@ def detect(
 ) -> Iterator[tuple[DetectionFigure, float]]:
     """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`.
 
-    Beside the file lie NAME-pictures/ and, until all is done, NAME-training/, from which an interrupted training goes
-    on. Of several processes, only the first yields. All pictures are looked at first: of those to train on, up to a
-    share of `max_bad` may be left out; one to test on that cannot be used is refused.
+    Beside the file lie NAME-pictures/, where COCO's results are, too, and, until all is done, NAME-training/, from
+    which an interrupted training goes on. Of several processes, only the first yields. All pictures are looked at
+    first: of those to train on, up to a share of `max_bad` may be left out; one to test on that cannot be used is
+    refused.
     """
     how = how or Extraction()
     _refuse_unusable(encoder, data, recipe, masks, how, out, overwrite)
     data = _checked(data, recipe, how, masks, devices, max_bad)
     this = named(encoder, data, recipe, masks, out)
     ours = overwrite or out is None  # pictures in a run are ours, those of earlier versions too
-    _claim_beside_or_say(this.file, ours, how)
+    _claim_beside_or_say(this.file, masks, ours, how)
     pictures = TrainingPictures(data.train, recipe, masks)
     used, tested = (counted(len(some), "picture") for some in (pictures.pictures, data.test.pictures))
     how.say(f"Training on {used}, testing on {tested}.")
@@ -117,7 +120,7 @@ def detect(
         results = _measured(data, found, masks)
         yield from _figures(results)
         record = this.about | _results_with_protocol(data, recipe, masks, results)
-        record |= {"train_pictures": len(pictures.pictures), "pictures": _to_be_drawn(this.file)}
+        record |= {"train_pictures": len(pictures.pictures)} | _to_be_written(this.file, masks)
         record |= _timed(trained, time.time() - began)
         save_about(this.protocol, record, encoder, how, out, this.settings)
         if this.file is not None and _draw_or_say(data, found, masks, this.file, how):
@@ -170,10 +173,10 @@ def _telling_what_is_kept(state: Path | None) -> Iterator[None]:
         raise UserError(f"{error}; {cure}.") from error
 
 
-def _claim_beside_or_say(file: Path | None, overwrite: bool, how: Extraction) -> None:
+def _claim_beside_or_say(file: Path | None, masks: bool, overwrite: bool, how: Extraction) -> None:
     """The folders beside a result must be ours; where there will be none, that is said."""
     if file is not None:
-        claim_beside(file, overwrite)
+        claim_beside(file, masks, overwrite)
     else:
         how.say("Without --out nothing is saved here, and an interrupted training starts again.")
 
@@ -186,25 +189,29 @@ def _begun(encoder: FrozenEncoder, data: Detection, recipe: DetectionRecipe, mas
         return build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
 
 
-def _to_be_drawn(file: Path | None) -> list[str]:
-    """The pictures of what was found, as seen from the file."""
-    pictures = [] if file is None else drawn_files(pictures_beside(file)).values()
-    return [f"{picture.parent.name}/{picture.name}" for picture in pictures]
+def _to_be_written(file: Path | None, masks: bool) -> dict[str, list[str]]:
+    """The pictures and lists of what was found, as seen from the file."""
+    if file is None:
+        return {}
+    folder = pictures_beside(file)
+    beside = {"pictures": drawn_files(folder), "found": found_files(folder, masks)}
+    return {what: [f"{folder.name}/{each.name}" for each in files.values()] for what, files in beside.items()}
 
 
 def _draw_or_say(data: Detection, found: list[Detected], masks: bool, file: Path, how: Extraction) -> bool:
-    """Whether what was found could be drawn beside the file; if not, earlier pictures are gone, and it is said why."""
+    """Whether what was found is listed and drawn beside the file; if not, it is said, and no earlier one stays."""
     folder = pictures_beside(file)
     try:
-        for picture in drawn_files(folder).values():
-            picture.resolve().unlink(missing_ok=True)
+        for earlier in (*drawn_files(folder).values(), *found_files(folder, masks).values()):
+            earlier.resolve().unlink(missing_ok=True)
+        write_found(data.test, found, folder, masks)
         draw_found(data.test.pictures, found, data.test.classes, folder, masks)
     except (UserError, OSError) as error:
         why = str(error).rstrip(".")
-        kept = f"the training is kept in {training_beside(file)}, and the same command draws again"
-        how.say(f"The figures are saved, but what was found could not be drawn ({why}); {kept}.")
+        kept = f"the training is kept in {training_beside(file)}, and the same command shows it"
+        how.say(f"The figures are saved, but what was found could not all be shown ({why}); {kept}.")
         return False
-    how.say(f"Pictures: {folder}")
+    how.say(f"Pictures, and all that was found as COCO's results: {folder}")
     return True
 
 

@@ -39,7 +39,7 @@ class Detect(RecipeOptions, Subject):
     max_bad: float = 0.0
     """Share of training pictures that may be left out, since they cannot be read or are of another size than told."""
     out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: into the run folder)")] = None
-    """JSON file; NAME-pictures/ and, until all is done, NAME-training/ lie beside it."""
+    """JSON file; NAME-pictures/ (with COCO's results) and, until all is done, NAME-training/ lie beside it."""
 
     size: tyro.conf.Suppress[int | None] = None
     masks: tyro.conf.Suppress[bool] = False
@@ -72,7 +72,7 @@ class Detect(RecipeOptions, Subject):
         name, n_pictures, official, about = self._found()
         protocol = recipe_for(name, n_pictures, official)
         for file in self.files():
-            claim_beside(file, self.overwrite)
+            claim_beside(file, self.masks, self.overwrite)
         for sentence in (*about, *self.says(protocol)):
             console.print(sentence, markup=False, highlight=False)
         table = Table("what", "how much", title="Schedule")

@@ -1,0 +1,32 @@
+"""Where do other tools read what was found? In files of COCO's results, by the numbers of the test's own file."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..outputs import LISTED_BY_US
+from ..run import write
+from .coco_metric import Kind, as_coco
+from .pictures import PictureSet
+from .precision import Detected
+
+
+def found_files(folder: Path, masks: bool) -> dict[Kind, Path]:
+    """Which files of finds are in a folder."""
+    boxes: dict[Kind, Path] = {"bbox": folder / "boxes.json"}
+    return boxes | {"segm": folder / "masks.json"} if masks else boxes
+
+
+def write_found(test: PictureSet, detected: Sequence[Detected], folder: Path, masks: bool) -> None:
+    """Write all that was found: boxes, and where asked for masks, each kind in a file of its own, as COCO has it."""
+    images = [picture.number for picture in test.pictures]
+    for kind, file in found_files(folder, masks).items():
+        found = as_coco(detected, images, test.numbers, kind)
+        found[:1] = [LISTED_BY_US | first for first in found[:1]]  # a list has no other place to say so
+        write(file, json.dumps(found, separators=(",", ":"), default=_text))
+
+
+def _text(counts: Any) -> str:
+    """Compressed run lengths, which are letters."""
+    return bytes(counts).decode("ascii")
