@@ -85,7 +85,7 @@ def without_no(option: str) -> str:
 
 @pytest.fixture(scope="module")
 def completed() -> dict[str, list[str]]:
-    return following()
+    return {command: behind.words for command, behind in following().items()}
 
 
 @pytest.mark.parametrize("command", [*cli.COMMANDS, *(f"eval {protocol}" for protocol in PROTOCOLS)])

@@ -222,12 +222,26 @@ def test_an_index_from_before_further_training_is_told_with_the_command_that_ren
     assert (code, "f.npz holds features of another encoder (my run" in err) == (2, True), err
 
 
-def test_bash_completes_names_with_spaces(shell, tmp_path):
+def test_bash_completes_names_with_spaces_and_values_of_options(shell, tmp_path):
     (tmp_path / "my photo.jpg").touch()
     _, script, _ = shell("completion bash")
-    asked = 'COMP_WORDS=(logo-ssl embed my); COMP_CWORD=2; _logo_ssl; printf "%s\\n" "${COMPREPLY[@]}"'
-    told = subprocess.run(["bash", "-c", script + asked], capture_output=True, text=True, check=True)
-    assert told.stdout == "my photo.jpg\n"
+
+    def completed(*words):
+        asked = f"COMP_WORDS=(logo-ssl {' '.join(words)}); COMP_CWORD={len(words)}; _logo_ssl\n"
+        asked += 'printf "%s\\n" "${COMPREPLY[@]}"'
+        told = subprocess.run(["bash", "-c", script + asked], capture_output=True, text=True, check=True)
+        return told.stdout.splitlines()
+
+    assert completed("embed", "my") == ["my photo.jpg"]
+    assert completed("export", "run", "--to", "t") == ["torchvision", "timm"]
+    assert completed("eval", "detect", "run", "--head", "''") == ["c4", "fpn"]
+    assert completed("eval", "detect", "run", "--he") == ["--head", "--help"]
+
+
+def test_fish_is_told_the_values_of_options(shell):
+    _, script, _ = shell("completion fish")
+    values = "-l to -x -a 'torchvision timm onnx safetensors hf'"
+    assert f"complete -c logo-ssl -n '__fish_seen_subcommand_from export' {values}" in script.splitlines()
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

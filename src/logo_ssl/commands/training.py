@@ -2,14 +2,12 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from ..arguments import asks_for_help, hinting, parse, showing
@@ -36,23 +34,21 @@ def recipes(arguments: Sequence[str]) -> None:
 
 
 def list_recipes() -> None:
-    """List the recipes, with the paper's row and numbers; `logo-ssl pretrain RECIPE --help` shows one.
+    """List the recipes, with the paper's tables and figures; `logo-ssl pretrain RECIPE --help` shows one.
 
     example: logo-ssl recipes
     """
     from ..recipes import AUTO, RECIPES
 
-    table = Table("recipe", "data", "backbone", "paper", "row", "kNN (%)", "linear (%)")
+    table = Table("recipe", "backbone", "tables", "kNN %", "linear %", pad_edge=False, show_edge=False)
     for recipe in RECIPES.values():
-        for row in recipe.paper or (None,):
-            told = (
-                ("", "", "", "")
-                if row is None
-                else (f"Table {row.table}", row.row, _number(row.knn), _number(row.linear))
-            )
-            about = ("your --data", "chosen for them") if recipe.name == AUTO else (recipe.data, recipe.backbone)
-            table.add_row(recipe.name, *about, *told)
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+        tables = ", ".join(str(row.table) for row in recipe.paper)
+        figures = ({getattr(row, what) for row in recipe.paper} - {None} for what in ("knn", "linear"))
+        backbone = "chosen" if recipe.name == AUTO else recipe.backbone
+        table.add_row(recipe.name, backbone, tables, *("".join(f"{value:.2f}" for value in of) for of in figures))
+    console = plain_console()
+    console.print(table)
+    console.print("Tables and figures are the paper's; ours are in docs/results.")
 
 
 def pretrain(arguments: Sequence[str]) -> None:
@@ -169,7 +165,3 @@ def _say_next(run: Run) -> None:
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
     console.print(f"Next: logo-ssl embed {shlex.quote(str(run.path))} --out features.npz")
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

@@ -11,7 +11,6 @@ import torch
 import tyro
 from jaxtyping import Float, UInt8
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
@@ -46,7 +45,6 @@ from ..terminal import plain_console
 
 LEAST, MOST, MOST_ROWS = 4, 2000, 8
 LONGEST = 24  # characters of a name
-WIDTH = 140  # characters of the table where no terminal says
 ABOUT_TABLE = (
     "Means over n reference crops, and below them 95 % bootstrap intervals. AUC: how often a crop that belongs to the "
     "reference is put before one that does not; 1 is perfect, and what chance gives stands in the last column."
@@ -125,7 +123,7 @@ class Affinity:
             "seed_of_crops": self.seed,
             "seconds": round(time.time() - began, 1),
         }
-        Console(width=None if console.is_terminal else WIDTH).print(table_of(ranked.results))
+        console.print(table_of(ranked.results))
         for sentence in (ABOUT_TABLE, *verdicts(ranked.results)):
             console.print(sentence)
         how = Extraction(device=self.device, say=console.print)

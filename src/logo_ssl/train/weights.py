@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..models.backbones import build_backbone, load_weights
 from ..models.hub import hub_if_reached
+from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
 from ..regressor import Regressor
 from ..run import Run, write_together
@@ -36,13 +37,11 @@ def save_encoder(run: Run, module: Pretraining) -> None:
         "recipe": recipe.to_json(),
         "step": str(module.global_step),
     }
-    heads = _prefixed("projector", framework.encoder.projector)
+    heads = plain_weights(framework.encoder.projector, "projector.") | plain_weights(module.strategy)
     if isinstance(h := getattr(framework, "h", None), nn.Module):
-        heads |= _prefixed("h", h)
-    heads |= {name: value.detach().cpu().contiguous() for name, value in module.strategy.state_dict().items()}
-    backbone = {k: v.detach().cpu().contiguous() for k, v in framework.encoder.backbone.state_dict().items()}
-    files = {run.backbone_file: backbone, run.heads_file: heads}
-    write_together({file: safetensors.torch.save(weights, metadata) for file, weights in files.items()})
+        heads |= plain_weights(h, "h.")
+    files = {run.backbone_file: plain_weights(framework.encoder.backbone), run.heads_file: heads}
+    write_together({file: weight_bytes(weights, metadata) for file, weights in files.items()})
 
 
 def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
@@ -150,10 +149,6 @@ def _timm_weights(name: str) -> dict[str, Tensor]:
             return timm.create_model(name, pretrained=True).state_dict()
         except (OSError, RuntimeError) as error:
             raise OSError(out_of_reach or error) from error
-
-
-def _prefixed(name: str, module: nn.Module) -> dict[str, Tensor]:
-    return {f"{name}.{key}": value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
 
 
 def _stripped(name: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import safetensors.torch
 from torch import nn
 
 from ... import __version__
 from ...evaluate import FrozenEncoder
+from ...models.saving import plain_weights, weight_bytes
 from ...recipes import read_recipe
 from ...run import write
 from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
@@ -68,5 +68,4 @@ def _written(encoder: FrozenEncoder, rebuilt: Rebuilt, out: Path, library: str) 
 
 
 def _write_weights(encoder: FrozenEncoder, network: nn.Module, out: Path) -> None:
-    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    write(out, safetensors.torch.save(weights, metadata_of(encoder)))
+    write(out, weight_bytes(plain_weights(network), metadata_of(encoder)))

@@ -5,11 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-
 from ... import __version__
 from ...errors import UserError
 from ...evaluate import FrozenEncoder
+from ...models.saving import plain_weights, weight_bytes
 from ...outputs import claim, is_ours
 from ...recipes import read_recipe
 from ...run import write_together
@@ -44,9 +43,9 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     _refuse_others(out)
     lines = [f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
     loading = snippet(encoder, ["import timm"], lines)
-    weights = {key: value.detach().cpu().contiguous() for key, value in network.state_dict().items()}
+    weights = plain_weights(network)
     contents = {
-        out / WEIGHTS: safetensors.torch.save(weights, metadata_of(encoder)),
+        out / WEIGHTS: weight_bytes(weights, metadata_of(encoder)),
         out / CONFIG: (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
     }
     card = out / CARD
