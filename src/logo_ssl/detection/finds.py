@@ -14,8 +14,8 @@ from .precision import Detected
 
 def found_files(folder: Path, masks: bool) -> dict[Kind, Path]:
     """Which files of finds are in a folder."""
-    boxes: dict[Kind, Path] = {"bbox": folder / "boxes.json"}
-    return boxes | {"segm": folder / "masks.json"} if masks else boxes
+    files: dict[Kind, Path] = {"bbox": folder / "boxes.json", "segm": folder / "masks.json"}
+    return files if masks else {"bbox": files["bbox"]}
 
 
 def write_found(test: PictureSet, detected: Sequence[Detected], folder: Path, masks: bool) -> None:
