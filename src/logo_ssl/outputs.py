@@ -20,6 +20,8 @@ MAKER = "logo-ssl"
 NEAR, MOST = 1 << 16, 1 << 26  # bytes: of a text's head, of what is read as a whole
 RESULT = {"protocol", "encoder", "fingerprint", "data_fingerprint", "commit", "versions", "hardware"}
 """What an evaluation tells, among other things."""
+TABLE, COLUMNS = {"table", "title", "rows", "options", "written_by"}, b"| row | protocol | paper | ours |"
+"""What a table of results tells, and how its text begins below its title."""
 WEIGHTS = {"format", "backbone", "stem", "size", "mean", "std", "logo_ssl"}
 """What an export tells of itself."""
 LISTED_BY_US = {"software": MAKER}
@@ -149,11 +151,17 @@ def _json(file: IO[bytes]) -> bool:
         return True
     file.seek(0)
     told = _read_json(file)
-    return told.keys() >= RESULT and told["versions"].get(MAKER) is not None
+    maker = told["written_by"] if told.keys() >= TABLE else told if told.keys() >= RESULT else {}
+    return maker.get("versions", {}).get(MAKER) is not None
 
 
 def _read_json(file: IO[bytes]) -> dict[str, Any]:
     return json.loads(file.read(MOST))
+
+
+def _markdown(file: IO[bytes]) -> bool:
+    title, _, columns = (file.readline(NEAR) for _ in range(3))
+    return title.startswith(b"# ") and columns.startswith(COLUMNS)
 
 
 def _html(file: IO[bytes]) -> bool:
@@ -224,6 +232,7 @@ TELLS: dict[str, Callable[[IO[bytes]], bool]] = {
     "-bad-images.csv": _bad_images,
     ".csv": _csv,
     ".json": _json,
+    ".md": _markdown,
     ".html": _html,
     ".htm": _html,
     ".png": _png,

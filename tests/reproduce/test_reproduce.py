@@ -129,7 +129,7 @@ def test_images_without_labels_are_refused_before_anything_is_trained(reproduce,
     np.savez(file, train_images=np.zeros((40, 16, 16, 3), np.uint8))
     code, _, err = reproduce(f"{asked} --rows cifar10-moco --data {file}", small=False)
     assert (code, performed) == (2, [])
-    assert "cifar10.npz has no labels, and what is measured of these rows needs them" in err
+    assert "cifar10 has no labels, and this evaluation needs them" in err
 
 
 def test_tuned_rows_are_told_from_the_papers_and_written_apart(reproduce, performed, tmp_path):
@@ -215,17 +215,22 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert not (tmp_path / "out").exists()
     told = dict(line.split(": ", 1) for line in out.splitlines() if ", seed 0: " in line)
     assert told["cifar10-moco-logo, seed 0"] == (
-        "200 epochs of 50,000 images, about 10.3 min "
-        "(18,255 images/s as cifar10-moco-logo on NVIDIA H200, commit f71f49db5387)"
+        "200 epochs of 50,000 images, about 10.0 min "
+        "(18,431 images/s as cifar10-moco-logo on NVIDIA H200, commit a5b794e6a836)"
     )
     assert told["cifar10-moco, seed 0"].endswith(
-        "about 5.7 min (36,510 images/s as cifar10-moco-logo on NVIDIA H200, commit f71f49db5387, "
-        "scaled by the pixels of the crops)"
+        "about 3.7 min (57,567 images/s as cifar10-moco on NVIDIA H200, commit a5b794e6a836)"
     )
     assert "time unknown" in told["stl10-moco, seed 0"]
     assert told["imagenet100-moco, seed 0"] == "cannot run here, imagenet100 is missing"
     assert out.count("place ImageNet as") == 1
-    assert out.splitlines()[-1].startswith("In all: about 30.4 min on NVIDIA H200 (here: ")
+    assert out.splitlines()[-1].startswith("In all: about 27.4 min on NVIDIA H200 (here: ")
+    _, out, _ = reproduce("table1 table7 --tuned --dry-run --rows cifar10-tuned-moco", small=False)
+    assert "36,862 images/s as cifar10-moco-logo in batches of 512 on" in out  # pairs both ways, as that has them
+    assert "commit a5b794e6a836, scaled by the pixels of the crops" in out
+    assert "No row of table7 matches --rows, so it is left out." in out
+    _, out, _ = reproduce("table2 --dry-run --rows stl10-moco", small=False)
+    assert out.splitlines()[-1].startswith("In all: 1 run of unknown length, one after another")
     _, out, _ = reproduce("table2 --dry-run --images-per-s 5000", small=False)
     assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
 
@@ -242,6 +247,13 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
         ("table1 --jobs 0", "jobs is 0; use 1 or more"),
         ("table1 --epochs 0", "epochs is 0"),
         ("table1 --images-per-s 0", "images-per-s is 0"),
+        ("table1 --images-per-s nan", "images-per-s is nan"),
+        ("table1 --images-per-s inf", "images-per-s is inf"),
+        ("table1 --set epochs=3", "--set does not take epochs; use --epochs"),
+        ("table1 --set chosen=x", "--set does not take chosen"),
+        ("table1 --set backbone=tiny --set backbone=resnet18", "--set gives backbone twice"),
+        ("table1 --data stl10=some.npz", "No chosen row is on stl10, so --data stl10=some.npz is for none"),
+        ("table1 fig1b --set knn_every=0", "fig1b draws kNN over epochs, and knn_every is 0"),
         ("table1 --rows cifar10-mocco", "No row matches 'cifar10-mocco'.*Did you mean cifar10-moco"),
         ("table1 --rows stl10-moco", "No row matches 'stl10-moco'; there are cifar10-moco,"),
         ("table2 --tuned", "No row of table2 has settings of our choice; .* among table1, table7, fig1b, fig3"),
@@ -301,3 +313,84 @@ def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
     assert code == 1
     assert re.search(r"cifar10-moco, seed 0: failed: It was killed by SIGKILL; .*seed0.log may tell more", out)
     assert re.search(r"simsiam, seed 0: failed: It crashed \(RuntimeError: no such kernel\); .*seed0.log", out)
+
+
+def test_a_table_mixes_no_images_and_tells_which_they_were(reproduce, performed, data, tmp_path):
+    line = "table1 --rows cifar10-simsiam --epochs 1"
+    assert reproduce(line)[0] == 0
+    text = (tmp_path / "out" / "table1.md").read_text()
+    assert (
+        "- cifar10: 208 images to train on, 16 to test on; not the 50,000 and 10,000 of the paper's cifar10\n" in text
+    )
+    with np.load(data) as parts:
+        np.savez(data, **{name: values[::-1] for name, values in parts.items()})
+    code, _, err = reproduce(f"{line} --seeds 2")
+    assert code == 2
+    assert re.search(
+        r"seed0 was begun on other images \(208 \+ 16\) than .*cifar10.npz has now \(208 \+ 16\); choose", err
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "labels", "sentence"),
+    [(150, 3, "has 150 labelled images to compare with, and kNN with k=200 needs"), (300, 1, "are of one class")],
+)
+def test_images_that_cannot_be_measured_are_refused_before_any_training(
+    reproduce, performed, data, n, labels, sentence
+):
+    images = np.random.default_rng(0).integers(0, 255, (n, 16, 16, 3), dtype=np.uint8)
+    parts = {"train_images": images, "train_labels": np.arange(n) % labels}
+    np.savez(data, **parts, test_images=images[:9], test_labels=np.arange(9) % labels)
+    code, _, err = reproduce("table1 --rows cifar10-simsiam --epochs 1")
+    assert (code, performed) == (2, [])
+    assert sentence in err
+
+
+def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, performed, tmp_path):
+    line = "table1 fig1b --rows cifar10-moco --epochs 1"
+    assert reproduce(line)[0] == 0
+    text, run = (tmp_path / "out" / "table1.md").read_text(), tmp_path / "out" / "cifar10-moco" / "seed0"
+    noted = run.with_name("seed0.json")
+    figures = json.loads(noted.read_text())["figures"]
+    for damage in ("", '{"asked": 1', '["no", "record"]'):
+        noted.write_text(damage)
+        assert reproduce(line)[0] == 0  # measured again, not trained again
+        assert json.loads(noted.read_text())["figures"] == figures
+    weights = (run / "backbone.safetensors").read_bytes()
+    for damage in ("", "[1, 2]", "{}"):
+        (run / "provenance.json").write_text(damage)
+        code, out, err = reproduce(line)
+        assert code == 0, err
+        assert "cifar10-moco, seed 0: goes on" in out
+    assert (run / "backbone.safetensors").read_bytes() == weights
+    assert _without_minutes((tmp_path / "out" / "table1.md").read_text()) == _without_minutes(text)
+    log = run / "metrics.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(True) if '"epochs_done": 1' not in line))
+    _, out, _ = reproduce(line)
+    assert "The log of cifar10-moco tells no kNN after epoch 0 of 1." in out
+    log.write_text("")
+    code, out, _ = reproduce(line)
+    assert (code, "cifar10-moco is not drawn: it has no finished run with kNN over epochs." in out) == (1, True)
+    (run / "recipe.json").write_text("")
+    code, _, err = reproduce(line)
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert "recipe.json cannot be read" in err
+
+
+def _without_minutes(text):
+    return re.sub(r"(?:> )?\d+\.\d \| cpu", "cpu", text, flags=re.IGNORECASE)
+
+
+def test_files_of_others_are_not_replaced(reproduce, performed, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "table1.md").write_text("my notes")
+    line = "table1 --rows cifar10-simsiam --epochs 1"
+    code, _, err = reproduce(line)
+    assert (code, performed, (out / "table1.md").read_text()) == (2, [], "my notes")
+    assert "table1.md is there, and does not say that logo-ssl wrote it" in err
+    for overwrite in (" --overwrite", ""):  # the second time all is ours
+        assert reproduce(line + overwrite)[0] == 0
+    (tmp_path / "file").write_text("")
+    code, _, err = reproduce(f"{line} --dry-run", out="file")
+    assert (code, "which is a file; name a folder" in err) == (2, True)

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from ..run import Run
-from .style import COLOURS
+from .style import COLOURS, save_figure
 
 MARKERS = ("o", "s", "^", "D", "v")  # told apart in print, too
 
@@ -50,16 +50,12 @@ def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "") -> lis
             if len(curve.runs) > 1:
                 low, high = [min(v) for v in values], [max(v) for v in values]
                 ax.fill_between(list(points), low, high, color=colour, alpha=0.2, linewidth=0)
-        ax.set(xlabel="epoch", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
+        band = "; bands: lowest to highest seed" if any(len(curve.runs) > 1 for curve in shown) else ""
+        ax.set(xlabel=f"epoch{band}", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.legend(frameon=False)
+        ax.legend(frameon=False, loc="lower right")
     if title:
         figure.suptitle(title, fontsize="small")
-    files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, dpi=144)
-    plt.close(figure)
-    return files
+    return save_figure(figure, stem.with_name(f"{stem.name}.png"))

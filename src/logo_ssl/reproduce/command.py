@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,16 +10,18 @@ import tyro
 
 from ..errors import UserError
 from ..hardware import best_device, hardware
+from ..outputs import claim
 from ..run import provenance, write
 from ..terminal import plain_console
 from .estimate import describe
-from .figures import draw_affinities, draw_curves, strange_pictures
+from .figures import draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
+from .images import refuse_other_images, refuse_unmeasurable
 from .launch import carry_out
 from .markdown import markdown
 from .plan import refuse_other_settings, tasks_for
 from .results import Ended, gather
 from .settings import with_data, with_settings
-from .sources import refuse_unlabelled, refuse_wrong_paths
+from .sources import refuse_wrong_paths
 from .tables import PaperTable, choose, needs_labels, without_own
 
 
@@ -50,7 +53,8 @@ class Reproduce:
     settings: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="FIELD=VALUE")
     ] = ()
-    """Any field of the recipes for all rows that have it, such as --set optimiser.lr=0.12; may be given often."""
+    """Any field of the recipes for all rows that have it, such as --set optimiser.lr=0.12 --set
+    crops.global_scale=0.2,1.0; may be given often."""
     jobs: int = 1
     """Rows that run side by side on the device."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -59,15 +63,20 @@ class Reproduce:
     """Run nothing; say what would run, and how long by the measured speed."""
     images_per_s: float | None = None
     """Speed to estimate by, for rows that have not run yet."""
+    overwrite: bool = False
+    """Replace files in --out that are called like a table or figure even if logo-ssl did not write them."""
 
     def run(self) -> bool:
         """Do it; whether all that was asked for is there."""
         console = plain_console()
         tables = self._tables()
-        out = self.out.expanduser().absolute()
+        out = self._claimed(tables)
         tasks = tasks_for(tables, self.seeds, out)
         refuse_other_settings(tasks)
+        refuse_other_images(tasks)
         left_out = without_own(self.tables) if self.tuned and not self.rows else []
+        unmatched = [name for name in dict.fromkeys(self.tables) if name not in {table.name for table in tables}]
+        left_out += [f"No row of {name} matches --rows, so it is left out." for name in unmatched if self.rows]
         for sentence in (*left_out, *strange_pictures(tables)):
             console.print(sentence)
         if self.dry_run:
@@ -88,21 +97,33 @@ class Reproduce:
         for name in ("seeds", "jobs"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; use 1 or more.")
-        if self.images_per_s is not None and self.images_per_s <= 0:
+        if self.images_per_s is not None and not 0 < self.images_per_s < inf:  # nor not a number
             raise UserError(f"images-per-s is {self.images_per_s}; use a number above 0.")
         tables = choose(self.tables, self.rows, self.tuned)
         own = {"device": self.device, "epochs": self.epochs}
-        given = [*self.settings, *(f"{name}={value}" for name, value in own.items() if value not in (None, "auto"))]
+        own = {name: str(value) for name, value in own.items() if value not in (None, "auto")}
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
         placed = with_data(recipes, self.data)
         refuse_wrong_paths(recipe.data for recipe in placed)
         at_home = {row.recipe.name for table in tables for row in table.rows if needs_labels(table, row)}
-        refuse_unlabelled((recipe.data, recipe.crops.global_size) for recipe in placed if recipe.name in at_home)
-        changed = {recipe.name: recipe for recipe in with_settings(placed, given)}
-        return [
+        changed = {recipe.name: recipe for recipe in with_settings(placed, self.settings, own)}
+        refuse_unmeasurable(recipe for name, recipe in changed.items() if name in at_home)
+        tables = [
             table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
             for table in tables
         ]
+        refuse_without_curves(tables)
+        return tables
+
+    def _claimed(self, tables: list[PaperTable]) -> Path:
+        """The folder of all this, where nobody else's file will be replaced."""
+        out = self.out.expanduser().absolute()
+        if out.exists() and not out.is_dir():
+            raise UserError(f"--out is {out}, which is a file; name a folder.")
+        for table in tables:
+            for file in files_of(table, out):
+                claim(file, self.overwrite)
+        return out
 
     def _record(self, table: PaperTable, ended: Ended) -> dict[str, Any]:
         """What came out, and by whom."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..errors import DataMissing
 from ..hardware import best_device, hardware
 from ..recipes import RECIPES, Recipe
+from ..terminal import counted
 from .plan import Task
 from .settings import name_of
 from .sources import Images, look
@@ -43,10 +44,12 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
             remarks[images.remark] = None
     yield from remarks
     yield from detections(measurement for task in tasks for measurement in task.unmeasured)
-    more = f" and {unknown} runs of unknown length" if unknown else ""
+    unknown_length = f"{counted(unknown, 'run')} of unknown length" if unknown else ""
     beside = f"; {jobs} run side by side, which pays if one leaves the device idle" if jobs > 1 else ""
     there = f" on {' and '.join(machines)} (here: {hardware(best_device('auto'))})" if machines else ""
-    yield f"In all: about {total:.1f} min{there}{more}, one after another, evaluation not counted{beside}."
+    known_length = f"about {total:.1f} min{there}" if total or not unknown else ""
+    told = " and ".join(filter(None, (known_length, unknown_length)))
+    yield f"In all: {told}, one after another, evaluation not counted{beside}."
 
 
 def detections(measurements: Iterable[str]) -> Iterator[str]:
@@ -116,17 +119,26 @@ def _benchmarks() -> list[dict[str, Any]]:
 
 def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | None:
     """The speed of this framework and backbone on our machine; other crops cost by their pixels."""
-    for bench in benchmarks:
-        measured = RECIPES[bench["recipe"]]
-        alike = (measured.backbone, measured.stem, type(measured.framework))
-        if alike == (recipe.backbone, recipe.stem, type(recipe.framework)):
-            ratio = _pixels(measured) / _pixels(recipe)
-            scaled = "" if ratio == 1 else ", scaled by the pixels of the crops"
-            batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}"
-            source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
-            speed = bench["images_per_s"]["whole_step"] * ratio
-            return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"])
-    return None
+    alike = [(RECIPES[bench["recipe"]], bench) for bench in benchmarks]
+    alike = [pair for pair in alike if _network(pair[0]) == _network(recipe)]
+    if not alike:
+        return None
+    measured, bench = min(alike, key=lambda pair: _unlikeness(pair[0], recipe))
+    ratio = _pixels(measured) / _pixels(recipe)
+    scaled = "" if ratio == 1 else ", scaled by the pixels of the crops"
+    batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}"
+    source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
+    speed = bench["images_per_s"]["whole_step"] * ratio
+    return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"])
+
+
+def _network(recipe: Recipe) -> tuple[object, ...]:
+    return recipe.backbone, recipe.stem, type(recipe.framework)
+
+
+def _unlikeness(measured: Recipe, recipe: Recipe) -> tuple[bool, bool]:
+    """What makes a step dearer or cheaper beside the pixels: pairs both ways, and then other crops."""
+    return measured.strategy.pairs != recipe.strategy.pairs, _pixels(measured) != _pixels(recipe)
 
 
 def _pixels(recipe: Recipe) -> int:

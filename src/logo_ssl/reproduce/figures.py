@@ -1,7 +1,7 @@
 """What do the figures show? 1b: kNN over epochs, from the logs of the runs; 3: what each regressor holds for alike."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +11,27 @@ from .results import Ended
 from .settings import name_of
 from .tables import PaperTable, Row
 
+KINDS = ("png", "svg")
 PAPERS = {"fig1b": ("imagenet100", "resnet34"), "fig3": ("imagenet100", None)}
 """Data and backbone of the paper's figures; None: it does not say."""
+
+
+def files_of(table: PaperTable, out: Path) -> list[Path]:
+    """What is written of a table or figure."""
+    told = out / f"{table.stem}.json"
+    if table.name == "fig1b":
+        return [told, *(out / f"{table.stem}.{kind}" for kind in KINDS)]
+    if table.name == "fig3":
+        return [told, *(out / f"{table.name}-{row.recipe.name}.png" for row in table.rows)]
+    return [told, out / f"{table.stem}.md"]
+
+
+def refuse_without_curves(tables: Sequence[PaperTable]) -> None:
+    """UserError, before anything is trained, where kNN over epochs is asked for and would not be measured."""
+    for table in tables:
+        for row in table.rows if table.name == "fig1b" else ():
+            if not row.recipe.knn_every:
+                raise UserError("fig1b draws kNN over epochs, and knn_every is 0; leave that out, or set 1 or more.")
 
 
 def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, Any]) -> list[str]:
@@ -24,14 +43,24 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
         runs = [task.place.run for task, _ in ended if task.recipe.name == row.recipe.name and task.place.finished]
         curves.append(Curve(row.recipe.name, row.label, name_of(row.recipe.data), tuple(runs)))
     drawn = [curve for curve in curves if curve.points()]
-    told = [f"{c.row} is not drawn: it has no finished run with kNN over epochs." for c in curves if c not in drawn]
-    remarks = strange_pictures([table])
-    record |= {"curves": {curve.row: curve.points() for curve in drawn}, "remarks": remarks}
+    failed = {c.row: "it has no finished run with kNN over epochs." for c in curves if c not in drawn}
+    remarks = [*strange_pictures([table]), *_torn(drawn, table.rows)]
+    points = {curve.row: curve.points() for curve in drawn}
+    record |= {"curves": points, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
+    told = [f"{row} is not drawn: {why}" for row, why in failed.items()]
     if not drawn:
         return [*told, "Figure 1b has nothing to draw."]
     files = draw_knn_curves(drawn, out / table.stem, " ".join(remarks))
     return [*told, *remarks, *(f"Figure: {file}" for file in files)]
+
+
+def _torn(curves: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
+    """Curves of finished runs that end too early."""
+    epochs = {row.recipe.name: row.recipe.epochs for row in rows}
+    for curve in curves:
+        if (last := max(curve.points())) < epochs[curve.row]:
+            yield f"The log of {curve.row} tells no kNN after epoch {last} of {epochs[curve.row]}."
 
 
 def draw_affinities(
@@ -69,6 +98,7 @@ def _strange(name: str, rows: Sequence[Row]) -> list[str]:
     shown = dict.fromkeys((name_of(row.recipe.data), row.recipe.backbone) for row in rows)
     if all(images == data and backbone in (network, None) for images, network in shown):
         return []
-    ours = " and ".join(f"{images} with {network}" for images, network in shown)
+    *others, last = (f"{images} with {network}" for images, network in shown)
+    ours = f"{', '.join(others)} and {last}" if others else last
     papers = data if backbone is None else f"{data} with {backbone}"
     return [f"The paper's Figure {name.removeprefix('fig')} is {papers}; this one is {ours}."]

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .images import remarks_on
+
 Record = Mapping[str, Any]
 
 HEAD = ("row", "protocol", "paper", "ours", "seeds", "crops x epochs", "minutes", "hardware", "commit")
 ABOUT = (
-    "Accuracy in percent after the last epoch, mean ± standard deviation over n seeds. Minutes are those of one run's "
-    "pretraining. The recipes average pairs and bound Omega, where the paper does neither (docs/decisions/0005, 0002), "
-    "unless that is among the settings below."
+    "Accuracy in percent after the last epoch, mean ± sample standard deviation over n seeds. Minutes are those of one "
+    "run's pretraining. Recipes with local crops average their pairs, and LoGo's bound Omega, where the paper does "
+    "neither (docs/decisions/0005, 0002), unless that is among the settings below."
 )
 PROTOCOLS = {
     "knn": "kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.",
@@ -32,6 +34,7 @@ def markdown(record: Record) -> str:
     lines += ["", ABOUT, *(PROTOCOLS[kind] for kind in kinds)]
     for heading, remarks in (
         ("\\* Settings that differ from the recipe with the paper's:", _departures(rows)),
+        ("Images:", _images(rows)),
         ("Remarks:", _remarks(rows)),
         ("Not there:", _absent(rows)),
     ):
@@ -91,10 +94,18 @@ def _change(name: str, pair: Record) -> str:
     return f"{name} {_value(pair['ours'])} (recipe: {_value(pair['recipe'])})"
 
 
-def _remarks(rows: Iterable[Record]) -> Iterator[str]:
-    for row in rows:
-        if row["note"]:
-            yield f"{row['row']}: {row['note']}"
+def _images(rows: Iterable[Record]) -> Iterable[str]:
+    """What the images were, each set once."""
+    return dict.fromkeys(told for row in rows for run in row["runs"] for told in remarks_on(row["data"], run["images"]))
+
+
+def _remarks(rows: Sequence[Record]) -> Iterator[str]:
+    """What all rows share is told once."""
+    notes = {row["row"]: row["note"] for row in rows}
+    if len(notes) > 1 and len(set(notes.values())) == 1 and rows[0]["note"]:
+        yield f"All rows: {rows[0]['note']}"
+        return
+    yield from (f"{row}: {note}" for row, note in notes.items() if note)
 
 
 def _absent(rows: Iterable[Record]) -> Iterator[str]:

@@ -13,6 +13,10 @@ from .settings import differences
 from .tables import PaperTable
 
 MOST_TOLD = 3  # settings that a sentence names
+CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
+"""Fields that a run has lower than they were asked for, where the data are few."""
+TOLD = {"commit", "hardware", "seconds"}
+"""What a finished run tells of its making."""
 
 
 class Place:
@@ -25,8 +29,8 @@ class Place:
 
     @property
     def finished(self) -> bool:
-        """Whether every epoch is done."""
-        return self.run.provenance_file.is_file()
+        """Whether every epoch is done; a run that tells no more who made it goes on from its last checkpoint."""
+        return _read(self.run.provenance_file).keys() >= TOLD
 
     @property
     def begun(self) -> bool:
@@ -42,10 +46,21 @@ class Place:
 
     def record(self) -> dict[str, Any]:
         """What stands beside the run."""
+        return _read(self.file)
+
+    def provenance(self) -> dict[str, Any] | None:
+        """Who made the run, once it is finished."""
+        return _read(self.run.provenance_file) if self.finished else None
+
+    def recipe(self) -> Recipe:
+        """The run's own recipe, as the data cut it."""
         try:
-            return json.loads(self.file.read_text()) if self.file.is_file() else {}
-        except ValueError as error:
-            raise UserError(f"{self.file} is not whole ({error}); remove it and {self.run.path}.") from error
+            return Recipe.from_json(self.run.recipe_file.read_text())
+        except (OSError, ValueError, UserError) as error:
+            raise UserError(
+                f"{self.run.recipe_file} cannot be read ({error}); place the file back, or remove {self.run.path} to "
+                "train it again."
+            ) from error
 
     def start(self, asked: Recipe, jobs: int) -> None:
         """Note what is asked for; whatever an earlier run left is kept if that run is, and forgotten if it is gone."""
@@ -63,11 +78,25 @@ class Place:
         record = self.record()
         if "asked" in record:
             return Recipe.from_json(json.dumps(record["asked"]))
-        return Recipe.from_json(self.run.recipe_file.read_text()) if self.run.recipe_file.is_file() else None
+        return self.recipe() if self.run.recipe_file.is_file() else None
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """What was measured: (metric, percent) by measurement."""
-        return self.record().get("figures", {})
+        """What was measured: (metric, percent) by measurement; what is no number is measured again."""
+        measured = self.record().get("figures", {})
+        return {name: figures for name, figures in measured.items() if all(map(_is_number, figures.values()))}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What a file says; nothing where it is not there, or not whole."""
+    try:
+        told = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 class Task(NamedTuple):
@@ -114,6 +143,8 @@ def refuse_other_settings(tasks: Sequence[Task]) -> None:
     for task in tasks:
         known = task.place.asked() if task.place.begun or task.place.finished else None
         changed = {} if known is None else differences(task.recipe, known)
+        if "asked" not in task.place.record():  # then it is the run's own recipe, which the data may have cut
+            changed = {name: pair for name, pair in changed.items() if name not in CUT or pair[0] < pair[1]}
         if changed:
             told = [f"{name} {before}, now {now}" for name, (now, before) in changed.items()]
             more = f", and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""

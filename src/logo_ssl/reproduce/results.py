@@ -49,10 +49,11 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
         "state": outcome.state,
         "sentence": outcome.sentence,
         "jobs": noted.get("jobs"),
-        "figures": noted.get("figures", {}),
+        "figures": place.figures() if finished else {},
         "measured_at": noted.get("measured_at", {}),
-        "provenance": json.loads(place.run.provenance_file.read_text()) if finished else None,
-        "recipe": json.loads(place.run.recipe_file.read_text()) if finished else None,
+        "images": noted.get("images", {}),
+        "provenance": place.provenance(),
+        "recipe": json.loads(place.recipe().to_json()) if finished else None,
     }
 
 

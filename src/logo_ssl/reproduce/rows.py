@@ -14,6 +14,7 @@ from ..evaluate.transfer import transfer
 from ..run import commit
 from ..terminal import plain_console
 from ..train import pretrain, resume
+from .images import facts_of
 from .plan import Place
 
 TRANSFER_SIZE = 224  # Table 5
@@ -26,6 +27,10 @@ def perform(place: Place, measurements: list[str]) -> None:
     console, recipe = plain_console(), place.asked()
     assert recipe is not None
     path = place.run.path
+    if "images" not in place.record() and any(not measurement.startswith(ABROAD) for measurement in measurements):
+        place.note(images=facts_of(recipe.data, recipe.crops.global_size))
+    if not place.finished:
+        place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
     if place.begun and not place.finished:
         resume(path, console=console)
     elif not place.finished:

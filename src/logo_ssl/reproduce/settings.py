@@ -1,9 +1,10 @@
 """What is changed for all rows, and how does a recipe then differ from the paper's?"""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import tyro
@@ -14,17 +15,25 @@ from ..errors import UserError, nearest
 from ..hardware import is_there
 from ..recipes import HARMLESS, Differences, Recipe, check, flat
 from ..recipes import differences as all_differences
+from .sources import IMAGES
 
 OTHERWISE = {  # fields that have an option of their own, or that make a row what it is
     "data": "use --data",
     "seed": "use --seeds",
+    "epochs": "use --epochs",
+    "device": "use --device",
     "framework": "choose rows with --rows",
     "strategy": "choose rows with --rows",
     "name": "choose rows with --rows",
     "paper": "choose rows with --rows",
+    "chosen": "choose rows with --rows",
 }
 IMMATERIAL = ("seed", *(field for field in HARMLESS if field not in ("data", "epochs")))
 """Fields that decide where, how fast and how closely watched a run is, not what comes out."""
+
+
+ABSENT = object()
+"""The value of a field that is not there."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +41,21 @@ class _Fields:
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
 
 
-def with_settings(recipes: Sequence[Recipe], settings: Sequence[str]) -> list[Recipe]:
-    """The recipes with `field=value` set in each that has the field; a field that none has is refused."""
+def with_settings(
+    recipes: Sequence[Recipe], settings: Sequence[str], own: Mapping[str, str] = MappingProxyType({})
+) -> list[Recipe]:
+    """The recipes with `field=value` set in each that has the field; a field that none has is refused.
+
+    `own` are fields that have an option of their own.
+    """
     given = [_split(setting) for setting in settings]
+    if twice := next((field for i, (field, _) in enumerate(given) if field in dict(given[:i])), None):
+        raise UserError(f"--set gives {twice} twice; say which.")
     for field, _ in given:
         if not any(_has(recipe, field) for recipe in recipes):
             known = {name for recipe in recipes for name in flat(recipe) if _has(recipe, name)}
             raise UserError(f"No chosen row has the field {field!r}.{nearest(field, known)}")
-    changed = [_set(recipe, given) for recipe in recipes]
+    changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
     for device in {recipe.device for recipe in changed}:
         if not is_there(device):
             raise UserError(f"device is {device!r}, which this machine does not have; try auto or cpu.")
@@ -54,6 +70,10 @@ def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]
         name, equals, path = source.partition("=")
         if equals and name in sets:
             places[name] = locate(path)
+        elif equals and name in IMAGES:
+            raise UserError(
+                f"No chosen row is on {name}, so --data {source} is for none; they are on {', '.join(sets)}."
+            )
         elif len(sets) == 1:
             places[sets[0]] = locate(source)
         else:
@@ -95,24 +115,30 @@ def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
     arguments = []
     for field, value in given:
         if _has(recipe, field):
-            arguments += [f"--{field.replace('_', '-')}", *_words(field, value)]
+            arguments += [f"--{field.replace('_', '-')}", *_words(field, value, _value(recipe, field))]
     prog = f"logo-ssl pretrain {recipe.name}"
     changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
     check(changed)
     return changed
 
 
-def _words(field: str, value: str) -> list[str]:
+def _words(field: str, value: str, now: Any) -> list[str]:
+    """The words of a value; several numbers may stand with commas or spaces between them."""
     try:
-        return shlex.split(value)
+        return shlex.split(value.replace(",", " ") if isinstance(now, tuple) else value)
     except ValueError as error:
         raise UserError(f"--set {field}={value} cannot be read ({error}); close the quotes.") from error
 
 
 def _has(recipe: Recipe, field: str) -> bool:
+    return _value(recipe, field) is not ABSENT
+
+
+def _value(recipe: Recipe, field: str) -> Any:
+    """The value of a field, by its full name."""
     part: Any = recipe
     for name in field.split("."):
         if not is_dataclass(part) or name not in {f.name for f in fields(part)}:
-            return False
+            return ABSENT
         part = getattr(part, name)
-    return True
+    return part

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..data import load_data
 from ..data.sources import NAMES, OWN, data_root
 from ..data.torchvision_sets import KINDS
-from ..errors import DataMissing, UserError
+from ..errors import DataMissing
 
 IMAGES = {"cifar10": 50_000, "stl10": 105_000, "imagenet100": 126_689}  # to train on, in the paper's sets
 
@@ -24,13 +24,19 @@ class Images(NamedTuple):
 def look(data: str, size: int) -> Images:
     """What is known of a data set; one that is missing is told, not an error."""
     if data in NAMES and data not in OWN:
-        place = data_root() / next(kind.place for kind in KINDS if kind.name.lower() == data)
         absent = f"{data} is not in {data_root()} yet, and would be downloaded where the network allows."
-        return Images(IMAGES.get(data), "" if place.exists() else absent)
+        return Images(IMAGES.get(data), "" if is_placed(data) else absent)
     try:
         return Images(len(load_data(data, size).train))
     except DataMissing as error:
         return Images(IMAGES.get(data), str(error), missing=True)
+
+
+def is_placed(data: str) -> bool:
+    """Whether nothing would be downloaded."""
+    if data not in NAMES or data in OWN:
+        return True
+    return (data_root() / next(kind.place for kind in KINDS if kind.name.lower() == data)).exists()
 
 
 def refuse_wrong_paths(sources: Iterable[str]) -> None:
@@ -38,13 +44,3 @@ def refuse_wrong_paths(sources: Iterable[str]) -> None:
     for source in sources:
         if source not in NAMES and not Path(source).exists():
             load_data(source, size=0)
-
-
-def refuse_unlabelled(sources: Iterable[tuple[str, int]]) -> None:
-    """Tell at once of images, by their source and size, whose figures could not be measured after all the training."""
-    for source, size in dict.fromkeys(sources):
-        if source not in NAMES and not load_data(source, size).train.has_labels:
-            raise UserError(
-                f"{source} has no labels, and what is measured of these rows needs them; give class folders, or an "
-                ".npz with labels."
-            )
