@@ -57,6 +57,14 @@ def test_lambda_is_the_ratio_of_gradient_norms_at_the_parameters(random, generat
     assert (full - pull).norm().item() == pytest.approx(0.3 * pull.norm().item())
 
 
+def test_a_plain_weight_logs_the_ratio_that_it_does_not_use(random, generator):
+    p, state = projections(random), generator.get_state()
+    push, pull = l_ll_gradient(logo(lam=0.3, balance="weight"), p, generator)
+    generator.set_state(state)
+    ratio = logo(lam=0.3, balance="weight").outer(negative_cosine, p, chance(generator)).terms["ratio"]
+    assert ratio.item() == pytest.approx(pull.norm().item() / (push.norm().item() / 0.3))
+
+
 def test_lambda_as_a_plain_weight_multiplies_the_loss(random, generator):
     p = projections(random)
     outer = logo(lam=0.3, balance="weight").outer(negative_cosine, p, chance(generator))

@@ -7,7 +7,7 @@ import pytest
 
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
-from logo_ssl.strategies import LoGoConfig
+from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train.doctor import diagnose
 
 HEALTHY = find_recipe("cifar10-simsiam-logo")
@@ -26,8 +26,20 @@ WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
         (replace(HEALTHY, framework=SimSiamConfig(constant_lr=False)), {}, "predictor's learning rate"),
         (replace(HEALTHY, strategy=LoGoConfig(affinity="cosine")), {}, "affinity is a cosine"),
         (HEALTHY, {"ratio": 3.0, "queue_alike": 0.2}, r"^A lower optimiser.lr or a smaller strategy.lam"),
+        (replace(HEALTHY, strategy=TwoViewConfig()), {}, r"^A lower optimiser.lr usually helps"),
     ],
-    ids=["lambda", "plain lambda", "queue", "batch", "rate", "augmentation", "predictor", "cosine", "unknown"],
+    ids=[
+        "lambda",
+        "plain lambda",
+        "queue",
+        "batch",
+        "rate",
+        "augmentation",
+        "predictor",
+        "cosine",
+        "unknown",
+        "two-view",
+    ],
 )
 def test_the_cause_that_fits_is_named_with_its_cure(recipe, seen, cause):
     sentence = diagnose(recipe, **seen)

@@ -501,6 +501,9 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
 def test_the_filling_queue_is_explained(data, tmp_path):
     _, said = train(SMALL, data, tmp_path / "run", epochs=1)
     assert "MoCo's loss rises until its queue of 32 keys is full, at step 1." in said
+    one_way = replace(SMALL, strategy=TwoViewConfig(pairs="paper"), crops=replace(SMALL.crops, n_local=0))
+    _, said = train(one_way, data, tmp_path / "one-way", epochs=1)
+    assert "MoCo's loss rises until its queue of 32 keys is full, at step 2." in said  # one key of each image
 
 
 def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, monkeypatch):

@@ -15,19 +15,22 @@ LAMBDA = {"moco": 5e-4, "simsiam": 1e-4}
 BASELINE_SCALE, GLOBAL_SCALE, LOCAL_SCALE = (0.2, 1.0), (0.4, 1.0), (0.05, 0.4)
 
 
-def _strategy(kind: str, framework: str, literal: bool) -> StrategyConfig:
-    """As the paper has it where `literal`: its lambda, and MoCo asking one way only; else by the defaults."""
+def _strategy(kind: str, framework: str, papers: bool) -> StrategyConfig:
+    """With the paper's lambda and MoCo's baseline asking one way where `papers`; else by the defaults.
+
+    Pairs of local crops are averaged and Omega is bounded in either (docs/decisions/0005, 0002).
+    """
     match kind:
         case "two-view":
-            return TwoViewConfig(pairs="paper" if literal and framework == "moco" else "mean")
+            return TwoViewConfig(pairs="paper" if papers and framework == "moco" else "mean")
         case "multi-crop":
             return MultiCropConfig()
         case _:
-            return LoGoConfig(lam=LAMBDA.get(framework, LoGoConfig.lam) if literal else LoGoConfig.lam)
+            return LoGoConfig(lam=LAMBDA.get(framework, LoGoConfig.lam) if papers else LoGoConfig.lam)
 
 
 def _family(
-    base: Recipe, configs: dict[str, FrameworkConfig], lrs: dict[str, float], literal: bool = True
+    base: Recipe, configs: dict[str, FrameworkConfig], lrs: dict[str, float], papers: bool = True
 ) -> list[Recipe]:
     """Every framework x strategy on one data set and backbone."""
     made = []
@@ -43,7 +46,7 @@ def _family(
                     base,
                     name=name,
                     framework=config,
-                    strategy=_strategy(kind, framework, literal),
+                    strategy=_strategy(kind, framework, papers),
                     crops=crops,
                     optimiser=optimiser,
                     paper=tuple(PAPER.get(name, ())),
@@ -186,10 +189,8 @@ RECIPES: dict[str, Recipe] = {
             },
             {},
         ),
-        *_family(TUNED, {"moco": TUNED_MOCO}, {}, literal=False),
-        *_family(
-            replace(TUNED, batch_size=128), {"simsiam": SimSiamConfig(layers=2)}, {"simsiam": 0.06}, literal=False
-        ),
+        *_family(TUNED, {"moco": TUNED_MOCO}, {}, papers=False),
+        *_family(replace(TUNED, batch_size=128), {"simsiam": SimSiamConfig(layers=2)}, {"simsiam": 0.06}, papers=False),
         CIFAR10_BEST,
         *_family(
             STL10,

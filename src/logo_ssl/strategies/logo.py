@@ -88,15 +88,14 @@ class LoGo(Strategy):
         l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
         l_ll = local_to_local(l_a, p.z_l, chance.outer_partner)  # Eq. 5
         l_similar = self.weight * (l_gg + l_lg)
-        match self.config.balance:
-            case "latents":
-                ratio = gradient_ratio(l_similar, l_ll, [p.z_l])
-            case "parameters":
-                ratio = gradient_ratio(l_similar, l_ll, theta_e, each_its_own=False)
-            case "weight":
-                ratio = torch.ones_like(l_ll)
+        balance = self.config.balance
+        if balance == "parameters":
+            ratio = gradient_ratio(l_similar, l_ll, theta_e, each_its_own=False)
+        else:
+            ratio = gradient_ratio(l_similar, l_ll, [p.z_l])
+        scale = torch.ones_like(ratio) if balance == "weight" else ratio
         terms = {"l_gg": l_gg / self.n_gg, "l_lg": l_lg / self.n_lg, "l_ll": l_ll, "ratio": ratio}
-        return Objective(l_similar + self.config.lam * ratio * l_ll, terms)  # Eq. 9
+        return Objective(l_similar + self.config.lam * scale * l_ll, terms)  # Eq. 9
 
     def _noisy(self, z_l: Latents, noise: Latents | None) -> Latents:
         """Latents with noise of the configured norm, relative to their own."""

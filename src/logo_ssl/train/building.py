@@ -26,7 +26,10 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
         most = max(n - n % processes.total, 1)
-        console.print(f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most}.")
+        console.print(
+            f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most} "
+            f"(optimiser.lr stays {recipe.optimiser.lr:g})."
+        )
         recipe = replace(recipe, batch_size=most)
     queue = getattr(recipe.framework, "queue", 0)
     if queue > n:

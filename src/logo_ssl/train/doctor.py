@@ -55,4 +55,5 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
         ),
     ]
     likely = next((cause for applies, cause in causes if applies), None)
-    return f"Most likely {likely}." if likely else "A lower optimiser.lr or a smaller strategy.lam usually helps."
+    weaker = " or a smaller strategy.lam" if getattr(strategy, "lam", 0.0) > 0 else ""
+    return f"Most likely {likely}." if likely else f"A lower optimiser.lr{weaker} usually helps."

@@ -40,7 +40,7 @@ def learn(
     done = 0 if checkpoint is None else load(checkpoint)["global_step"]
     if checkpoint is not None:
         console.print(f"Going on after {_epochs(done, module.steps_per_epoch)}.")
-    _say_how_the_queue_fills(recipe, done, console)
+    _say_how_the_queue_fills(module, done, console)
     memory_ran_out = False
     with quiet():
         try:
@@ -103,9 +103,9 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
     return feed
 
 
-def _say_how_the_queue_fills(recipe: Recipe, done: int, console: Console) -> None:
-    if queue := getattr(recipe.framework, "queue", 0):
-        full = -(-queue // (recipe.batch_size * recipe.crops.n_global))
+def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -> None:
+    if queue := getattr(module.recipe.framework, "queue", 0):
+        full = -(-queue // (module.recipe.batch_size * len(module.strategy.roles.targets)))
         if done < full:
             console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
 

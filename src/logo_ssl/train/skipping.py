@@ -1,4 +1,7 @@
-"""What if a gradient is not finite? It teaches nothing: it is left out and counted, and no step waits for that."""
+"""What if a gradient is not finite? It counts as 0, and is counted; no step waits for that.
+
+Momentum, weight decay and the statistics of batch norm go on, as after any step that teaches nothing new.
+"""
 
 import torch
 from torch import Tensor, nn
