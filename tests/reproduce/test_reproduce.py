@@ -307,11 +307,12 @@ def test_a_row_stops_when_its_parent_is_gone():
 
 
 def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
-    ends = iter([(-9, ""), (1, "RuntimeError: no such kernel")])
+    ends = iter([(-9, ""), (-9, "half a line"), (1, "RuntimeError: no such kernel")])
     monkeypatch.setattr(Workers, "run", lambda self, task: next(ends))
-    code, out, _ = reproduce("table1 --rows cifar10-moco cifar10-simsiam")
+    code, out, _ = reproduce("table1 --rows cifar10-moco cifar10-moco-logo cifar10-simsiam")
     assert code == 1
-    assert re.search(r"cifar10-moco, seed 0: failed: It was killed by SIGKILL; .*seed0.log may tell more", out)
+    assert "cifar10-moco, seed 0: failed: It was killed by SIGKILL.\n" in out  # a log that is empty tells nothing
+    assert re.search(r"moco-logo, seed 0: failed: It was killed by SIGKILL; .*seed0.log may tell more", out)
     assert re.search(r"simsiam, seed 0: failed: It crashed \(RuntimeError: no such kernel\); .*seed0.log", out)
 
 

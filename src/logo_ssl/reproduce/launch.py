@@ -105,4 +105,5 @@ def _outcome(task: Task, code: int, sentence: str) -> Outcome:
     if code in (MISSING, FAILED):
         return Outcome("missing" if code == MISSING else "failed", sentence)
     what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"crashed ({sentence})"
-    return Outcome("failed", f"It {what}; {task.place.log} may tell more.")
+    more = f"; {task.place.log} may tell more" if sentence else ""
+    return Outcome("failed", f"It {what}{more}.")
