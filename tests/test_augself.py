@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from rich.console import Console
 
+from crop_by_crop import crop_by_crop
 from logo_ssl import pretrain
 from logo_ssl.augment import CropPlan, describe, make_crops, plan_draws
 from logo_ssl.augself import AugSelf, AugSelfConfig, difference
@@ -19,6 +20,7 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import build
+from logo_ssl.types import Crops, Objective
 
 ON = AugSelfConfig(crop=0.5, colour=0.5, hidden=8)
 
@@ -118,6 +120,22 @@ def test_its_loss_counts_by_its_weights_and_reaches_the_backbone(data, tmp_path)
         assert line["loss"] == pytest.approx(expected, rel=1e-5)
     one, other = (safetensors.torch.load_file(run.backbone_file) for run in runs)
     assert not any(value.equal(other[name]) for name, value in one.items() if value.ndim == 4)
+
+
+@pytest.mark.parametrize("local_size", [16, 8], ids=["one size", "two sizes"])
+@pytest.mark.parametrize(
+    "framework", [MoCoConfig(dim=8, queue=16, splits=1), SimSiamConfig(dim=8, hidden=4)], ids=["moco", "simsiam"]
+)
+def test_it_learns_from_the_global_crops_alone(data, random, framework, local_size):
+    crops = CropPlan(global_size=16, local_size=local_size)
+    recipe = replace(find_recipe("tiny"), data=data, framework=framework, crops=crops, augself=ON)
+    module = build(recipe, load_data(data, 16)).double()
+    crops = Crops(random(2, 6, 3, 16, 16), random(2, 6, 3, local_size, local_size), parameters=random(2, 6, 9))
+    module.project(crops)
+    nothing = Objective(torch.zeros(()).double(), {})
+    got = module._with_augself(nothing, crops).loss
+    features = crop_by_crop(module.framework.encoder.backbone, crops.x_g)
+    torch.testing.assert_close(got, module.augself(features, crops.parameters).loss)
 
 
 def test_it_needs_both_crops_encoded(data, tmp_path):

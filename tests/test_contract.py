@@ -22,6 +22,9 @@ CONFIGS = {
     "supervised": SupervisedConfig(dim=8),
 }
 BATCHES = (2, 3, 8)
+LEARN_FROM_BOTH_SIDES = {"simclr"}  # its negatives hold it apart; elsewhere the target is a constant
+OWN_STATE = ("momentum_encoder.", "queue.")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def test_every_framework_is_under_contract():
@@ -48,6 +51,16 @@ def make(framework: str, strategy: str, batch: int, **changes):
     return build(recipe, data).double(), crops
 
 
+def state(framework):
+    """Everything but batch-norm statistics, which move with every forward pass."""
+    return {name: x.clone() for name, x in framework.state_dict().items() if not name.endswith(STATISTICS)}
+
+
+def moved(framework, before):
+    """The names of what has changed."""
+    return {name for name, x in state(framework).items() if not torch.equal(x, before[name])}
+
+
 every_case = pytest.mark.parametrize(
     ("framework", "strategy", "batch"), [(f, s, b) for f in FRAMEWORKS for s in STRATEGIES for b in BATCHES]
 )
@@ -57,7 +70,13 @@ every_case = pytest.mark.parametrize(
 def test_contract(framework, strategy, batch, generator):
     module, crops = make(framework, strategy, batch)
     f, s = module.framework, module.strategy
-    f.after_step(f.project(crops, s.roles), progress=0.0)  # a queue is empty before the first step
+    mirrored = crops._replace(x_g=crops.x_g.flip(-1), x_l=crops.x_l.flip(-1))
+    f.after_step(f.project(mirrored, s.roles), progress=0.0)  # a queue is empty before the first step
+    trained = {name: q for name, q in f.named_parameters() if q.requires_grad}
+    with torch.no_grad():
+        for q in trained.values():
+            q.add_(0.01)  # as an optimiser would, so that there is something to follow
+    before_the_step = state(f)
     p = f.project(crops, s.roles)
 
     # Shapes and finiteness.
@@ -65,6 +84,10 @@ def test_contract(framework, strategy, batch, generator):
     assert p.t_g.shape == (len(s.roles.targets), batch, 8)
     assert p.z_l.shape == p.q_l.shape == (len(crops.x_l), batch, 8)
     assert all(torch.isfinite(part).all() for part in p)
+
+    # Queries learn; targets are constants, save where a framework says otherwise.
+    assert p.q_g.requires_grad
+    assert p.t_g.requires_grad == (framework in LEARN_FROM_BOTH_SIDES)
 
     # The similarity loss is pure: asked twice it answers the same, and changes nothing.
     before = deepcopy(f.state_dict())
@@ -86,16 +109,24 @@ def test_contract(framework, strategy, batch, generator):
     assert torch.isfinite(outer.loss)
     outer.loss.backward()
     assert all(q.grad is None for q in s.parameters())
-    trained = {name: q for name, q in f.named_parameters() if q.requires_grad}
     assert all(q.grad is not None for q in trained.values())
     assert not any(name.startswith("momentum_encoder") for name in trained)
     if batch > 2:  # two samples normalise to +-1 wherever they are: a zero gradient is right there
         assert sum(q.grad.abs().sum() for q in trained.values()) > 0
 
-    # State moves after the step, and only there; nothing that learns by gradients moves.
-    weights = {name: q.detach().clone() for name, q in trained.items()}
+    # The framework's own state moves after the step, and only there; nothing that learns by gradients moves with it.
+    assert moved(f, before_the_step) == set()
     f.after_step(p, progress=0.5)
-    assert all(torch.equal(q, weights[name]) for name, q in trained.items())
+    assert moved(f, before_the_step) == {name for name in before_the_step if name.startswith(OWN_STATE)}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_losses_get_32_bits_from_a_forward_pass_of_16(framework):
+    module, crops = make(framework, "logo", 4)
+    crops = crops._replace(x_g=crops.x_g.float(), x_l=crops.x_l.float())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        p = module.float().framework.project(crops, module.strategy.roles)
+    assert {part.dtype for part in p} == {torch.float32}
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from small_frameworks import BOTH_WAYS, crops, shift, small
 
+from crop_by_crop import crop_by_crop
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig
 from logo_ssl.frameworks.byol import scheduled_momentum
 from logo_ssl.frameworks.moco import _deal
@@ -14,8 +16,7 @@ from logo_ssl.types import Projections
 
 
 def moco(**settings):
-    torch.manual_seed(0)
-    return MoCoConfig(dim=8, queue=32, **settings).build(build_backbone("tiny"), 256).double()
+    return small(MoCoConfig(dim=8, queue=32, **settings))
 
 
 def test_simclr_both_ways_is_nt_xent(random):
@@ -43,6 +44,42 @@ def test_keys_and_queries_are_normalised_in_other_company():
         assert len(set(query_splits.tolist())) == 3
 
 
+def test_mocos_keys_are_normalised_by_the_statistics_of_their_hand(random):
+    """Of eight keys in two splits, one gets the even cards and the other the odd ones; queries are cut in halves."""
+    framework, batch = moco(splits=2), crops(random)
+    p, net = framework.project(batch, BOTH_WAYS), framework.encoder.net  # of which the key encoder is a copy still
+    dealt = torch.empty_like(p.t_g)
+    dealt[:, 0::2], dealt[:, 1::2] = (crop_by_crop(net, batch.x_g[:, start::2]) for start in (0, 1))
+    halves = torch.cat([crop_by_crop(net, half) for half in batch.x_g.chunk(2, dim=1)], dim=1)
+    torch.testing.assert_close(p.t_g, dealt)
+    torch.testing.assert_close(p.q_g, halves)
+    assert not torch.allclose(p.t_g, p.q_g)
+
+
+def test_mocos_keys_come_from_the_momentum_encoder_and_its_queries_from_the_encoder(random):
+    framework, batch = moco(splits=2), crops(random)
+    before = framework.project(batch, BOTH_WAYS)
+    shift(framework.momentum_encoder, 0.1)
+    keys = framework.project(batch, BOTH_WAYS)
+    torch.testing.assert_close((keys.q_g, keys.q_l), (before.q_g, before.q_l))
+    assert not torch.allclose(keys.t_g, before.t_g)
+    shift(framework.encoder, 0.1)
+    queries = framework.project(batch, BOTH_WAYS)
+    torch.testing.assert_close(queries.t_g, keys.t_g)
+    assert not torch.allclose(queries.q_g, keys.q_g)
+
+
+@pytest.mark.parametrize("tau", [0.07, 0.2])
+def test_mocos_loss_is_cross_entropy_over_cosines_whatever_the_lengths(random, tau):
+    """The right answer is class 0, the keys of the queue are the others; empty places are no class."""
+    framework = moco(tau=tau)
+    q, t, earlier = 3 * random(5, 8), 0.5 * random(5, 8), 2 * random(7, 8)
+    framework.queue.push(earlier)
+    cosines = F.cosine_similarity(q[:, None], torch.cat([t[:, None], earlier.expand(5, 7, 8)], dim=1), dim=-1)
+    naive = F.cross_entropy(cosines / tau, torch.zeros(5, dtype=torch.long), reduction="none")
+    torch.testing.assert_close(framework.similarity(q, t), naive)
+
+
 def test_mocos_splits_do_not_see_each_other():
     framework = moco(splits=2)
     x = torch.randn(1, 8, 3, 16, 16).double()
@@ -66,14 +103,13 @@ def test_a_query_never_meets_its_own_key_among_the_negatives():
     assert (framework.similarity(q, torch.randn(4, 8).double()) > 0).all()
 
 
-def test_the_momentum_encoder_moves_by_one_minus_m():
+@pytest.mark.parametrize("progress", [0.0, 0.5])
+def test_mocos_momentum_encoder_moves_by_one_minus_m(random, progress):
     framework = moco(m=0.9)
-    with torch.no_grad():
-        for parameter in framework.encoder.parameters():
-            parameter.add_(1.0)
+    shift(framework.encoder, 1.0)
     before = [p.clone() for p in framework.momentum_encoder.parameters()]
-    z = torch.randn(1, 4, 8).double()
-    framework.after_step(Projections(z, z[:0], z, z[:0], z), 0.0)
+    z = random(1, 4, 8)
+    framework.after_step(Projections(z, z[:0], z, z[:0], z), progress)
     for old, new in zip(before, framework.momentum_encoder.parameters(), strict=True):
         torch.testing.assert_close(new - old, torch.full_like(old, 0.1))
 

@@ -1,0 +1,30 @@
+import pytest
+import torch
+from torch import nn
+
+from crop_by_crop import crop_by_crop
+from logo_ssl.models import BatchNorm, Encoder, build_backbone, per_crop
+
+
+def test_each_crop_of_a_stack_comes_out_as_if_it_were_alone(random):
+    net, stack = nn.Sequential(nn.Linear(3, 4), BatchNorm(4)).double(), random(2, 6, 3)
+    torch.testing.assert_close(per_crop(net, stack), crop_by_crop(net, stack))
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_half_precision_ends_at_the_latents(precision):
+    net, stack = nn.Linear(3, 4), torch.randn(2, 6, 3)
+    with torch.autocast("cpu", precision):
+        assert net(stack).dtype == precision
+        assert per_crop(net, stack).dtype == torch.float32
+    assert per_crop(net.double(), stack.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("local_size", [16, 8], ids=["one size", "two sizes"])
+def test_kept_features_are_those_of_the_global_crops(random, local_size):
+    torch.manual_seed(0)
+    encoder = Encoder(build_backbone("tiny"), nn.Linear(256, 4)).double()
+    encoder.keeps_features = True
+    x_g, x_l = random(2, 6, 3, 16, 16), random(2, 6, 3, local_size, local_size)
+    encoder.encode(x_g, x_l)
+    torch.testing.assert_close(encoder.features, crop_by_crop(encoder.backbone, x_g))

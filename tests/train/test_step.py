@@ -1,0 +1,103 @@
+"""What does a training step do to the weights? Real runs, watched, beside the formulas worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from small_runs import SMALL, train
+
+from logo_ssl.data import load_data
+from logo_ssl.frameworks import MoCo, SimSiamConfig
+from logo_ssl.recipes import OptimiserConfig
+from logo_ssl.strategies import TwoViewConfig
+from logo_ssl.train import Pretraining, build
+
+STEPS = 6  # 48 images in batches of 16, twice
+
+
+def weights(module):
+    return {name: p.detach().double() for name, p in module.framework.named_parameters() if p.requires_grad}
+
+
+def gradients(module):
+    return {name: p.grad.double() for name, p in module.framework.named_parameters() if p.requires_grad}
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Of each step: the weights before it, the gradients as backward left them, the weights after it."""
+    seen = []
+    algorithm_1, learn_from = Pretraining.algorithm_1, Pretraining.learn_from
+
+    def backward(self, crops, chance):
+        measured = algorithm_1(self, crops, chance)
+        seen[-1].append(gradients(self))
+        return measured
+
+    def step(self, crops, chance):
+        seen.append([weights(self)])
+        learn_from(self, crops, chance)
+        seen[-1].append(weights(self))
+
+    monkeypatch.setattr(Pretraining, "algorithm_1", backward)
+    monkeypatch.setattr(Pretraining, "learn_from", step)
+    return seen
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.0], ids=["clipped", "not clipped"])
+def test_every_step_is_sgd_with_momentum_decay_and_a_cosine(data, tmp_path, watched, clip):
+    lr, least, momentum, decay = 0.1, 0.01, 0.8, 0.05
+    train(
+        SMALL, data, tmp_path / "run", knn_every=0, framework=SimSiamConfig(dim=8, hidden=4), strategy=TwoViewConfig(),
+        crops=replace(SMALL.crops, n_local=0),
+        optimiser=OptimiserConfig(lr=lr, eta_min=least, momentum=momentum, weight_decay=decay, clip=clip),
+    )  # fmt: skip
+    assert len(watched) == STEPS
+    velocity = {name: torch.zeros_like(theta) for name, theta in watched[0][0].items()}
+    for t, (before, gradient, after) in enumerate(watched):
+        eta = least + 0.5 * (lr - least) * (1 + math.cos(math.pi * t / STEPS))
+        norm = math.sqrt(sum(g.square().sum().item() for g in gradient.values()))
+        assert norm > 2 * clip
+        kept = clip / norm if clip else 1.0
+        for name, theta in before.items():
+            velocity[name] = momentum * velocity[name] + kept * gradient[name] + decay * theta
+            rate = lr if name.startswith("h.") else eta  # the predictor's stays
+            expected = theta - rate * velocity[name]
+            torch.testing.assert_close(after[name], expected, rtol=1e-5, atol=1e-6, msg=f"{name} at step {t}")
+
+
+def test_a_framework_hears_how_far_training_has_come(data, tmp_path, monkeypatch):
+    heard, original = [], MoCo.after_step
+
+    def after_step(self, p, progress):
+        heard.append(progress)
+        original(self, p, progress)
+
+    monkeypatch.setattr(MoCo, "after_step", after_step)
+    train(SMALL, data, tmp_path / "run", knn_every=0)
+    assert heard == pytest.approx([t / STEPS for t in range(STEPS)])
+
+
+def test_every_network_is_in_training_mode_while_it_trains(data, tmp_path, monkeypatch):
+    modes, original = [], MoCo.project
+
+    def project(self, crops, roles):
+        modes.extend(module.training for module in self.modules())
+        return original(self, crops, roles)
+
+    monkeypatch.setattr(MoCo, "project", project)
+    train(SMALL, data, tmp_path / "run")  # the kNN between the epochs puts the backbone into eval mode
+    assert modes
+    assert all(modes)
+
+
+def test_each_optimiser_has_its_own_parameters(data):
+    module = build(SMALL, load_data(data, 16))
+    theta_e, theta_d = (
+        {id(p) for group in optimiser.param_groups for p in group["params"]}
+        for optimiser in module.configure_optimizers()
+    )
+    assert theta_e == {id(p) for p in module.framework.encoder.parameters()}
+    assert theta_d == {id(p) for p in module.strategy.parameters()}
+    assert module.configure_optimizers()[1].param_groups[0]["lr"] == SMALL.strategy.lr
