@@ -80,9 +80,10 @@ def _known(options: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, in a line."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__
+    """What went wrong, in a line; torch's "backend='inductor' raised:" says it in the next."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = lines[: 2 if lines and lines[0].endswith(":") else 1]
+    return " ".join(told) or type(error).__name__
 
 
 def has_compiler(device: torch.device) -> bool:
