@@ -5,7 +5,9 @@ computes the mean loss of its own slice; gradients flow back through what was ex
 that their mean over processes (DDP's, and `averaged`) is the gradient of the mean over the whole batch.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +16,24 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from .hardware import to_device
+
+LOOK_S = 0.05
+"""How often a process that waits looks up, for others and for signals."""
+_rehearsing = False
+
+
+@contextmanager
+def rehearsed() -> Iterator[None]:
+    """Send no tensor meanwhile: each process answers for the others, as if they held what it holds.
+
+    What is compiled meanwhile sends its messages afterwards.
+    """
+    global _rehearsing  # of all threads: on CUDA, autograd has its own
+    _rehearsing = True
+    try:
+        yield
+    finally:
+        _rehearsing = False
 
 
 def world_size() -> int:
@@ -27,9 +47,11 @@ def rank() -> int:
 
 
 def meet() -> None:
-    """Wait until all processes are here."""
-    if world_size() > 1:
-        dist.barrier()
+    """Wait until all processes are here; signals are heard meanwhile."""
+    if world_size() > 1 and (here := dist.barrier(async_op=True)) is not None:
+        while not here.is_completed():
+            time.sleep(LOOK_S)
+        here.wait()
 
 
 def own(x: Tensor, dim: int = 0) -> Tensor:
@@ -39,7 +61,7 @@ def own(x: Tensor, dim: int = 0) -> Tensor:
 
 def summed(x: Tensor) -> Tensor:
     """The sum over processes; gradients flow back to each."""
-    return x if world_size() == 1 else _Summed.apply(x)  # type: ignore[return-value] (apply is not typed)
+    return x if world_size() == 1 else _summed(x)
 
 
 def gathered(x: Tensor, dim: int = 0) -> Tensor:
@@ -61,7 +83,10 @@ def exchanged(x: Shaped[Tensor, "V B *rest"], order: Int[Tensor, " images"]) -> 
     sent = x.transpose(0, 1)[to_device(place[asked], x.device)].contiguous()
     received = torch.empty_like(sent)
     counts = came_from.bincount(minlength=world_size())
-    dist.all_to_all_single(received, sent, counts.tolist(), asked.sum(dim=1).tolist())
+    if _rehearsing:
+        received.copy_(sent)
+    else:
+        dist.all_to_all_single(received, sent, counts.tolist(), asked.sum(dim=1).tolist())
     into_order = came_from.argsort(stable=True).argsort()
     return received[to_device(into_order, x.device)].transpose(0, 1)
 
@@ -77,7 +102,7 @@ def averaged(tensors: Sequence[Tensor]) -> list[Tensor]:
     if world_size() == 1:
         return list(tensors)
     together = torch.cat([tensor.flatten() for tensor in tensors])
-    dist.all_reduce(together)
+    _add_up(together)
     parts = (together / world_size()).split([tensor.numel() for tensor in tensors])
     return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
@@ -103,18 +128,33 @@ def listed(thing: Any) -> list[Any]:
     return things
 
 
-class _Summed(torch.autograd.Function):
-    """all_reduce; each process's losses depend on the summands of all, so gradients are summed too."""
+def _add_up(x: Tensor) -> None:
+    """all_reduce, in place."""
+    if _rehearsing:
+        x.mul_(world_size())
+    else:
+        dist.all_reduce(x)
 
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        total = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total
 
-    @staticmethod
-    def backward(ctx, *grad_outputs: Tensor) -> Tensor:
-        return _Summed.forward(ctx, grad_outputs[0])
+@torch.library.custom_op("logo_ssl::summed", mutates_args=())
+def _summed(x: Tensor) -> Tensor:
+    """all_reduce, which compilers do not look into: whether it is rehearsed is asked anew at each call."""
+    total = x.clone(memory_format=torch.contiguous_format)
+    _add_up(total)
+    return total
+
+
+@_summed.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _gradient_of_summed(ctx: Any, gradient: Tensor) -> Tensor:
+    """Each process's losses depend on the summands of all, so gradients are summed too."""
+    return _summed(gradient)
+
+
+_summed.register_autograd(_gradient_of_summed)
 
 
 class _Gathered(torch.autograd.Function):
@@ -123,6 +163,8 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, dim: int) -> Tensor:
         ctx.dim = dim
+        if _rehearsing:
+            return torch.cat([x] * world_size(), dim)
         parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())]
         dist.all_gather(parts, x.contiguous())
         return torch.cat(parts, dim)
@@ -130,5 +172,5 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
         gradient = grad_outputs[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(gradient)
+        _add_up(gradient)
         return own(gradient, ctx.dim), None

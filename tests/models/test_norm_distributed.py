@@ -6,6 +6,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from logo_ssl.models.norm import BatchNorm, set_synchronised, set_uneven
+from logo_ssl.ranks import exchanged, gathered, rehearsed
 from logo_ssl.regressor import Regressor
 
 GROUPS, PER_GROUP, CHANNELS = 2, 6, 3
@@ -40,6 +41,47 @@ def uneven(part):
     out = norm(part)
     out.pow(3).sum().backward()
     return [out.detach(), part.grad, norm.running_mean, norm.running_var]
+
+
+def rehearse(rank, folder):
+    """What a compiled norm gives in a rehearsal that the other process takes no part in, and then together."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    half, graphs = batch().chunk(2, dim=1)[rank].flatten(0, 1), []
+    norm = BatchNorm(CHANNELS).double()
+
+    def compiler(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    norm.compile(backend=compiler, dynamic=False)
+    if rank == 1:
+        with rehearsed():
+            alone = derived(norm, half)
+            assert torch.equal(gathered(half), torch.cat([half, half]))
+            assert exchanged(half[None], torch.arange(2 * len(half)).roll(3)).shape == half[None].shape
+        torch.save(alone, f"{folder}/alone.pt")
+    torch.save(derived(norm, half), f"{folder}/{rank}.pt")
+    assert len(graphs) == 1
+    dist.destroy_process_group()
+
+
+def derived(norm, x):
+    """Output and gradient."""
+    x = x.clone().requires_grad_()
+    out = norm(x)
+    out.pow(3).sum().backward()
+    return out.detach(), x.grad
+
+
+def test_what_one_process_compiles_in_a_rehearsal_is_synchronised_afterwards(tmp_path):
+    mp.start_processes(rehearse, (str(tmp_path),), nprocs=2, start_method="spawn")
+    halves = [half.flatten(0, 1) for half in batch().chunk(2, dim=1)]
+    together = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    out, gradient = derived(BatchNorm(CHANNELS).double(), torch.cat(halves))
+    torch.testing.assert_close(torch.cat([part[0] for part in together]), out)
+    torch.testing.assert_close(torch.cat([part[1] for part in together]), gradient)
+    alone, _ = torch.load(tmp_path / "alone.pt", weights_only=True)
+    torch.testing.assert_close(alone, derived(BatchNorm(CHANNELS).double(), halves[1])[0])
 
 
 @pytest.mark.parametrize("synchronised", [True, False])

@@ -1,6 +1,7 @@
 """What the tests of training share: a recipe that takes a second, and how to run it."""
 
 import io
+import sys
 from dataclasses import replace
 
 import safetensors.torch
@@ -40,6 +41,13 @@ def at_step(monkeypatch, action, *steps):
         original(self, batch, batch_idx)
 
     monkeypatch.setattr(Pretraining, "training_step", watched)
+
+
+def compile_to_the_same(monkeypatch):
+    """A compiler that takes no time, since it gives back what it gets."""
+    crops = sys.modules["logo_ssl.augment.apply"]
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(crops, "_compiled", crops._compiled.__wrapped__)  # which remembers none
 
 
 def console():

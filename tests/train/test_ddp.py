@@ -139,6 +139,24 @@ def test_a_signal_to_any_process_saves_and_stops_all_and_nothing_is_lost(pair, f
     assert all(torch.equal(got[name], value) for name, value in expected.items())
 
 
+def test_a_compiler_that_fails_in_one_process_is_done_without_in_all(pair, folder):
+    said = (folder / "half-compiled-0.txt").read_text()
+    assert said.count("Compiling is off, and training slower: no compiler found (process 1 of 2)") == 1
+    assert "long tale" not in said
+    assert Run(folder / "half-compiled").backbone_file.is_file()
+
+
+@pytest.mark.parametrize("what", ["compile", "batch"])
+def test_a_signal_ends_the_wait_before_the_first_step_for_another_process(data, tmp_path, what):
+    out = tmp_path / "run"
+    command = ["pretrain", "tiny", "--data", data, "--devices", "2", "--compile", "on", "--out", str(out), *OPTIONS]
+    said, code = python(SCRIPT, "never", what, *command)
+    assert code == 143, said
+    assert f"logo-ssl: Stopped by SIGTERM; go on with `logo-ssl resume {out}`." in said
+    assert "Traceback" not in said
+    assert not Run(out).saved()
+
+
 def test_a_run_is_resumed_by_another_number_of_processes(pair, folder, one):
     assert_close(weights(folder / "cut-by-one"), weights(one.path))
     resume(folder / "cut-by-two", console=QUIET, devices=1)

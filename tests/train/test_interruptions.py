@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import SMALL, assert_equal_runs, at_step, console, train
+from small_runs import SMALL, assert_equal_runs, at_step, compile_to_the_same, console, train
 
 from logo_ssl import resume
 from logo_ssl.augself import AugSelfConfig
@@ -32,7 +32,7 @@ from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, Supervi
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.train import Pretraining
+from logo_ssl.train import Pretraining, compiling
 from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
 from logo_ssl.train.folder import is_finished
@@ -76,22 +76,23 @@ def test_a_run_interrupted_anywhere_ends_like_an_uninterrupted_one(data, tmp_pat
     assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
 
 
-def test_networks_that_draw_for_themselves_resume_exactly(data, tmp_path, monkeypatch):
-    original = Pretraining.training_step
+@pytest.mark.parametrize("compile", ["off", "on"])
+def test_networks_that_draw_for_themselves_resume_exactly(data, tmp_path, monkeypatch, compile):
+    original, recipe = Pretraining.project, replace(SMALL, compile=compile)
 
-    def noisy(self, batch, batch_idx):
-        noise = torch.rand(()) + np.random.rand()
-        original(self, batch, batch_idx)
-        with torch.no_grad():
-            next(self.framework.parameters()).add_(1e-3 * noise)
+    def noisy(self, crops):
+        noise = 1 + 0.1 * torch.rand(()) + 0.1 * np.random.rand()
+        return original(self, crops._replace(x_g=noise * crops.x_g))
 
-    monkeypatch.setattr(Pretraining, "training_step", noisy)
-    whole, _ = train(SMALL, data, tmp_path / "whole")
+    compile_to_the_same(monkeypatch)
+    monkeypatch.setattr(Pretraining, "project", noisy)
+    whole, said = train(recipe, data, tmp_path / "whole")
+    assert "Compiling is off" not in said
     torch.rand(7)  # elsewhere the streams stand elsewhere
     with monkeypatch.context() as patch:
         at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGUSR1), 3)
         with pytest.raises(Interrupted):
-            train(SMALL, data, tmp_path / "cut")
+            train(recipe, data, tmp_path / "cut")
     torch.rand(5)
     assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
 
@@ -136,13 +137,13 @@ def test_a_signal_ends_the_wait_for_the_first_batch_where_nothing_new_is_to_be_s
 
 
 def test_a_signal_ends_the_wait_for_a_compiler_that_never_answers(data, tmp_path, monkeypatch):
-    def stuck(framework, trial):
+    def stuck(framework, trial, device):
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(10)
         pytest.fail("nobody ended the wait")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["logo_ssl.train.module"], "compile_if_it_works", stuck)
+        patch.setattr(compiling, "compile_if_it_works", stuck)
         with pytest.raises(Interrupted, match="Stopped by SIGTERM; go on with") as stop:
             train(SMALL, data, tmp_path / "run", compile="on")
     assert stop.value.code == 143

@@ -27,6 +27,7 @@ from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, Supervi
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
+from logo_ssl.train.compiling import first_line
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.train.optimisers import set_learning_rate
@@ -333,6 +334,22 @@ def test_a_replaced_image_teaches_its_own_label(data):
     losses = module.framework.similarity(p.q_g[0], p.t_g[0])
     assert losses[2] == 0
     torch.testing.assert_close(losses[:2], F.cross_entropy(p.q_g[0, :2], seen.labels[:2], reduction="none"))
+
+
+@pytest.mark.parametrize(
+    ("tale", "line"),
+    [
+        ("\n no compiler found\nwith a long tale", "no compiler found"),
+        (
+            "backend='inductor' raised:\n\nno compiler found\nwith a long tale",
+            "backend='inductor' raised: no compiler found",
+        ),
+        ("raised:", "raised:"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_what_went_wrong_is_told_in_a_line(tale, line):
+    assert first_line(RuntimeError(tale)) == line
 
 
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):

@@ -1,7 +1,8 @@
 """What the processes of test_ddp.py do.
 
 `python together.py die ARGUMENTS` is `logo-ssl ARGUMENTS`, in which process 1 is killed in its second epoch unless
-it was started again. `python together.py learn FOLDER DATA` does everything that two processes can do alive.
+it was started again. `python together.py never batch ARGUMENTS`, or `never compile`, is told to stop before its
+first step. `python together.py learn FOLDER DATA` does everything that two processes can do alive.
 """
 
 import io
@@ -9,22 +10,26 @@ import json
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from rich.console import Console
+from small_runs import compile_to_the_same
 
 from logo_ssl.augment import CropPlan
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import BadImages, ImageSet, Split
+from logo_ssl.data.feed import Uniform
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.train import processes
+from logo_ssl.train import compiling, processes
 from logo_ssl.train.building import build, fitted
 from logo_ssl.train.checkpoints import agreement
 from logo_ssl.train.journal import Journal
@@ -169,6 +174,49 @@ def stopped(ranks: str, step: int, arguments: list[str]) -> int:
         CollapseGauge.on_train_batch_end = original
 
 
+def half_compiled(recipe: Recipe, out: Path) -> str:
+    """A run with synchronised batch norm whose compiler fails in process 1; what was said."""
+    said = Console(file=io.StringIO(), width=400)
+
+    def broken(function, **options):
+        raise RuntimeError("no compiler found\nwith a long tale")
+
+    with pytest.MonkeyPatch.context() as patch:
+        compile_to_the_same(patch)
+        if os.environ.get("LOCAL_RANK") == "1":
+            patch.setattr(torch, "compile", broken)
+        pretrain(replace(recipe, framework=FRAMEWORKS["simsiam"], compile="on", epochs=1), out, console=said)
+    return said.file.getvalue()
+
+
+def never(what: str, arguments: list[str]) -> None:
+    """The command line, in which process 0 is told to stop while it waits for a batch, or for process 1 to compile."""
+    first, meet = os.environ.get("LOCAL_RANK", "0") == "0", compiling.meet
+
+    def tell_soon():
+        if first:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    def no_batches(feed, order):
+        tell_soon()
+        threading.Event().wait(60)
+        yield
+
+    def no_answer(*arguments):
+        if not first:
+            threading.Event().wait(60)
+
+    def meet_in_vain():
+        tell_soon()
+        meet()
+
+    if what == "batch":
+        Uniform.batches = no_batches
+    else:
+        compiling.compile_if_it_works, compiling.meet = no_answer, meet_in_vain
+    main(arguments)
+
+
 def learn_together(folder: Path, data: str) -> None:
     """A run, which starts the other process; one cut short and resumed; one left to others, one that others left."""
     begin = ["pretrain", "tiny", "--data", data, "--devices", "2", *OPTIONS, "--out"]
@@ -180,6 +228,8 @@ def learn_together(folder: Path, data: str) -> None:
     codes = [stopped("1", 2, [*begin, out]), stopped("01", 4, ["resume", out])]
     resume(out, console=quiet)
     (folder / f"codes-{os.environ['LOCAL_RANK']}.json").write_text(json.dumps(codes))
+    said = half_compiled(small(data, devices=2), folder / "half-compiled")
+    (folder / f"half-compiled-{os.environ['LOCAL_RANK']}.txt").write_text(said)
     cut_short(small(data, devices=2), folder / "cut")
     resume(folder / "cut", console=quiet)
     cut_short(small(data, devices=2), folder / "cut-by-two")
@@ -193,5 +243,7 @@ if __name__ == "__main__":
     agreement.AGREE_S = 0.0  # after every step
     if sys.argv[1] == "die":
         die(sys.argv[2:])
+    elif sys.argv[1] == "never":
+        never(sys.argv[2], sys.argv[3:])
     else:
         learn_together(Path(sys.argv[2]), sys.argv[3])

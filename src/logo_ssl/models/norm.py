@@ -119,8 +119,10 @@ def set_uneven(module: nn.Module) -> None:
 
 def average_statistics(module: nn.Module) -> None:
     """Give all processes the mean of the running statistics that each keeps of its own splits."""
+    if world_size() == 1:
+        return
     apart = [child for child in module.modules() if isinstance(child, BatchNorm) and not child.synchronised]
-    if world_size() > 1 and apart:
+    if apart:
         statistics = [buffer for norm in apart for buffer in (norm.running_mean, norm.running_var)]
         torch._foreach_copy_(statistics, averaged(statistics))
 

@@ -8,14 +8,32 @@ from torch._functorch import config as functorch_config
 from torch.utils._triton import has_triton
 
 from ..models import Encoder
+from ..randomness import global_streams, set_global_streams
+from ..ranks import listed, meet, rehearsed, world_size
 
 
-def compile_if_it_works(framework: nn.Module, trial: Callable[[], Tensor]) -> str | None:
-    """Compile a framework's networks for a trial that leaves no trace in them; what went wrong, if anything did."""
+def compile_everywhere(framework: nn.Module, trial: Callable[[], Tensor], device: torch.device) -> str | None:
+    """Compile a framework's networks in all processes, or in none; what went wrong in the first one that failed.
+
+    Compiled code may send its messages in another order; and all wait for the slowest anyhow.
+    """
+    failure = compile_if_it_works(framework, trial, device)
+    meet()  # others may still be compiling
+    for number, reason in enumerate(listed(failure)):
+        if reason is not None:
+            uncompile_networks(framework)
+            return reason if world_size() == 1 else f"{reason} (process {number} of {world_size()})"
+    return None
+
+
+def compile_if_it_works(framework: nn.Module, trial: Callable[[], Tensor], device: torch.device) -> str | None:
+    """Compile networks for a trial that leaves no trace, here or in other processes; what failed, if anything did."""
     kept = {name: buffer.clone() for name, buffer in framework.named_buffers()}
-    compile_networks(framework)
+    streams = global_streams(device)
     try:
-        trial().backward()
+        compile_networks(framework)
+        with rehearsed():
+            trial().backward()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # compilers fail in many ways, and none of them must stop a run
@@ -25,6 +43,7 @@ def compile_if_it_works(framework: nn.Module, trial: Callable[[], Tensor]) -> st
         framework.zero_grad()
         for name, buffer in framework.named_buffers():
             buffer.copy_(kept[name])
+        set_global_streams(streams, device)
     return None
 
 
@@ -61,9 +80,10 @@ def _known(options: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, in a line."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__
+    """What went wrong, in a line; torch's "backend='inductor' raised:" says it in the next."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = lines[: 2 if lines and lines[0].endswith(":") else 1]
+    return " ".join(told) or type(error).__name__
 
 
 def has_compiler(device: torch.device) -> bool:

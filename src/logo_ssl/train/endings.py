@@ -7,6 +7,7 @@ import lightning as L
 import torch
 
 from ..errors import Interrupted, UserError
+from ..signals import Stopped
 from .faults import dead_worker
 from .processes import lost_another, whose_end
 
@@ -18,6 +19,8 @@ def ends_in_a_sentence(trainer: L.Trainer, cure: str, fewer_workers: str) -> Ite
         yield
     except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
         raise Interrupted(f"Interrupted; {cure}.") from None
+    except Stopped as stop:
+        raise stop.interrupted(cure) from None
     except torch.OutOfMemoryError:  # a RuntimeError, too
         raise
     except RuntimeError as error:

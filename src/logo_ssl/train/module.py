@@ -20,7 +20,7 @@ from ..ranks import averaged, listed, order_device, own, rank, world_size
 from ..recipes import Recipe
 from ..strategies import Strategy
 from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
-from .compiling import compile_if_it_works, has_compiler
+from .compiling import compile_everywhere, has_compiler
 from .cropping import Cropping
 from .optimisers import encoder_optimiser, learning_rate, regressor_optimiser, set_learning_rate
 from .replay import Replay
@@ -217,7 +217,7 @@ class Pretraining(L.LightningModule):
         if self.recipe.compile == "on" or (self.recipe.compile == "auto" and has_compiler(self.device)):
             self.say("Compiling (a minute or two; `--compile off` trains at once, and slower).")
             with self.waiting():  # for the compiler's processes, which a signal may end
-                failure = compile_if_it_works(self.framework, lambda: self._trial(batch))
+                failure = compile_everywhere(self.framework, lambda: self._trial(batch), self.device)
             self.compiled = self.cropping.compiled = failure is None
             if failure:
                 self.say(f"Compiling is off, and training slower: {failure}")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -75,6 +75,10 @@ class Checkpoints(Checkpoint):
         """Nor here."""
         self.stop.ignore()
 
+    def has_learned(self, trainer: L.Trainer) -> bool:
+        """Whether a step was made since training began, so that there is something new to save."""
+        return trainer.global_step != self.began_at
+
     @contextmanager
     def waiting(self, trainer: L.Trainer) -> Iterator[None]:
         """Save and stop when a signal comes while something is waited for that may never come.
@@ -84,9 +88,9 @@ class Checkpoints(Checkpoint):
         try:
             with self.stop.end_the_wait():
                 yield
-        except Stopped as stopped:
-            if trainer.global_step == self.began_at:  # there is nothing new to save
-                raise stopped.interrupted(self.stop.cure) from None
+        except Stopped:
+            if not self.has_learned(trainer):
+                raise
             self._save_and_stop(trainer)
 
     def _is_time(self) -> bool:
@@ -125,8 +129,12 @@ class Checkpoints(Checkpoint):
 def awaited(trainer: L.Trainer) -> Iterator[None]:
     """Wait for something outside a step; a signal ends that where one process trains, and what it learned is saved.
 
-    Of several, some may be in the middle of a step that needs this one, so all stop after it.
+    Of several, some may be in the middle of a step that needs this one, so all stop after it; unless it would be the
+    first one, before which there is nothing to save.
     """
     keeper = trainer.checkpoint_callback
-    with keeper.waiting(trainer) if isinstance(keeper, Checkpoints) and trainer.world_size == 1 else nullcontext():
+    if isinstance(keeper, Checkpoints) and (trainer.world_size == 1 or not keeper.has_learned(trainer)):
+        with keeper.waiting(trainer):
+            yield
+    else:
         yield
