@@ -22,7 +22,7 @@ Self-supervised pretraining of image encoders with local and global crops (LoGo,
 
 commands:
   demo                 pretrain a small encoder on made-up scenes and show that it learned (minutes, no GPU)
-  recipes              list the recipes, with the paper's row and numbers
+  recipes              list the recipes, with the paper's tables and figures
   pretrain [RECIPE]    pretrain an encoder; without a recipe, all is chosen for --data and this machine
   resume RUN           go on with an interrupted run
   eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi, detect, segment

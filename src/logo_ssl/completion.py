@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,6 +20,10 @@ Choices = dict[str, list[str]]
 """What may stand behind an option."""
 MEASURE = "eval"
 """The command whose options depend on the protocol behind it."""
+TABLES = "reproduce"
+"""The command whose first words are tables and figures."""
+WIDE = "200"
+"""Columns, so that no list of values is broken."""
 RECIPES_FIRST = ("pretrain", "bench", "show-crops")
 """Commands whose first word may be a recipe."""
 
@@ -47,6 +52,8 @@ def _behind(command: str) -> Behind:
     """The words that may come next to a command."""
     from .cli import COMMANDS
     from .recipes import RECIPES
+    from .recipes.recipe import PARTS
+    from .reproduce.tables import TITLES
 
     if command == "completion":
         return Behind(list(SHELLS), {})
@@ -54,15 +61,21 @@ def _behind(command: str) -> Behind:
         return Behind([*PROTOCOL_NAMES, "--help"], {})
     if command in RECIPES_FIRST:
         options, choices = _told(COMMANDS[command], ["tiny", "--help"])
-        return Behind([*RECIPES, *options], choices)
-    return _told(COMMANDS[command], ["--help"])
+        parts = {f"--{part}": list(kinds) for part, kinds in PARTS.items()}
+        return Behind([*RECIPES, *options], choices | parts)
+    options, choices = _told(COMMANDS[command], ["--help"])
+    return Behind([*(TITLES if command == TABLES else ()), *options], choices)
 
 
 def _told(command: Callable[[Sequence[str]], None], arguments: list[str]) -> Behind:
     """The options that a command's help shows, and their values where these can be listed."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
-        command(arguments)
+    told, columns = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDE
+    try:
+        with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+            command(arguments)
+    finally:
+        os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", told.getvalue())
     choices = {option: values.removeprefix("None,").split(",") for option, values in CHOICE.findall(plain)}
     return Behind(

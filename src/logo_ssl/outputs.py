@@ -147,12 +147,14 @@ def _bad_images(file: IO[bytes]) -> bool:
 
 
 def _json(file: IO[bytes]) -> bool:
-    if file.read(len(LIST)) in (LIST, b"[]"):
-        return True
-    file.seek(0)
     told = _read_json(file)
     maker = told["written_by"] if told.keys() >= TABLE else told if told.keys() >= RESULT else {}
     return maker.get("versions", {}).get(MAKER) is not None
+
+
+def _finds(file: IO[bytes]) -> bool:
+    """A list whose first entry says so; an empty one has nothing to lose."""
+    return file.read(len(LIST)) in (LIST, b"[]")
 
 
 def _read_json(file: IO[bytes]) -> dict[str, Any]:
@@ -231,6 +233,8 @@ TELLS: dict[str, Callable[[IO[bytes]], bool]] = {
     ".parquet": _parquet,
     "-bad-images.csv": _bad_images,
     ".csv": _csv,
+    "boxes.json": _finds,
+    "masks.json": _finds,
     ".json": _json,
     ".md": _markdown,
     ".html": _html,

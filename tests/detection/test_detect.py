@@ -108,6 +108,13 @@ def test_voc_layouts_are_measured_both_ways_and_masks_too(tmp_path, encoder):
     assert measured == {("box", "COCO"), ("mask", "COCO")}
 
 
+def test_masks_of_an_earlier_test_do_not_stay_beside_boxes_of_a_later_one(tmp_path, encoder):
+    data, out = load_detection(str(save_coco(tmp_path / "coco", {"train": 2, "val": 1}))), tmp_path / "res.json"
+    for masks, found in ((True, {"boxes.json", "masks.json"}), (False, {"boxes.json"})):
+        list(detect(encoder, data, BRIEF, HOW, masks=masks, out=out, overwrite=True))
+        assert {file.name for file in (tmp_path / "res-pictures").glob("*.json")} == found
+
+
 def printed(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments)

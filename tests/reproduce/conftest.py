@@ -46,8 +46,8 @@ def performed(monkeypatch):
 def reproduce(capsys, tmp_path, data):
     """Exit code, standard output and standard error of `logo-ssl reproduce`, with small settings."""
 
-    def command(line, out="out", small=True, backbone="tiny"):
-        options = f"{SMALL} --data {data}".replace("=tiny", f"={backbone}").split() if small else []
+    def command(line, out="out", small=True, backbone="tiny", source=data):
+        options = f"{SMALL} --data {source}".replace("=tiny", f"={backbone}").split() if small else []
         with pytest.raises(SystemExit) as stop:
             cli.main(["reproduce", *line.split(), "--out", str(tmp_path / out), *options])
         told = capsys.readouterr()

@@ -15,6 +15,7 @@ from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import Extraction, load_encoder
+from logo_ssl.reproduce.images import facts_of
 from logo_ssl.reproduce.launch import Workers
 from logo_ssl.reproduce.rows import _measure
 from logo_ssl.run import Run
@@ -99,7 +100,9 @@ def refuse(*_):
     raise UserError("No data.")
 
 
-def test_an_interrupted_row_goes_on_where_it_was(reproduce, performed, tmp_path, monkeypatch):
+def test_an_interrupted_row_goes_on_where_it_was_and_its_data_may_move(
+    reproduce, performed, data, tmp_path, monkeypatch
+):
     measure = CollapseGauge.on_train_epoch_end
 
     def stop(self, trainer, pl_module):
@@ -114,8 +117,9 @@ def test_an_interrupted_row_goes_on_where_it_was(reproduce, performed, tmp_path,
     assert (code, "the same command goes on where it stopped" in err) == (130, True)
     code, out, _ = reproduce(f"{line} --dry-run")
     assert "cifar10-moco, seed 0: goes on after 1 of 2 epochs" in out
-    code, out, _ = reproduce(line)
-    assert code == 0
+    (tmp_path / "moved").mkdir()
+    code, out, err = reproduce(line, source=data.rename(tmp_path / "moved" / data.name))
+    assert code == 0, err
     assert "cifar10-moco, seed 0: goes on (1 of 1)" in out
     assert "Going on after 1 epoch" in out
     assert "| > " not in out  # the time before the interruption is counted too
@@ -231,6 +235,8 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert "No row of table7 matches --rows, so it is left out." in out
     _, out, _ = reproduce("table2 --dry-run --rows stl10-moco", small=False)
     assert out.splitlines()[-1].startswith("In all: 1 run of unknown length, one after another")
+    _, out, _ = reproduce("table3 --dry-run", small=False)
+    assert out.splitlines()[-1].startswith("In all: nothing can run here")
     _, out, _ = reproduce("table2 --dry-run --images-per-s 5000", small=False)
     assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
 
@@ -318,18 +324,48 @@ def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
 
 def test_a_table_mixes_no_images_and_tells_which_they_were(reproduce, performed, data, tmp_path):
     line = "table1 --rows cifar10-simsiam --epochs 1"
+    assert reproduce("fig1b --rows cifar10-simsiam --epochs 1")[0] == 0  # noted whatever is measured
     assert reproduce(line)[0] == 0
     text = (tmp_path / "out" / "table1.md").read_text()
     assert (
         "- cifar10: 208 images to train on, 16 to test on; not the 50,000 and 10,000 of the paper's cifar10\n" in text
     )
+    noted = tmp_path / "out" / "cifar10-simsiam" / "seed0.json"
+    record = json.loads(noted.read_text())
     with np.load(data) as parts:
-        np.savez(data, **{name: values[::-1] for name, values in parts.items()})
-    code, _, err = reproduce(f"{line} --seeds 2")
+        original = dict(parts)
+    others = [original | {name: original[name][::-1]} for name in ("train_labels", "train_images")]
+    for changed in (*others, {name: values[:-1] for name, values in original.items()}):
+        place(data, changed)
+        code, _, err = reproduce(f"{line} --seeds 2")
+        assert (code, performed) == (2, ["cifar10-simsiam, seed 0"] * 2)
+        assert re.search(
+            r"seed0 was begun on other images than .*cifar10.npz has now \(.*\); choose another --out", err
+        )
+    assert "(208 + 16, and 207 + 15)" in err
+    noted.write_text(json.dumps({name: value for name, value in record.items() if name != "images"}))
+    assert reproduce(line)[0] == 2  # its evaluation tells
+    for file in (noted.with_suffix("") / "evaluation").iterdir():
+        file.unlink()
+    assert "- cifar10: which images they were was not noted" in reproduce(line)[1]
+
+
+def test_runs_on_different_images_make_no_table_together(reproduce, performed, data):
+    rows = ["cifar10-moco", "cifar10-simsiam"]
+    with np.load(data) as parts:
+        original = dict(parts)
+    for row, by in zip(rows, (1, -1), strict=True):
+        place(data, {name: values[::by] for name, values in original.items()})
+        assert reproduce(f"table1 --rows {row} --epochs 1")[0] == 0
+    line = f"table1 --rows {' '.join(rows)} --epochs 1"
+    code, _, err = reproduce(line, source="cifar10")  # which is not on this machine
     assert code == 2
-    assert re.search(
-        r"seed0 was begun on other images \(208 \+ 16\) than .*cifar10.npz has now \(208 \+ 16\); choose", err
-    )
+    assert re.search(r"simsiam.seed0 and .*moco.seed0 were begun on different images .*make a table of each", err)
+
+
+def place(file, parts):
+    np.savez(file, **parts)
+    facts_of.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -345,15 +381,20 @@ def test_images_that_cannot_be_measured_are_refused_before_any_training(
     code, _, err = reproduce("table1 --rows cifar10-simsiam --epochs 1")
     assert (code, performed) == (2, [])
     assert sentence in err
+    code, _, _ = reproduce("fig1b --rows cifar10-simsiam --epochs 1 --dry-run")
+    assert code == (0 if labels > 1 else 2)  # kNN over epochs takes fewer neighbours where there are fewer images
 
 
 def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, performed, tmp_path):
-    line = "table1 fig1b --rows cifar10-moco --epochs 1"
+    line = "table1 fig1b --epochs 1 --rows cifar10-moco"
     assert reproduce(line)[0] == 0
     text, run = (tmp_path / "out" / "table1.md").read_text(), tmp_path / "out" / "cifar10-moco" / "seed0"
     noted = run.with_name("seed0.json")
     figures = json.loads(noted.read_text())["figures"]
-    for damage in ("", '{"asked": 1', '["no", "record"]'):
+    told = json.loads(noted.read_text())
+    shapes = [{"figures": wrong} for wrong in ([], {"knn": 3}, {"knn": {}}, {"knn": {"top": float("nan")}})]
+    shapes += [{"images": {"train_images": 1}}, {"images": [1]}, {"asked": 3}, {"asked": {}}, {"jobs": "x"}]
+    for damage in ("", '{"asked": 1', '["no", "record"]', *(json.dumps(told | shape) for shape in shapes)):
         noted.write_text(damage)
         assert reproduce(line)[0] == 0  # measured again, not trained again
         assert json.loads(noted.read_text())["figures"] == figures
@@ -373,8 +414,9 @@ def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, p
     code, out, _ = reproduce(line)
     assert (code, "cifar10-moco is not drawn: it has no finished run with kNN over epochs." in out) == (1, True)
     (run / "recipe.json").write_text("")
-    code, _, err = reproduce(line)
-    assert (code, len(err.strip().splitlines())) == (2, 1)
+    performed.clear()
+    code, _, err = reproduce(f"{line} cifar10-simsiam")
+    assert (code, performed, len(err.strip().splitlines())) == (2, [], 1)  # before anything else is trained
     assert "recipe.json cannot be read" in err
 
 

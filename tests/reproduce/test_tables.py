@@ -223,7 +223,7 @@ Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chos
 Images:
 
 - cifar10: 600 images to train on, 200 to test on; not the 50,000 and 10,000 of the paper's cifar10; 3 of 200 test \
-images that were looked at are training images, so figures are too good
+images that were looked at are among the training images, so figures are too good
 
 Remarks:
 

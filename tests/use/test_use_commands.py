@@ -236,6 +236,8 @@ def test_bash_completes_names_with_spaces_and_values_of_options(shell, tmp_path)
     assert completed("export", "run", "--to", "t") == ["torchvision", "timm"]
     assert completed("eval", "detect", "run", "--head", "''") == ["c4", "fpn"]
     assert completed("eval", "detect", "run", "--he") == ["--head", "--help"]
+    assert completed("pretrain", "tiny", "--framework", "sim") == ["simsiam", "simclr"]
+    assert completed("reproduce", "fig") == ["fig1b", "fig3"]
 
 
 def test_fish_is_told_the_values_of_options(shell):

@@ -43,9 +43,10 @@ def list_recipes() -> None:
     table = Table("recipe", "backbone", "tables", "kNN %", "linear %", pad_edge=False, show_edge=False)
     for recipe in RECIPES.values():
         tables = ", ".join(str(row.table) for row in recipe.paper)
-        figures = ({getattr(row, what) for row in recipe.paper} - {None} for what in ("knn", "linear"))
+        known = ({getattr(row, what) for row in recipe.paper} - {None} for what in ("knn", "linear"))
+        figures = (" / ".join(f"{value:.2f}" for value in sorted(of)) for of in known)
         backbone = "chosen" if recipe.name == AUTO else recipe.backbone
-        table.add_row(recipe.name, backbone, tables, *("".join(f"{value:.2f}" for value in of) for of in figures))
+        table.add_row(recipe.name, backbone, tables, *figures)
     console = plain_console()
     console.print(table)
     console.print("Tables and figures are the paper's; ours are in docs/results.")

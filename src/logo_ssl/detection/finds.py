@@ -12,8 +12,8 @@ from .pictures import PictureSet
 from .precision import Detected
 
 
-def found_files(folder: Path, masks: bool) -> dict[Kind, Path]:
-    """Which files of finds are in a folder."""
+def found_files(folder: Path, masks: bool = True) -> dict[Kind, Path]:
+    """Which files of finds may be in a folder: of boxes, and of masks where these are asked for."""
     files: dict[Kind, Path] = {"bbox": folder / "boxes.json", "segm": folder / "masks.json"}
     return files if masks else {"bbox": files["bbox"]}
 

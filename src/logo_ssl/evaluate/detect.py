@@ -73,10 +73,10 @@ def without_masks(what: str) -> UserError:
     )
 
 
-def claim_beside(file: Path, masks: bool, overwrite: bool = False) -> None:
+def claim_beside(file: Path, overwrite: bool = False) -> None:
     """UserError, before the work, where files of others lie in the folders beside a result."""
     folder = pictures_beside(file)
-    for each in (*drawn_files(folder).values(), *found_files(folder, masks).values()):
+    for each in (*drawn_files(folder).values(), *found_files(folder).values()):
         claim(each, overwrite)
     claim_folder(training_beside(file), KEPT)
 
@@ -105,7 +105,7 @@ def detect(
     data = _checked(data, recipe, how, masks, devices, max_bad)
     this = named(encoder, data, recipe, masks, out)
     ours = overwrite or out is None  # pictures in a run are ours, those of earlier versions too
-    _claim_beside_or_say(this.file, masks, ours, how)
+    _claim_beside_or_say(this.file, ours, how)
     pictures = TrainingPictures(data.train, recipe, masks)
     used, tested = (counted(len(some), "picture") for some in (pictures.pictures, data.test.pictures))
     how.say(f"Training on {used}, testing on {tested}.")
@@ -173,10 +173,10 @@ def _telling_what_is_kept(state: Path | None) -> Iterator[None]:
         raise UserError(f"{error}; {cure}.") from error
 
 
-def _claim_beside_or_say(file: Path | None, masks: bool, overwrite: bool, how: Extraction) -> None:
+def _claim_beside_or_say(file: Path | None, overwrite: bool, how: Extraction) -> None:
     """The folders beside a result must be ours; where there will be none, that is said."""
     if file is not None:
-        claim_beside(file, masks, overwrite)
+        claim_beside(file, overwrite)
     else:
         how.say("Without --out nothing is saved here, and an interrupted training starts again.")
 
@@ -202,7 +202,7 @@ def _draw_or_say(data: Detection, found: list[Detected], masks: bool, file: Path
     """Whether what was found is listed and drawn beside the file; if not, it is said, and no earlier one stays."""
     folder = pictures_beside(file)
     try:
-        for earlier in (*drawn_files(folder).values(), *found_files(folder, masks).values()):
+        for earlier in (*drawn_files(folder).values(), *found_files(folder).values()):
             earlier.resolve().unlink(missing_ok=True)
         write_found(data.test, found, folder, masks)
         draw_found(data.test.pictures, found, data.test.classes, folder, masks)

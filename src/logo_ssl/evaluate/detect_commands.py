@@ -72,7 +72,7 @@ class Detect(RecipeOptions, Subject):
         name, n_pictures, official, about = self._found()
         protocol = recipe_for(name, n_pictures, official)
         for file in self.files():
-            claim_beside(file, self.masks, self.overwrite)
+            claim_beside(file, self.overwrite)
         for sentence in (*about, *self.says(protocol)):
             console.print(sentence, markup=False, highlight=False)
         table = Table("what", "how much", title="Schedule")

@@ -22,4 +22,4 @@ def weight_bytes(weights: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
     head = json.loads(content[LENGTH:end]) | {"__metadata__": dict(sorted(metadata.items()))}
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH)
-    return len(text).to_bytes(LENGTH, "little") + text + content[end:]
+    return b"".join((len(text).to_bytes(LENGTH, "little"), text, memoryview(content)[end:]))

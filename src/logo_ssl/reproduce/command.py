@@ -22,7 +22,7 @@ from .plan import refuse_other_settings, tasks_for
 from .results import Ended, gather
 from .settings import with_data, with_settings
 from .sources import refuse_wrong_paths
-from .tables import PaperTable, choose, needs_labels, without_own
+from .tables import PaperTable, choose, measured_at_home, without_own
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class Reproduce:
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
         placed = with_data(recipes, self.data)
         refuse_wrong_paths(recipe.data for recipe in placed)
-        at_home = {row.recipe.name for table in tables for row in table.rows if needs_labels(table, row)}
+        measured = measured_at_home(tables)
         changed = {recipe.name: recipe for recipe in with_settings(placed, self.settings, own)}
-        refuse_unmeasurable(recipe for name, recipe in changed.items() if name in at_home)
+        refuse_unmeasurable(changed.values(), measured)
         tables = [
             table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
             for table in tables

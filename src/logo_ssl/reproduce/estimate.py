@@ -47,8 +47,9 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     unknown_length = f"{counted(unknown, 'run')} of unknown length" if unknown else ""
     beside = f"; {jobs} run side by side, which pays if one leaves the device idle" if jobs > 1 else ""
     there = f" on {' and '.join(machines)} (here: {hardware(best_device('auto'))})" if machines else ""
-    known_length = f"about {total:.1f} min{there}" if total or not unknown else ""
-    told = " and ".join(filter(None, (known_length, unknown_length)))
+    absent = sum(known[task.recipe.data].missing and not task.place.finished for task in tasks)
+    known_length = f"about {total:.1f} min{there}" if total or not (unknown or absent) else ""
+    told = " and ".join(filter(None, (known_length, unknown_length))) or "nothing can run here"
     yield f"In all: {told}, one after another, evaluation not counted{beside}."
 
 

@@ -1,13 +1,15 @@
 """On which images is a row trained and measured? Known before it is, so that no table mixes them or hides them."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from ..data import load_data
+from ..data import ImageSet, Split, load_data
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..recipes import Recipe
-from ..terminal import counted
+from ..terminal import are, counted
 from .plan import Task
 from .settings import name_of
 from .sources import IMAGES, is_placed
@@ -18,55 +20,60 @@ Facts = dict[str, Any]
 """What is noted of the images beside a run."""
 
 
+@cache
 def facts_of(source: str, size: int) -> Facts:
-    """How many images there are, by what they are known, and what spoils figures; UserError where none can be told."""
+    """How many images there are, by what they and their labels are known, and how many test images train has, too."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
     from ..evaluate.fingerprints import data_fingerprint
     from ..evaluate.how import Extraction
-    from ..evaluate.labelled import labelled
 
     data = load_data(source, size)
-    train, test = labelled(data)
-    most, n = max(k for k, _ in KNN), len(train) - (test is None)
-    if n < most:
-        raise UserError(
-            f"{source} has {counted(n, 'labelled image')} to compare with, and kNN with k={most} needs as many "
-            "neighbours; give more images."
-        )
-    splits = {"train": data.train, "test": data.test}
+    splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
     return {
         "train_images": len(data.train),
-        "test_images": 0 if test is None else len(test),
-        "fingerprint": {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None},
-        **copies(train, test, Extraction()),
+        "test_images": 0 if data.test is None or not data.test.has_labels else len(data.test),
+        "fingerprint": {part: data_fingerprint(split.images) for part, split in splits.items()},
+        "labels": {part: _digest(split) for part, split in splits.items()},
+        **copies(data.train, data.test, Extraction()),
     }
 
 
-def refuse_unmeasurable(recipes: Iterable[Recipe]) -> None:
-    """Tell at once of images whose figures could not be measured after all the training."""
-    for source, size in _places(recipes):
-        if source not in NAMES:
-            facts_of(source, size)
+def refuse_unmeasurable(recipes: Iterable[Recipe], measured: Mapping[str, Sequence[str]]) -> None:
+    """Tell at once of images whose figures could not be measured after all the training.
+
+    `measured` says what is measured of each recipe on the images of its pretraining.
+    """
+    wanted: dict[tuple[str, int], bool] = {}
+    for recipe in recipes:
+        if recipe.name in measured and recipe.data not in NAMES:
+            place = recipe.data, recipe.crops.global_size
+            wanted[place] = wanted.get(place, False) or "knn" in measured[recipe.name]
+    for (source, size), by_knn in wanted.items():
+        _refuse_unlabelled(load_data(source, size), by_knn)
 
 
 def refuse_other_images(tasks: Iterable[Task]) -> None:
-    """Refuse to go on with, or to show, a run on other images than those that lie there now."""
-    noted = [task for task in tasks if _noted(task)]
-    now = {place: _there(*place) for place in _places(task.recipe for task in noted)}
-    for task in noted:
-        there, known = now[task.recipe.data, task.recipe.crops.global_size], _noted(task)
-        if there and there["fingerprint"] != known["fingerprint"]:
-            raise UserError(
-                f"{task.place.run.path} was begun on other images ({_counts(known)}) than {task.recipe.data} has now "
-                f"({_counts(there)}); choose another --out, or give the same images."
-            )
+    """Refuse to go on with, or to show, runs on other images than those that lie there now, or than each other's."""
+    first: dict[str, Task] = {}
+    for task in tasks:
+        known = task.place.images()
+        if not known:
+            continue
+        source, there = task.recipe.data, _there(task.recipe)
+        if _differ(known, there):
+            told = f"{task.place.run.path} was begun on other images than {source} has now ({_compared(known, there)})"
+            raise UserError(f"{told}; choose another --out, or give those images.")
+        other = first.setdefault(name_of(source), task)
+        if _differ(known, other.place.images()):
+            told = f"{task.place.run.path} and {other.place.run.path} were begun on different images"
+            raise UserError(f"{told} ({_compared(known, other.place.images())}); make a table of each with --rows.")
 
 
 def remarks_on(data: str, facts: Facts) -> list[str]:
     """What a reader of figures must know of their images."""
-    if not facts:
-        return []
     name = name_of(data)
+    if not facts:
+        return [f"{name}: which images they were was not noted"]
     told = [f"{name}: {facts['train_images']:,} images to train on, {facts['test_images']:,} to test on"]
     official = IMAGES.get(name), TESTS.get(name)
     if None not in official and (facts["train_images"], facts["test_images"]) != official:
@@ -74,28 +81,43 @@ def remarks_on(data: str, facts: Facts) -> list[str]:
     if not facts["test_images"]:
         told.append("so kNN leaves each training image out in turn, and linear holds some of them out")
     if found := facts.get("test_images_in_train"):
-        compared = facts["test_images_compared"]
-        told.append(
-            f"{found:,} of {compared:,} test images that were looked at are training images, so figures are too good"
-        )
+        looked_at = f"{found:,} of {facts['test_images_compared']:,} test images that were looked at"
+        told.append(f"{looked_at} {are(found)} among the training images, so figures are too good")
     return ["; ".join(told)]
 
 
-def _places(recipes: Iterable[Recipe]) -> list[tuple[str, int]]:
-    return list(dict.fromkeys((recipe.data, recipe.crops.global_size) for recipe in recipes))
+def _refuse_unlabelled(data: ImageSet, by_knn: bool) -> None:
+    from ..evaluate.labelled import labelled  # slow to import: only where it is needed
+
+    train, test = labelled(data)
+    most, n = max(k for k, _ in KNN), len(train) - (test is None)
+    if by_knn and n < most:
+        raise UserError(
+            f"{data.name} has {counted(n, 'labelled image')} to compare with, and kNN with k={most} needs as many "
+            "neighbours; give more images."
+        )
 
 
-def _noted(task: Task) -> Facts:
-    return task.place.record().get("images", {}) if task.place.begun or task.place.finished else {}
+def _digest(split: Split) -> str:
+    labels = b"" if split.labels is None else split.labels.cpu().contiguous().numpy().tobytes()
+    return hashlib.sha256(labels).hexdigest()
 
 
-def _there(source: str, size: int) -> Facts:
+def _there(recipe: Recipe) -> Facts:
     """The images as they are; nothing where they are missing, of which others tell."""
     try:
-        return facts_of(source, size) if is_placed(source) else {}
+        return facts_of(recipe.data, recipe.crops.global_size) if is_placed(recipe.data) else {}
     except DataMissing:
         return {}
 
 
-def _counts(facts: Facts) -> str:
-    return f"{facts['train_images']:,} + {facts['test_images']:,}"
+def _differ(one: Facts, other: Facts) -> bool:
+    """Whether two sets are known to differ; an older run does not tell its labels."""
+    return any(one[what] != other[what] for what in ("fingerprint", "labels") if what in one and what in other)
+
+
+def _compared(one: Facts, other: Facts) -> str:
+    counts = [f"{facts['train_images']:,} + {facts['test_images']:,}" for facts in (one, other)]
+    if counts[0] == counts[1]:
+        return "of other names, order, pixels or labels; the same images as files and as an array count as others"
+    return f"{counts[0]}, and {counts[1]}"

@@ -96,7 +96,8 @@ def _change(name: str, pair: Record) -> str:
 
 def _images(rows: Iterable[Record]) -> Iterable[str]:
     """What the images were, each set once."""
-    return dict.fromkeys(told for row in rows for run in row["runs"] for told in remarks_on(row["data"], run["images"]))
+    ended = [(row["data"], run) for row in rows for run in row["runs"] if run["state"] == "done"]
+    return dict.fromkeys(told for data, run in ended for told in remarks_on(data, run["images"]))
 
 
 def _remarks(rows: Sequence[Record]) -> Iterator[str]:

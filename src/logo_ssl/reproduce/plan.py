@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,11 @@ from .tables import PaperTable
 MOST_TOLD = 3  # settings that a sentence names
 CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
 """Fields that a run has lower than they were asked for, where the data are few."""
+KINDS = {"asked": dict, "jobs": int, "figures": dict, "measured_at": dict, "images": dict}
+"""What is noted beside a run."""
+FACTS = {"train_images", "test_images", "fingerprint"}
+MORE_FACTS = {"labels", "test_images_compared", "test_images_in_train"}
+"""What is noted of its images: always, and where it is known."""
 TOLD = {"commit", "hardware", "seconds"}
 """What a finished run tells of its making."""
 
@@ -45,8 +52,22 @@ class Place:
         return sum("z_rank" in line and line["step"] <= step for line in self.run.metrics())  # the rank ends an epoch
 
     def record(self) -> dict[str, Any]:
-        """What stands beside the run."""
-        return _read(self.file)
+        """What stands beside the run, as far as it can be used."""
+        told = _read(self.file)
+        known = {name: told[name] for name, kind in KINDS.items() if isinstance(told.get(name), kind)}
+        figures = {name: of for name, of in known.get("figures", {}).items() if _are_figures(of)}
+        return known | {"figures": figures}
+
+    def images(self) -> dict[str, Any]:
+        """On which images the run was begun: as it was noted, or as an evaluation tells; nothing where neither does."""
+        if not (self.begun or self.finished):
+            return {}
+        told = [self.record().get("images", {})]
+        for file in sorted((self.run.path / "evaluation").glob("knn-*.json")):
+            evaluation = _read(file)
+            told.append(evaluation | {"fingerprint": evaluation.get("data_fingerprint")})
+        found = next((facts for facts in told if facts.keys() >= FACTS and isinstance(facts["fingerprint"], dict)), {})
+        return {name: value for name, value in found.items() if name in FACTS | MORE_FACTS}
 
     def provenance(self) -> dict[str, Any] | None:
         """Who made the run, once it is finished."""
@@ -75,15 +96,17 @@ class Place:
 
     def asked(self) -> Recipe | None:
         """The recipe as it was asked for, before data cut it; the run's own where nobody noted it."""
-        record = self.record()
-        if "asked" in record:
-            return Recipe.from_json(json.dumps(record["asked"]))
-        return self.recipe() if self.run.recipe_file.is_file() else None
+        return self.noted() or (self.recipe() if self.run.recipe_file.is_file() else None)
+
+    def noted(self) -> Recipe | None:
+        """The recipe as it was noted before the run, if that can be used."""
+        with suppress(KeyError, TypeError, ValueError, UserError):
+            return Recipe.from_json(json.dumps(self.record()["asked"]))
+        return None
 
     def figures(self) -> dict[str, dict[str, float]]:
         """What was measured: (metric, percent) by measurement; what is no number is measured again."""
-        measured = self.record().get("figures", {})
-        return {name: figures for name, figures in measured.items() if all(map(_is_number, figures.values()))}
+        return self.record()["figures"]
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -95,8 +118,10 @@ def _read(file: Path) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
+def _are_figures(measured: object) -> bool:
+    if not isinstance(measured, dict) or not measured:
+        return False
+    return all(isinstance(value, int | float) and isfinite(value) for value in measured.values())
 
 
 class Task(NamedTuple):
@@ -141,9 +166,11 @@ def tasks_for(tables: Sequence[PaperTable], seeds: int, out: Path) -> list[Task]
 def refuse_other_settings(tasks: Sequence[Task]) -> None:
     """Refuse to go on with, or to show, a run that was begun with other settings than those asked for now."""
     for task in tasks:
+        if task.place.finished:
+            task.place.recipe()  # a table tells it; where it is lost, nothing is to be done first
         known = task.place.asked() if task.place.begun or task.place.finished else None
         changed = {} if known is None else differences(task.recipe, known)
-        if "asked" not in task.place.record():  # then it is the run's own recipe, which the data may have cut
+        if task.place.noted() is None:  # then it is the run's own recipe, which the data may have cut
             changed = {name: pair for name, pair in changed.items() if name not in CUT or pair[0] < pair[1]}
         if changed:
             told = [f"{name} {before}, now {now}" for name, (now, before) in changed.items()]

@@ -51,7 +51,7 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
         "jobs": noted.get("jobs"),
         "figures": place.figures() if finished else {},
         "measured_at": noted.get("measured_at", {}),
-        "images": noted.get("images", {}),
+        "images": place.images(),
         "provenance": place.provenance(),
         "recipe": json.loads(place.recipe().to_json()) if finished else None,
     }

@@ -27,14 +27,15 @@ def perform(place: Place, measurements: list[str]) -> None:
     console, recipe = plain_console(), place.asked()
     assert recipe is not None
     path = place.run.path
-    if "images" not in place.record() and any(not measurement.startswith(ABROAD) for measurement in measurements):
-        place.note(images=facts_of(recipe.data, recipe.crops.global_size))
     if not place.finished:
+        facts = facts_of(recipe.data, recipe.crops.global_size)
         place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
-    if place.begun and not place.finished:
-        resume(path, console=console)
-    elif not place.finished:
-        pretrain(recipe, path, console=console)
+        if place.begun:
+            resume(path, console=console, data=recipe.data, device=recipe.device)  # refuses other images
+        else:
+            place.note(images=facts)
+            pretrain(recipe, path, console=console)
+        place.note(images=facts)
     left = [measurement for measurement in measurements if measurement not in place.figures()]
     if not left:
         return

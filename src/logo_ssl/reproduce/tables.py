@@ -105,9 +105,15 @@ def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False
     return [table for table in kept if table.rows]
 
 
-def needs_labels(table: PaperTable, row: Row) -> bool:
-    """Whether classes are told apart on the data of the pretraining, as the curves of Figure 1b do, too."""
-    return table.name == "fig1b" or any(f.measurement.startswith(("knn", "linear")) for f in row.figures)
+def measured_at_home(tables: Iterable[PaperTable]) -> dict[str, list[str]]:
+    """What tells classes apart on the data of the pretraining, by recipe; the curves of Figure 1b do, too."""
+    measured: dict[str, list[str]] = {}
+    for table in tables:
+        for row in table.rows:
+            found = [f.measurement for f in row.figures if f.measurement.startswith(("knn", "linear"))]
+            if found or table.name == "fig1b":
+                measured.setdefault(row.recipe.name, []).extend(found)
+    return measured
 
 
 def without_own(names: Sequence[str]) -> list[str]:
