@@ -4,7 +4,7 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from .commands.looking import PROTOCOL_NAMES
@@ -22,8 +22,7 @@ MEASURE = "eval"
 """The command whose options depend on the protocol behind it."""
 TABLES = "reproduce"
 """The command whose first words are tables and figures."""
-WIDE = "200"
-"""Columns, so that no list of values is broken."""
+WIDE = "200"  # columns
 RECIPES_FIRST = ("pretrain", "bench", "show-crops")
 """Commands whose first word may be a recipe."""
 
@@ -69,19 +68,28 @@ def _behind(command: str) -> Behind:
 
 def _told(command: Callable[[Sequence[str]], None], arguments: list[str]) -> Behind:
     """The options that a command's help shows, and their values where these can be listed."""
-    told, columns = io.StringIO(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = WIDE
-    try:
-        with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
-            command(arguments)
-    finally:
-        os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
+    told = io.StringIO()
+    with _wide(), contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        command(arguments)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", told.getvalue())
     choices = {option: values.removeprefix("None,").split(",") for option, values in CHOICE.findall(plain)}
     return Behind(
         sorted({word.rstrip(".") for word in OPTION.findall(plain)}),
         {option: values for option, values in choices.items() if values != ["None"]},
     )
+
+
+@contextlib.contextmanager
+def _wide() -> Iterator[None]:
+    """A terminal on which no list of values is broken."""
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDE
+    try:
+        yield
+    finally:
+        del os.environ["COLUMNS"]
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
 
 
 def _bash(words: dict[str, Behind], *, zsh: bool) -> str:

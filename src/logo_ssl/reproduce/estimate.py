@@ -49,8 +49,9 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     there = f" on {' and '.join(machines)} (here: {hardware(best_device('auto'))})" if machines else ""
     absent = sum(known[task.recipe.data].missing and not task.place.finished for task in tasks)
     known_length = f"about {total:.1f} min{there}" if total or not (unknown or absent) else ""
-    told = " and ".join(filter(None, (known_length, unknown_length))) or "nothing can run here"
-    yield f"In all: {told}, one after another, evaluation not counted{beside}."
+    told = " and ".join(filter(None, (known_length, unknown_length)))
+    counted_how = f", one after another, evaluation not counted{beside}"
+    yield f"In all: {told}{counted_how}." if told else "Nothing of it can run here."
 
 
 def detections(measurements: Iterable[str]) -> Iterator[str]:
