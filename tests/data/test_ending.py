@@ -1,5 +1,6 @@
 """Do worker processes end, whatever they do, and only when they should?"""
 
+import gc
 import os
 import subprocess
 import sys
@@ -126,3 +127,38 @@ def test_a_process_ends_though_its_workers_are_stuck():
     for worker in done.stdout.split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(worker), 0)
+
+
+class Garbage:
+    """Tells which processes collect it: it is kept by itself alone."""
+
+    def __init__(self, told) -> None:
+        self.told, self.itself = told, self
+
+    def __del__(self) -> None:
+        with self.told.open("a") as told:
+            told.write(f"{os.getpid()}\n")
+
+
+class Tidy(Dataset[int]):
+    """Collects garbage wherever it is read."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, place: int) -> int:
+        gc.collect()
+        return place
+
+
+def test_workers_leave_the_garbage_of_their_parent_alone(tmp_path):
+    gc.collect()
+    gc.disable()  # or chance would decide who collects it
+    try:
+        Garbage(tmp_path / "told")
+        assert list(read(Tidy(), [[0], [1]], 1)) == [[0], [1]]
+    finally:
+        gc.enable()
+    assert not (tmp_path / "told").exists()
+    gc.collect()
+    assert (tmp_path / "told").read_text() == f"{os.getpid()}\n"

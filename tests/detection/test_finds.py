@@ -2,7 +2,6 @@
 
 import json
 
-import faster_coco_eval
 import numpy as np
 import pytest
 from drawn import run_lengths as uncompressed
@@ -13,6 +12,8 @@ from logo_ssl.detection.coco_metric import coco_metric
 from logo_ssl.detection.finds import found_files, write_found
 from logo_ssl.detection.masks import run_lengths
 from logo_ssl.detection.precision import Detected
+
+faster_coco_eval = pytest.importorskip("faster_coco_eval")
 
 
 def nearly_found(picture, rng):

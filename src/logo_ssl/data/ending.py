@@ -1,9 +1,11 @@
 """How do a loader's worker processes start and end? Forked; asked to end, and killed if they do not hear."""
 
+import gc
 import os
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
@@ -23,6 +25,7 @@ DEATHS = ("DataLoader worker (pid", "shared memory", "Pin memory thread")
 """Of whom torch speaks when a worker process has died."""
 BEGUN: WeakSet[BaseProcess] = WeakSet()
 """The workers."""
+FORKING = threading.Lock()
 
 
 def process_options(workers: int) -> dict[str, Any]:
@@ -41,7 +44,8 @@ def begin(loader: DataLoader[Any]) -> Iterator[Any]:
     Of one that dies only whoever waits for its batches hears, within seconds, by a RuntimeError: torch alone would
     raise it in the main thread, wherever that is.
     """
-    batches = iter(loader)
+    with _untouched():
+        batches = iter(loader)
     if workers := _workers_of(batches):
         _hush(batches)
         BEGUN.update(workers)
@@ -77,6 +81,20 @@ def end(batches: Iterator[Any]) -> None:
         killer.cancel()
         killer.join()  # two that wait for one process would each take it for alive for a moment
         _kill(workers)
+
+
+@contextmanager
+def _untouched() -> Iterator[None]:
+    """Let processes that are forked meanwhile not collect this one's garbage.
+
+    It may hold memory of a GPU, and a forked process that frees such memory is aborted.
+    """
+    with FORKING:
+        gc.freeze()
+        try:
+            yield
+        finally:
+            gc.unfreeze()
 
 
 def _workers_of(batches: Any) -> list[BaseProcess]:
