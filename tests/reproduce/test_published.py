@@ -19,13 +19,14 @@ def record(name):
     """The table of all rows that have ended, as `reproduce --tuned` gathers it."""
     rows = sorted(folder.name for folder in RAW.iterdir() if folder.is_dir())
     seeds = min(len(list((RAW / row).glob("seed*.json"))) for row in rows)
-    (table,) = choose([name], rows, own=True)
+    (table,) = (table for table in choose(["table1", "table7"], rows, own=True) if table.name == name)
     return gather(table, [(task, Outcome("done")) for task in tasks_for([table], seeds, RAW)])
 
 
-def test_table_1_on_its_page_is_what_the_records_give():
+@pytest.mark.parametrize("name", ["table1", "table7"])
+def test_a_table_on_its_page_is_what_the_records_give(name):
     page = (RESULTS / "cifar10.md").read_text()
-    _, _, table = markdown(record("table1")).partition("\n\n")
+    _, _, table = markdown(record(name)).partition("\n\n")
     assert "NVIDIA H200" in table
     assert table.strip() in page
 
@@ -35,4 +36,5 @@ def test_readme_shows_the_same_figures(row):
     knn20, knn200, linear = (f"{figure['mean']:.2f}" for figure in row["figures"])
     label = row["row"].removesuffix(", tuned").replace("+", "-")
     lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {label} |")]
-    assert any(f"**{knn20}** | **{knn200}**" in line and f"**{linear}**" in line for line in lines)
+    told = [line.replace("*", "") for line in lines]
+    assert any(f"| {knn20} | {knn200} |" in line and f"| {linear} |" in line for line in told)

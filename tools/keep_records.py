@@ -1,0 +1,61 @@
+"""What of a `reproduce --out` belongs in docs/results/raw? Its records, without weights and tables, logs thinned.
+
+python tools/keep_records.py runs/reproduce docs/results/raw/cifar10-tuned
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+LOGGED = 40  # lines of a run's log that stay, beside all of kNN
+KEPT = ("recipe.json", "provenance.json", "sittings.json", "evaluation/*.json")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Copy the records of all runs that have ended."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, help="what was --out of `reproduce`")
+    parser.add_argument("folder", type=Path, help="where the records are to lie")
+    options = parser.parse_args(arguments)
+    for record in sorted(options.out.glob("*/seed*.json")):
+        if "figures" in json.loads(record.read_text()):
+            keep(record, options.out, options.folder)
+
+
+def keep(record: Path, out: Path, folder: Path) -> None:
+    """Copy what one run tells of itself."""
+    run = record.with_suffix("")
+    asked = json.loads(record.read_text())["asked"]["data"]
+    files = [record, *(file for pattern in KEPT for file in sorted(run.glob(pattern)))]
+    for file in files:
+        write(folder / file.relative_to(out), shortened(file.read_text(), asked, run))
+    lines = thinned((run / "metrics.jsonl").read_text().splitlines())
+    write(folder / run.relative_to(out) / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def shortened(text: str, data: str, run: Path) -> str:
+    """The same without the folders of the machine that it ran on."""
+    told = json.loads(text)
+    if isinstance(told, dict) and "encoder" in told:
+        text = text.replace(json.dumps(told["encoder"]), json.dumps("/".join(run.parts[-2:])))
+    return text.replace(json.dumps(data), json.dumps(Path(data).name))
+
+
+def thinned(lines: list[str]) -> list[str]:
+    """All measurements of kNN, and some of the rest, evenly."""
+    measured = {number for number, line in enumerate(lines) if '"knn"' in line}
+    others = [number for number in range(len(lines)) if number not in measured]
+    some = {others[(place + 1) * len(others) // LOGGED - 1] for place in range(LOGGED)} if others else set()
+    return [lines[number] for number in sorted(measured | some)]
+
+
+def write(file: Path, text: str) -> None:
+    """Put the text there, with its folders."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(text)
+    part.replace(file)
+
+
+if __name__ == "__main__":
+    main()
