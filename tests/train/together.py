@@ -90,7 +90,8 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
 
     def double(*arguments, **options):
         crops = make(*arguments, **options)
-        return crops._replace(x_g=crops.x_g.double(), x_l=crops.x_l.double())
+        done = None if crops.parameters is None else crops.parameters.double()
+        return crops._replace(x_g=crops.x_g.double(), x_l=crops.x_l.double(), parameters=done)
 
     def watched(batch, batch_idx):
         step(batch, batch_idx)
