@@ -234,6 +234,16 @@ def test_an_onnx_graph_that_computes_something_else_is_not_written(run, tmp_path
     assert not (tmp_path / "x.onnx").exists()
 
 
+def test_what_onnx_has_no_word_for_is_refused_in_one_sentence_without_colours(run, tmp_path, monkeypatch):
+    def lost(*arguments, **options):
+        raise RuntimeError("\x1b[96mNo such layer\x1b[0m there\nand a long tale")
+
+    monkeypatch.setattr(torch.onnx, "export", lost)
+    with pytest.raises(UserError, match=r"cannot be written as ONNX \(No such layer there\); `--to safetensors` takes"):
+        logo_ssl.export(run.path, "onnx", tmp_path / "x.onnx")
+    assert not (tmp_path / "x.onnx").exists()
+
+
 @pytest.mark.parametrize("package", ["onnxscript", "onnxruntime"])
 def test_without_onnx_the_extra_is_named(run, tmp_path, monkeypatch, package):
     monkeypatch.setitem(__import__("sys").modules, package, None)

@@ -1,5 +1,7 @@
 """How does an encoder leave PyTorch? As an ONNX graph for batches of any size, checked against PyTorch."""
 
+import re
+import warnings
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from .files import metadata_of, snippet
 TOLERANCE = 1e-4  # of the largest feature
 TRACED, TRIED = 2, (1, 3)  # sizes of batches
 SEED = 0
+COLOURS = r"\x1b\[[0-9;]*m"  # of a terminal, in what the exporter says
 
 
 def to_onnx(encoder: FrozenEncoder, out: Path) -> str:
@@ -50,17 +53,18 @@ def _noise(encoder: FrozenEncoder, n_images: int) -> Tensor:
 
 def _graph(encoder: FrozenEncoder, network: nn.Module) -> bytes:
     try:
-        program: Any = torch.onnx.export(
-            network,
-            (_noise(encoder, TRACED),),
-            input_names=["images"],
-            output_names=["features"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-            dynamo=True,
-            verbose=False,
-        )
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # what torch 2.11 says of itself
+            program: Any = torch.onnx.export(
+                network,
+                (_noise(encoder, TRACED),),
+                input_names=["images"],
+                output_names=["features"],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                dynamo=True,
+                verbose=False,
+            )
     except Exception as error:  # of the exporter, which meets new layers in many ways
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = re.sub(COLOURS, "", next(iter(str(error).splitlines()), type(error).__name__))
         raise UserError(f"{encoder.name} cannot be written as ONNX ({reason}); `--to safetensors` takes it.") from error
     graph = program.model_proto
     for key, value in metadata_of(encoder).items():
