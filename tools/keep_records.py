@@ -5,9 +5,11 @@ python tools/keep_records.py runs/reproduce docs/results/raw/cifar10-tuned
 
 import argparse
 import json
+import shutil
+from collections import defaultdict
 from pathlib import Path
 
-LOGGED = 40  # lines of a run's log that stay, beside all of kNN
+LOGGED = 40  # lines of each kind that stay of a run's log, beside all of kNN
 KEPT = ("recipe.json", "provenance.json", "sittings.json", "evaluation/*.json")
 
 
@@ -25,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
 def keep(record: Path, out: Path, folder: Path) -> None:
     """Copy what one run tells of itself."""
     run = record.with_suffix("")
+    shutil.rmtree(folder / run.relative_to(out), ignore_errors=True)
     asked = json.loads(record.read_text())["asked"]["data"]
     files = [record, *(file for pattern in KEPT for file in sorted(run.glob(pattern)))]
     for file in files:
@@ -38,15 +41,24 @@ def shortened(text: str, data: str, run: Path) -> str:
     told = json.loads(text)
     if isinstance(told, dict) and "encoder" in told:
         text = text.replace(json.dumps(told["encoder"]), json.dumps("/".join(run.parts[-2:])))
-    return text.replace(json.dumps(data), json.dumps(Path(data).name))
+    text = text.replace(json.dumps(data), json.dumps(Path(data).name))
+    if (place := text.find('"/')) >= 0:
+        raise SystemExit(f"{run}: a record names a folder of this machine: {text[place:].splitlines()[0]}")
+    return text
 
 
 def thinned(lines: list[str]) -> list[str]:
-    """All measurements of kNN, and some of the rest, evenly."""
-    measured = {number for number, line in enumerate(lines) if '"knn"' in line}
-    others = [number for number in range(len(lines)) if number not in measured]
-    some = {others[(place + 1) * len(others) // LOGGED - 1] for place in range(LOGGED)} if others else set()
-    return [lines[number] for number in sorted(measured | some)]
+    """All measurements of kNN, and some lines of every other kind, evenly."""
+    kinds = defaultdict(list)
+    for number, line in enumerate(lines):
+        kinds[frozenset(json.loads(line))].append(number)
+    kept = {number for kind, numbers in kinds.items() for number in (numbers if "knn" in kind else some(numbers))}
+    return [lines[number] for number in sorted(kept)]
+
+
+def some(numbers: list[int]) -> list[int]:
+    """So many of them as are kept, the last among them."""
+    return [numbers[(place + 1) * len(numbers) // LOGGED - 1] for place in range(LOGGED)]
 
 
 def write(file: Path, text: str) -> None:

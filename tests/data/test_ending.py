@@ -140,25 +140,70 @@ class Garbage:
             told.write(f"{os.getpid()}\n")
 
 
-class Tidy(Dataset[int]):
-    """Collects garbage wherever it is read."""
+class Tidy(Dataset[bool]):
+    """Collects garbage wherever it is read, and tells whether that would come by itself."""
 
     def __len__(self) -> int:
         return 2
 
-    def __getitem__(self, place: int) -> int:
+    def __getitem__(self, place: int) -> bool:
         gc.collect()
-        return place
+        return gc.isenabled()
+
+
+class Littering(list):
+    """Places; asking for them leaves garbage."""
+
+    def __init__(self, places, told) -> None:
+        super().__init__(places)
+        self.told, self.collected = told, []
+
+    def __iter__(self):
+        self.collected.append(gc.isenabled())
+        Garbage(self.told)
+        return super().__iter__()
 
 
 def test_workers_leave_the_garbage_of_their_parent_alone(tmp_path):
+    told = tmp_path / "told"
     gc.collect()
     gc.disable()  # or chance would decide who collects it
     try:
-        Garbage(tmp_path / "told")
-        assert list(read(Tidy(), [[0], [1]], 1)) == [[0], [1]]
+        Garbage(told)
+        assert list(read(Tidy(), Littering([[0], [1]], told), 1)) == [[True], [True]]
+        assert not gc.isenabled()  # as it was
     finally:
         gc.enable()
-    assert not (tmp_path / "told").exists()
+    assert not told.exists()
     gc.collect()
-    assert (tmp_path / "told").read_text() == f"{os.getpid()}\n"
+    assert set(told.read_text().split()) == {str(os.getpid())}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_this_process_collects_garbage_as_before_but_while_it_forks(tmp_path, workers):
+    places = Littering([[0], [1]], tmp_path / "told")
+    gc.freeze()  # as somebody may who wants to fork, too
+    try:
+        frozen = gc.get_freeze_count()
+        list(read(Tidy(), places, workers))
+        assert places.collected[0] is False
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > frozen / 2
+    finally:
+        gc.unfreeze()
+        gc.collect()  # while the folder is there
+
+
+class Nested(Dataset[list[int]]):
+    """Reads with a loader of its own."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, place: int) -> list[list[bool]]:
+        return list(read(Tidy(), [[0]], 0))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_worker_may_begin_a_loader_of_its_own(impatient):
+    assert list(read(Nested(), [[0]], 1)) == [[[[True]]]]

@@ -40,7 +40,7 @@ def test_a_handful_of_pictures_is_learned_by_heart(tmp_path, encoder):
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 4, "val": 1})))
     data, out = data._replace(test=data.train), tmp_path / "detect.json"
     figures = {str(figure): value for figure, value in detect(encoder, data, LONG, HOW, out=out)}
-    assert figures["box AP50 (COCO)"] > 60  # versions of torch differ: 75 with 2.11
+    assert figures["box AP50 (COCO)"] > 70  # versions of torch differ: 75 with 2.11
     record = json.loads(out.read_text())
     assert {"protocol", "commit", "hardware", "fingerprint", "data_fingerprint", "detection_recipe"} <= record.keys()
     (boxes,) = record["results"]

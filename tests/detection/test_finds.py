@@ -13,8 +13,6 @@ from logo_ssl.detection.finds import found_files, write_found
 from logo_ssl.detection.masks import run_lengths
 from logo_ssl.detection.precision import Detected
 
-faster_coco_eval = pytest.importorskip("faster_coco_eval")
-
 
 def nearly_found(picture, rng):
     """The objects of a picture a little beside their places, some of them of a wrong class, and more or less sure."""
@@ -44,6 +42,8 @@ def root(tmp_path):
 
 @pytest.mark.parametrize("kind", ["bbox", "segm"])
 def test_a_coco_evaluator_comes_to_our_figures_by_the_files_alone(root, tmp_path, kind):
+    import faster_coco_eval  # an extra, which the other tests do without
+
     test, rng = load_detection(str(root), masks=True).test, np.random.default_rng(0)
     found = [nearly_found(picture, rng) for picture in test.pictures]
     write_found(test, found, tmp_path, masks=True)

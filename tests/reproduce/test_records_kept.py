@@ -22,7 +22,10 @@ def out(tmp_path):
         (run / "sittings.json").write_text("[]")
         (run / "backbone.safetensors").write_bytes(b"weights")
         (run / "evaluation" / "knn.json").write_text(json.dumps({"encoder": str(run), "source": "/far/away/set.npz"}))
-        lines = [json.dumps({"knn": step} if step % 100 == 0 else {"loss": step}) for step in range(1001)]
+        lines = [
+            json.dumps({("knn" if step % 100 == 0 else "z_std" if step % 10 == 1 else "loss"): step})
+            for step in range(1000)
+        ]
         (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     return out
 
@@ -41,9 +44,16 @@ def test_what_ended_is_kept_without_weights_and_without_folders(out, tmp_path):
 def test_a_thinned_log_has_all_of_knn_and_its_last_line(out):
     lines = (out / "ended" / "seed0" / "metrics.jsonl").read_text().splitlines()
     told = [json.loads(line) for line in TOOL["thinned"](lines)]
-    assert [line["knn"] for line in told if "knn" in line] == list(range(0, 1001, 100))
-    losses = [line["loss"] for line in told if "loss" in line]
-    assert len(losses) == TOOL["LOGGED"]
-    assert losses == sorted(losses)
-    assert losses[-1] == 999
-    assert TOOL["thinned"](["a", "b"]) == ["a", "b"]
+    assert [line["knn"] for line in told if "knn" in line] == list(range(0, 1000, 100))
+    for kind, last in (("loss", 999), ("z_std", 991)):
+        logged = [line[kind] for line in told if kind in line]
+        assert len(logged) == TOOL["LOGGED"]
+        assert logged == sorted(logged)
+        assert logged[-1] == last
+    assert TOOL["thinned"](['{"a": 1}', '{"b": 2}']) == ['{"a": 1}', '{"b": 2}']
+
+
+def test_a_folder_of_the_machine_is_not_published(out, tmp_path):
+    (out / "ended" / "seed0" / "recipe.json").write_text('{"init": "/home/me/weights.pth"}')
+    with pytest.raises(SystemExit, match=r"names a folder of this machine: \"/home/me"):
+        TOOL["main"]([str(out), str(tmp_path / "kept")])

@@ -236,7 +236,8 @@ def test_an_onnx_graph_that_computes_something_else_is_not_written(run, tmp_path
 
 def test_what_onnx_has_no_word_for_is_refused_in_one_sentence_without_colours(run, tmp_path, monkeypatch):
     def lost(*arguments, **options):
-        raise RuntimeError("\x1b[96mNo such layer\x1b[0m there\nand a long tale")
+        reason = ValueError("\x1b[96mNo such layer\x1b[0m there\nand a long tale")
+        raise RuntimeError("This is step 1/3 of exporting the model to ONNX. Next steps:\n- ...") from reason
 
     monkeypatch.setattr(torch.onnx, "export", lost)
     with pytest.raises(UserError, match=r"cannot be written as ONNX \(No such layer there\); `--to safetensors` takes"):

@@ -25,14 +25,14 @@ DEATHS = ("DataLoader worker (pid", "shared memory", "Pin memory thread")
 """Of whom torch speaks when a worker process has died."""
 BEGUN: WeakSet[BaseProcess] = WeakSet()
 """The workers."""
-FORKING = threading.Lock()
+_forking = threading.Lock()
 
 
 def process_options(workers: int) -> dict[str, Any]:
     """What a loader is told of its worker processes."""
     return {
         "num_workers": workers,
-        "worker_init_fn": outlast,
+        "worker_init_fn": _begin_worker,
         "generator": torch.Generator(),  # or each start of workers would draw from the networks' own stream
         "multiprocessing_context": "fork" if workers and hasattr(os, "fork") else None,
     }
@@ -44,7 +44,7 @@ def begin(loader: DataLoader[Any]) -> Iterator[Any]:
     Of one that dies only whoever waits for its batches hears, within seconds, by a RuntimeError: torch alone would
     raise it in the main thread, wherever that is.
     """
-    with _untouched():
+    with _uncollected():
         batches = iter(loader)
     if workers := _workers_of(batches):
         _hush(batches)
@@ -84,17 +84,35 @@ def end(batches: Iterator[Any]) -> None:
 
 
 @contextmanager
-def _untouched() -> Iterator[None]:
-    """Let processes that are forked meanwhile not collect this one's garbage.
+def _uncollected() -> Iterator[None]:
+    """Let processes that are forked meanwhile not collect this one's garbage; `_begin_worker` forbids it for good.
 
     It may hold memory of a GPU, and a forked process that frees such memory is aborted.
     """
-    with FORKING:
-        gc.freeze()
+    with _forking:
+        collecting = gc.isenabled()
         try:
+            gc.disable()
             yield
         finally:
-            gc.unfreeze()
+            if collecting:
+                gc.enable()
+
+
+def _begin_worker(number: int) -> None:
+    """A loader's `worker_init_fn`: leave alone what the parent left, and outlast the signal that tells it to stop."""
+    gc.freeze()
+    gc.enable()
+    outlast(number)
+
+
+def _forked() -> None:
+    global _forking  # the parent's may be held, by a thread that is not here
+    _forking = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _workers_of(batches: Any) -> list[BaseProcess]:

@@ -53,7 +53,9 @@ def _noise(encoder: FrozenEncoder, n_images: int) -> Tensor:
 
 def _graph(encoder: FrozenEncoder, network: nn.Module) -> bytes:
     try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # what torch 2.11 says of itself
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch 2.11 on itself
+
             program: Any = torch.onnx.export(
                 network,
                 (_noise(encoder, TRACED),),
@@ -64,7 +66,8 @@ def _graph(encoder: FrozenEncoder, network: nn.Module) -> bytes:
                 verbose=False,
             )
     except Exception as error:  # of the exporter, which meets new layers in many ways
-        reason = re.sub(COLOURS, "", next(iter(str(error).splitlines()), type(error).__name__))
+        cause = error.__cause__ or error  # the exporter's own words are of its steps
+        reason = re.sub(COLOURS, "", next(iter(str(cause).splitlines()), type(cause).__name__))
         raise UserError(f"{encoder.name} cannot be written as ONNX ({reason}); `--to safetensors` takes it.") from error
     graph = program.model_proto
     for key, value in metadata_of(encoder).items():
