@@ -55,7 +55,6 @@ def _graph(encoder: FrozenEncoder, network: nn.Module) -> bytes:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # torch 2.11 on itself
-
             program: Any = torch.onnx.export(
                 network,
                 (_noise(encoder, TRACED),),
