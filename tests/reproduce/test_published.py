@@ -38,3 +38,11 @@ def test_readme_shows_the_same_figures(row):
     lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {label} |")]
     told = [line.replace("*", "") for line in lines]
     assert any(f"| {knn20} | {knn200} |" in line and f"| {linear} |" in line for line in told)
+
+
+@pytest.mark.parametrize("page", ["cifar10.md", "experiments.md"])
+@pytest.mark.parametrize("baseline", ["cifar10-tuned-moco", "cifar10-tuned-simsiam"])
+def test_margins_are_those_of_the_rows(baseline, page):
+    figures = {row["recipe"]: [figure["mean"] for figure in row["figures"]] for row in record("table1")["rows"]}
+    above = (ours - theirs for ours, theirs in zip(figures[f"{baseline}-logo"], figures[baseline], strict=True))
+    assert f"| {' | '.join(f'{points:+.2f}' for points in above)} |" in (RESULTS / page).read_text()
