@@ -9,6 +9,8 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
+from logo_ssl.run import write
+
 LOGGED = 40  # lines of each kind that stay of a run's log, beside all of kNN
 KEPT = ("recipe.json", "provenance.json", "sittings.json", "evaluation/*.json")
 
@@ -59,14 +61,6 @@ def thinned(lines: list[str]) -> list[str]:
 def some(numbers: list[int]) -> list[int]:
     """So many of them as are kept, the last among them."""
     return [numbers[(place + 1) * len(numbers) // LOGGED - 1] for place in range(LOGGED)]
-
-
-def write(file: Path, text: str) -> None:
-    """Put the text there, with its folders."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(text)
-    part.replace(file)
 
 
 if __name__ == "__main__":
