@@ -1,5 +1,6 @@
 """Are the tables in the documentation those that the runs' records give?"""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,20 @@ def test_margins_are_those_of_the_rows(baseline, page):
     figures = {row["recipe"]: [figure["mean"] for figure in row["figures"]] for row in record("table1")["rows"]}
     above = (ours - theirs for ours, theirs in zip(figures[f"{baseline}-logo"], figures[baseline], strict=True))
     assert f"| {' | '.join(f'{points:+.2f}' for points in above)} |" in (RESULTS / page).read_text()
+
+
+def ends(run):
+    """The kNN figures of a run's last epoch: evaluated, or else measured while training."""
+    evaluated = [each["results"] for each in run["evaluations"] if each["evaluation"] == "knn"]
+    return [result["top1"] for results in evaluated for result in results] or [
+        run["knn_k20_by_epoch"][str(run["epochs"])]
+    ]
+
+
+@pytest.mark.parametrize("name", ["l2l-twenty-epochs", "simsiam-four-large-crops"])
+def test_where_single_runs_ended_is_told_with_the_experiment(name):
+    (file,) = RESULTS.glob(f"raw/*-{name}.jsonl")
+    _, _, told = (RESULTS / "experiments.md").read_text().partition(f"raw/{file.name}")
+    figures = [f"{figure:.2f}" for line in file.read_text().splitlines() for figure in ends(json.loads(line))]
+    assert len(figures) > 1
+    assert [figure for figure in figures if figure not in told] == []

@@ -2,11 +2,15 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-TOOL = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "keep_records.py"))
+from logo_ssl.recipes import find_recipe
+
+TOOLS = Path(__file__).parents[2] / "tools"
+TOOL = runpy.run_path(str(TOOLS / "keep_records.py"))
 
 
 @pytest.fixture
@@ -57,3 +61,36 @@ def test_a_folder_of_the_machine_is_not_published(out, tmp_path):
     (out / "ended" / "seed0" / "recipe.json").write_text('{"init": "/home/me/weights.pth"}')
     with pytest.raises(SystemExit, match=r"names a folder of this machine: \"/home/me"):
         TOOL["main"]([str(out), str(tmp_path / "kept")])
+
+
+def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
+    recipe = find_recipe("cifar10-tuned-moco-logo")
+    recipe = replace(recipe, data="/far/away/cifar10.npz", strategy=replace(recipe.strategy, lam=0.5))
+    run = tmp_path / "run"
+    (run / "evaluation").mkdir(parents=True)
+    (run / "recipe.json").write_text(recipe.to_json())
+    facts = {"crops": "2 global + 2 local", "seed": 1, "commit": "abc", "hardware": "a GPU", "seconds": 9.0}
+    (run / "provenance.json").write_text(json.dumps({**facts, "versions": {"torch": "2.11.0"}}))
+    logged = [
+        {"step": 0, "knn": 39.0, "epochs_done": 0},
+        {"step": 1, "loss": 3.0, "images_per_s": 100.4},
+        {"step": 2, "loss": 2.0, "images_per_s": 300.0},
+        {"step": 3, "loss": 1.0, "images_per_s": 200.4},
+        {"step": 3, "knn": 72.0, "epochs_done": 20},
+    ]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in logged))
+    evaluation = {"evaluation": "linear-sgd", "protocol": "MoCo's", "results": {"top-1": 73.0}}
+    (run / "evaluation" / "linear.json").write_text(json.dumps({**evaluation, "encoder": str(run)}))
+    file = tmp_path / "kept.jsonl"
+    runpy.run_path(str(TOOLS / "keep_runs.py"))["main"]([str(file), str(run), str(run)])
+    line, again = file.read_text().splitlines()
+    told = json.loads(line)
+    assert line == again
+    assert told.items() >= facts.items()
+    assert (told["recipe"], told["changed"], told["epochs"]) == (recipe.name, {"strategy.lam": 0.5}, recipe.epochs)
+    assert told["knn_k20_by_epoch"] == {"0": 39.0, "20": 72.0}
+    assert told["last_logged"] == logged[-2]
+    assert told["median_images_per_s"] == 200
+    assert told["evaluations"] == [evaluation]
+    assert str(tmp_path) not in line
+    assert "/far/away" not in line
