@@ -296,6 +296,43 @@ def test_rows_run_side_by_side_in_processes_of_their_own(reproduce, tmp_path):
     assert "epoch 1/1" in (tmp_path / "out" / "cifar10-moco-logo" / "seed0.log").read_text()
 
 
+def test_a_table_of_the_rows_that_have_ended_outlives_an_interruption(reproduce, performed, tmp_path, monkeypatch):
+    end = Workers.run
+    lines = []
+
+    def then_stop(self, task):
+        if performed:
+            lines.extend((tmp_path / "out" / "table1.md").read_text().splitlines())
+            raise Interrupted("Interrupted.")
+        return end(self, task)
+
+    monkeypatch.setattr(Workers, "run", then_stop)
+    rows = "table1 fig1b --rows cifar10-moco cifar10-simsiam --epochs 1"
+    assert reproduce(rows)[0] == 130
+    text = (tmp_path / "out" / "table1.md").read_text()
+    assert text.splitlines() == lines
+    assert re.search(r"MoCo \\\* \| kNN k=20, tau=0.07 \| 79.58 \| \d+.\d\d \| n=1 ", text)
+    assert re.search(r"SimSiam \\\* \| kNN k=20, tau=0.07 \| 80.48 \| - \| n=0 of 1 ", text)
+    assert "- SimSiam (cifar10-simsiam), seed 0, waiting: the same command runs it, or goes on with it." in text
+    assert not list((tmp_path / "out").glob("fig1b*"))
+
+    monkeypatch.setattr(Workers, "run", end)
+    code, out, _ = reproduce(rows)
+    assert (code, "waiting" in out) == (0, False)
+    assert (tmp_path / "out" / "table1.md").read_text() in out
+
+
+def test_a_table_that_cannot_be_kept_meanwhile_stops_no_row(reproduce, performed, monkeypatch):
+    monkeypatch.setattr("logo_ssl.reproduce.command.Reproduce._record", full)
+    rows = "cifar10-moco cifar10-simsiam"
+    assert reproduce(f"table1 --rows {rows} --epochs 1")[0] != 0
+    assert performed == [f"{row}, seed 0" for row in rows.split()]
+
+
+def full(*_):
+    raise OSError(28, "No space left on device")
+
+
 STAND_IN = """
 import sys, time, types
 sys.modules["logo_ssl.reproduce.rows"] = types.SimpleNamespace(perform=lambda place, measurements: time.sleep(600))

@@ -1,6 +1,8 @@
 """How are tables asked for in a shell? Their names, and what the user may change for all rows."""
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
@@ -14,9 +16,9 @@ from ..outputs import claim
 from ..run import provenance, write
 from ..terminal import plain_console
 from .estimate import describe
-from .figures import draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
+from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
 from .images import refuse_other_images, refuse_unmeasurable
-from .launch import carry_out
+from .launch import Outcome, carry_out
 from .markdown import markdown
 from .plan import refuse_other_settings, tasks_for
 from .results import Ended, gather
@@ -29,7 +31,8 @@ from .tables import PaperTable, choose, measured_at_home, without_own
 class Reproduce:
     """Run the rows of the paper's tables (table1 to table7) or figures (fig1b, fig3), and write what came out.
 
-    Finished rows are not run again, interrupted ones go on, and tables share their runs. Exit code 1: a row failed, or
+    Finished rows are not run again, interrupted ones go on, and tables share their runs; a table is written each time
+    that a row has ended. Exit code 1: a row failed, or
     its data are missing.
 
     example: logo-ssl reproduce table1 --tuned --seeds 3
@@ -84,7 +87,11 @@ class Reproduce:
             for line in describe(tasks, self.jobs, self.images_per_s):
                 console.print(line)
             return True
-        ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print), strict=True))
+
+        def keep(outcomes: Sequence[Outcome]) -> None:
+            self._keep(tables, list(zip(tasks, outcomes, strict=True)), out)
+
+        ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print, keep), strict=True))
         whole = all(outcome.state == "done" for _, outcome in ended)
         for table in tables:
             record = self._record(table, ended)
@@ -125,6 +132,13 @@ class Reproduce:
             for file in files_of(table, out):
                 claim(file, self.overwrite)
         return out
+
+    def _keep(self, tables: list[PaperTable], ended: Ended, out: Path) -> None:
+        """Write the tables as far as they are, for whoever looks in or cannot wait; figures are drawn at the end."""
+        with suppress(OSError):  # a full disk, say, is no reason to stop the rows that are under way
+            for table in tables:
+                if table.name not in PICTURES:
+                    self._written(table, ended, out, self._record(table, ended))
 
     def _record(self, table: PaperTable, ended: Ended) -> dict[str, Any]:
         """What came out, and by whom."""

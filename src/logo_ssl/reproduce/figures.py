@@ -12,7 +12,7 @@ from .settings import name_of
 from .tables import PaperTable, Row
 
 KINDS = ("png", "svg")
-PAPERS = {"fig1b": ("imagenet100", "resnet34"), "fig3": ("imagenet100", None)}
+PICTURES = {"fig1b": ("imagenet100", "resnet34"), "fig3": ("imagenet100", None)}
 """Data and backbone of the paper's figures; None: it does not say."""
 
 
@@ -90,11 +90,11 @@ def draw_affinities(
 
 def strange_pictures(tables: Sequence[PaperTable]) -> list[str]:
     """What to say when a figure is drawn of something else than the paper's."""
-    return [sentence for table in tables if table.name in PAPERS for sentence in _strange(table.name, table.rows)]
+    return [sentence for table in tables if table.name in PICTURES for sentence in _strange(table.name, table.rows)]
 
 
 def _strange(name: str, rows: Sequence[Row]) -> list[str]:
-    data, backbone = PAPERS[name]
+    data, backbone = PICTURES[name]
     shown = dict.fromkeys((name_of(row.recipe.data), row.recipe.backbone) for row in rows)
     if all(images == data and backbone in (network, None) for images, network in shown):
         return []

@@ -20,28 +20,43 @@ PATIENCE_S = 60.0  # for a row that was told to stop
 class Outcome(NamedTuple):
     """How a task ended, and why."""
 
-    state: Literal["done", "missing", "failed"]
+    state: Literal["done", "waiting", "missing", "failed"]
     sentence: str = ""
 
 
-def carry_out(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> list[Outcome]:
-    """Do all that is left, `jobs` tasks at a time; one that fails is told, and the others go on."""
-    workers = Workers(alone=jobs == 1)
+WAITING = Outcome("waiting", "the same command runs it, or goes on with it.")
 
-    def one(number: int, task: Task) -> Outcome:
-        if task.done:
+
+def carry_out(
+    tasks: Sequence[Task], jobs: int, say: Callable[[str], None], keep: Callable[[Sequence[Outcome]], None]
+) -> list[Outcome]:
+    """Do all that is left, `jobs` tasks at a time; one that fails is told, and the others go on.
+
+    `keep` is told how all of them stand, each time that one has ended and others have not.
+    """
+    workers = Workers(alone=jobs == 1)
+    outcomes = [Outcome("done") if task.done else WAITING for task in tasks]
+    keeping = threading.Lock()
+
+    def one(place: int, task: Task) -> None:
+        if outcomes[place].state == "done":
             say(f"{task.name}: finished already")
-            return Outcome("done")
+            return
         task.place.start(task.recipe, jobs)
-        say(f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({number} of {len(tasks)})")
+        say(f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})")
         outcome = _outcome(task, *workers.run(task))
         say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
-        return outcome
+        with keeping:
+            outcomes[place] = outcome
+            if WAITING in outcomes:
+                keep(outcomes)
 
     with ThreadPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(one, *numbered) for numbered in enumerate(tasks, 1)]
+        running = [pool.submit(one, *placed) for placed in enumerate(tasks)]
         try:
-            return [future.result() for future in waiting]
+            for future in running:
+                future.result()
+            return outcomes
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             workers.stop()
