@@ -59,6 +59,11 @@ def test_less_memory_and_fewer_images_make_smaller_batches_and_rates():
     assert choose(Facts(100, 400, 3, False), GPU).batch_size == 32
 
 
+def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
+    changed = differences(choose(Facts(50_000, 32, 3, True), GPU), RECIPES["cifar10-tuned-moco-logo"])
+    assert changed.keys() <= {"data", "knn_every", "checkpoint_every"}
+
+
 def test_fewer_images_are_seen_more_often():
     epochs = [choose(Facts(n, 32, 3, False), GPU).epochs for n in (1_000, 50_000, 1_000_000)]
     assert epochs == [800, 200, 100]

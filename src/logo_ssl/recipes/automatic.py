@@ -12,7 +12,7 @@ from .paper import RECIPES
 from .recipe import Recipe
 
 AUTO = "auto"
-BASES = ("tiny", "cifar10-moco-logo", "imagenet100-moco-logo")
+BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenet100-moco-logo")
 """Recipes that a choice begins with."""
 WEIGHTY = {
     "backbone": str,
@@ -120,7 +120,7 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
         return replace(RECIPES["tiny"], crops=crops), "the backbone tiny, since a CPU trains larger ones for days."
     if facts.side <= MEDIUM:
         side = 32 if facts.side <= SMALL else 64
-        base = RECIPES["cifar10-moco-logo"]
+        base = RECIPES["cifar10-tuned-moco-logo"]
         crops = replace(base.crops, global_size=side, local_size=side)
         return replace(base, crops=crops), "ResNet-18 with the CIFAR stem, for small images."
     base, sizes = RECIPES["imagenet100-moco-logo"], (224, 96) if facts.side >= LARGE else (128, 64)
