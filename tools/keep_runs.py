@@ -40,6 +40,7 @@ def told(run: Run) -> dict[str, Any]:
         "knn_k20_by_epoch": {line["epochs_done"]: line["knn"] for line in lines if "knn" in line},
         "evaluations": [measured(file) for file in sorted(run.path.glob("evaluation/*.json"))],
         "last_logged": steps[-1],
+        "last_gauged": {name: line[name] for line in lines for name in ("z_std", "z_rank") if name in line},
         "median_images_per_s": round(median(line["images_per_s"] for line in steps)),
     }
 

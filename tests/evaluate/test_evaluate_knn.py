@@ -51,7 +51,7 @@ def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_pat
     assert results["knn top-1, k=7, tau=0.07"] == pytest.approx(100 * np.mean(predicted == labels))
     told = "blobs has no labelled test images; each training image is classified by all the others."
     counts = "60 images are classified by 59 training images, in 6 classes. "
-    guesses = "Whoever guesses is right in 16.67 %, whoever always says the commonest class in 16.67 %."
+    guesses = "Whoever guesses is right in 16.67 %, whoever always says the commonest training class in 16.67 %."
     assert said == [told, counts + guesses, f"Saved: {out}"]
     assert json.loads(out.read_text())["chance"] == 16.67
     assert "leave-one-out" in json.loads(out.read_text())["protocol"]

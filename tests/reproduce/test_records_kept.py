@@ -76,6 +76,7 @@ def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
         {"step": 1, "loss": 3.0, "images_per_s": 100.4},
         {"step": 2, "loss": 2.0, "images_per_s": 300.0},
         {"step": 3, "loss": 1.0, "images_per_s": 200.4},
+        {"step": 3, "z_std": 0.9, "z_rank": 40.5, "epoch": 19},
         {"step": 3, "knn": 72.0, "epochs_done": 20},
     ]
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in logged))
@@ -89,7 +90,8 @@ def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
     assert told.items() >= facts.items()
     assert (told["recipe"], told["changed"], told["epochs"]) == (recipe.name, {"strategy.lam": 0.5}, recipe.epochs)
     assert told["knn_k20_by_epoch"] == {"0": 39.0, "20": 72.0}
-    assert told["last_logged"] == logged[-2]
+    assert told["last_logged"] == logged[-3]
+    assert told["last_gauged"] == {"z_std": 0.9, "z_rank": 40.5}
     assert told["median_images_per_s"] == 200
     assert told["evaluations"] == [evaluation]
     assert str(tmp_path) not in line

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -241,6 +242,19 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
 
 
+def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path):
+    """From records that were copied: another machine's, with other rows beside."""
+    records = Path(__file__).parents[2] / "docs" / "results" / "raw" / "cifar10-tuned"
+    shutil.copytree(records, tmp_path / "out")
+    line = "table1 --tuned --rows cifar10-tuned-moco --set knn_every=20 --dry-run"
+    code, out, err = reproduce(f"{line} --seeds 2", small=False)
+    assert (code, performed) == (0, []), err
+    assert re.search(r"moco, seed 1: .* measured in .*cifar10-tuned-moco.seed0 on NVIDIA H200, 3 at once\)", out)
+    assert re.search(r"In all: about [\d.]+ min on NVIDIA H200 \(here: ", out)
+    _, out, _ = reproduce(line, small=False)
+    assert out.splitlines()[-1] == "Nothing is left to run."
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -289,11 +303,37 @@ def test_bad_input_is_one_sentence_and_code_2(reproduce, performed, tmp_path, li
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("lies", "sentence"),
+    [
+        ("cifar10-moco/seed0", "seed0 exists and holds no run; choose a new or empty folder"),
+        ("cifar10-moco/seed0/holiday.txt", "seed0 exists and holds no run; choose a new or empty folder"),
+        ("recipe.json", "out, which is a run; name a folder for tables and their runs"),
+    ],
+)
+def test_what_lies_where_runs_are_to_be_is_told_before_anything_runs(reproduce, performed, tmp_path, lies, sentence):
+    (tmp_path / "out" / lies).parent.mkdir(parents=True)
+    (tmp_path / "out" / lies).write_text("mine")
+    code, _, err = reproduce("table1 --rows cifar10-simsiam cifar10-moco")
+    assert (code, performed) == (2, [])
+    assert sentence in err
+    assert (tmp_path / "out" / lies).read_text() == "mine"
+
+
+def test_a_figure_alone_says_whose_rows_it_shows(reproduce):
+    told = "fig1b shows Table 3's rows; `table1 fig1b` or --rows 'cifar10-*' shows others."
+    assert told in reproduce("fig1b --dry-run", small=False)[1]
+    for line in ("fig1b table1", "fig1b --tuned", "fig1b --rows cifar10-moco", "table7"):
+        assert "shows others" not in reproduce(f"{line} --dry-run", small=False)[1]
+
+
 def test_rows_run_side_by_side_in_processes_of_their_own(reproduce, tmp_path):
     code, out, err = reproduce("table7 --rows cifar10-moco-multicrop cifar10-moco-logo --epochs 1 --jobs 2")
     assert code == 0, (out, err)
     assert "(2 at once)" in out
-    assert "epoch 1/1" in (tmp_path / "out" / "cifar10-moco-logo" / "seed0.log").read_text()
+    log = tmp_path / "out" / "cifar10-moco-logo" / "seed0.log"
+    assert f"cifar10-moco-logo, seed 0: begins (2 of 2); its progress: {log}" in out
+    assert "epoch 1/1" in log.read_text()
 
 
 def test_a_table_of_the_rows_that_have_ended_outlives_an_interruption(reproduce, performed, tmp_path, monkeypatch):

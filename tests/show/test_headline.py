@@ -54,6 +54,12 @@ def test_the_knn_of_epoch_0_is_called_the_untrained_encoders(make_told):
     assert "not finished" in text
 
 
+def test_a_run_without_labels_says_that_nothing_was_measured(make_told):
+    text = headline([make_told(knn=[])])
+    assert "accuracy</th><td>not measured</td><td>it takes images with labels: logo-ssl eval knn</td>" in text
+    assert "not measured" not in headline([make_told()])
+
+
 def test_what_was_evaluated_in_the_same_way_stands_once(make_told):
     told = make_told()
     rows = [{"features": "raw pixels", "k": 20, "tau": 0.07, "top1": 20.5}, {"k": 20, "tau": 0.07, "top1": 35.7}]

@@ -32,7 +32,7 @@ class Guesswork(NamedTuple):
         return (
             f"{counted(self.asked, 'image')} {are(self.asked)} classified by {counted(self.known, 'training image')}, "
             f"in {self.n_classes} classes{some}. Whoever guesses is right in {self.chance:.2f} %, "
-            f"whoever always says the commonest class in {self.commonest:.2f} %."
+            f"whoever always says the commonest training class in {self.commonest:.2f} %."
         )
 
     @property

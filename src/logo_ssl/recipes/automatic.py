@@ -117,7 +117,10 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
     if machine.device == "cpu":
         side = 32 if facts.side <= SMALL else 64
         crops = replace(RECIPES["tiny"].crops, global_size=side, local_size=side // 2)
-        return replace(RECIPES["tiny"], crops=crops), "the backbone tiny, since a CPU trains larger ones for days."
+        return (
+            replace(RECIPES["tiny"], crops=crops),
+            "the backbone tiny, since larger ones take a CPU hours or days (to export to timm: resnet18).",
+        )
     if facts.side <= MEDIUM:
         side = 32 if facts.side <= SMALL else 64
         base = RECIPES["cifar10-tuned-moco-logo"]

@@ -13,6 +13,9 @@ UNTRAINED = "the untrained encoder (epoch 0)"
 CAPTION = "The numbers, how they were measured, and what to compare them with; all others stand under Evaluations"
 
 
+UNMEASURED = ("accuracy", "not measured", "it takes images with labels: logo-ssl eval knn")
+
+
 class Entry(NamedTuple):
     """A figure as it is written, and its baselines."""
 
@@ -28,6 +31,7 @@ def headline(runs: Sequence[Told]) -> Html:
     lines = []
     for run, entries in told:
         lines += [(run.name, named[entry.figure.kind], entry.written, entry.beside) for entry in entries]
+        lines += [] if entries else [(run.name, *UNMEASURED)]
         lines += [(run.name, what, state, "") for what, state in _states(run)]
     several = len(runs) > 1
     head = ("run", "measured", "figure", "beside it")

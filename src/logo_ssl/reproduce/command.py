@@ -13,18 +13,18 @@ import tyro
 from ..errors import UserError
 from ..hardware import best_device, hardware
 from ..outputs import claim
-from ..run import provenance, write
+from ..run import Run, provenance, write
 from ..terminal import plain_console
 from .estimate import describe
 from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
 from .images import refuse_other_images, refuse_unmeasurable
 from .launch import Outcome, carry_out
 from .markdown import markdown
-from .plan import refuse_other_settings, tasks_for
+from .plan import refuse_occupied, refuse_other_settings, tasks_for
 from .results import Ended, gather
 from .settings import with_data, with_settings
 from .sources import refuse_wrong_paths
-from .tables import PaperTable, choose, measured_at_home, without_own
+from .tables import PICTURED, PaperTable, choose, measured_at_home, without_own
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Reproduce:
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1 to table7, fig1b, fig3."""
+    """table1 to table7; fig1b, fig3: of the rows of tables named with them, or of Table 3's."""
     out: Path = Path("runs/reproduce")
     """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table (with
     --tuned, TABLE-tuned)."""
@@ -76,12 +76,13 @@ class Reproduce:
         tables = self._tables()
         out = self._claimed(tables)
         tasks = tasks_for(tables, self.seeds, out)
+        refuse_occupied(tasks)
         refuse_other_settings(tasks)
         refuse_other_images(tasks)
         left_out = without_own(self.tables) if self.tuned and not self.rows else []
         unmatched = [name for name in dict.fromkeys(self.tables) if name not in {table.name for table in tables}]
         left_out += [f"No row of {name} matches --rows, so it is left out." for name in unmatched if self.rows]
-        for sentence in (*left_out, *strange_pictures(tables)):
+        for sentence in (*left_out, *strange_pictures(tables), *self._rows_of_pictures()):
             console.print(sentence)
         if self.dry_run:
             for line in describe(tasks, self.jobs, self.images_per_s):
@@ -128,10 +129,21 @@ class Reproduce:
         out = self.out.expanduser().absolute()
         if out.exists() and not out.is_dir():
             raise UserError(f"--out is {out}, which is a file; name a folder.")
+        if Run(out).recipe_file.is_file():
+            raise UserError(f"--out is {out}, which is a run; name a folder for tables and their runs.")
         for table in tables:
             for file in files_of(table, out):
                 claim(file, self.overwrite)
         return out
+
+    def _rows_of_pictures(self) -> list[str]:
+        """Which rows a figure shows that was asked for alone."""
+        if self.rows or self.tuned or any(name in PICTURED for name in self.tables):
+            return []
+        pictures = [name for name in dict.fromkeys(self.tables) if name in PICTURES]
+        return [
+            f"{name} shows Table 3's rows; `table1 {name}` or --rows 'cifar10-*' shows others." for name in pictures
+        ]
 
     def _keep(self, tables: list[PaperTable], ended: Ended, out: Path) -> None:
         """Write the tables as far as they are, for whoever looks in or cannot wait; figures are drawn at the end."""

@@ -23,7 +23,7 @@ class Speed(NamedTuple):
     start_s: float = 0.0
     knn_s: float = 0.0
     elsewhere: str = ""
-    """The hardware, if it was measured on ours."""
+    """The hardware, if it was measured on another machine."""
 
 
 def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
@@ -51,7 +51,10 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     known_length = f"about {total:.1f} min{there}" if total or not (unknown or absent) else ""
     told = " and ".join(filter(None, (known_length, unknown_length)))
     counted_how = f", one after another, evaluation not counted{beside}"
-    yield f"In all: {told}{counted_how}." if told else "Nothing of it can run here."
+    if all(task.done for task in tasks):
+        yield "Nothing is left to run."
+    else:
+        yield f"In all: {told}{counted_how}." if told else "Nothing of it can run here."
 
 
 def detections(measurements: Iterable[str]) -> Iterator[str]:
@@ -78,10 +81,20 @@ def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -
     for other in sorted(tasks, key=lambda other: other is not task):
         speeds = [line["images_per_s"] for line in other.place.run.metrics() if "images_per_s" in line]
         if other.recipe.name == task.recipe.name and speeds:
-            return Speed(median(speeds), f"measured in {other.place.run.path}")
+            return _witnessed(other, median(speeds))
     if images_per_s is not None:
         return Speed(images_per_s, "as --images-per-s says")
     return _benched(task.recipe, _benchmarks())
+
+
+def _witnessed(task: Task, images_per_s: float) -> Speed:
+    """The speed of a run's own log, where it ran, and beside how many others."""
+    at_once = task.place.record().get("jobs", 1)
+    beside = f", {at_once} at once" if at_once > 1 else ""
+    there = (task.place.provenance() or {}).get("hardware", "")
+    elsewhere = "" if there == hardware(best_device("auto")) else there
+    on = f" on {elsewhere}" if elsewhere else ""
+    return Speed(images_per_s, f"measured in {task.place.run.path}{on}{beside}", elsewhere=elsewhere)
 
 
 def minutes_left(task: Task, images: Images, speed: Speed | None) -> float | None:

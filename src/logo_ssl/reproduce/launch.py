@@ -43,7 +43,8 @@ def carry_out(
             say(f"{task.name}: finished already")
             return
         task.place.start(task.recipe, jobs)
-        say(f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})")
+        begins = f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})"
+        say(begins if jobs == 1 else f"{begins}; its progress: {task.place.log}")
         outcome = _outcome(task, *workers.run(task))
         say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
         with keeping:

@@ -163,6 +163,16 @@ def tasks_for(tables: Sequence[PaperTable], seeds: int, out: Path) -> list[Task]
     ]
 
 
+def refuse_occupied(tasks: Sequence[Task]) -> None:
+    """Refuse, before anything is trained, what lies in the place of a run and is none."""
+    for place in (task.place for task in tasks):
+        ours = place.begun or place.finished or place.run.provenance_file.is_file()
+        if place.run.path.exists() and not ours:
+            from ..train.folder import vacant  # slow to import: only where it is needed
+
+            vacant(place.run.path)
+
+
 def refuse_other_settings(tasks: Sequence[Task]) -> None:
     """Refuse to go on with, or to show, a run that was begun with other settings than those asked for now."""
     for task in tasks:
