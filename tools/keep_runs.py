@@ -20,7 +20,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("file", type=Path, help="the file of JSON lines")
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs that have ended")
     options = parser.parse_args(arguments)
-    write(options.file, "".join(f"{json.dumps(told(Run(folder)))}\n" for folder in options.runs))
+    text = "".join(f"{json.dumps(told(Run(folder)))}\n" for folder in options.runs)
+    if (place := text.find('"/')) >= 0:
+        raise SystemExit(f"A run names a folder of this machine: {text[place:].split(',')[0]}")
+    write(options.file, text)
 
 
 def told(run: Run) -> dict[str, Any]:
@@ -37,7 +40,7 @@ def told(run: Run) -> dict[str, Any]:
         "crops": provenance["crops"],
         **{fact: provenance[fact] for fact in ("seed", "commit", "hardware", "seconds")},
         "torch": provenance["versions"]["torch"],
-        "knn_k20_by_epoch": {line["epochs_done"]: line["knn"] for line in lines if "knn" in line},
+        "knn_k20_by_epoch": {line["epochs_done"]: line["knn"] for line in lines if line.get("knn_k") == 20},
         "evaluations": [measured(file) for file in sorted(run.path.glob("evaluation/*.json"))],
         "last_logged": steps[-1],
         "last_gauged": {name: line[name] for line in lines for name in ("z_std", "z_rank") if name in line},

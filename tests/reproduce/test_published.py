@@ -49,18 +49,31 @@ def test_margins_are_those_of_the_rows(baseline, page):
     assert f"| {' | '.join(f'{points:+.2f}' for points in above)} |" in (RESULTS / page).read_text()
 
 
-def ends(run):
-    """The kNN figures of a run's last epoch: evaluated, or else measured while training."""
-    evaluated = [each["results"] for each in run["evaluations"] if each["evaluation"] == "knn"]
-    return [result["top1"] for results in evaluated for result in results] or [
-        run["knn_k20_by_epoch"][str(run["epochs"])]
-    ]
-
-
-@pytest.mark.parametrize("name", ["l2l-twenty-epochs", "simsiam-four-large-crops"])
-def test_where_single_runs_ended_is_told_with_the_experiment(name):
+def told_of(name):
+    """Lines of `tools/keep_runs.py`, and the tables that the experiments have of them, without emphasis."""
     (file,) = RESULTS.glob(f"raw/*-{name}.jsonl")
-    _, _, told = (RESULTS / "experiments.md").read_text().partition(f"raw/{file.name}")
-    figures = [f"{figure:.2f}" for line in file.read_text().splitlines() for figure in ends(json.loads(line))]
-    assert len(figures) > 1
-    assert [figure for figure in figures if figure not in told] == []
+    _, _, page = (RESULTS / "experiments.md").read_text().partition(f"raw/{file.name}")
+    lines = [line.replace("*", "")[1:-1].split("|") for line in page.splitlines() if line.startswith("| ")]
+    runs = [json.loads(line) for line in file.read_text().splitlines()]
+    return runs, [[cell.strip() for cell in cells] for cells in lines]
+
+
+def test_the_figures_of_four_large_crops_are_those_of_their_run():
+    (run,), tables = told_of("simsiam-four-large-crops")
+    knn, linear = run["evaluations"]
+    figures = [*(result["top1"] for result in knn["results"]), linear["results"]["top-1"]]
+    assert ["SimSiam, all crops large", "4", *(f"{figure:.2f}" for figure in figures)] in tables
+
+
+def test_where_short_runs_ended_stands_in_the_cell_of_their_settings():
+    runs, (head, *rows) = told_of("l2l-twenty-epochs")
+    columns = [column.removeprefix("lambda ") for column in head]
+    cells = {row[0]: dict(zip(columns, row, strict=False)) for row in rows}
+    for run in runs:
+        changed = run["changed"]
+        label = {"cifar10-tuned-moco-logo": "MoCo-LoGo", "cifar10-tuned-simsiam-logo": "SimSiam-LoGo"}[run["recipe"]]
+        label += f", seed {run['seed']}"
+        label += ", cosine as affinity" if "strategy.affinity" in changed else ""
+        label += ", weight decay 1e-3" if changed.get("optimiser.weight_decay") == 1e-3 else ""
+        lam = f"{changed.get('strategy.lam', 0.05):g}"
+        assert cells[label][lam] == f"{run['knn_k20_by_epoch'][str(run['epochs'])]:.2f}"

@@ -72,18 +72,19 @@ def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
     facts = {"crops": "2 global + 2 local", "seed": 1, "commit": "abc", "hardware": "a GPU", "seconds": 9.0}
     (run / "provenance.json").write_text(json.dumps({**facts, "versions": {"torch": "2.11.0"}}))
     logged = [
-        {"step": 0, "knn": 39.0, "epochs_done": 0},
+        {"step": 0, "knn": 39.0, "knn_k": 20, "epochs_done": 0},
         {"step": 1, "loss": 3.0, "images_per_s": 100.4},
         {"step": 2, "loss": 2.0, "images_per_s": 300.0},
         {"step": 3, "loss": 1.0, "images_per_s": 200.4},
         {"step": 3, "z_std": 0.9, "z_rank": 40.5, "epoch": 19},
-        {"step": 3, "knn": 72.0, "epochs_done": 20},
+        {"step": 3, "knn": 72.0, "knn_k": 20, "epochs_done": 20},
     ]
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in logged))
     evaluation = {"evaluation": "linear-sgd", "protocol": "MoCo's", "results": {"top-1": 73.0}}
     (run / "evaluation" / "linear.json").write_text(json.dumps({**evaluation, "encoder": str(run)}))
     file = tmp_path / "kept.jsonl"
-    runpy.run_path(str(TOOLS / "keep_runs.py"))["main"]([str(file), str(run), str(run)])
+    keep = runpy.run_path(str(TOOLS / "keep_runs.py"))["main"]
+    keep([str(file), str(run), str(run)])
     line, again = file.read_text().splitlines()
     told = json.loads(line)
     assert line == again
@@ -96,3 +97,8 @@ def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
     assert told["evaluations"] == [evaluation]
     assert str(tmp_path) not in line
     assert "/far/away" not in line
+
+    (run / "recipe.json").write_text(replace(recipe, init="/home/me/weights.pth").to_json())
+    with pytest.raises(SystemExit, match=r"names a folder of this machine: \"/home/me/weights.pth"):
+        keep([str(file), str(run)])
+    assert file.read_text().splitlines() == [line, line]

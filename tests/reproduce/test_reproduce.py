@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -242,15 +243,16 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
 
 
-def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path):
+def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, monkeypatch):
     """From records that were copied: another machine's, with other rows beside."""
+    monkeypatch.setattr("logo_ssl.reproduce.estimate.hardware", lambda device: "an abacus")
     records = Path(__file__).parents[2] / "docs" / "results" / "raw" / "cifar10-tuned"
     shutil.copytree(records, tmp_path / "out")
     line = "table1 --tuned --rows cifar10-tuned-moco --set knn_every=20 --dry-run"
     code, out, err = reproduce(f"{line} --seeds 2", small=False)
     assert (code, performed) == (0, []), err
     assert re.search(r"moco, seed 1: .* measured in .*cifar10-tuned-moco.seed0 on NVIDIA H200, 3 at once\)", out)
-    assert re.search(r"In all: about [\d.]+ min on NVIDIA H200 \(here: ", out)
+    assert re.search(r"In all: about [\d.]+ min on NVIDIA H200 \(here: an abacus\)", out)
     _, out, _ = reproduce(line, small=False)
     assert out.splitlines()[-1] == "Nothing is left to run."
 
@@ -306,6 +308,8 @@ def test_bad_input_is_one_sentence_and_code_2(reproduce, performed, tmp_path, li
 @pytest.mark.parametrize(
     ("lies", "sentence"),
     [
+        ("cifar10-moco", "cifar10-moco is to be a folder, and is none; move it"),
+        ("cifar10-moco/seed0.json/mine.txt", "seed0.json is to be a file, and is a folder; move it"),
         ("cifar10-moco/seed0", "seed0 exists and holds no run; choose a new or empty folder"),
         ("cifar10-moco/seed0/holiday.txt", "seed0 exists and holds no run; choose a new or empty folder"),
         ("recipe.json", "out, which is a run; name a folder for tables and their runs"),
@@ -360,6 +364,22 @@ def test_a_table_of_the_rows_that_have_ended_outlives_an_interruption(reproduce,
     code, out, _ = reproduce(rows)
     assert (code, "waiting" in out) == (0, False)
     assert (tmp_path / "out" / "table1.md").read_text() in out
+
+
+def test_a_row_that_was_stopped_has_not_failed(reproduce, tmp_path, monkeypatch):
+    """One that does not stop in time is killed."""
+
+    def killed(self, task):
+        if task.recipe.name == "cifar10-moco":
+            raise Interrupted("Interrupted.")
+        while not self.stopped:
+            time.sleep(0.01)
+        return -9, ""
+
+    monkeypatch.setattr(Workers, "run", killed)
+    code, out, _ = reproduce("table1 --rows cifar10-moco cifar10-simsiam cifar10-moco-logo --jobs 2")
+    assert (code, "failed" in out) == (130, False)
+    assert not (tmp_path / "out" / "table1.md").exists()
 
 
 def test_a_table_that_cannot_be_kept_meanwhile_stops_no_row(reproduce, performed, monkeypatch):

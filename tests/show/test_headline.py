@@ -56,7 +56,7 @@ def test_the_knn_of_epoch_0_is_called_the_untrained_encoders(make_told):
 
 def test_a_run_without_labels_says_that_nothing_was_measured(make_told):
     text = headline([make_told(knn=[])])
-    assert "accuracy</th><td>not measured</td><td>it takes images with labels: logo-ssl eval knn</td>" in text
+    assert "accuracy</th><td>not measured</td><td>logo-ssl eval knn measures it, on images with labels</td>" in text
     assert "not measured" not in headline([make_told("other")])
 
 

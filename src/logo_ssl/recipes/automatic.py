@@ -119,7 +119,7 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
         crops = replace(RECIPES["tiny"].crops, global_size=side, local_size=side // 2)
         return (
             replace(RECIPES["tiny"], crops=crops),
-            "the backbone tiny, since larger ones take a CPU hours or days (to export to timm: resnet18).",
+            "the backbone tiny, since larger ones take a CPU hours or days (--backbone resnet18 exports to timm).",
         )
     if facts.side <= MEDIUM:
         side = 32 if facts.side <= SMALL else 64

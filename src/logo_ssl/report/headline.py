@@ -13,7 +13,7 @@ UNTRAINED = "the untrained encoder (epoch 0)"
 CAPTION = "The numbers, how they were measured, and what to compare them with; all others stand under Evaluations"
 
 
-UNMEASURED = ("accuracy", "not measured", "it takes images with labels: logo-ssl eval knn")
+UNMEASURED = ("accuracy", "not measured", "logo-ssl eval knn measures it, on images with labels")
 
 
 class Entry(NamedTuple):

@@ -89,13 +89,15 @@ class Reproduce:
                 console.print(line)
             return True
 
+        written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
+
         def keep(outcomes: Sequence[Outcome]) -> None:
-            self._keep(tables, list(zip(tasks, outcomes, strict=True)), out)
+            self._keep(tables, list(zip(tasks, outcomes, strict=True)), out, written_by)
 
         ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print, keep), strict=True))
         whole = all(outcome.state == "done" for _, outcome in ended)
         for table in tables:
-            record = self._record(table, ended)
+            record = self._record(table, ended, written_by)
             for line in self._written(table, ended, out, record):
                 console.print(line)
             whole = whole and not record.get("not_drawn")
@@ -145,17 +147,17 @@ class Reproduce:
             f"{name} shows Table 3's rows; `table1 {name}` or --rows 'cifar10-*' shows others." for name in pictures
         ]
 
-    def _keep(self, tables: list[PaperTable], ended: Ended, out: Path) -> None:
+    def _keep(self, tables: list[PaperTable], ended: Ended, out: Path, written_by: dict[str, Any]) -> None:
         """Write the tables as far as they are, for whoever looks in or cannot wait; figures are drawn at the end."""
-        with suppress(OSError):  # a full disk, say, is no reason to stop the rows that are under way
+        with suppress(OSError, UserError):  # a full disk, say, is no reason to stop the rows that are under way
             for table in tables:
                 if table.name not in PICTURES:
-                    self._written(table, ended, out, self._record(table, ended))
+                    self._written(table, ended, out, self._record(table, ended, written_by))
 
-    def _record(self, table: PaperTable, ended: Ended) -> dict[str, Any]:
+    def _record(self, table: PaperTable, ended: Ended, written_by: dict[str, Any]) -> dict[str, Any]:
         """What came out, and by whom."""
         options = json.loads(json.dumps(asdict(self), default=str))
-        return gather(table, ended) | {"options": options, "written_by": provenance(hardware(best_device("auto")))}
+        return gather(table, ended) | {"options": options, "written_by": written_by}
 
     def _written(self, table: PaperTable, ended: Ended, out: Path, record: dict[str, Any]) -> list[str]:
         """Write a table or its picture; gives back what to print."""

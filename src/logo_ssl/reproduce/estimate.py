@@ -92,7 +92,7 @@ def _witnessed(task: Task, images_per_s: float) -> Speed:
     at_once = task.place.record().get("jobs", 1)
     beside = f", {at_once} at once" if at_once > 1 else ""
     there = (task.place.provenance() or {}).get("hardware", "")
-    elsewhere = "" if there == hardware(best_device("auto")) else there
+    elsewhere = "" if there == hardware(best_device(task.recipe.device)) else there
     on = f" on {elsewhere}" if elsewhere else ""
     return Speed(images_per_s, f"measured in {task.place.run.path}{on}{beside}", elsewhere=elsewhere)
 

@@ -46,6 +46,8 @@ def carry_out(
         begins = f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})"
         say(begins if jobs == 1 else f"{begins}; its progress: {task.place.log}")
         outcome = _outcome(task, *workers.run(task))
+        if workers.stopped and outcome.state != "done":
+            raise Interrupted("Interrupted.")  # and has not failed
         say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
         with keeping:
             outcomes[place] = outcome

@@ -166,8 +166,12 @@ def tasks_for(tables: Sequence[PaperTable], seeds: int, out: Path) -> list[Task]
 def refuse_occupied(tasks: Sequence[Task]) -> None:
     """Refuse, before anything is trained, what lies in the place of a run and is none."""
     for place in (task.place for task in tasks):
-        ours = place.begun or place.finished or place.run.provenance_file.is_file()
-        if place.run.path.exists() and not ours:
+        row = place.run.path.parent
+        if row.exists() and not row.is_dir():
+            raise UserError(f"{row} is to be a folder, and is none; move it, or choose another --out.")
+        if place.file.is_dir():
+            raise UserError(f"{place.file} is to be a file, and is a folder; move it, or choose another --out.")
+        if place.run.path.exists() and not (place.begun or place.finished):
             from ..train.folder import vacant  # slow to import: only where it is needed
 
             vacant(place.run.path)
