@@ -129,6 +129,25 @@ def test_an_interrupted_row_goes_on_where_it_was_and_its_data_may_move(
     assert [line["epochs_done"] for line in lines if "knn" in line] == [0, 1, 2]
 
 
+def test_a_row_that_was_killed_before_its_first_line_runs_all_the_same(reproduce, performed, tmp_path, monkeypatch):
+    def kill(*_, **__):
+        raise Interrupted("Interrupted.")
+
+    line = "table1 --rows cifar10-moco --epochs 1"
+    with monkeypatch.context() as patch:
+        patch.setattr("logo_ssl.reproduce.rows.pretrain", kill)
+        assert reproduce(line)[0] == 130
+    run = Run(tmp_path / "out" / "cifar10-moco" / "seed0")
+    run.path.mkdir(parents=True)
+    run.recipe_file.write_text(json.dumps(json.loads(run.path.with_suffix(".json").read_text())["asked"]))
+    run.metrics_file.touch()
+    (run.path / "tensorboard").mkdir()
+    code, out, err = reproduce(line)
+    assert code == 0, err
+    assert "cifar10-moco, seed 0: goes on (1 of 1)" in out
+    assert "| n=1 |" in out
+
+
 @pytest.mark.parametrize("asked", ["table1", "fig1b"])
 def test_images_without_labels_are_refused_before_anything_is_trained(reproduce, performed, tmp_path, asked):
     file = tmp_path / "cifar10.npz"

@@ -11,8 +11,6 @@ from .results import TOP1, Figure, evaluations_of, how_measured, labels, online,
 
 UNTRAINED = "the untrained encoder (epoch 0)"
 CAPTION = "The numbers, how they were measured, and what to compare them with; all others stand under Evaluations"
-
-
 UNMEASURED = ("accuracy", "not measured", "logo-ssl eval knn measures it, on images with labels")
 
 

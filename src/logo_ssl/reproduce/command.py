@@ -32,8 +32,7 @@ class Reproduce:
     """Run the rows of the paper's tables (table1 to table7) or figures (fig1b, fig3), and write what came out.
 
     Finished rows are not run again, interrupted ones go on, and tables share their runs; a table is written each time
-    that a row has ended. Exit code 1: a row failed, or
-    its data are missing.
+    that a row has ended. Exit code 1: a row failed, or its data are missing.
 
     example: logo-ssl reproduce table1 --tuned --seeds 3
     """
@@ -88,7 +87,6 @@ class Reproduce:
             for line in describe(tasks, self.jobs, self.images_per_s):
                 console.print(line)
             return True
-
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 
         def keep(outcomes: Sequence[Outcome]) -> None:

@@ -41,8 +41,10 @@ class Place:
 
     @property
     def begun(self) -> bool:
-        """Whether there is anything to go on with."""
-        return self.run.recipe_file.is_file() and bool(self.run.saved() or any(True for _ in self.run.metrics()))
+        """Whether there is anything to go on with, if only the folder of a logger: then no new run can begin here."""
+        if not self.run.recipe_file.is_file():
+            return False
+        return any(True for _ in self.run.metrics()) or any(child.is_dir() for child in self.run.path.iterdir())
 
     def epochs_done(self, recipe: Recipe) -> int:
         """Whole epochs that need not be run again, by the newest checkpoint and the log."""
