@@ -44,8 +44,13 @@ def main():
     for depth in options.depths:
         seeds = [compared(depth, options.steps, seed) for seed in range(options.seeds)]
         told = {name: [figures[name] for figures in seeds] for name in seeds[0]}
-        result["depths"][depth] = {name: [round(f(of), 3) for f in (mean, stdev)] for name, of in told.items()}
+        result["depths"][depth] = {name: [round(f(of), 3) for f in (mean, spread)] for name, of in told.items()}
     print(json.dumps(result | provenance(hardware(torch.device("cpu")))))
+
+
+def spread(figures: list[float]) -> float:
+    """Their standard deviation; one alone has none."""
+    return stdev(figures) if len(figures) > 1 else 0.0
 
 
 def compared(depth: int, steps: int, seed: int) -> dict[str, float]:

@@ -50,10 +50,11 @@ def test_margins_are_those_of_the_rows(baseline, page):
 
 
 def told_of(name):
-    """Lines of `tools/keep_runs.py`, and the tables that the experiments have of them, without emphasis."""
+    """Lines of `tools/keep_runs.py`, and the table that their experiment has of them, without emphasis."""
     (file,) = RESULTS.glob(f"raw/*-{name}.jsonl")
     _, _, page = (RESULTS / "experiments.md").read_text().partition(f"raw/{file.name}")
-    lines = [line.replace("*", "")[1:-1].split("|") for line in page.splitlines() if line.startswith("| ")]
+    own, _, _ = page.partition("\n## ")
+    lines = [line.replace("*", "")[1:-1].split("|") for line in own.splitlines() if line.startswith("| ")]
     runs = [json.loads(line) for line in file.read_text().splitlines()]
     return runs, [[cell.strip() for cell in cells] for cells in lines]
 
