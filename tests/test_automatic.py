@@ -64,6 +64,13 @@ def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
     assert changed.keys() <= {"data", "knn_every", "checkpoint_every"}
 
 
+@pytest.mark.parametrize("side", [128, 400])
+def test_for_photographs_it_has_the_settings_whose_figures_are_published(side):
+    changed = differences(choose(Facts(9_469, side, 3, True), GPU), RECIPES["imagenette-moco-logo"])
+    sizes = {"crops.global_size", "crops.local_size"} if side > 128 else set()
+    assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes
+
+
 def test_fewer_images_are_seen_more_often():
     epochs = [choose(Facts(n, 32, 3, False), GPU).epochs for n in (1_000, 50_000, 1_000_000)]
     assert epochs == [800, 200, 100]

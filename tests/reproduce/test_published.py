@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from logo_ssl.recipes import differences, find_recipe
 from logo_ssl.reproduce.launch import Outcome
 from logo_ssl.reproduce.markdown import markdown
 from logo_ssl.reproduce.plan import tasks_for
@@ -49,21 +50,63 @@ def test_margins_are_those_of_the_rows(baseline, page):
     assert f"| {' | '.join(f'{points:+.2f}' for points in above)} |" in (RESULTS / page).read_text()
 
 
-def told_of(name):
-    """Lines of `tools/keep_runs.py`, and the table that their experiment has of them, without emphasis."""
+def told_of(name, page=RESULTS / "experiments.md"):
+    """Lines of `tools/keep_runs.py`, and the tables that follow where a page names them (or all), without emphasis."""
     (file,) = RESULTS.glob(f"raw/*-{name}.jsonl")
-    _, _, page = (RESULTS / "experiments.md").read_text().partition(f"raw/{file.name}")
-    own, _, _ = page.partition("\n## ")
+    text = page.read_text()
+    _, named, after = text.partition(f"raw/{file.name}")
+    own = after.partition("\n## ")[0] if named else text
     lines = [line.replace("*", "")[1:-1].split("|") for line in own.splitlines() if line.startswith("| ")]
     runs = [json.loads(line) for line in file.read_text().splitlines()]
     return runs, [[cell.strip() for cell in cells] for cells in lines]
 
 
+def figures_of(run):
+    """kNN with k=20 and k=200, and linear."""
+    knn, linear = run["evaluations"]
+    return [*(result["top1"] for result in knn["results"]), linear["results"]["top-1"]]
+
+
+def shown(figures, sign=""):
+    return [f"{figure:{sign}.2f}" for figure in figures]
+
+
 def test_the_figures_of_four_large_crops_are_those_of_their_run():
     (run,), tables = told_of("simsiam-four-large-crops")
-    knn, linear = run["evaluations"]
-    figures = [*(result["top1"] for result in knn["results"]), linear["results"]["top-1"]]
-    assert ["SimSiam, all crops large", "4", *(f"{figure:.2f}" for figure in figures)] in tables
+    assert ["SimSiam, all crops large", "4", *shown(figures_of(run))] in tables
+
+
+IMAGENETTE = {"MoCo": "2 x 128 px", "MoCo, all crops large": "4 x 128 px", "MoCo-LoGo": "2 x 128 + 2 x 64 px"}
+
+
+@pytest.mark.parametrize("page", ["experiments.md", "imagenette.md", "../../README.md"])
+def test_imagenettes_figures_are_those_of_the_runs(page):
+    runs, tables = told_of("imagenette-equal-crops", RESULTS / page)
+    for (label, crops), run in zip(IMAGENETTE.items(), runs, strict=True):
+        assert [label, crops, *shown(figures_of(run))] in tables
+
+
+def test_imagenettes_margins_are_those_of_the_runs():
+    (two, four, logo), tables = told_of("imagenette-equal-crops", RESULTS / "imagenette.md")
+    for baseline, label in ((two, "MoCo: equal epochs"), (four, "MoCo with four crops: equal epochs and crops")):
+        above = (ours - theirs for ours, theirs in zip(figures_of(logo), figures_of(baseline), strict=True))
+        assert [f"MoCo-LoGo over {label}", "", *shown(above, "+")] in tables
+
+
+def test_imagenettes_recipes_have_the_settings_of_the_runs():
+    for line in (RESULTS / "raw" / "2026-11-16-imagenette-equal-crops.jsonl").read_text().splitlines():
+        run = json.loads(line)
+        options = {name.replace(".", "__"): value for name, value in run["changed"].items()}
+        ran = find_recipe(run["recipe"]).changed(**options)
+        ours = find_recipe(run["recipe"].replace("imagenet100", "imagenette"))
+        ours = ours.changed(crops__n_global=ran.crops.n_global)
+        idle = set() if ran.crops.n_local else {"crops.local_size"}
+        assert differences(ran, ours).keys() <= {"data", "checkpoint_every", *idle}
+
+
+def test_the_weight_decay_at_the_papers_settings_is_that_of_the_runs():
+    runs, tables = told_of("paper-weight-decay")
+    assert shown(run["knn_k20_by_epoch"]["20"] for run in runs) in tables
 
 
 def test_where_short_runs_ended_stands_in_the_cell_of_their_settings():

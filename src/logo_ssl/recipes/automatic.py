@@ -12,7 +12,7 @@ from .paper import RECIPES
 from .recipe import Recipe
 
 AUTO = "auto"
-BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenet100-moco-logo")
+BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenette-moco-logo")
 """Recipes that a choice begins with."""
 WEIGHTY = {
     "backbone": str,
@@ -126,7 +126,7 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
         base = RECIPES["cifar10-tuned-moco-logo"]
         crops = replace(base.crops, global_size=side, local_size=side)
         return replace(base, crops=crops), "ResNet-18 with the CIFAR stem, for small images."
-    base, sizes = RECIPES["imagenet100-moco-logo"], (224, 96) if facts.side >= LARGE else (128, 64)
+    base, sizes = RECIPES["imagenette-moco-logo"], (224, 96) if facts.side >= LARGE else (128, 64)
     name = "resnet18" if facts.n_images <= FEW else "resnet34" if facts.n_images <= MANY else "resnet50"
     crops: CropPlan = replace(base.crops, global_size=sizes[0], local_size=sizes[1])
     return replace(base, backbone=name, crops=crops), f"{name}, for so many photographs."
