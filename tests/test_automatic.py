@@ -65,10 +65,20 @@ def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
 
 
 @pytest.mark.parametrize("side", [128, 400])
-def test_for_photographs_it_has_the_settings_whose_figures_are_published(side):
-    changed = differences(choose(Facts(9_469, side, 3, True), GPU), RECIPES["imagenette-moco-logo"])
-    sizes = {"crops.global_size", "crops.local_size"} if side > 128 else set()
-    assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes
+@pytest.mark.parametrize(("n", "base"), [(9_469, "imagenette-moco-logo"), (200_000, "imagenet100-moco-logo")])
+def test_for_photographs_it_has_the_settings_of_the_nearest_recipe_but_for_epochs_and_sizes(n, base, side):
+    changed = differences(choose(Facts(n, side, 3, True), GPU), RECIPES[base])
+    sizes = {"crops.global_size", "crops.local_size"} if side != RECIPES[base].crops.global_size else set()
+    strength = {"strategy.lam"} if base.startswith("imagenet100") else set()  # the default, not the paper's
+    assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes | strength
+
+
+@pytest.mark.parametrize("n", [33, 100, 300, 9_469, 2_000_000])
+def test_batch_norm_of_mocos_keys_sees_enough_images(n):
+    for machine in (GPU, SMALL_GPU, LAPTOP, CPU):
+        recipe = choose(Facts(n, 400, 3, False), machine)
+        assert recipe.framework.splits >= 2
+        assert recipe.batch_size // recipe.framework.splits >= min(16, recipe.batch_size // 2)
 
 
 def test_fewer_images_are_seen_more_often():

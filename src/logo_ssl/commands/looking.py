@@ -44,7 +44,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     class Options:
         """Draw the crops of some images as the network sees them, and their boxes on the originals.
 
-        example: logo-ssl show-crops imagenet100-moco-logo --data photos/ --out crops.png
+        example: logo-ssl show-crops --data photos/ --out crops.png
         """
 
         recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)

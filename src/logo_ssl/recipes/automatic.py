@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from ..augment import CropPlan
 from ..data.facts import Facts
+from ..frameworks import MoCoConfig
 from ..strategies import LoGoConfig
 from .paper import RECIPES
 from .recipe import Recipe
 
 AUTO = "auto"
-BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenette-moco-logo")
+BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenette-moco-logo", "imagenet100-moco-logo")
 """Recipes that a choice begins with."""
 WEIGHTY = {
     "backbone": str,
@@ -25,12 +26,17 @@ WEIGHTY = {
 }
 """Settings on which others depend (batch and rate), so that a wish must be known before the choice."""
 
-SMALL, MEDIUM, LARGE = 48, 112, 160  # px: up to the first images are like CIFAR's; from the last on, photographs
+SMALL, MEDIUM, LARGE = (
+    48,
+    112,
+    160,
+)  # px: up to the first images are like CIFAR's; above the second they are photographs, from the last on of full size
 FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the second ResNet-34, then ResNet-50
 VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
 EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
 STEPS = 8  # of an epoch, at least, unless batches would be too small for
 LEAST_BATCH = 32  # batch norm
+SPLIT = 32  # images of a batch that share its statistics in MoCo
 BATCH = {"cpu": 64, "mps": 128, "cuda": 256}
 BYTES_PER_PIXEL = {
     ("tiny", "imagenet"): 400,
@@ -71,7 +77,10 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
     batch = min(asked.batch_size, facts.n_images) if "batch_size" in wished else _batch(base, facts, machine)
     fewest, most = EPOCHS[machine.device]
     epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
-    queue = min(getattr(base.framework, "queue", 0), _power_of_two(facts.n_images // 2))
+    framework = base.framework
+    assert isinstance(framework, MoCoConfig)
+    queue = min(framework.queue, _power_of_two(facts.n_images // 2))
+    splits = min(framework.splits, max(2, batch // SPLIT))  # one would let keys and queries share statistics
     lr = base.optimiser.lr * batch / base.batch_size
     return replace(
         base,
@@ -80,7 +89,7 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
         strategy=LoGoConfig(),
         epochs=epochs,
         batch_size=batch,
-        framework=replace(base.framework, queue=queue),  # type: ignore[call-arg] (MoCo's)
+        framework=replace(framework, queue=queue, splits=splits),
         optimiser=replace(base.optimiser, lr=lr),
         knn_every=max(1, epochs // 20),
         checkpoint_every=max(1, epochs // 20),
@@ -126,10 +135,14 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
         base = RECIPES["cifar10-tuned-moco-logo"]
         crops = replace(base.crops, global_size=side, local_size=side)
         return replace(base, crops=crops), "ResNet-18 with the CIFAR stem, for small images."
-    base, sizes = RECIPES["imagenette-moco-logo"], (224, 96) if facts.side >= LARGE else (128, 64)
-    name = "resnet18" if facts.n_images <= FEW else "resnet34" if facts.n_images <= MANY else "resnet50"
+    sizes = (224, 96) if facts.side >= LARGE else (128, 64)
+    if facts.n_images <= FEW:
+        base, name, whose = RECIPES["imagenette-moco-logo"], "resnet18", "settings that served Imagenette"
+    else:
+        base, whose = RECIPES["imagenet100-moco-logo"], "the paper's settings for ImageNet-100"
+        name = "resnet34" if facts.n_images <= MANY else "resnet50"
     crops: CropPlan = replace(base.crops, global_size=sizes[0], local_size=sizes[1])
-    return replace(base, backbone=name, crops=crops), f"{name}, for so many photographs."
+    return replace(base, backbone=name, crops=crops), f"{name} and {whose}, for so many photographs."
 
 
 def _batch(base: Recipe, facts: Facts, machine: Machine) -> int:

@@ -168,7 +168,7 @@ CIFAR10_BEST = replace(
     crops=replace(CIFAR10.crops, n_global=4, n_local=0, global_scale=BASELINE_SCALE),
 )
 
-# The settings that served CIFAR-10, with the paper's small local crops, on photographs: experiment 17.
+# On photographs, the settings that served CIFAR-10 with the public code's small local crops: experiment 17.
 IMAGENETTE = replace(
     TUNED,
     name="imagenette",

@@ -237,7 +237,7 @@ def _well(run: Told) -> str:
     if not lines:
         return f"nothing was measured{'' if run.finished else ' yet'}."
     spread, rank = lines[-1]["z_std"], lines[-1].get("z_rank", 0.0)
-    most = f" of {run.most_directions}" if run.most_directions else ""
+    most = f" of at most {run.most_directions}" if run.most_directions else ""
     return f"no sign of collapse (spread of the latents {spread:.3f} of 1, effective rank {rank:.1f}{most}, at last)."
 
 
