@@ -326,6 +326,9 @@ def test_a_run_without_an_encoder_is_refused(run, tmp_path):
     run.backbone_file.unlink()
     with pytest.raises(UserError, match=r"has no encoder yet, since it has no checkpoint"):
         load_encoder(str(run.path))
+    run.provenance_file.write_text("{}")
+    with pytest.raises(UserError, match=r"is finished, but backbone.safetensors and its checkpoints are gone; place"):
+        load_encoder(str(run.path))
     with pytest.raises(UserError, match="holds no run"):
         load_encoder(str(tmp_path))
 

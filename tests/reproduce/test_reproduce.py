@@ -1,6 +1,7 @@
 """The whole way: rows run, go on, are not run twice, and end in tables and curves."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,8 +18,11 @@ from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import Extraction, load_encoder
+from logo_ssl.lock import locked
+from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce.images import facts_of
 from logo_ssl.reproduce.launch import Workers
+from logo_ssl.reproduce.plan import Place, Task
 from logo_ssl.reproduce.rows import _measure
 from logo_ssl.run import Run
 from logo_ssl.train import pretrain
@@ -305,6 +309,7 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, 
         ("table7 --data some.npz", "rows are on cifar10, stl10, imagenet100, so --data some.npz is unclear"),
         ("table1 --set optimiser.lr", "--set takes FIELD=VALUE"),
         ("table1 --set optimiser.lrr=1", "No chosen row has the field 'optimiser.lrr'. Did you mean optimiser.lr"),
+        ("table1 --set lr=1", "No chosen row has the field 'lr'. Did you mean optimiser.lr"),
         ("table1 --set optimiser.lr=fast", "fast.*logo-ssl pretrain cifar10-moco --help"),
         ("table1 --set optimiser.lr=-1", "optimiser.lr is -1"),
         ("table1 --set seed=3", "--set does not take seed; use --seeds"),
@@ -357,6 +362,35 @@ def test_rows_run_side_by_side_in_processes_of_their_own(reproduce, tmp_path):
     log = tmp_path / "out" / "cifar10-moco-logo" / "seed0.log"
     assert f"cifar10-moco-logo, seed 0: begins (2 of 2); its progress: {log}" in out
     assert "epoch 1/1" in log.read_text()
+
+
+def test_a_row_that_another_command_runs_is_left_to_it(reproduce, tmp_path):
+    place = Place(tmp_path / "out" / "cifar10-moco" / "seed0")
+    with locked(place.lock, "it is being run"):
+        place.log.write_text("epoch 3/6\n")
+        code, out, _ = reproduce("table1 --rows cifar10-moco --epochs 1 --jobs 2")
+    assert (code, place.log.read_text()) == (1, "epoch 3/6\n")
+    assert not place.file.exists()
+    told = f"cifar10-moco, seed 0 is being run by another process (process {os.getpid()}); wait for it"
+    assert f"cifar10-moco, seed 0: waiting: {told}" in out
+    assert f"MoCo (cifar10-moco), seed 0, waiting: {told}" in (tmp_path / "out" / "table1.md").read_text()
+
+
+def test_a_log_goes_on_and_its_last_line_is_the_rows_own(tmp_path, monkeypatch):
+    place = Place(tmp_path / "row" / "seed0")
+    place.log.parent.mkdir()
+    place.log.write_text("epoch 3/6\n")
+    speak = [sys.executable, "-c", "import sys; sys.stderr.write('so it ends\\n'); sys.exit(2)"]
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **options: start(speak, **options))
+    task = Task(find_recipe("cifar10-moco"), place, ())
+    assert Workers(alone=False).run(task) == (2, "so it ends")
+    assert place.log.read_text() == "epoch 3/6\nso it ends\n"
+
+
+def test_a_row_alone_is_not_said_to_have_had_company(reproduce, performed):
+    assert "at once" not in reproduce("table1 --rows cifar10-moco --epochs 1 --jobs 3")[1]
+    assert "(2 at once)" in reproduce("table1 --rows cifar10-simsiam cifar10-moco-logo --epochs 1 --jobs 3")[1]
 
 
 def test_a_table_of_the_rows_that_have_ended_outlives_an_interruption(reproduce, performed, tmp_path, monkeypatch):
@@ -433,7 +467,9 @@ def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
     monkeypatch.setattr(Workers, "run", lambda self, task: next(ends))
     code, out, _ = reproduce("table1 --rows cifar10-moco cifar10-moco-logo cifar10-simsiam")
     assert code == 1
-    assert "cifar10-moco, seed 0: failed: It was killed by SIGKILL.\n" in out  # a log that is empty tells nothing
+    assert (
+        "cifar10-moco, seed 0: failed: It was killed by SIGKILL. The same command goes on with it.\n" in out
+    )  # a log that is empty tells nothing
     assert re.search(r"moco-logo, seed 0: failed: It was killed by SIGKILL; .*seed0.log may tell more", out)
     assert re.search(r"simsiam, seed 0: failed: It crashed \(RuntimeError: no such kernel\); .*seed0.log", out)
 
@@ -548,6 +584,10 @@ def test_files_of_others_are_not_replaced(reproduce, performed, tmp_path):
     code, _, err = reproduce(line)
     assert (code, performed, (out / "table1.md").read_text()) == (2, [], "my notes")
     assert "table1.md is there, and does not say that logo-ssl wrote it" in err
+    (out / "fig3-cifar10-moco-logo.svg").write_text("my drawing")
+    code, _, err = reproduce("fig3 --rows cifar10-moco-logo --epochs 1")
+    assert (code, performed) == (2, [])
+    assert "fig3-cifar10-moco-logo.svg is there, and does not say" in err
     for overwrite in (" --overwrite", ""):  # the second time all is ours
         assert reproduce(line + overwrite)[0] == 0
     (tmp_path / "file").write_text("")

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..launch import is_first
+from ..lock import FILE as LOCK
+from ..lock import locked
 from ..models.norm import BatchNorm, set_synchronised
 from ..ranks import rank
 from ..run import CHECKPOINT, Run
@@ -23,7 +25,6 @@ from ..train.checkpoints import UNFINISHED, Checkpoints, Writer, awaited, clear,
 from ..train.compiling import first_line
 from ..train.endings import ends_in_a_sentence
 from ..train.faults import Diverged
-from ..train.lock import locked
 from ..train.processes import DDP, processes_for, refuse_another_number, refuse_uneven, take_over_signals
 from ..train.quiet import quiet
 from ..train.sittings import Sittings
@@ -187,7 +188,7 @@ def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: tor
 @contextmanager
 def alone_in(folder: Path | None) -> Iterator[None]:
     """Hold the folder of a training; of several processes the first one does."""
-    with locked(folder) if folder is not None and is_first() else nullcontext():
+    with locked(folder / LOCK, f"{folder} is being trained") if folder is not None and is_first() else nullcontext():
         yield
 
 

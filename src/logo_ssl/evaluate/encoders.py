@@ -173,6 +173,11 @@ def _of_checkpoint(run: Run) -> Unfinished | None:
             f"resume {run.path}`."
         ) from error
     if newest is None and not run.backbone_file.is_file():
+        if run.provenance_file.is_file():
+            raise UserError(
+                f"{run.path} is finished, but {run.backbone_file.name} and its checkpoints are gone; place that file "
+                "back, or train it again in a new folder."
+            )
         raise UserError(
             f"{run.path} has no encoder yet, since it has no checkpoint; wait for the first, or go on with `logo-ssl "
             f"resume {run.path}`."

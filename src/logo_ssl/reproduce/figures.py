@@ -22,7 +22,7 @@ def files_of(table: PaperTable, out: Path) -> list[Path]:
     if table.name == "fig1b":
         return [told, *(out / f"{table.stem}.{kind}" for kind in KINDS)]
     if table.name == "fig3":
-        return [told, *(out / f"{table.name}-{row.recipe.name}.png" for row in table.rows)]
+        return [told, *(out / f"{table.name}-{row.recipe.name}.{kind}" for row in table.rows for kind in KINDS)]
     return [told, out / f"{table.stem}.md"]
 
 

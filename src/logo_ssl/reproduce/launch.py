@@ -1,5 +1,6 @@
 """How do rows run beside each other? Each in a process of its own, so that a crash is one row's alone."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import suppress
 from typing import IO, Literal, NamedTuple
 
 from ..errors import Interrupted
+from ..lock import Held, locked
 from ..signals import Stopped
 from .plan import Task
 from .worker import DONE, FAILED, MISSING, STOPPED
@@ -34,18 +36,22 @@ def carry_out(
 
     `keep` is told how all of them stand, each time that one has ended and others have not.
     """
-    workers = Workers(alone=jobs == 1)
     outcomes = [Outcome("done") if task.done else WAITING for task in tasks]
-    keeping = threading.Lock()
+    at_once = min(jobs, outcomes.count(WAITING))
+    workers, keeping = Workers(alone=jobs == 1), threading.Lock()
 
     def one(place: int, task: Task) -> None:
         if outcomes[place].state == "done":
             say(f"{task.name}: finished already")
             return
-        task.place.start(task.recipe, jobs)
-        begins = f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})"
-        say(begins if jobs == 1 else f"{begins}; its progress: {task.place.log}")
-        outcome = _outcome(task, *workers.run(task))
+        try:
+            with locked(task.place.lock, f"{task.name} is being run"):
+                task.place.start(task.recipe, at_once)
+                begins = f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})"
+                say(begins if jobs == 1 else f"{begins}; its progress: {task.place.log}")
+                outcome = _outcome(task, *workers.run(task))
+        except Held as error:
+            outcome = Outcome("waiting", str(error))
         if workers.stopped and outcome.state != "done":
             raise Interrupted("Interrupted.")  # and has not failed
         say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
@@ -81,11 +87,13 @@ class Workers:
 
     def run(self, task: Task) -> tuple[int, str]:
         """Run a task to its end; gives back the exit code and the last line of its log."""
-        task.place.log.parent.mkdir(parents=True, exist_ok=True)
-        with task.place.log.open("wb") as log, self._start(task, log) as process:
-            code = process.wait()
-        self.running.discard(process)
-        lines = task.place.log.read_text("utf-8", errors="replace").split("\n")
+        with task.place.log.open("ab+") as log:  # what it told before an interruption stays
+            before = log.seek(0, os.SEEK_END)
+            with self._start(task, log) as process:
+                code = process.wait()
+            self.running.discard(process)
+            log.seek(before)
+            lines = log.read().decode("utf-8", errors="replace").split("\n")
         return code, next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def _start(self, task: Task, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -124,4 +132,5 @@ def _outcome(task: Task, code: int, sentence: str) -> Outcome:
         return Outcome("missing" if code == MISSING else "failed", sentence)
     what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"crashed ({sentence})"
     more = f"; {task.place.log} may tell more" if sentence else ""
-    return Outcome("failed", f"It {what}{more}.")
+    cure = " The same command goes on with it." if code < 0 else ""
+    return Outcome("failed", f"It {what}{more}.{cure}")

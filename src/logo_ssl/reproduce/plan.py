@@ -33,6 +33,7 @@ class Place:
         self.run = Run(folder)
         self.file = folder.with_name(f"{folder.name}.json")
         self.log = folder.with_name(f"{folder.name}.log")
+        self.lock = folder.with_name(f".{folder.name}.lock")
 
     @property
     def finished(self) -> bool:

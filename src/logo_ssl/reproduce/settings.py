@@ -54,7 +54,9 @@ def with_settings(
     for field, _ in given:
         if not any(_has(recipe, field) for recipe in recipes):
             known = {name for recipe in recipes for name in flat(recipe) if _has(recipe, name)}
-            raise UserError(f"No chosen row has the field {field!r}.{nearest(field, known)}")
+            inner = sorted(name for name in known if name.endswith(f".{field}"))
+            hint = f" Did you mean {' or '.join(inner)}?" if inner else nearest(field, known)
+            raise UserError(f"No chosen row has the field {field!r}.{hint}")
     changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
     for device in {recipe.device for recipe in changed}:
         if not is_there(device):

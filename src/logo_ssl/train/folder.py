@@ -5,9 +5,9 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..launch import is_first
+from ..lock import FILE as LOCK
+from ..lock import locked
 from ..run import Run
-from .lock import FILE as LOCK
-from .lock import locked
 
 
 def vacant(out: Path) -> Run:
@@ -37,7 +37,7 @@ def is_finished(run: Run) -> bool:
 
 def alone(run: Run) -> AbstractContextManager[None]:
     """Hold the run's folder; of several processes the first one does."""
-    return locked(run.path) if is_first() else nullcontext()
+    return locked(run.path / LOCK, f"{run.path} is being trained") if is_first() else nullcontext()
 
 
 def cure(run: Run) -> str:

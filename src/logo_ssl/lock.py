@@ -1,4 +1,4 @@
-"""Who may write to a run folder? One process at a time."""
+"""Who may write to a run folder, or run a row? One process at a time."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from ..errors import UserError
+from .errors import UserError
 
 try:
     import fcntl
@@ -14,6 +14,7 @@ except ImportError:  # not on Windows, where nothing is locked
     fcntl = None
 
 FILE = ".lock"
+"""What lies in a folder that is held."""
 HELD: set[IO[str]] = set()
 """The lock files of this process. What it forks (workers) closes them, or would hold the lock after its parent."""
 
@@ -21,22 +22,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [file.close() for file in HELD])
 
 
+class Held(UserError):  # noqa: N818 (a state, not an error)
+    """Another process is at it."""
+
+
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder; the system lets go of it however the process ends, kill -9 included."""
-    folder.mkdir(parents=True, exist_ok=True)
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a file, or say that `what` is being done; the system lets go however the process ends, kill -9 included."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
         return
-    with (folder / FILE).open("a+") as file:
+    with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "unknown"
-            raise UserError(
-                f"{folder} is being trained by another process ({owner}); wait for it, or choose another --out."
-            ) from None
+            raise Held(f"{what} by another process ({owner}); wait for it, or choose another --out.") from None
         except OSError:  # a disk without locks (some network disks): better unlocked than not at all
             yield
             return
