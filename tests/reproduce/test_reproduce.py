@@ -376,6 +376,43 @@ def test_a_row_that_another_command_runs_is_left_to_it(reproduce, tmp_path):
     assert f"MoCo (cifar10-moco), seed 0, waiting: {told}" in (tmp_path / "out" / "table1.md").read_text()
 
 
+def test_a_table_keeps_the_rows_and_seeds_that_are_finished(reproduce, performed, tmp_path):
+    def table():
+        rows = json.loads((tmp_path / "out" / "table1.json").read_text())["rows"]
+        return {row["recipe"]: list(row["figures"][0]["values"]) for row in rows}
+
+    assert reproduce("table1 --rows cifar10-simsiam --epochs 1 --seeds 2 --set optimiser.lr=0.01")[0] == 0
+    performed.clear()
+    code, out, _ = reproduce("table1 --rows cifar10-moco --epochs 1 --set optimiser.lr=0.01")
+    assert (code, performed) == (0, ["cifar10-moco, seed 0"])
+    assert (
+        f"table1 also shows what is finished in {tmp_path / 'out'}: cifar10-simsiam, seed 0; cifar10-simsiam, s" in out
+    )
+    assert table() == {"cifar10-moco": ["0"], "cifar10-simsiam": ["0", "1"]}
+    code, out, _ = reproduce("table1 --rows cifar10-simsiam --epochs 1 --set optimiser.lr=0.01")
+    assert table() == {"cifar10-moco": ["0"], "cifar10-simsiam": ["0", "1"]}
+    (tmp_path / "out" / "cifar10-simsiam" / "seed1" / "provenance.json").unlink()  # so it is not finished any more
+    reproduce("table1 --rows cifar10-moco --epochs 1 --set optimiser.lr=0.01")
+    assert table() == {"cifar10-moco": ["0"], "cifar10-simsiam": ["0"]}
+    code, out, _ = reproduce("table1 --rows cifar10-moco-logo --epochs 1")
+    assert (code, "also shows" in out) == (0, False)  # the others have another rate
+    assert table() == {"cifar10-moco-logo": ["0"]}
+
+
+def test_a_table_keeps_no_rows_on_other_images(reproduce, performed, data, tmp_path):
+    assert reproduce("table1 --rows cifar10-simsiam --epochs 1")[0] == 0
+    with np.load(data) as images:
+        others = {name: values[::-1] for name, values in images.items()}
+    (tmp_path / "others").mkdir()
+    np.savez(tmp_path / "others" / "cifar10.npz", **others)
+    line = "table1 --rows cifar10-moco --epochs 1"
+    code, out, err = reproduce(line, source=tmp_path / "others" / "cifar10.npz")
+    assert (code, "also shows" in out) == (0, False), err
+    assert [row["recipe"] for row in json.loads((tmp_path / "out" / "table1.json").read_text())["rows"]] == [
+        "cifar10-moco"
+    ]
+
+
 def test_a_log_goes_on_and_its_last_line_is_the_rows_own(tmp_path, monkeypatch):
     place = Place(tmp_path / "row" / "seed0")
     place.log.parent.mkdir()

@@ -13,14 +13,16 @@ import tyro
 from ..errors import UserError
 from ..hardware import best_device, hardware
 from ..outputs import claim
+from ..recipes import Recipe
 from ..run import Run, provenance, write
 from ..terminal import plain_console
+from .beside import with_finished
 from .estimate import describe
 from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
 from .images import refuse_other_images, refuse_unmeasurable
 from .launch import Outcome, carry_out
 from .markdown import markdown
-from .plan import refuse_occupied, refuse_other_settings, tasks_for
+from .plan import Task, refuse_occupied, refuse_other_settings, tasks_for
 from .results import Ended, gather
 from .settings import with_data, with_settings
 from .sources import refuse_wrong_paths
@@ -32,7 +34,8 @@ class Reproduce:
     """Run the rows of the paper's tables (table1 to table7) or figures (fig1b, fig3), and write what came out.
 
     Finished rows are not run again, interrupted ones go on, and tables share their runs; a table is written each time
-    that a row has ended. Exit code 1: a row failed, or its data are missing.
+    that a row has ended, with all of it that is finished in --out by the same settings. Exit code 1: a row failed, or
+    its data are missing.
 
     example: logo-ssl reproduce table1 --tuned --seeds 3
     """
@@ -78,10 +81,16 @@ class Reproduce:
         refuse_occupied(tasks)
         refuse_other_settings(tasks)
         refuse_other_images(tasks)
+        shown = self._shown(tables, tasks, out)
         left_out = without_own(self.tables) if self.tuned and not self.rows else []
         unmatched = [name for name in dict.fromkeys(self.tables) if name not in {table.name for table in tables}]
         left_out += [f"No row of {name} matches --rows, so it is left out." for name in unmatched if self.rows]
-        for sentence in (*left_out, *strange_pictures(tables), *self._rows_of_pictures()):
+        more = [
+            f"{table.name} also shows what is finished in {out}: {'; '.join(task.name for task, _ in others)}."
+            for table, others in shown
+            if others
+        ]
+        for sentence in (*left_out, *strange_pictures(tables), *self._rows_of_pictures(), *more):
             console.print(sentence)
         if self.dry_run:
             for line in describe(tasks, self.jobs, self.images_per_s):
@@ -90,13 +99,13 @@ class Reproduce:
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 
         def keep(outcomes: Sequence[Outcome]) -> None:
-            self._keep(tables, list(zip(tasks, outcomes, strict=True)), out, written_by)
+            self._keep(shown, list(zip(tasks, outcomes, strict=True)), out, written_by)
 
         ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print, keep), strict=True))
         whole = all(outcome.state == "done" for _, outcome in ended)
-        for table in tables:
-            record = self._record(table, ended, written_by)
-            for line in self._written(table, ended, out, record):
+        for table, others in shown:
+            record = self._record(table, [*ended, *others], written_by)
+            for line in self._written(table, [*ended, *others], out, record):
                 console.print(line)
             whole = whole and not record.get("not_drawn")
         return whole
@@ -109,20 +118,35 @@ class Reproduce:
         if self.images_per_s is not None and not 0 < self.images_per_s < inf:  # nor not a number
             raise UserError(f"images-per-s is {self.images_per_s}; use a number above 0.")
         tables = choose(self.tables, self.rows, self.tuned)
-        own = {"device": self.device, "epochs": self.epochs}
-        own = {name: str(value) for name, value in own.items() if value not in (None, "auto")}
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
         placed = with_data(recipes, self.data)
         refuse_wrong_paths(recipe.data for recipe in placed)
         measured = measured_at_home(tables)
-        changed = {recipe.name: recipe for recipe in with_settings(placed, self.settings, own)}
+        changed = {recipe.name: recipe for recipe in self._changed(placed)}
         refuse_unmeasurable(changed.values(), measured)
-        tables = [
-            table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
-            for table in tables
-        ]
+        tables = [table.with_recipes(changed) for table in tables]
         refuse_without_curves(tables)
         return tables
+
+    def _changed(self, recipes: Sequence[Recipe]) -> list[Recipe]:
+        """Recipes with what is set for all of them."""
+        own = {"device": self.device, "epochs": self.epochs}
+        return with_settings(recipes, self.settings, {k: str(v) for k, v in own.items() if v not in (None, "auto")})
+
+    def _shown(self, tables: list[PaperTable], tasks: list[Task], out: Path) -> list[tuple[PaperTable, Ended]]:
+        """The tables with what else of them is finished in the folder; figures show what is asked for."""
+        whole = {table.name: table for table in choose(self.tables, (), self.tuned) if table.name not in PICTURES}
+        recipes = {row.recipe.name: row.recipe for table in whole.values() for row in table.rows}
+        try:
+            changed = {recipe.name: recipe for recipe in self._changed(list(recipes.values()))}
+        except UserError:  # a row that was not asked for does not take these settings
+            return [(table, []) for table in tables]
+        return [
+            with_finished(table, whole[table.name].with_recipes(changed), tasks, out)
+            if table.name in whole
+            else (table, [])
+            for table in tables
+        ]
 
     def _claimed(self, tables: list[PaperTable]) -> Path:
         """The folder of all this, where nobody else's file will be replaced."""
@@ -145,12 +169,13 @@ class Reproduce:
             f"{name} shows Table 3's rows; `table1 {name}` or --rows 'cifar10-*' shows others." for name in pictures
         ]
 
-    def _keep(self, tables: list[PaperTable], ended: Ended, out: Path, written_by: dict[str, Any]) -> None:
+    def _keep(self, shown: list[tuple[PaperTable, Ended]], ended: Ended, out: Path, written_by: dict[str, Any]) -> None:
         """Write the tables as far as they are, for whoever looks in or cannot wait; figures are drawn at the end."""
         with suppress(OSError, UserError):  # a full disk, say, is no reason to stop the rows that are under way
-            for table in tables:
+            for table, others in shown:
                 if table.name not in PICTURES:
-                    self._written(table, ended, out, self._record(table, ended, written_by))
+                    record = self._record(table, [*ended, *others], written_by)
+                    self._written(table, [*ended, *others], out, record)
 
     def _record(self, table: PaperTable, ended: Ended, written_by: dict[str, Any]) -> dict[str, Any]:
         """What came out, and by whom."""

@@ -59,12 +59,12 @@ def refuse_other_images(tasks: Iterable[Task]) -> None:
         known = task.place.images()
         if not known:
             continue
-        source, there = task.recipe.data, _there(task.recipe)
-        if _differ(known, there):
+        source, there = task.recipe.data, images_there(task.recipe)
+        if differ(known, there):
             told = f"{task.place.run.path} was begun on other images than {source} has now ({_compared(known, there)})"
             raise UserError(f"{told}; choose another --out, or give those images.")
         other = first.setdefault(name_of(source), task)
-        if _differ(known, other.place.images()):
+        if differ(known, other.place.images()):
             told = f"{task.place.run.path} and {other.place.run.path} were begun on different images"
             raise UserError(f"{told} ({_compared(known, other.place.images())}); make a table of each with --rows.")
 
@@ -103,7 +103,7 @@ def _digest(split: Split) -> str:
     return hashlib.sha256(labels).hexdigest()
 
 
-def _there(recipe: Recipe) -> Facts:
+def images_there(recipe: Recipe) -> Facts:
     """The images as they are; nothing where they are missing, of which others tell."""
     try:
         return facts_of(recipe.data, recipe.crops.global_size) if is_placed(recipe.data) else {}
@@ -111,7 +111,7 @@ def _there(recipe: Recipe) -> Facts:
         return {}
 
 
-def _differ(one: Facts, other: Facts) -> bool:
+def differ(one: Facts, other: Facts) -> bool:
     """Whether two sets are known to differ; an older run does not tell its labels."""
     return any(one[what] != other[what] for what in ("fingerprint", "labels") if what in one and what in other)
 

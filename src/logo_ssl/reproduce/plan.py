@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from ..recipes import Recipe
+from ..recipes import Differences, Recipe
 from ..run import Run, write
 from .settings import differences
 from .tables import PaperTable
@@ -180,16 +180,21 @@ def refuse_occupied(tasks: Sequence[Task]) -> None:
             vacant(place.run.path)
 
 
+def changed_since(task: Task) -> Differences:
+    """Settings that were others when the run was begun, with both values; nothing where it was not."""
+    known = task.place.asked() if task.place.begun or task.place.finished else None
+    changed = {} if known is None else differences(task.recipe, known)
+    if task.place.noted() is None:  # then it is the run's own recipe, which the data may have cut
+        changed = {name: pair for name, pair in changed.items() if name not in CUT or pair[0] < pair[1]}
+    return changed
+
+
 def refuse_other_settings(tasks: Sequence[Task]) -> None:
     """Refuse to go on with, or to show, a run that was begun with other settings than those asked for now."""
     for task in tasks:
         if task.place.finished:
             task.place.recipe()  # a table tells it; where it is lost, nothing is to be done first
-        known = task.place.asked() if task.place.begun or task.place.finished else None
-        changed = {} if known is None else differences(task.recipe, known)
-        if task.place.noted() is None:  # then it is the run's own recipe, which the data may have cut
-            changed = {name: pair for name, pair in changed.items() if name not in CUT or pair[0] < pair[1]}
-        if changed:
+        if changed := changed_since(task):
             told = [f"{name} {before}, now {now}" for name, (now, before) in changed.items()]
             more = f", and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
             raise UserError(

@@ -1,6 +1,6 @@
 """Which rows make a table? Recipes by the row that they stand for, and the paper's figures for each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -77,6 +77,10 @@ class PaperTable(NamedTuple):
     def stem(self) -> str:
         """What its files are called."""
         return self.name + ("-tuned" if self.own else "")
+
+    def with_recipes(self, changed: Mapping[str, Recipe]) -> "PaperTable":
+        """The same with other recipes of these names."""
+        return self._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in self.rows))
 
 
 def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[PaperTable]:
