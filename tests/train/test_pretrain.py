@@ -165,9 +165,11 @@ def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):
 def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
     recipe = replace(SMALL, batch_size=500, framework=replace(SMALL.framework, queue=9999), epochs=1)
     run, said = train(recipe, data, tmp_path / "run")
-    assert "The queue of 9999 is larger than the 48 training images; cut to 48." in said
+    assert "The queue of 9999 is more than half of the 48 training images; cut to 24." in said
     assert "The batch of 500 is larger than the 48 training images; cut to 48 (optimiser.lr stays" in said
-    assert json.loads(run.recipe_file.read_text())["framework"]["queue"] == 48
+    rate = SMALL.optimiser.lr * 6 / 500
+    assert f"An epoch is one step so; --batch-size 6 --optimiser.lr {rate:.2g} make several." in said
+    assert json.loads(run.recipe_file.read_text())["framework"]["queue"] == 24
 
 
 def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):

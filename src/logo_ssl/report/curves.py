@@ -43,7 +43,7 @@ def _draw_knn(axes: Axes, run: Run, lines: list[dict]) -> None:
     if points:
         k, tau = next((line["knn_k"], line["knn_tau"]) for line in lines if "knn" in line)
         axes.plot(*zip(*points, strict=True), color=COLOURS[0], marker="o", markersize=4, label="while training")
-        axes.set_title(f"kNN accuracy on held-out images (k={k}, tau={tau})")
+        axes.set_title(f"kNN accuracy (k={k}, tau={tau})")
         for result in (run.evaluation("knn") or {}).get("results", []):
             if (result["k"], result["tau"]) == (k, tau) and result["features"] != "trained encoder":
                 colour = COLOURS[1] if "pixels" in result["features"] else COLOURS[4]

@@ -15,6 +15,7 @@ from .processes import Processes
 from .weights import initialise
 
 ONE = Processes()
+STEPS = 8  # of an epoch, advised where a batch is larger than the data
 
 
 def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
@@ -26,15 +27,18 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
         most = max(n - n % processes.total, 1)
+        fewer = max(n // STEPS // processes.total, 1) * processes.total
+        rate = recipe.optimiser.lr * fewer / recipe.batch_size
         console.print(
             f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most} "
-            f"(optimiser.lr stays {recipe.optimiser.lr:g})."
+            f"(optimiser.lr stays {recipe.optimiser.lr:g}). An epoch is one step so; "
+            f"--batch-size {fewer} --optimiser.lr {rate:.2g} make several."
         )
         recipe = replace(recipe, batch_size=most)
-    queue = getattr(recipe.framework, "queue", 0)
-    if queue > n:
-        console.print(f"The queue of {queue} is larger than the {n} training images; cut to {n}.")
-        recipe = replace(recipe, framework=replace(recipe.framework, queue=n))  # type: ignore[call-arg] (it has one)
+    queue, half = getattr(recipe.framework, "queue", 0), max(n // 2, 1)
+    if queue > half:  # else an image often meets its own last key as a negative
+        console.print(f"The queue of {queue} is more than half of the {n} training images; cut to {half}.")
+        recipe = replace(recipe, framework=replace(recipe.framework, queue=half))  # type: ignore[call-arg] (it has one)
     warmup = recipe.optimiser.warmup_epochs
     if warmup >= recipe.epochs:
         epochs, shorter = "epoch" if warmup == 1 else "epochs", recipe.epochs / 10

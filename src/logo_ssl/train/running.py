@@ -86,7 +86,9 @@ def _announcement(making: Making) -> str:
     splits = data.for_knn() if recipe.knn_every else None
     labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
     if splits is not None:
-        labelled = f"with online kNN of {len(splits[1]):,} held-out images among {len(splits[0]):,}"
+        bank, queries = splits
+        which = "held-out images" if data.test is not None and data.test.has_labels else "of them"  # which are trained on, without labels
+        labelled = f"with online kNN of {len(queries):,} {which} among {len(bank):,}"
     several = f"{processes.total} processes, each with " if processes.total > 1 else ""
     return (
         f"{recipe.name}: {counted(len(data.train), 'image')} of {data.name} {labelled}, "
