@@ -14,6 +14,8 @@ from .plan import Task
 from .settings import name_of
 from .sources import Images, look
 
+FASTEST = 0.95  # quantile
+
 
 class Speed(NamedTuple):
     """Images a second, who says so, and what comes on top."""
@@ -24,11 +26,13 @@ class Speed(NamedTuple):
     knn_s: float = 0.0
     elsewhere: str = ""
     """The hardware, if it was measured on another machine."""
+    shared: bool = False
+    """Whether others ran beside it, so that it would be faster alone."""
 
 
 def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
     """A line for each task: what would be done, how long it would take, and by which measurement; then the sum."""
-    total, unknown, remarks, machines = 0.0, 0, {}, {}
+    total, unknown, remarks, machines, used = 0.0, 0, {}, {}, []
     known = {
         data: look(data, size) for data, size in {t.recipe.data: t.recipe.crops.global_size for t in tasks}.items()
     }
@@ -38,8 +42,9 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
         left = 0.0 if images.missing else minutes_left(task, images, speed)
         yield f"{task.name}: {_line(task, images, speed, left)}"
         total, unknown = (total, unknown + 1) if left is None else (total + left, unknown)
-        if speed is not None and speed.elsewhere and left:
-            machines[speed.elsewhere] = None
+        if speed is not None and left:
+            used.append(speed)
+            machines |= {speed.elsewhere: None} if speed.elsewhere else {}
         if images.remark and not task.place.finished:
             remarks[images.remark] = None
     yield from remarks
@@ -48,7 +53,7 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     beside = f"; {jobs} run side by side, which pays if one leaves the device idle" if jobs > 1 else ""
     there = f" on {' and '.join(machines)} (here: {hardware(best_device('auto'))})" if machines else ""
     absent = sum(known[task.recipe.data].missing and not task.place.finished for task in tasks)
-    known_length = f"about {total:.1f} min{there}" if total or not (unknown or absent) else ""
+    known_length = f"{_roughly(*used)} {total:.1f} min{there}" if total or not (unknown or absent) else ""
     told = " and ".join(filter(None, (known_length, unknown_length)))
     counted_how = f", one after another, evaluation not counted{beside}"
     if all(task.done for task in tasks):
@@ -77,24 +82,35 @@ def detections(measurements: Iterable[str]) -> Iterator[str]:
 
 
 def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -> Speed | None:
-    """The best witness: the row's own log (of any seed), the user, our measurements."""
-    for other in sorted(tasks, key=lambda other: other is not task):
-        speeds = [line["images_per_s"] for line in other.place.run.metrics() if "images_per_s" in line]
-        if other.recipe.name == task.recipe.name and speeds:
-            return _witnessed(other, median(speeds))
+    """The best witness: the row's own log, that of its seed with the least company, the user, our measurements."""
+    same = [other for other in tasks if other.recipe.name == task.recipe.name]
+    for other in sorted(same, key=lambda other: (other is not task, _company(other))):
+        if speeds := [line["images_per_s"] for line in other.place.run.metrics() if "images_per_s" in line]:
+            return _witnessed(other, speeds)
     if images_per_s is not None:
         return Speed(images_per_s, "as --images-per-s says")
     return _benched(task.recipe, _benchmarks())
 
 
-def _witnessed(task: Task, images_per_s: float) -> Speed:
-    """The speed of a run's own log, where it ran, and beside how many others."""
-    at_once = task.place.record().get("jobs", 1)
-    beside = f", {at_once} at once" if at_once > 1 else ""
+def _company(task: Task) -> int:
+    return task.place.record().get("jobs", 1)
+
+
+def _witnessed(task: Task, speeds: Sequence[float]) -> Speed:
+    """The speed of a run's own log and where it ran; beside others, that of its fastest steps, which had the least."""
+    at_once = _company(task)
+    beside = f", the fastest steps of {at_once} rows at once" if at_once > 1 else ""
+    images_per_s = sorted(speeds)[int(FASTEST * (len(speeds) - 1))] if at_once > 1 else median(speeds)
     there = (task.place.provenance() or {}).get("hardware", "")
-    elsewhere = "" if there == hardware(best_device(task.recipe.device)) else there
+    here = hardware(best_device(task.recipe.device))
+    elsewhere = "" if there == here else there
     on = f" on {elsewhere}" if elsewhere else ""
-    return Speed(images_per_s, f"measured in {task.place.run.path}{on}{beside}", elsewhere=elsewhere)
+    benched = _benched(task.recipe, _benchmarks())  # tells how long such a row takes to start, and its kNN
+    start_s, knn_s = (
+        (benched.start_s, benched.knn_s) if benched and benched.elsewhere == (there or here) else (0.0, 0.0)
+    )
+    source = f"measured in {task.place.run.path}{on}{beside}"
+    return Speed(images_per_s, source, start_s, knn_s, elsewhere, shared=at_once > 1)
 
 
 def minutes_left(task: Task, images: Images, speed: Speed | None) -> float | None:
@@ -122,8 +138,12 @@ def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -
         told = "time unknown, since nothing like it was measured (--images-per-s would tell)"
     else:
         told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
-        told = f"time unknown ({told})" if left is None else f"about {left:.1f} min ({told})"
+        told = f"time unknown ({told})" if left is None else f"{_roughly(speed)} {left:.1f} min ({told})"
     return f"{goes_on} of {how_many} images, {told}"
+
+
+def _roughly(*speeds: Speed | None) -> str:
+    return "up to" if any(speed is not None and speed.shared for speed in speeds) else "about"
 
 
 def _benchmarks() -> list[dict[str, Any]]:
