@@ -73,6 +73,12 @@ def test_for_photographs_it_has_the_settings_of_the_nearest_recipe_but_for_epoch
     assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes | strength
 
 
+@pytest.mark.parametrize("side", [64, 400])
+def test_a_cpu_sees_photographs_in_their_colours_too(side):
+    crops = choose(Facts(5_000, side, 3, False), CPU).crops
+    assert replace(crops, global_size=128, local_size=64) == RECIPES["imagenette-moco-logo"].crops
+
+
 @pytest.mark.parametrize("n", [33, 100, 300, 9_469, 2_000_000])
 def test_batch_norm_of_mocos_keys_sees_enough_images(n):
     for machine in (GPU, SMALL_GPU, LAPTOP, CPU):

@@ -113,6 +113,15 @@ def test_imagenettes_recipes_have_the_settings_of_the_runs():
         assert differences(ran, ours).keys() <= {"data", "knn_every", "checkpoint_every", *idle}
 
 
+def test_photographs_on_a_cpu_are_those_of_the_runs():
+    runs, tables = told_of("photographs-on-a-cpu")
+    for label, (one, other) in {"tiny": runs[:2], "imagenette-moco-logo": runs[2:]}.items():
+        knn = [run["knn_k20_by_epoch"]["25"] for run in (one, other)]
+        linear = [run["evaluations"][0]["results"]["top-1"] for run in (one, other)]
+        assert (one["seed"], other["seed"]) == (0, 1)
+        assert [f"crops of `{label}`", *shown([*knn, *linear])] in tables
+
+
 def test_the_weight_decay_at_the_papers_settings_is_that_of_the_runs():
     runs, tables = told_of("paper-weight-decay")
     assert shown(run["knn_k20_by_epoch"]["20"] for run in runs) in tables

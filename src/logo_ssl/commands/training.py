@@ -50,6 +50,7 @@ def list_recipes() -> None:
     console = plain_console()
     console.print(table)
     console.print("Tables and figures are the paper's; ours are in docs/results.")
+    console.print("For your own images take none: `logo-ssl pretrain --data photos/` chooses.")
 
 
 def pretrain(arguments: Sequence[str]) -> None:

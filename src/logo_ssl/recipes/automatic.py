@@ -124,8 +124,8 @@ def summary(recipe: Recipe) -> str:
 def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
     """Backbone and crops, from the recipe for such images."""
     if machine.device == "cpu":
-        side = 32 if facts.side <= SMALL else 64
-        crops = replace(RECIPES["tiny"].crops, global_size=side, local_size=side // 2)
+        side, crops_of = (32, "tiny") if facts.side <= SMALL else (64, "imagenette-moco-logo")
+        crops = replace(RECIPES[crops_of].crops, global_size=side, local_size=side // 2)
         return (
             replace(RECIPES["tiny"], crops=crops),
             "the backbone tiny, since larger ones take a CPU hours or days (--backbone resnet18 exports to timm).",

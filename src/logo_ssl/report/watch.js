@@ -52,7 +52,11 @@ async function asked(address) {
   return answer.text();
 }
 
+let asking = false; // a slow answer is waited for: two at a time would draw the page twice
+
 async function refresh() {
+  if (asking) return;
+  asking = true;
   const note = document.getElementById("news");
   const say = (words) => note.textContent !== words && (note.textContent = words);
   try {
@@ -68,6 +72,8 @@ async function refresh() {
   } catch {
     silentSince ??= now();
     say(`logo-ssl watch does not answer since ${silentSince}; this is the last that was seen.`);
+  } finally {
+    asking = false;
   }
 }
 
