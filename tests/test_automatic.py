@@ -34,7 +34,7 @@ def test_every_choice_is_sound_and_survives_json(n, side, machine):
     check(recipe)
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert recipe.batch_size <= n
-    assert 2 <= recipe.framework.queue <= n
+    assert 1 <= recipe.framework.queue <= n // 2
 
 
 def test_the_choice_follows_the_data_and_the_machine():

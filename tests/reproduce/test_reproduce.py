@@ -18,7 +18,7 @@ from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import Extraction, load_encoder
-from logo_ssl.lock import locked
+from logo_ssl.lock import Held, locked
 from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce.images import facts_of
 from logo_ssl.reproduce.launch import Workers
@@ -403,6 +403,69 @@ def test_a_table_keeps_the_rows_and_seeds_that_are_finished(reproduce, performed
     code, out, _ = reproduce("table1 --rows cifar10-moco-logo --epochs 1")
     assert (code, "also shows" in out) == (0, False)  # the others have another rate
     assert table() == {"cifar10-moco-logo": ["0"]}
+
+
+ONE_EPOCH = "table1 --epochs 1 --rows"
+
+
+def rows_of(out):
+    """Recipes of a table, with the seeds that each is the mean of."""
+    rows = json.loads((out / "table1.json").read_text())["rows"]
+    return {row["recipe"]: list(row["figures"][0]["values"]) for row in rows}
+
+
+def test_a_table_keeps_no_rows_of_another_set(reproduce, performed, data, tmp_path):
+    assert reproduce(f"{ONE_EPOCH} cifar10-simsiam cifar10-moco --seeds 2")[0] == 0
+    shutil.rmtree(tmp_path / "out" / "cifar10-moco" / "seed0")
+    (tmp_path / "out" / "cifar10-moco" / "seed0.json").unlink()
+    shutil.copy(data, tmp_path / "mine.npz")
+    code, out, err = reproduce(f"{ONE_EPOCH} cifar10-moco", source=tmp_path / "mine.npz")
+    assert (code, "also shows" in out) == (0, False), err
+    assert rows_of(tmp_path / "out") == {"cifar10-moco": ["0"]}
+
+
+def test_a_damaged_or_copied_run_is_no_part_of_a_table(reproduce, performed, tmp_path):
+    out = tmp_path / "out"
+    assert reproduce(f"{ONE_EPOCH} cifar10-simsiam")[0] == 0
+    shutil.copytree(out / "cifar10-simsiam" / "seed0", out / "cifar10-simsiam" / "seed5")
+    shutil.copy(out / "cifar10-simsiam" / "seed0.json", out / "cifar10-simsiam" / "seed5.json")
+    assert reproduce(f"{ONE_EPOCH} cifar10-moco")[0] == 0
+    assert rows_of(out) == {"cifar10-moco": ["0"], "cifar10-simsiam": ["0"]}
+    (out / "cifar10-simsiam" / "seed0" / "recipe.json").unlink()
+    assert reproduce(f"{ONE_EPOCH} cifar10-moco")[0] == 0
+    assert rows_of(out) == {"cifar10-moco": ["0"]}
+
+
+def test_what_another_command_finishes_meanwhile_is_shown(reproduce, performed, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert reproduce(f"{ONE_EPOCH} cifar10-simsiam cifar10-moco")[0] == 0
+    for row in ("cifar10-simsiam", "cifar10-moco"):
+        (out / row).rename(tmp_path / row)
+    end = Workers.run
+
+    def meanwhile(self, task):
+        (tmp_path / "cifar10-simsiam").rename(out / "cifar10-simsiam")
+        return end(self, task)
+
+    monkeypatch.setattr(Workers, "run", meanwhile)
+    assert reproduce(f"{ONE_EPOCH} cifar10-moco-logo")[0] == 0
+    assert rows_of(out) == {"cifar10-moco-logo": ["0"], "cifar10-simsiam": ["0"]}
+
+    def finished_by_the_other(*_):
+        (tmp_path / "cifar10-moco").rename(out / "cifar10-moco")
+        raise Held("It is being run by another process.")
+
+    monkeypatch.setattr("logo_ssl.reproduce.launch.locked", finished_by_the_other)
+    assert reproduce(f"{ONE_EPOCH} cifar10-moco")[0] == 0
+    assert "Not there" not in (out / "table1.md").read_text()
+
+
+def test_a_row_that_does_not_take_a_setting_hides_no_other(reproduce, performed, tmp_path):
+    without = "--set crops.n_local=0"  # which rows with LoGo refuse
+    assert reproduce(f"{ONE_EPOCH} cifar10-simsiam {without}")[0] == 0
+    assert reproduce(f"{ONE_EPOCH} cifar10-moco-logo")[0] == 0
+    assert reproduce(f"{ONE_EPOCH} cifar10-moco {without}")[0] == 0
+    assert rows_of(tmp_path / "out") == {"cifar10-moco": ["0"], "cifar10-simsiam": ["0"]}
 
 
 def test_a_table_keeps_no_rows_on_other_images(reproduce, performed, data, tmp_path):

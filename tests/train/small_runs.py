@@ -20,7 +20,7 @@ SMALL = replace(
     find_recipe("tiny"),
     epochs=2,
     batch_size=16,
-    framework=MoCoConfig(dim=8, queue=32, splits=2),
+    framework=MoCoConfig(dim=8, queue=24, splits=2),
     strategy=LoGoConfig(depth=2, width=16),
     crops=CropPlan(global_size=16, local_size=8),
     optimiser=OptimiserConfig(lr=0.03),

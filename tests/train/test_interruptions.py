@@ -29,6 +29,7 @@ from logo_ssl.data.feed import Uniform
 from logo_ssl.data.files import Paths
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
@@ -37,7 +38,6 @@ from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
-from logo_ssl.train.lock import locked
 
 STEPS = 6  # of the small recipe: two epochs of three
 
@@ -451,7 +451,10 @@ def test_a_second_process_is_refused(data, tmp_path, monkeypatch):
     with pytest.raises(Interrupted):
         train(SMALL, data, tmp_path / "run")
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    with locked(tmp_path / "run"), pytest.raises(UserError, match=rf"by another process \(process {os.getpid()}\)"):
+    with (
+        locked(tmp_path / "run" / FILE, "it is being trained"),
+        pytest.raises(UserError, match=rf"by another process \(process {os.getpid()}\)"),
+    ):
         resume(tmp_path / "run", console=console())
     before[tmp_path / "run" / ".lock"] = (tmp_path / "run" / ".lock").read_bytes()
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
@@ -501,10 +504,10 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
 
 def test_the_filling_queue_is_explained(data, tmp_path):
     _, said = train(SMALL, data, tmp_path / "run", epochs=1)
-    assert "MoCo's loss rises until its queue of 32 keys is full, at step 1." in said
+    assert "MoCo's loss rises until its queue of 24 keys is full, at step 1." in said
     one_way = replace(SMALL, strategy=TwoViewConfig(pairs="paper"), crops=replace(SMALL.crops, n_local=0))
     _, said = train(one_way, data, tmp_path / "one-way", epochs=1)
-    assert "MoCo's loss rises until its queue of 32 keys is full, at step 2." in said  # one key of each image
+    assert "MoCo's loss rises until its queue of 24 keys is full, at step 2." in said  # one key of each image
 
 
 def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, monkeypatch):
@@ -567,7 +570,7 @@ def test_a_disk_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", unknown)
-    with locked(tmp_path / "run"):
+    with locked(tmp_path / "run" / FILE, "it is being trained"):
         assert (tmp_path / "run").is_dir()
 
 

@@ -167,8 +167,7 @@ def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
     run, said = train(recipe, data, tmp_path / "run")
     assert "The queue of 9999 is more than half of the 48 training images; cut to 24." in said
     assert "The batch of 500 is larger than the 48 training images; cut to 48 (optimiser.lr stays" in said
-    rate = SMALL.optimiser.lr * 6 / 500
-    assert f"An epoch is one step so; --batch-size 6 --optimiser.lr {rate:.2g} make several." in said
+    assert "An epoch is one step so" not in said  # batches of 32 would make no more
     assert json.loads(run.recipe_file.read_text())["framework"]["queue"] == 24
 
 

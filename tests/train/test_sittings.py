@@ -24,6 +24,7 @@ from test_interruptions import break_losses
 from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.cli import main
 from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.lock import FILE, locked
 from logo_ssl.randomness import global_streams, set_global_streams
 from logo_ssl.run import Run, write, write_together
 from logo_ssl.signals import Stopped, heeded
@@ -31,7 +32,6 @@ from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import Agreement, agreement
 from logo_ssl.train.folder import is_finished
-from logo_ssl.train.lock import locked
 from logo_ssl.train.monitors import knn_fall, online_knn
 from logo_ssl.train.weights import load_heads
 
@@ -256,7 +256,7 @@ def test_a_forked_process_leaves_early_warnings_to_its_parent():
 
 def hold(folder, ready):
     """Hold a folder, and have a worker that would never end."""
-    with locked(folder):
+    with locked(folder / FILE, "it is being trained"):
         worker = os.fork()
         if worker:
             ready.send(worker)
@@ -270,11 +270,14 @@ def test_a_killed_process_leaves_no_lock_with_its_workers(tmp_path):
     holder.start()
     worker = here.recv()
     try:
-        with pytest.raises(UserError, match=rf"by another process \(process {holder.pid}\)"), locked(tmp_path / "run"):
+        with (
+            pytest.raises(UserError, match=rf"by another process \(process {holder.pid}\)"),
+            locked(tmp_path / "run" / FILE, "it is being trained"),
+        ):
             pass
         holder.kill()
         holder.join()
-        with locked(tmp_path / "run"):
+        with locked(tmp_path / "run" / FILE, "it is being trained"):
             os.kill(worker, 0)  # it lives
     finally:
         os.kill(worker, signal.SIGKILL)

@@ -79,7 +79,7 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
     epochs = min(max(VIEWS[machine.device] // max(facts.n_images, 1), fewest), most)
     framework = base.framework
     assert isinstance(framework, MoCoConfig)
-    queue = min(framework.queue, _power_of_two(facts.n_images // 2))
+    queue = min(framework.queue, _power_of_two(facts.n_images // 2), max(1, facts.n_images // 2))
     splits = min(framework.splits, max(2, batch // SPLIT))  # one would let keys and queries share statistics
     lr = base.optimiser.lr * batch / base.batch_size
     return replace(

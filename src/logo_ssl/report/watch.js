@@ -47,7 +47,7 @@ function renew(fresh) {
 }
 
 async function asked(address) {
-  const answer = await fetch(address, { cache: "no-store" });
+  const answer = await fetch(address, { cache: "no-store", signal: AbortSignal.timeout(30_000) });
   if (!answer.ok) throw new Error(answer.status);
   return answer.text();
 }

@@ -1,6 +1,5 @@
 """What else is finished here? Rows and seeds of a table that were not asked for now, and have the same settings."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,11 +17,12 @@ from .tables import PaperTable, Row
 def with_finished(asked: PaperTable, whole: PaperTable, tasks: Sequence[Task], out: Path) -> tuple[PaperTable, Ended]:
     """The table with every row of `whole` that is finished in a folder, and the tasks that were done before."""
     found = list({task.place.run.path: task for row in whole.rows for task in _finished(row, tasks, out)}.values())
-    images = {name_of(task.recipe.data): images_there(task.recipe) for task in tasks} if found else {}
+    images = {name_of(task.recipe.data): task.place.images() or images_there(task.recipe) for task in tasks if found}
     others = []
     for task in found:
-        theirs = task.place.images()
-        if not differ(images.setdefault(name_of(task.recipe.data), theirs), theirs):
+        name, theirs = name_of(task.recipe.data), task.place.images()
+        images[name] = images.get(name) or theirs
+        if not differ(images[name], theirs):
             others.append(task)
     rows = {task.recipe.name: task.recipe for task in others} | {row.recipe.name: row.recipe for row in asked.rows}
     shown = (row._replace(recipe=rows[row.recipe.name]) for row in whole.rows if row.recipe.name in rows)
@@ -30,20 +30,17 @@ def with_finished(asked: PaperTable, whole: PaperTable, tasks: Sequence[Task], o
 
 
 def _finished(row: Row, tasks: Sequence[Task], out: Path) -> Iterator[Task]:
-    """The seeds of a row that are trained and measured, and are none of the tasks."""
+    """The seeds of a row that are trained and measured, and are none of the tasks; what cannot be read is left out."""
     known = {task.place.run.path for task in tasks}
     measurements = tuple(dict.fromkeys(figure.measurement for figure in row.figures))
-    folders = {int(found[1]): folder for folder in out.glob(f"{row.recipe.name}/seed*") if (found := _seed(folder))}
-    for seed, folder in sorted(folders.items()):
-        place = Place(folder)
-        if folder in known or not place.finished:
-            continue
-        with suppress(UserError):  # what cannot be read is left out
-            noted = place.asked() or place.recipe()
-            task = Task(replace(row.recipe, data=noted.data, seed=seed), place, measurements)
-            if task.done and not changed_since(task):
-                yield task
-
-
-def _seed(folder: Path) -> re.Match[str] | None:
-    return re.fullmatch(r"seed(\d+)", folder.name) if folder.is_dir() else None
+    places = (
+        Place(folder) for folder in out.glob(f"{row.recipe.name}/seed*") if folder.is_dir() and folder not in known
+    )
+    found = []
+    for place in places:
+        with suppress(UserError):
+            if place.finished and place.run.path.name == f"seed{place.recipe().seed}":  # and is no copy of another one
+                found.append(Task(replace(row.recipe, seed=place.recipe().seed), place, measurements))
+    yield from sorted(
+        (task for task in found if task.done and not changed_since(task)), key=lambda task: task.recipe.seed
+    )

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -81,13 +81,12 @@ class Reproduce:
         refuse_occupied(tasks)
         refuse_other_settings(tasks)
         refuse_other_images(tasks)
-        shown = self._shown(tables, tasks, out)
         left_out = without_own(self.tables) if self.tuned and not self.rows else []
         unmatched = [name for name in dict.fromkeys(self.tables) if name not in {table.name for table in tables}]
         left_out += [f"No row of {name} matches --rows, so it is left out." for name in unmatched if self.rows]
         more = [
             f"{table.name} also shows what is finished in {out}: {'; '.join(task.name for task, _ in others)}."
-            for table, others in shown
+            for table, others in self._shown(tables, tasks, out)
             if others
         ]
         for sentence in (*left_out, *strange_pictures(tables), *self._rows_of_pictures(), *more):
@@ -99,11 +98,12 @@ class Reproduce:
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 
         def keep(outcomes: Sequence[Outcome]) -> None:
+            shown = self._shown(tables, tasks, out)  # another command may have finished some meanwhile
             self._keep(shown, list(zip(tasks, outcomes, strict=True)), out, written_by)
 
         ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print, keep), strict=True))
         whole = all(outcome.state == "done" for _, outcome in ended)
-        for table, others in shown:
+        for table, others in self._shown(tables, tasks, out):
             record = self._record(table, [*ended, *others], written_by)
             for line in self._written(table, [*ended, *others], out, record):
                 console.print(line)
@@ -135,16 +135,20 @@ class Reproduce:
 
     def _shown(self, tables: list[PaperTable], tasks: list[Task], out: Path) -> list[tuple[PaperTable, Ended]]:
         """The tables with what else of them is finished in the folder; figures show what is asked for."""
-        whole = {table.name: table for table in choose(self.tables, (), self.tuned) if table.name not in PICTURES}
-        recipes = {row.recipe.name: row.recipe for table in whole.values() for row in table.rows}
-        try:
-            changed = {recipe.name: recipe for recipe in self._changed(list(recipes.values()))}
-        except UserError:  # a row that was not asked for does not take these settings
-            return [(table, []) for table in tables]
+        book = [table for table in choose(self.tables, (), self.tuned) if table.name not in PICTURES]
+        recipes = {row.recipe.name: row.recipe for table in book for row in table.rows}
+        data = {recipes[task.recipe.name].data: task.recipe.data for task in tasks if task.recipe.name in recipes}
+        asked = {task.recipe.name: replace(task.recipe, seed=0) for task in tasks}
+        changed = dict(asked)
+        for name, recipe in recipes.items():
+            if name in asked or not (out / name).is_dir():
+                continue
+            with suppress(UserError):  # one that was not asked for may not take these settings
+                placed = replace(recipe, data=data.get(recipe.data, recipe.data))
+                changed[name] = self._changed([placed, *asked.values()])[0]
+        whole = {table.name: table.with_recipes(changed) for table in book}
         return [
-            with_finished(table, whole[table.name].with_recipes(changed), tasks, out)
-            if table.name in whole
-            else (table, [])
+            with_finished(table, whole[table.name], tasks, out) if table.name in whole else (table, [])
             for table in tables
         ]
 

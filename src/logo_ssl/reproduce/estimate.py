@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
+from math import ceil
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -100,7 +101,7 @@ def _witnessed(task: Task, speeds: Sequence[float]) -> Speed:
     """The speed of a run's own log and where it ran; beside others, that of its fastest steps, which had the least."""
     at_once = _company(task)
     beside = f", the fastest steps of {at_once} rows at once" if at_once > 1 else ""
-    images_per_s = sorted(speeds)[int(FASTEST * (len(speeds) - 1))] if at_once > 1 else median(speeds)
+    images_per_s = sorted(speeds)[ceil(FASTEST * (len(speeds) - 1))] if at_once > 1 else median(speeds)
     there = (task.place.provenance() or {}).get("hardware", "")
     here = hardware(best_device(task.recipe.device))
     elsewhere = "" if there == here else there

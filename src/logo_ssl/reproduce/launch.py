@@ -37,7 +37,7 @@ def carry_out(
     `keep` is told how all of them stand, each time that one has ended and others have not.
     """
     outcomes = [Outcome("done") if task.done else WAITING for task in tasks]
-    at_once = min(jobs, outcomes.count(WAITING))
+    at_once = min(jobs, sum(not task.place.finished for task in tasks) or 1)
     workers, keeping = Workers(alone=jobs == 1), threading.Lock()
 
     def one(place: int, task: Task) -> None:
@@ -46,10 +46,13 @@ def carry_out(
             return
         try:
             with locked(task.place.lock, f"{task.name} is being run"):
-                task.place.start(task.recipe, at_once)
-                begins = f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})"
-                say(begins if jobs == 1 else f"{begins}; its progress: {task.place.log}")
-                outcome = _outcome(task, *workers.run(task))
+                if task.done:  # by another command, meanwhile
+                    outcome = Outcome("done")
+                else:
+                    task.place.start(task.recipe, at_once)
+                    begins = f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})"
+                    say(begins if jobs == 1 else f"{begins}; its progress: {task.place.log}")
+                    outcome = _outcome(task, *workers.run(task))
         except Held as error:
             outcome = Outcome("waiting", str(error))
         if workers.stopped and outcome.state != "done":
@@ -65,7 +68,7 @@ def carry_out(
         try:
             for future in running:
                 future.result()
-            return outcomes
+            return [Outcome("done") if task.done else o for task, o in zip(tasks, outcomes, strict=True)]
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             workers.stop()

@@ -79,8 +79,9 @@ class PaperTable(NamedTuple):
         return self.name + ("-tuned" if self.own else "")
 
     def with_recipes(self, changed: Mapping[str, Recipe]) -> "PaperTable":
-        """The same with other recipes of these names."""
-        return self._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in self.rows))
+        """The same with other recipes of these names, and without the rows that have none."""
+        rows = (row for row in self.rows if row.recipe.name in changed)
+        return self._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in rows))
 
 
 def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[PaperTable]:

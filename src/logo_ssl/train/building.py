@@ -15,7 +15,7 @@ from .processes import Processes
 from .weights import initialise
 
 ONE = Processes()
-STEPS = 8  # of an epoch, advised where a batch is larger than the data
+STEPS, LEAST_BATCH = 8, 32  # of an epoch and for batch norm, advised where a batch is larger than the data
 
 
 def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
@@ -27,12 +27,12 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
         most = max(n - n % processes.total, 1)
-        fewer = max(n // STEPS // processes.total, 1) * processes.total
+        fewer = max(n // STEPS, LEAST_BATCH) // processes.total * processes.total
         rate = recipe.optimiser.lr * fewer / recipe.batch_size
+        advice = f" An epoch is one step so; batch_size {fewer} and optimiser.lr {rate:.2g} make more."
         console.print(
             f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most} "
-            f"(optimiser.lr stays {recipe.optimiser.lr:g}). An epoch is one step so; "
-            f"--batch-size {fewer} --optimiser.lr {rate:.2g} make several."
+            f"(optimiser.lr stays {recipe.optimiser.lr:g}).{advice if 2 * processes.total <= fewer <= n // 2 else ''}"
         )
         recipe = replace(recipe, batch_size=most)
     queue, half = getattr(recipe.framework, "queue", 0), max(n // 2, 1)

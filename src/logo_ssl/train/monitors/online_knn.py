@@ -1,4 +1,4 @@
-"""Are the features good for anything yet? Weighted kNN on held-out images, while training goes on."""
+"""Are the features good for anything yet? Weighted kNN of test images, or a tenth of train, while training goes on."""
 
 import math
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
 
 
 class OnlineKNN(L.Callback):
-    """Classifies held-out images by their neighbours in feature space, before training and every n epochs.
+    """Classifies some images by their neighbours in feature space, before training and every n epochs.
 
     Of several processes, each decodes and encodes its share; features are then gathered, and all see the same accuracy.
     """
