@@ -494,9 +494,11 @@ def test_a_log_goes_on_and_its_last_line_is_the_rows_own(tmp_path, monkeypatch):
     assert place.log.read_text() == "epoch 3/6\nso it ends\n"
 
 
-def test_a_row_alone_is_not_said_to_have_had_company(reproduce, performed):
-    assert "at once" not in reproduce("table1 --rows cifar10-moco --epochs 1 --jobs 3")[1]
-    assert "(2 at once)" in reproduce("table1 --rows cifar10-simsiam cifar10-moco-logo --epochs 1 --jobs 3")[1]
+@pytest.mark.parametrize(("rows", "at_once"), [("cifar10-moco", 1), ("cifar10-moco cifar10-simsiam", 2)])
+def test_a_row_is_said_to_have_had_the_company_that_it_had(reproduce, tmp_path, monkeypatch, rows, at_once):
+    monkeypatch.setattr(Workers, "run", lambda self, task: (2, "It broke."))
+    reproduce(f"table1 --rows {rows} --epochs 1 --jobs 3")
+    assert Place(tmp_path / "out" / "cifar10-moco" / "seed0").record()["jobs"] == at_once
 
 
 def test_a_table_of_the_rows_that_have_ended_outlives_an_interruption(reproduce, performed, tmp_path, monkeypatch):

@@ -27,10 +27,12 @@ from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, Supervi
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
+from logo_ssl.train.building import fitted
 from logo_ssl.train.compiling import first_line
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.train.optimisers import set_learning_rate
+from logo_ssl.train.processes import Processes
 from logo_ssl.train.weights import _library_weights
 from logo_ssl.types import ImageBatch
 
@@ -169,6 +171,19 @@ def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
     assert "The batch of 500 is larger than the 48 training images; cut to 48 (optimiser.lr stays" in said
     assert "An epoch is one step so" not in said  # batches of 32 would make no more
     assert json.loads(run.recipe_file.read_text())["framework"]["queue"] == 24
+
+
+@pytest.mark.parametrize(
+    ("n", "processes", "advised"),
+    [(2, 1, None), (5, 8, None), (63, 1, None), (204, 1, 32), (204, 3, 30), (800, 1, 100)],
+)
+def test_a_batch_as_large_as_the_data_comes_with_advice_that_can_be_followed(n, processes, advised, tmp_path):
+    np.savez(tmp_path / "x.npz", train_images=np.zeros((n, 8, 8, 3), np.uint8))
+    said = io.StringIO()
+    recipe = replace(SMALL, batch_size=1000, optimiser=OptimiserConfig(lr=0.5))
+    fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400), Processes(processes))
+    told = None if advised is None else f"batch_size {advised} and optimiser.lr {advised / 2000:.2g} make more."
+    assert (told in said.getvalue()) if told else ("one step" not in said.getvalue())
 
 
 def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):

@@ -1,6 +1,6 @@
 """What else is finished here? Rows and seeds of a table that were not asked for now, and have the same settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,18 +29,18 @@ def with_finished(asked: PaperTable, whole: PaperTable, tasks: Sequence[Task], o
     return asked._replace(rows=tuple(shown)), [(task, Outcome("done")) for task in others]
 
 
-def _finished(row: Row, tasks: Sequence[Task], out: Path) -> Iterator[Task]:
+def _finished(row: Row, tasks: Sequence[Task], out: Path) -> list[Task]:
     """The seeds of a row that are trained and measured, and are none of the tasks; what cannot be read is left out."""
     known = {task.place.run.path for task in tasks}
     measurements = tuple(dict.fromkeys(figure.measurement for figure in row.figures))
-    places = (
-        Place(folder) for folder in out.glob(f"{row.recipe.name}/seed*") if folder.is_dir() and folder not in known
-    )
     found = []
-    for place in places:
+    for folder in out.glob(f"{row.recipe.name}/seed*"):
+        place = Place(folder)
+        if folder in known or not place.finished:
+            continue
         with suppress(UserError):
-            if place.finished and place.run.path.name == f"seed{place.recipe().seed}":  # and is no copy of another one
-                found.append(Task(replace(row.recipe, seed=place.recipe().seed), place, measurements))
-    yield from sorted(
-        (task for task in found if task.done and not changed_since(task)), key=lambda task: task.recipe.seed
-    )
+            task = Task(replace(row.recipe, seed=place.recipe().seed), place, measurements)
+            copied = folder.name != f"seed{task.recipe.seed}"
+            if task.done and not copied and not changed_since(task):
+                found.append(task)
+    return sorted(found, key=lambda task: task.recipe.seed)

@@ -98,8 +98,7 @@ class Reproduce:
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 
         def keep(outcomes: Sequence[Outcome]) -> None:
-            shown = self._shown(tables, tasks, out)  # another command may have finished some meanwhile
-            self._keep(shown, list(zip(tasks, outcomes, strict=True)), out, written_by)
+            self._keep(tables, list(zip(tasks, outcomes, strict=True)), out, written_by)
 
         ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print, keep), strict=True))
         whole = all(outcome.state == "done" for _, outcome in ended)
@@ -134,7 +133,7 @@ class Reproduce:
         return with_settings(recipes, self.settings, {k: str(v) for k, v in own.items() if v not in (None, "auto")})
 
     def _shown(self, tables: list[PaperTable], tasks: list[Task], out: Path) -> list[tuple[PaperTable, Ended]]:
-        """The tables with what else of them is finished in the folder; figures show what is asked for."""
+        """The tables with what else of them is finished in the folder by now; figures show what is asked for."""
         book = [table for table in choose(self.tables, (), self.tuned) if table.name not in PICTURES]
         recipes = {row.recipe.name: row.recipe for table in book for row in table.rows}
         data = {recipes[task.recipe.name].data: task.recipe.data for task in tasks if task.recipe.name in recipes}
@@ -173,10 +172,10 @@ class Reproduce:
             f"{name} shows Table 3's rows; `table1 {name}` or --rows 'cifar10-*' shows others." for name in pictures
         ]
 
-    def _keep(self, shown: list[tuple[PaperTable, Ended]], ended: Ended, out: Path, written_by: dict[str, Any]) -> None:
+    def _keep(self, tables: list[PaperTable], ended: Ended, out: Path, written_by: dict[str, Any]) -> None:
         """Write the tables as far as they are, for whoever looks in or cannot wait; figures are drawn at the end."""
         with suppress(OSError, UserError):  # a full disk, say, is no reason to stop the rows that are under way
-            for table, others in shown:
+            for table, others in self._shown(tables, [task for task, _ in ended], out):
                 if table.name not in PICTURES:
                     record = self._record(table, [*ended, *others], written_by)
                     self._written(table, [*ended, *others], out, record)
