@@ -122,6 +122,15 @@ def test_photographs_on_a_cpu_are_those_of_the_runs():
         assert [f"crops of `{label}`", *shown([*knn, *linear])] in tables
 
 
+def test_small_images_on_a_cpu_are_those_of_the_runs():
+    runs, tables = told_of("small-images-on-a-cpu")
+    figures = [figures_of(run) for run in runs]
+    assert [run["seed"] for run in runs] == [0, 1, 0, 1]
+    for label, ours in (("crops of `tiny`, 32 and 16 px", figures[:2]), ("global crops of 20", figures[2:])):
+        knn, _, linear = zip(*ours, strict=True)
+        assert any(row[0].startswith(label) and row[1:] == shown([*knn, *linear]) for row in tables)
+
+
 def test_the_weight_decay_at_the_papers_settings_is_that_of_the_runs():
     runs, tables = told_of("paper-weight-decay")
     assert shown(run["knn_k20_by_epoch"]["20"] for run in runs) in tables

@@ -26,7 +26,7 @@ WEIGHTY = {
 }
 """Settings on which others depend (batch and rate), so that a wish must be known before the choice."""
 
-SMALL, MEDIUM, LARGE = 48, 112, 160  # px: up to the first, images like CIFAR's; above the second, photographs
+SMALL, MEDIUM, LARGE = 48, 112, 160  # px: up to the first like CIFAR's; above the second photographs, then large ones
 FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the second ResNet-34, then ResNet-50
 VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
 EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
