@@ -13,19 +13,18 @@ from logo_ssl.reproduce.tables import choose
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
-RAW = RESULTS / "raw" / "cifar10-tuned"
 
 
-def record(name):
-    """The table of all rows that have ended, as `reproduce --tuned` gathers it."""
-    (table,) = choose([name], own=True)
-    return gather(*with_finished(table._replace(rows=()), table, [], RAW))
+def record(name, settings="tuned"):
+    """The table of all rows that have ended, as `reproduce` gathers it, with --tuned or with the paper's settings."""
+    (table,) = choose([name], own=settings == "tuned")
+    return gather(*with_finished(table._replace(rows=()), table, [], RESULTS / "raw" / f"cifar10-{settings}"))
 
 
-@pytest.mark.parametrize("name", ["table1", "table7"])
-def test_a_table_on_its_page_is_what_the_records_give(name):
+@pytest.mark.parametrize(("name", "settings"), [("table1", "tuned"), ("table7", "tuned"), ("table1", "paper")])
+def test_a_table_on_its_page_is_what_the_records_give(name, settings):
     page = (RESULTS / "cifar10.md").read_text()
-    _, _, table = markdown(record(name)).partition("\n\n")
+    _, _, table = markdown(record(name, settings)).partition("\n\n")
     assert "NVIDIA H200" in table
     assert table.strip() in page
 
@@ -59,18 +58,70 @@ def told_of(name, page=RESULTS / "experiments.md"):
 
 
 def figures_of(run):
-    """kNN with k=20 and k=200, and linear."""
-    knn, linear = run["evaluations"]
-    return [*(result["top1"] for result in knn["results"]), linear["results"]["top-1"]]
+    """kNN with k=20 and k=200, and linear (of several protocols SGD's last)."""
+    knn, *linear = run["evaluations"]
+    return [*(result["top1"] for result in knn["results"]), *(each["results"]["top-1"] for each in reversed(linear))]
 
 
 def shown(figures, sign=""):
     return [f"{figure:{sign}.2f}" for figure in figures]
 
 
-def test_the_figures_of_four_large_crops_are_those_of_their_run():
-    (run,), tables = told_of("simsiam-four-large-crops")
+@pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
+def test_the_figures_of_four_large_crops_are_those_of_their_run(page):
+    (run,), tables = told_of("simsiam-four-large-crops", RESULTS / page)
     assert ["SimSiam, all crops large", "4", *shown(figures_of(run))] in tables
+
+
+def test_the_figures_of_the_best_recipe_are_those_of_its_run():
+    (run,), tables = told_of("cifar10-best-six")
+    knn20, knn200, sgd, lbfgs = shown(figures_of(run))
+    assert ["MoCo, six large crops", "6", "1e-3", knn20, knn200, sgd, lbfgs] in tables
+    assert f"{knn20}** (k=20, tau=0.07) and **{knn200}** (k=200" in (RESULTS / "cifar10.md").read_text()
+    for page in (RESULTS / "cifar10.md", ROOT / "README.md"):
+        (row,) = [row for row in told_of("cifar10-best-six", page)[1] if row[0].startswith("`cifar10-best`")]
+        assert [cell for cell in row if cell.startswith("92")] == [knn20, knn200, sgd]
+
+
+def test_the_best_recipe_has_the_settings_of_its_run():
+    (run,), _ = told_of("cifar10-best-six")
+    recipe = find_recipe("cifar10-best")
+    assert run["changed"] == {"crops.n_global": 6, "optimiser.weight_decay": 1e-3}
+    assert (recipe.crops.n_global, recipe.optimiser.weight_decay) == (6, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["table1", "table7"])
+def test_the_summary_of_cifar10_shows_the_same_figures(name):
+    _, tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")
+    labels = {"+": "-", ", CIFAR10": "", "-LoGo w/o L2L": " with local crops, without L2L", "-LoGo full": "-LoGo"}
+    for row in record(name)["rows"]:
+        label = row["row"].removesuffix(", tuned")
+        for ours, shorter in labels.items():
+            label = label.replace(ours, shorter)
+        papers = "; ".join(dict.fromkeys(f"{figure['paper']:.2f}" for figure in row["figures"]))
+        found = [cells[2:] for cells in tables if cells[0].startswith(f"{label} ({papers}")]
+        measured = shown(figure["mean"] for figure in row["figures"])
+        assert [cells[: len(measured)] for cells in found] == [measured]
+
+
+def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
+    text = (ROOT / "README.md").read_text()
+    first = text[text.index("What it reaches") :].partition("Begin with")[0].replace("*", "")
+    figures = {row["recipe"]: row["figures"][0]["mean"] for row in record("table1")["rows"]}
+    (best,), _ = told_of("cifar10-best-six")
+    (four,), _ = told_of("simsiam-four-large-crops")
+    two_photos, four_photos, logo_photos = (figures_of(run)[0] for run in told_of("imagenette-equal-crops")[0])
+    moco, simsiam = figures["cifar10-tuned-moco-logo"], figures["cifar10-tuned-simsiam-logo"]
+    above = (moco - figures["cifar10-tuned-moco"], simsiam - figures["cifar10-tuned-simsiam"])
+    for said in (
+        f"{logo_photos - two_photos:+.1f} points at equal epochs, {logo_photos - four_photos:+.1f} at equal crops",
+        f"MoCo {moco:.1f} (paper: 84.4), SimSiam {simsiam:.1f} (87.7)",
+        f"{above[0]:+.1f} and {above[1]:+.1f} points at equal epochs, but",
+        f" and {simsiam - figures_of(four)[0]:+.1f} at equal crops",
+        f"| {figures_of(best)[0]:.1f}; MoCo with six",
+        f"SimSiam {record('table1', 'paper')['rows'][0]['figures'][0]['mean']:.1f} (80.5)",
+    ):
+        assert said in first
 
 
 IMAGENETTE = {"MoCo": "2 x 128 px", "MoCo, all crops large": "4 x 128 px", "MoCo-LoGo": "2 x 128 + 2 x 64 px"}

@@ -22,7 +22,7 @@ class MoCoConfig:
     dim: int = 128
     """Width of the latents."""
     head: Literal["linear", "mlp", "mlp-bn"] = "mlp"
-    """The projector: one linear layer (MoCo v1, CIFAR-10), a hidden layer in between (v2), or that with batch norm."""
+    """The projector: one linear layer (MoCo v1), a hidden layer in between (v2), or that with batch norm."""
     tau: float = 0.2
     """Temperature of InfoNCE."""
     m: float = 0.999
