@@ -1,6 +1,8 @@
 """Are the tables in the documentation those that the runs' records give?"""
 
 import json
+import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,18 @@ def test_the_best_recipe_has_the_settings_of_its_run():
     recipe = find_recipe("cifar10-best")
     assert run["changed"] == {"crops.n_global": 6, "optimiser.weight_decay": 1e-3}
     assert (recipe.crops.n_global, recipe.optimiser.weight_decay) == (6, 1e-3)
+
+
+def test_the_curves_of_all_rows_are_drawn_from_what_is_kept(tmp_path):
+    tool = runpy.run_path(str(ROOT / "tools" / "draw_cifar10.py"))
+    tool["main"]([str(RESULTS / "raw"), str(tmp_path / "curves")])
+    drawn = re.findall(r'id="row-(.+?)"', (tmp_path / "curves.svg").read_text())
+    assert drawn == [name for _, _, name in tool["ROWS"]]
+    ends = {name: tool["Kept"](RESULTS / "raw" / name).by_epoch()[200] for name in drawn}
+    assert [name for name, end in ends.items() if end >= 91.5] == [
+        "2026-11-15-cifar10-best.txt",
+        "2026-11-16-cifar10-best-six.jsonl",
+    ]
 
 
 @pytest.mark.parametrize("name", ["table1", "table7"])
