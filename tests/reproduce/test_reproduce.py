@@ -43,6 +43,7 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
     assert performed == four
     text = (tmp_path / "out" / "table1.md").read_text()
     assert text in out
+    assert text.startswith("# Table 1: CIFAR-10, tiny\n")
     record = json.loads((tmp_path / "out" / "table1.json").read_text())
     assert [row["row"] for row in record["rows"]] == ["MoCo", "MoCo+LoGo"]
     for row in record["rows"]:

@@ -87,6 +87,20 @@ def test_rows_with_settings_of_our_choice_stand_beside_the_papers_figures():
     assert "crops.local_scale" not in changed  # of crops that the row does not have
 
 
+def test_a_title_is_the_papers_unless_rows_have_other_data_or_backbones():
+    titles = {table.name: table.title for table in tables.choose(list(tables.TITLES))}
+    assert titles["table2"] == "Table 2: STL-10, small AlexNet"
+    assert titles["table4"] == "Table 4: ImageNet-100, ResNet-34 and ResNet-50"
+    assert titles["table6"] == "Table 6: detection and segmentation from ImageNet-100, ResNet-50"
+    assert titles["table7"] == "Table 7: with and without L2L"
+    (table,) = tables.choose(["table1"])
+    placed = with_data([row.recipe for row in table.rows], ["photos/"])
+    changed = {recipe.name: recipe for recipe in with_settings(placed, ["backbone=tiny"])}
+    assert table.with_recipes(changed).title == "Table 1: photos, tiny"
+    changed["cifar10-moco"] = find_recipe("cifar10-moco")
+    assert table.with_recipes(changed).title == "Table 1: CIFAR-10 and photos, ResNet-18 and tiny"
+
+
 def test_rows_without_settings_of_our_choice_are_told():
     table7, table2 = tables.without_own(["table1", "table7", "table2", "fig1b"])
     assert table7.startswith("8 of 12 rows of table7 have no settings")

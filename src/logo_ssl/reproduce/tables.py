@@ -7,20 +7,31 @@ from typing import NamedTuple
 from ..errors import UserError, nearest
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, tuned
 from ..strategies import LoGoConfig
+from .settings import name_of
 
 KNN = ((20, 0.07), (200, 0.1))  # the paper names neither k nor tau, so both customs are shown
 LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set
 TITLES = {
-    "table1": "Table 1: CIFAR-10, ResNet-18",
-    "table2": "Table 2: STL-10, small AlexNet",
-    "table3": "Table 3: ImageNet-100, ResNet-34",
-    "table4": "Table 4: ImageNet-100, ResNet-34 and ResNet-50",
-    "table5": "Table 5: transfer from ImageNet-100, ResNet-50",
-    "table6": "Table 6: detection and segmentation from ImageNet-100, ResNet-50",
+    "table1": "Table 1: {data}, {backbone}",
+    "table2": "Table 2: {data}, {backbone}",
+    "table3": "Table 3: {data}, {backbone}",
+    "table4": "Table 4: {data}, {backbone}",
+    "table5": "Table 5: transfer from {data}, {backbone}",
+    "table6": "Table 6: detection and segmentation from {data}, {backbone}",
     "table7": "Table 7: with and without L2L",
     "fig1b": "Figure 1b: kNN over epochs",
     "fig3": "Figure 3: learned affinity beside cosine",
 }
+WRITTEN = {
+    "cifar10": "CIFAR-10",
+    "stl10": "STL-10",
+    "imagenet100": "ImageNet-100",
+    "small-alexnet": "small AlexNet",
+    "resnet18": "ResNet-18",
+    "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50",
+}
+"""How the paper writes data and backbones; others are called as they are."""
 PICTURED = ("table1", "table2", "table3")  # Figures 1b and 3 show rows of Table 3
 TRANSFER_ROWS = {
     "Super(IN-100)": "imagenet100-resnet50-supervised",
@@ -70,8 +81,10 @@ class PaperTable(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What stands above it."""
-        return TITLES[self.name] + (", with settings of our choice" if self.own else "")
+        """What stands above it, with the data and backbones that its rows have."""
+        data, backbone = (name_of(row.recipe.data) for row in self.rows), (row.recipe.backbone for row in self.rows)
+        title = TITLES[self.name].format(data=_listed(data), backbone=_listed(backbone))
+        return title + (", with settings of our choice" if self.own else "")
 
     @property
     def stem(self) -> str:
@@ -130,6 +143,11 @@ def without_own(names: Sequence[str]) -> list[str]:
             rows = f"{n} of {len(table.rows)} rows" if n < len(table.rows) else f"All {n} rows"
             told.append(f"{rows} of {table.name} have no settings of our choice (--tuned), and are left out.")
     return told
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Each name once, as the paper writes it."""
+    return " and ".join(WRITTEN.get(name, name) for name in dict.fromkeys(names))
 
 
 def _own(rows: Iterable[Row]) -> Iterable[Row]:
