@@ -11,7 +11,7 @@ from logo_ssl.recipes import find_recipe, literal
 from logo_ssl.reproduce import tables
 from logo_ssl.reproduce.markdown import _minutes, markdown
 from logo_ssl.reproduce.plan import Place, tasks_for
-from logo_ssl.reproduce.settings import differences, with_data, with_settings
+from logo_ssl.reproduce.settings import differences, set_of, with_data, with_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +59,22 @@ def test_figure_1b_shows_imagenet100_unless_another_table_is_asked_for(names, pa
     assert [row.recipe.name for row in curves.rows] == [
         f"{shown}-{kind}" for kind in ("moco", "moco-logo", "simsiam", "simsiam-logo")
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "sources", "shown"),
+    [
+        (["fig1b"], ["sets/cifar10.npz"], ["cifar10"]),
+        (["fig1b", "fig3"], ["cifar10=photos/"], ["cifar10"]),
+        (["fig1b"], ["stl10/", "cifar10"], ["cifar10", "stl10"]),
+        (["fig1b"], ["photos/"], ["imagenet100"]),
+        (["fig1b", "table2"], ["cifar10.npz"], ["stl10"]),
+        (["fig1b", "table7"], ["cifar10=photos/"], ["imagenet100"]),
+    ],
+)
+def test_a_figure_alone_shows_the_rows_on_the_set_that_data_is_called_like(names, sources, shown):
+    curves = next(table for table in tables.choose(names, sets=[*map(set_of, sources)]) if table.name == "fig1b")
+    assert list(dict.fromkeys(row.recipe.data for row in curves.rows)) == shown
 
 
 @pytest.mark.parametrize(("names", "shown"), [(["fig3"], "imagenet100"), (["fig3", "table1"], "cifar10")])
@@ -140,7 +156,9 @@ def test_what_does_not_decide_a_result_is_no_difference():
 def test_data_are_given_for_one_set_or_for_each():
     moco, stl = find_recipe("cifar10-moco"), find_recipe("stl10-moco")
     assert [recipe.data for recipe in with_data([moco, stl], ["stl10=/a/stl"])] == ["cifar10", "/a/stl"]
+    assert [recipe.data for recipe in with_data([moco, stl], ["/a/stl10.npz"])] == ["cifar10", "/a/stl10.npz"]
     assert with_data([moco], ["/a/c.npz"])[0].data == "/a/c.npz"
+    assert with_data([moco], ["/a/stl10.npz"])[0].data == "/a/stl10.npz"  # for the only set there is
 
 
 def test_figures_of_a_run_that_was_removed_are_forgotten(tmp_path):

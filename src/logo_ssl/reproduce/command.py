@@ -24,9 +24,9 @@ from .launch import Outcome, carry_out
 from .markdown import markdown
 from .plan import Task, refuse_occupied, refuse_other_settings, tasks_for
 from .results import Ended, gather
-from .settings import with_data, with_settings
+from .settings import set_of, with_data, with_settings
 from .sources import refuse_wrong_paths
-from .tables import PICTURED, PaperTable, choose, measured_at_home, without_own
+from .tables import PICTURED, PaperTable, choose, measured_at_home, pictured, without_own
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Reproduce:
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1 to table7; fig1b, fig3: of the rows of tables named with them, or of Table 3's."""
+    """table1 to table7; fig1b, fig3: of the rows of table1, table2, table3 if named with them; alone, of those on the
+    set that --data is called like (cifar10.npz: Table 1's), or of Table 3's."""
     out: Path = Path("runs/reproduce")
     """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table (with
     --tuned, TABLE-tuned)."""
@@ -54,7 +55,8 @@ class Reproduce:
     tuned: bool = False
     """Rows with settings of our choice, baselines alike, instead of the paper's; there are some on CIFAR-10."""
     data: tuple[str, ...] = ()
-    """Where images lie, if not by name: a source as for `pretrain`, or NAME=SOURCE where rows are on several sets."""
+    """Where images lie, if not by name: a source as for `pretrain`; where rows are on several sets, one that is called
+    like its set (cifar10.npz), or NAME=SOURCE."""
     settings: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="FIELD=VALUE")
     ] = ()
@@ -116,7 +118,7 @@ class Reproduce:
                 raise UserError(f"{name} is {getattr(self, name)}; use 1 or more.")
         if self.images_per_s is not None and not 0 < self.images_per_s < inf:  # nor not a number
             raise UserError(f"images-per-s is {self.images_per_s}; use a number above 0.")
-        tables = choose(self.tables, self.rows, self.tuned)
+        tables = choose(self.tables, self.rows, self.tuned, self._sets())
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
         placed = with_data(recipes, self.data)
         refuse_wrong_paths(recipe.data for recipe in placed)
@@ -167,10 +169,20 @@ class Reproduce:
         """Which rows a figure shows that was asked for alone."""
         if self.rows or self.tuned or any(name in PICTURED for name in self.tables):
             return []
-        pictures = [name for name in dict.fromkeys(self.tables) if name in PICTURES]
+        shown = pictured(self.tables, self._sets())
+        whose = " and ".join(f"Table {table.removeprefix('table')}'s" for table in shown)
+        why = f", by --data ({', '.join(PICTURED[table] for table in shown)})" if shown != ["table3"] else ""
+        other = "table3" if why else "table1"
+        pattern = f"{PICTURED[other]}-*"
         return [
-            f"{name} shows Table 3's rows; `table1 {name}` or --rows 'cifar10-*' shows others." for name in pictures
+            f"{name} shows {whose} rows{why}; `{other} {name}` or --rows '{pattern}' shows others."
+            for name in dict.fromkeys(self.tables)
+            if name in PICTURES
         ]
+
+    def _sets(self) -> list[str]:
+        """Which sets --data names."""
+        return [set_of(source) for source in self.data]
 
     def _keep(self, tables: list[PaperTable], ended: Ended, out: Path, written_by: dict[str, Any]) -> None:
         """Write the tables as far as they are, for whoever looks in or cannot wait; figures are drawn at the end."""

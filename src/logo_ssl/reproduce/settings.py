@@ -65,23 +65,26 @@ def with_settings(
 
 
 def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]:
-    """The recipes on data from elsewhere: `NAME=SOURCE` for the rows on that set, or one source for all."""
+    """The recipes on data from elsewhere: `NAME=SOURCE` or a source called so for the rows on a set, or one for all."""
     sets = list(dict.fromkeys(recipe.data for recipe in recipes))
-    places = {}
+    places = dict[str, str]()
     for source in sources:
         name, equals, path = source.partition("=")
         if equals and name in sets:
-            places[name] = locate(path)
+            place, where = name, path
         elif equals and name in IMAGES:
             raise UserError(
                 f"No chosen row is on {name}, so --data {source} is for none; they are on {', '.join(sets)}."
             )
-        elif len(sets) == 1:
-            places[sets[0]] = locate(source)
+        elif len(sets) == 1 or name_of(source) in sets:
+            place, where = sets[0] if len(sets) == 1 else name_of(source), source
         else:
             raise UserError(
                 f"The chosen rows are on {', '.join(sets)}, so --data {source} is unclear; say --data {sets[0]}=SOURCE."
             )
+        if place in places:
+            raise UserError(f"--data gives {place} twice; say which.")
+        places[place] = locate(where)
     return [replace(recipe, data=places.get(recipe.data, recipe.data)) for recipe in recipes]
 
 
@@ -101,6 +104,12 @@ def differences(ours: Recipe, theirs: Recipe) -> Differences:
 def name_of(data: str) -> str:
     """What a data set is called, by itself or as a file or folder."""
     return Path(data).stem
+
+
+def set_of(source: str) -> str:
+    """Which set a source is, by `NAME=SOURCE` or as it is called."""
+    name, equals, _ = source.partition("=")
+    return name if equals and name in IMAGES else name_of(source)
 
 
 def _split(setting: str) -> tuple[str, str]:

@@ -32,7 +32,8 @@ WRITTEN = {
     "resnet50": "ResNet-50",
 }
 """How the paper writes data and backbones; others are called as they are."""
-PICTURED = ("table1", "table2", "table3")  # Figures 1b and 3 show rows of Table 3
+PICTURED = {"table1": "cifar10", "table2": "stl10", "table3": "imagenet100"}
+"""Tables whose rows Figures 1b and 3 can show, and the set of each; the paper's show Table 3's."""
 TRANSFER_ROWS = {
     "Super(IN-100)": "imagenet100-resnet50-supervised",
     "MoCo": "imagenet100-resnet50-moco",
@@ -97,15 +98,18 @@ class PaperTable(NamedTuple):
         return self._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in rows))
 
 
-def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[PaperTable]:
+def choose(
+    names: Sequence[str], patterns: Sequence[str] = (), own: bool = False, sets: Sequence[str] = ()
+) -> list[PaperTable]:
     """The tables of these names, with the rows whose recipes match one of the patterns (all, without any).
 
-    With `own`, the rows have settings of our choice; those for which there are none are left out.
+    With `own`, the rows have settings of our choice; those for which there are none are left out. A figure without any
+    table shows the rows on `sets`.
     """
     for name in names:
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    tables = [PaperTable(name, _rows(name, names, bool(patterns), own)) for name in dict.fromkeys(names)]
+    tables = [PaperTable(name, _rows(name, names, bool(patterns), own, sets)) for name in dict.fromkeys(names)]
     if own:
         tables = [PaperTable(table.name, tuple(_own(table.rows)), own) for table in tables]
         if not any(table.rows for table in tables):
@@ -121,6 +125,13 @@ def choose(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False
             raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{cure}")
     kept = [table._replace(rows=tuple(_matching(table.rows, patterns))) for table in tables]
     return [table for table in kept if table.rows]
+
+
+def pictured(names: Sequence[str], sets: Sequence[str]) -> list[str]:
+    """The tables whose rows a figure shows: those named with it; without any table, those on the sets; or Table 3."""
+    beside = [table for table in PICTURED if table in names]
+    alone = not any(name.startswith("table") for name in names)
+    return beside or [table for table, data in PICTURED.items() if alone and data in sets] or ["table3"]
 
 
 def measured_at_home(tables: Iterable[PaperTable]) -> dict[str, list[str]]:
@@ -160,15 +171,17 @@ def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
     return (row for row in rows if not patterns or any(fnmatchcase(row.recipe.name, p) for p in patterns))
 
 
-def _rows(name: str, asked: Sequence[str], picked: bool = False, own: bool = False) -> tuple[Row, ...]:
+def _rows(
+    name: str, asked: Sequence[str], picked: bool = False, own: bool = False, sets: Sequence[str] = ()
+) -> tuple[Row, ...]:
     if name == "table5":
         return _transfer_rows()
     if name == "table6":
         return _detection_rows()
     if not name.startswith("fig"):
         return _table_rows(int(name.removeprefix("table")))
-    beside = [other for other in PICTURED if other in asked and not own]
-    beside = beside or (PICTURED if picked or own else ["table3"])
+    free = own or (picked and not any(other in asked for other in PICTURED))  # then settings or patterns choose
+    beside = PICTURED if free else pictured(asked, sets)
     rows = [row._replace(figures=()) for other in beside for row in _rows(other, asked)]
     return tuple(row for row in rows if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig))
 
