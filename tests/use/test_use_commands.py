@@ -9,8 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+import logo_ssl
 from logo_ssl import cli
 from logo_ssl.data import ImageSet, Split
+from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
 from logo_ssl.train import build
@@ -213,13 +215,32 @@ def test_an_index_from_before_further_training_is_told_with_the_command_that_ren
         write(run.recipe_file, recipe.to_json())
         save_encoder(run, build(recipe, data))
         if seed == 1:
-            shell("embed 'my run/' --data photos --out f.npz --workers 0 --device cpu")
-    code, _, err = shell("search 'my run' --index f.npz --query photos/a/00.png")
-    assert code == 2
-    assert "my run was trained further after f.npz was made; make the index again, of the same --data: " in err
-    assert "`logo-ssl embed 'my run' --out f.npz`" in err
-    code, _, err = shell("search random/tiny --index f.npz --query photos/a/00.png")
+            shell("embed 'my run/' --data photos --split train --size 16 --out f.npz --workers 0 --device cpu")
+    looked_for = "--index f.npz --query photos/a/00.png"
+    code, _, err = shell(f"search random/tiny {looked_for}")
     assert (code, "f.npz holds features of another encoder (my run" in err) == (2, True), err
+    code, _, err = shell(f"search 'my run' --size 16 {looked_for}")
+    assert code == 2
+    assert "my run was trained further after f.npz was made; make the index again with `logo-ssl embed" in err
+    (again,) = re.findall("`logo-ssl (.*)`", err)
+    assert again == f"embed 'my run' --size 16 --data {photos} --split train --out f.npz"
+    assert shell(again)[0] == 0
+    assert shell(f"search 'my run' --size 16 {looked_for}")[0] == 0
+    code, _, err = shell(f"search 'my run' {looked_for}")
+    assert (code, "search with --size 16, or make the index again with `logo-ssl embed" in err) == (2, True), err
+
+
+def test_an_index_of_images_without_a_name_is_renewed_from_the_same_ones(photos, tmp_path):
+    images = [photos / "a" / "00.png", photos / "b" / "04.png"]
+    index = logo_ssl.embed(logo_ssl.load("random/tiny", size=16), images, out=tmp_path / "f.npz", workers=0)
+    with pytest.raises(UserError, match="or make the index again with `logo-ssl embed`, of the same images"):
+        logo_ssl.search(logo_ssl.load("random/tiny", size=24), index, images[0])
+
+
+def test_a_folder_that_is_no_run_needs_data_to_make_an_index(shell, photos):
+    assert shell("export random/resnet18 --size 32 --to hf --out exported")[0] == 0
+    code, _, err = shell("search exported --index f.npz --query photos/a/00.png")
+    assert (code, "`logo-ssl embed exported --data photos/ --out f.npz`" in err) == (2, True), err
 
 
 def test_bash_completes_names_with_spaces_and_values_of_options(shell, tmp_path):

@@ -1,6 +1,6 @@
 """Which encoder is evaluated? A run's, a library's, an untrained one, or one from somebody else's checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,8 @@ class FrozenEncoder:
     """How far its run has come, where that is not finished: epoch 12 of 200."""
     heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
     """The weights of projector and regressor then, from the same checkpoint."""
+    options: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """What was said of it beside its name, as a shell takes it: --size 32."""
 
     @property
     def channels(self) -> int:
@@ -90,6 +92,7 @@ def load_encoder(
     `backbone` and `stem` name what a checkpoint holds where its shapes do not tell; random/NAME takes a stem, too, and
     has a channel for each value of `mean`. A run that is unfinished gives its newest checkpoint's encoder.
     """
+    options = words_of({"backbone": backbone, "stem": stem, "size": size, "mean": mean, "std": std})
     if size is not None and size < SMALLEST:
         raise UserError(f"size is {size}; use {SMALLEST} px or more.")
     found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
@@ -120,7 +123,18 @@ def load_encoder(
         found.architecture,
         found.unfinished,
         found.heads,
+        options,
     )
+
+
+def words_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Options that are given, as words of a command line."""
+    words = list[str]()
+    for name, value in options.items():
+        if value is not None:
+            several = isinstance(value, Iterable) and not isinstance(value, str)
+            words += [f"--{name}", *map(str, value if several else [value])]
+    return tuple(words)
 
 
 def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> FoundEncoder:

@@ -8,7 +8,7 @@ import tyro
 
 from ..arguments import data_option
 from ..errors import NoRun
-from .encoders import FrozenEncoder, load_encoder
+from .encoders import FrozenEncoder, load_encoder, words_of
 from .libraries import EncoderStem
 
 
@@ -31,12 +31,8 @@ class Source:
 
     def typed(self) -> str:
         """What names the same encoder in another command, as a shell takes it."""
-        words = [self.encoder]
-        for option in ("backbone", "stem", "size", "mean", "std"):
-            value = getattr(self, option)
-            if value is not None:
-                words += [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])]
-        return shlex.join(words)
+        options = {name: getattr(self, name) for name in ("backbone", "stem", "size", "mean", "std")}
+        return shlex.join([self.encoder, *words_of(options)])
 
     def load(self) -> FrozenEncoder:
         """The encoder that these options name."""

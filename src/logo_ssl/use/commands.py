@@ -14,7 +14,7 @@ from ..evaluate.how import refuse_senseless
 from ..evaluate.source import Source
 from ..outputs import claim, said
 from ..printable import on_one_line
-from ..run import write
+from ..run import Run, write
 from ..terminal import counted, plain_console, progress_bars
 from .embedding import embed
 from .exporting import WAYS, Target, export, refuse_unknown_target
@@ -135,7 +135,7 @@ class Search(Source):
         """The file to look in; where there is none, the command that makes it is said."""
         if self.index is not None and self.index.is_file():
             return self.index
-        data = [] if Path(self.encoder).is_dir() else ["--data", "photos/"]
+        data = [] if Run(Path(self.encoder)).recipe_file.is_file() else ["--data", "photos/"]
         making = shlex.join([*data, "--out", str(self.index or "features.npz")])
         what = "Say where to look with --index FILE" if self.index is None else f"There is no file {self.index}"
         raise UserError(f"{what}; make it with `logo-ssl embed {self.typed()} {making}`.")

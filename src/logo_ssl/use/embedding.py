@@ -92,7 +92,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
     home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
     try:
-        return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target)
+        return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target, split)
     finally:
         known.backbone.to(home)
 
@@ -139,7 +139,7 @@ def _as_begun(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, kep
     return how
 
 
-def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path) -> Path:
+def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, split: Which) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept, listed = _kept_beside(out), _bad_beside(out)
     how = _as_begun(encoder, chosen, how, kept)
@@ -164,6 +164,8 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
         "size": encoder.size,
         "mean": encoder.mean,
         "std": encoder.std,
+        "data": chosen[0].source,
+        "split": split,
         "version": __version__,
     }
     write_table(out, read_ahead(parts), Shape(good, parts[0].width), about)

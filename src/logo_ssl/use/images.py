@@ -25,6 +25,8 @@ class Images(NamedTuple):
     part: str
     split: Split
     classes: tuple[str, ...]
+    source: str | None = None
+    """The name or path that `data` was, if it was one."""
 
     def name(self, row: int) -> str:
         """The path of an image; its number where it has none."""
@@ -65,7 +67,9 @@ def images_of(
         data = data_for(encoder, None if data is None else os.fspath(data), say)
     parts = {"train": data.train, "test": data.test}
     chosen = [
-        Images(name, part, data.classes) for name, part in parts.items() if part is not None and which in ("all", name)
+        Images(name, part, data.classes, data.source)
+        for name, part in parts.items()
+        if part is not None and which in ("all", name)
     ]
     if not any(len(images.split) for images in chosen):
         others = [name for name, part in parts.items() if part is not None and len(part)]

@@ -40,7 +40,7 @@ def search(
     known, table = frozen(encoder), Path(index)
     made_by = about_table(table)
     if made_by.get("fingerprint", known.fingerprint) != known.fingerprint:
-        raise _of_other_weights(table, str(made_by["encoder"]), known)
+        raise _of_other_weights(table, made_by, known)
     _refuse_other_inputs(table, made_by, known)
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)
     found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
@@ -50,19 +50,25 @@ def search(
     return nearest_in(table, found.vectors, k)
 
 
-def _of_other_weights(table: Path, name: str, encoder: FrozenEncoder) -> UserError:
+def _of_other_weights(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> UserError:
     """The sentence for an index of another encoder, or of the same run at another time."""
+    name, again = str(made_by["encoder"]), _again(table, made_by, encoder)
     if not Path(encoder.name).exists() or Path(name) != Path(encoder.name):
         return UserError(
-            f"{table} holds features of another encoder ({name}) than {encoder.name}; search with that one, or make "
-            "the index again with `logo-ssl embed`."
+            f"{table} holds features of another encoder ({name}) than {encoder.name}; search with that one, or {again}."
         )
     since = "was trained further" if encoder.run else "has got other weights"
     now = f" (it is at {encoder.unfinished})" if encoder.unfinished else ""
-    again = shlex.join(["logo-ssl", "embed", encoder.name, "--out", str(table)])
-    return UserError(
-        f"{encoder.name} {since} after {table} was made{now}; make the index again, of the same --data: `{again}`."
-    )
+    return UserError(f"{encoder.name} {since} after {table} was made{now}; {again}.")
+
+
+def _again(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> str:
+    """What makes an index anew, of the same images: a command that can be pasted, where it says which they are."""
+    if not (data := made_by.get("data")):
+        return "make the index again with `logo-ssl embed`, of the same images"
+    split = [] if made_by["split"] == "all" else ["--split", str(made_by["split"])]
+    words = ["embed", encoder.name, *encoder.options, "--data", str(data), *split, "--out", str(table)]
+    return f"make the index again with `logo-ssl {shlex.join(words)}`"
 
 
 def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> None:
@@ -74,7 +80,7 @@ def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: Froze
         shown = ", ".join(f"{name} {' '.join(map(str, np.ravel(looks[name])))}" for name in others)
         raise UserError(
             f"{table} holds features of images that were shown to the encoder otherwise than by {shown}; search with "
-            f"{wanted}, or make the index again with `logo-ssl embed`."
+            f"{wanted}, or {_again(table, made_by, encoder)}."
         )
 
 
