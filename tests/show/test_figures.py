@@ -12,7 +12,10 @@ from logo_ssl.errors import UserError
 from logo_ssl.report.feature_map import SYMBOLS
 from logo_ssl.report.figures import DASHES, MARKERS, draw_figures
 from logo_ssl.report.plots import DASHES as DASHES_OF_THE_PAGE
+from logo_ssl.report.plots import plots
+from logo_ssl.report.reading import Told
 from logo_ssl.report.style import COLOURS
+from logo_ssl.run import Run, write
 from logo_ssl.show.telling import Teller
 
 HOSTILE = "$two$ & <b>"
@@ -39,6 +42,23 @@ def test_every_curve_and_map_is_a_figure_in_both_formats(make_run, tmp_path):
     drawn = tmp_path / "figures" / "loss.svg"
     assert all(colour.lower() in drawn.read_text() for colour in COLOURS[:2])
     assert HOSTILE in [element.text for element in ElementTree.parse(drawn).iter()]
+    words = " ".join(element.text or "" for element in ElementTree.parse(drawn.with_stem("knn")).iter())
+    assert "k=20, tau=0.07" in " ".join(words.split())
+
+
+def test_every_protocol_of_the_curves_is_named(tmp_path):
+    def told(name, **protocol):
+        run = Run(tmp_path / name)
+        write(run.metrics_file, json.dumps({"step": 1, "knn": 40.0, "epochs_done": 1, **protocol}) + "\n")
+        return Told(run, name)
+
+    def title(*runs):
+        return next(plot["title"] for plot in plots(runs) if plot["name"] == "knn")
+
+    one, other = told("one", knn_k=20, knn_tau=0.07), told("other", knn_k=5, knn_tau=0.07)
+    assert title(one) == title(one, one) == "kNN top-1 while training, k=20, tau=0.07 (%)"
+    assert title(one, other) == "kNN top-1 while training, k=20, tau=0.07 or k=5, tau=0.07 (%)"
+    assert title(told("silent")) == "kNN top-1 while training (%)"
 
 
 def test_the_command_draws_them_where_it_is_told(make_run, tmp_path, capsys):

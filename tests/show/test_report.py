@@ -149,7 +149,7 @@ def test_every_plot_and_picture_has_words_for_those_who_do_not_see_it(make_told,
     read = Reader(page([Told(told.run, told.name, (tmp_path / "crops.png").read_bytes())]))
     drawn = [attributes for attributes in read.all("div") if attributes.get("class") == "plot"]
     assert len(drawn) == 4
-    assert drawn[0]["aria-label"] == "kNN top-1 while training (%) over epochs; last first: 61.25 %"
+    assert drawn[0]["aria-label"] == ("kNN top-1 while training, k=20, tau=0.07 (%) over epochs; last first: 61.25 %")
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in drawn)
     assert [attributes["alt"] for attributes in read.all("img")] == [
         "first: Crops as the network sees them, and their boxes on the originals"
@@ -192,7 +192,10 @@ def test_a_single_bad_image_is_one_image(make_told, light):
 
 
 def test_curves_say_that_epoch_0_is_the_untrained_encoder(make_told, light):
-    assert "kNN top-1 while training (%); epoch 0 is the untrained encoder" in Reader(page([make_told()])).text
+    assert (
+        "kNN top-1 while training, k=20, tau=0.07 (%); epoch 0 is the untrained encoder"
+        in Reader(page([make_told()])).text
+    )
 
 
 def test_the_picture_of_affinity_says_that_it_shows_other_company_than_the_section(make_told, light):

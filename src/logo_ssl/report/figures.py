@@ -21,6 +21,7 @@ MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "triangle
 LATER = ("pca", "t-sne", "affinity")
 """Figures that a run has once its encoder was looked at."""
 WIDTH, HEIGHT = 5.5, 3.6  # inches: a column of a paper
+LETTERS = 40  # that have room along the height
 
 
 def claim_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False, *, looked_at: bool = False) -> None:
@@ -59,7 +60,8 @@ def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path) -> list[Path]
         line, few = trace["line"], "markers" in trace["mode"]
         style = {"color": line["color"], "linestyle": DASHES[line["dash"]], "marker": "o" if few else None}
         axes.plot(trace["x"], trace["y"], markersize=3, linewidth=1.4, label=runs[trace["run"]].name, **style)
-    axes.set(xlabel="epoch", ylabel=plot["title"])
+    title = plot["title"] if len(plot["title"]) <= LETTERS else plot["title"].replace(", ", ",\n", 1)
+    axes.set(xlabel="epoch", ylabel=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(runs) > 1:
         for text in axes.legend(frameon=False, fontsize=8).get_texts():
