@@ -33,7 +33,7 @@ class KNN(OnData, OnFeatures):
     example: logo-ssl eval knn runs/first --data photos/ --protocols 5 0.07
     """
 
-    HINTS: ClassVar = {"--protocols": "k and tau in pairs, such as 5 0.07"}
+    HINTS: ClassVar[dict[str, str]] = {"--protocols": "k and tau in pairs, such as 5 0.07"}
     protocols: tuple[tuple[int, float], ...] = PROTOCOLS_OF_KNN
     """k and tau, one pair after the other; small data sets need a smaller k."""
 
