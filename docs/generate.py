@@ -137,12 +137,7 @@ def usages_in(text: str) -> dict[str, str]:
 def options_of(command: str, arguments: list[str]) -> list[Option]:
     """The options of a command; those of a recipe are left to their own page."""
     target, default = reads(command, arguments)
-    if inspect.isfunction(target):
-        return [
-            Option(f"--{name.replace('_', '-')}", _values(hint), _value(_default_of(target, name)), about)
-            for (name, about), hint in zip(_arguments(target).items(), get_type_hints(target).values(), strict=False)
-        ]
-    found = options(target, default=default)
+    found = options(target, default=default) if is_dataclass(target) else ()  # a function takes none
     return [
         option._replace(default=option.default.replace("runs/tiny", "runs/RECIPE"))
         for option in found
@@ -161,7 +156,7 @@ def options(config: Any, prefix: str = "", default: Any = None) -> Iterator[Opti
         flag = f"--{prefix}{(named and named.name) or field.name}".replace("_", "-")
         name = ((named and named.metavar) or field.name.upper()) if POSITIONAL in marks else flag
         value = getattr(default, field.name, field.default)
-        told = "" if value is MISSING else _value(value) if value else _hint(named) or _value(value)
+        told = "required" if value is MISSING else _value(value) if value else _hint(named) or _value(value)
         yield Option(name, _values(hints[field.name]), told, about[field.name])
 
 
@@ -189,7 +184,7 @@ def table(rows: Any) -> str:
 
 def _command(name: str, arguments: list[str]) -> str:
     target, _ = reads(name, arguments)
-    story, _, example = (inspect.getdoc(target) or "").split("\n\nArgs:")[0].partition("example: ")
+    story, _, example = (inspect.getdoc(target) or "").partition("example: ")
     found = options_of(name, arguments)
     more = "\nEvery [field of a recipe](recipe-fields.md) is an option too.\n" if _takes_recipe(target) else ""
     shown = f"\n```sh\n{example.strip()}\n```\n" if example else ""
@@ -231,16 +226,6 @@ def _about(config: type) -> dict[str, str]:
     return found
 
 
-def _arguments(function: Callable[..., Any]) -> dict[str, str]:
-    """The parameters of a function and what its docstring says of each."""
-    _, _, told = (inspect.getdoc(function) or "").partition("Args:\n")
-    return {name.strip(): about.strip() for name, _, about in (line.partition(":") for line in told.splitlines())}
-
-
-def _default_of(function: Callable[..., Any], name: str) -> Any:
-    return inspect.signature(function).parameters[name].default
-
-
 def _own(recipe: Recipe) -> dict[str, Any]:
     """The values of a recipe that are not the fields' defaults."""
     usual = Recipe(recipe.name, framework=type(recipe.framework)(), strategy=type(recipe.strategy)())
@@ -275,7 +260,7 @@ def _hint(named: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    if value is None or value is inspect.Parameter.empty or value == ():
+    if value is None or value == ():
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"

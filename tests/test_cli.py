@@ -56,6 +56,39 @@ def test_help_of_a_recipe_shows_every_field(capsys):
     assert "lambda: how strongly" in out
 
 
+HELPS = ["demo", "doctor", "embed", "search", "export", "affinity", "report", "watch", "reproduce", "resume"]
+HELPS += ["pretrain auto", "pretrain tiny", "bench tiny", "show-crops", *(f"eval {name}" for name in PROTOCOL_NAMES)]
+
+
+@pytest.mark.parametrize("line", HELPS)
+def test_help_shows_values_that_can_be_typed_and_no_empty_default(capsys, monkeypatch, line):
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = run(capsys, *line.split(), "--help")
+    assert (code, "-h, --help" in out) == (0, True)
+    assert not re.search(r"None|default: *\)|\.\.\.\]|\) \(default", out)
+
+
+def test_help_says_what_an_option_takes_what_it_is_otherwise_and_what_must_be_given(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def told(line):
+        return re.sub(r"[ │\n]+", " ", run(capsys, *line.split(), "--help")[1])
+
+    search, reproduce, detect = told("search"), told("reproduce"), told("eval detect")
+    assert (
+        "--index PATH The file that `embed` wrote. (required) --query STR ... One image or more. (required)" in search
+    )
+    assert "--k INT Neighbours of each. (default: 12) --out PATH A contact sheet to draw (.png). --over" in search
+    assert "--stem {imagenet,cifar,solo-learn} First" in search
+    assert "'cifar10-*' (default: all rows). --tuned" in reproduce
+    assert "or of Table 3's. (required)" in reproduce
+    assert "--candidates INT INT Proposals" in detect
+    assert "--flip {True,False} Mirror every other training picture. (default: True)" in detect
+    assert "--epochs INT Passes over the data (default: the recipe's). --seed INT" in told("demo")
+    assert "--loggers {tensorboard,wandb,mlflow} ..." in told("pretrain tiny")
+    assert "RUN ... Run folders, finished or not. (required)" in told("report")
+
+
 def test_what_comes_next_needs_no_extra_and_is_quoted_for_a_shell(capsys, monkeypatch):
     monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: Run(out))
     _, out, _ = run(capsys, "pretrain", "tiny", "--out", "my run")

@@ -72,11 +72,8 @@ def _told(command: Callable[[Sequence[str]], None], arguments: list[str]) -> Beh
     with _wide(), contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
         command(arguments)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", told.getvalue())
-    choices = {option: values.removeprefix("None,").split(",") for option, values in CHOICE.findall(plain)}
-    return Behind(
-        sorted({word.rstrip(".") for word in OPTION.findall(plain)}),
-        {option: values for option, values in choices.items() if values != ["None"]},
-    )
+    choices = {option: values.split(",") for option, values in CHOICE.findall(plain)}
+    return Behind(sorted({word.rstrip(".") for word in OPTION.findall(plain)}), choices)
 
 
 @contextlib.contextmanager

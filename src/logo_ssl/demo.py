@@ -1,6 +1,7 @@
 """Does it work here? A small encoder, pretrained on made-up scenes, beside pixels and an untrained one."""
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
@@ -15,31 +16,38 @@ from .terminal import plain_console
 from .train import pretrain
 
 
-def demo(out: Path = Path("runs/demo"), epochs: int | None = None, seed: int = 0, fresh: bool = False) -> None:
+@dataclass(frozen=True)
+class Demo:
     """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
 
     example: logo-ssl demo --out runs/demo --fresh
-
-    Args:
-        out: Run folder.
-        epochs: Passes over the data (default: the recipe's).
-        seed: Decides initial weights, order and augmentation.
-        fresh: Replace the run that `out` holds.
     """
-    console = plain_console()
-    if fresh and Run(out).recipe_file.is_file():
-        _clear(Run(out))
-    changes = {"seed": seed} | ({} if epochs is None else {"epochs": epochs})
-    run = pretrain(find_recipe("tiny"), out, console=console, **changes)
-    table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
-    for metric, value in compare_knn(run):
-        features, k, tau = metric.split(", ")
-        bold = "bold" if features == "trained encoder" else ""
-        table.add_row(features, k.removeprefix("k="), tau.removeprefix("tau="), f"{value:.1f}", style=bold)
-    console.print(table)
-    console.print(f"Curves: {draw_curves(run)}")
-    console.print(f"Encoder: {run.backbone_file}")
-    Report((run.path,), run.path / "report.html").run()
+
+    out: Path = Path("runs/demo")
+    """Run folder."""
+    epochs: int | None = None
+    """Passes over the data (default: the recipe's)."""
+    seed: int = 0
+    """Decides initial weights, order and augmentation."""
+    fresh: bool = False
+    """Replace the run that --out holds."""
+
+    def run(self) -> None:
+        """Pretrain, measure, and draw."""
+        console = plain_console()
+        if self.fresh and Run(self.out).recipe_file.is_file():
+            _clear(Run(self.out))
+        changes = {"seed": self.seed} | ({} if self.epochs is None else {"epochs": self.epochs})
+        run = pretrain(find_recipe("tiny"), self.out, console=console, **changes)
+        table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
+        for metric, value in compare_knn(run):
+            features, k, tau = metric.split(", ")
+            bold = "bold" if features == "trained encoder" else ""
+            table.add_row(features, k.removeprefix("k="), tau.removeprefix("tau="), f"{value:.1f}", style=bold)
+        console.print(table)
+        console.print(f"Curves: {draw_curves(run)}")
+        console.print(f"Encoder: {run.backbone_file}")
+        Report((run.path,), run.path / "report.html").run()
 
 
 def _clear(run: Run) -> None:

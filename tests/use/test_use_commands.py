@@ -258,6 +258,7 @@ def test_bash_completes_names_with_spaces_and_values_of_options(shell, tmp_path)
     assert completed("eval", "detect", "run", "--head", "''") == ["c4", "fpn"]
     assert completed("eval", "detect", "run", "--he") == ["--head", "--help"]
     assert completed("pretrain", "tiny", "--framework", "sim") == ["simsiam", "simclr"]
+    assert completed("pretrain", "tiny", "--loggers", "w") == ["wandb"]
     assert completed("reproduce", "fig") == ["fig1b", "fig3"]
 
 

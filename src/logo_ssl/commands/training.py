@@ -18,9 +18,9 @@ from ..terminal import plain_console, put
 
 def demo(arguments: Sequence[str]) -> None:
     """Pretrain a small encoder on made-up scenes and show that it learned."""
-    from ..demo import demo as show
+    from ..demo import Demo
 
-    parse(show, arguments, prog="logo-ssl demo")
+    parse(Demo, arguments, prog="logo-ssl demo").run()
 
 
 def recipes(arguments: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from ..arguments import REQUIRED
 from ..detection.body import refuse_other_networks
 from ..detection.recipe import VOC_RECIPE, DetectorConfig, check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
@@ -28,7 +29,7 @@ class Detect(RecipeOptions, Subject):
     example: logo-ssl eval detect runs/photos --data my/coco/folder --dry-run
     """
 
-    data: Annotated[str, tyro.conf.arg(help_behavior_hint="(required)")] = ""
+    data: Annotated[str, REQUIRED] = ""
     """voc07+12, coco, or a folder in VOC's or COCO's layout."""
     agnostic: bool = False
     """Make one class of all categories."""
@@ -101,7 +102,7 @@ class Segment(Detect):
     example: logo-ssl eval segment torchvision/resnet50 --data my/coco/folder --out segment.json
     """
 
-    data: Annotated[str, tyro.conf.arg(help_behavior_hint="(required)")] = ""
+    data: Annotated[str, REQUIRED] = ""
     """coco, or a folder in COCO's layout, with masks."""
     masks: tyro.conf.Suppress[bool] = True
 

@@ -28,7 +28,7 @@ class Report:
     example: logo-ssl report runs/first runs/second --out report.html
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
     """Run folders, finished or not."""
     out: Path = Path("report.html")
     """The page to write."""

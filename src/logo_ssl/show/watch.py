@@ -33,7 +33,7 @@ class Watch:
     example: logo-ssl watch runs/first
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
     """Run folders, finished or not; those that do not exist yet are waited for, for half a minute."""
     port: int = 8600
     """Where to listen; 0: any that is free."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 
 import tyro
 
+from ..arguments import REQUIRED
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.how import refuse_senseless
@@ -36,7 +37,7 @@ class Embed(Source):
 
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
-    out: Path | None = None
+    out: Annotated[Path | None, REQUIRED] = None
     """The file: .npz, .csv or .parquet (needs `pip install 'logo-ssl[parquet]'`)."""
     split: Which = "all"
     """Train images, test images, or both one after the other."""
@@ -89,9 +90,9 @@ class Search(Source):
     example: logo-ssl search runs/photos --index features.npz --query cat.jpg --out sheet.png
     """
 
-    index: Path | None = None
+    index: Annotated[Path | None, REQUIRED] = None
     """The file that `embed` wrote."""
-    query: tuple[str, ...] = ()
+    query: Annotated[tuple[str, ...], REQUIRED] = ()
     """One image or more."""
     k: int = 12
     """Neighbours of each."""
@@ -148,7 +149,7 @@ class Export(Source):
     example: logo-ssl export runs/photos --to timm --out encoder.safetensors
     """
 
-    to: Annotated[str | None, tyro.conf.arg(metavar="{" + ",".join(WAYS) + "}")] = None
+    to: Annotated[str | None, tyro.conf.arg(metavar="{" + ",".join(WAYS) + "}", help_behavior_hint="(required)")] = None
     """torchvision, timm, onnx, safetensors, or hf: a folder with a model card."""
     out: Path | None = None
     """File, or folder for hf (default: encoder and the target's name, in this folder)."""
