@@ -29,10 +29,15 @@ WANTED = {
     r"could not convert string to float: (.*)": "a number",
     r"no type matching (?:\{None\}\|)?INT could be .* from \[(.*)\]": "a whole number",
     r"no type matching INT\|\{auto\} could be .* from \[(.*)\]": "a whole number, or auto",
+    r"no type matching \{None\}\|\{INT INT\} could be .* from \[(.*)\]": "two whole numbers",
+    r"no type matching .*INT.* could be .* from \[(.*)\]": "whole numbers",
+    r"no type matching \{None\}\|FLOAT could be .* from \[(.*)\]": "a number",
     r"no type matching .*FLOAT.* could be .* from \[(.*)\]": "numbers",
     r"Could not parse arguments \[(.*)\] into tuple type .*float.*": "numbers",
 }
 """What an option takes, by the words in which tyro and Python complain of a value."""
+CHOICE = re.compile(r"invalid choice ('.*') for argument '--(\S+)'\. Expected one of \((.*)\)")
+TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) values")
 REQUIRED = tyro.conf.arg(help_behavior_hint="(required)")
 """For an option that has a default only so that a command can say in its own words that it is missing."""
 
@@ -159,7 +164,12 @@ def _sentence(box: str) -> str:
 
 
 def _plainly(message: str) -> str:
-    """The message, if it complains of a number that is none, in words that are not a programmer's."""
+    """The message, if it complains of a value that is wrong or missing, in words that are not a programmer's."""
+    if found := CHOICE.fullmatch(message):
+        listed = sorted(value for value in re.findall("'([^']*)'", found[3]) if value != "None")  # tyro's order varies
+        return f"{found[2]} is {found[1]}; choose {', '.join(listed)}"
+    if found := TOO_FEW.fullmatch(message):
+        return f"{found[1]} needs {'a value' if found[2] == '1' else f'{found[2]} values'}"
     for complaint, wanted in WANTED.items():
         if found := re.fullmatch(rf"Error parsing --(\S+): {complaint}", message):
             return f"{found[1]} is {found[2]}; give {wanted}"
