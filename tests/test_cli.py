@@ -81,7 +81,7 @@ def test_help_says_what_an_option_takes_what_it_is_otherwise_and_what_must_be_gi
     assert "--k INT Neighbours of each. (default: 12) --out PATH A contact sheet to draw (.png). --over" in search
     assert "--stem {imagenet,cifar,solo-learn} First" in search
     assert "'cifar10-*' (default: all rows). --tuned" in reproduce
-    assert "or of Table 3's. (required)" in reproduce
+    assert "else Table 3's. (required)" in reproduce
     assert "--candidates INT INT Proposals" in detect
     assert "--flip {True,False} Mirror every other training picture. (default: True)" in detect
     assert "--epochs INT Passes over the data (default: the recipe's). --seed INT" in told("demo")

@@ -19,7 +19,7 @@ ROWS = (
     ("MoCo", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-moco-multicrop/seed0"),
     ("MoCo", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-moco-logo/seed0"),
     ("MoCo", "4 large crops", "2026-11-15-cifar10-best.txt"),
-    ("MoCo", "6 large crops (cifar10-best)", "2026-11-16-cifar10-best-six.jsonl"),
+    ("MoCo", "6 large crops, weight decay x 2", "2026-11-16-cifar10-best-six.jsonl"),
     ("SimSiam", "2 crops", "cifar10-tuned/cifar10-tuned-simsiam/seed0"),
     ("SimSiam", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-simsiam-multicrop/seed0"),
     ("SimSiam", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-simsiam-logo/seed0"),

@@ -36,7 +36,7 @@ def held_out(labels: np.ndarray, per_class: int, seed: int) -> np.ndarray:
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         if len(members) <= per_class:
-            raise SystemExit(f"Class {label} has {len(members)} images; hold out fewer than {per_class} (--per-class).")
+            raise SystemExit(f"Class {label} has {len(members)} images; hold out fewer (--per-class).")
         out[chance.choice(members, per_class, replace=False)] = True
     return out
 

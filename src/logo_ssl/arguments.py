@@ -5,24 +5,15 @@ import io
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, make_dataclass, replace
+from dataclasses import fields, is_dataclass, make_dataclass
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import tyro
-from tyro.constructors import (
-    MISSING_NONPROP,
-    ConstructorRegistry,
-    PrimitiveConstructorSpec,
-    PrimitiveTypeInfo,
-    StructConstructorSpec,
-    StructFieldSpec,
-    StructTypeInfo,
-)
 
 from .errors import UserError, nearest
+from .help_words import readable
 
 WANTED = {
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
@@ -38,8 +29,6 @@ WANTED = {
 """What an option takes, by the words in which tyro and Python complain of a value."""
 CHOICE = re.compile(r"invalid choice ('.*') for argument '--(\S+)'\. Expected one of \((.*)\)")
 TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) values")
-REQUIRED = tyro.conf.arg(help_behavior_hint="(required)")
-"""For an option that has a default only so that a command can say in its own words that it is missing."""
 
 
 def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
@@ -47,7 +36,7 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
     box = io.StringIO()
     try:
         with contextlib.redirect_stderr(box):
-            config, registry = (tyro.conf.AvoidSubcommands,), _readable() if asks_for_help(arguments) else None
+            config, registry = (tyro.conf.AvoidSubcommands,), readable() if asks_for_help(arguments) else None
             return tyro.cli(target, args=list(arguments), config=config, registry=registry, **options)
     except SystemExit as stop:
         if stop.code in (0, None):
@@ -102,54 +91,6 @@ def _retyped(value: Any, retype: Callable[[str, Any], Any], inside: str = "") ->
             own[field.name] = _retyped(own[field.name], retype, f"{name}.")
             changed.append((field.name, type(own[field.name])))
     return make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True, kw_only=True)(**own)
-
-
-def _readable() -> ConstructorRegistry:
-    """How tyro is to read dataclasses for their help alone: with fields in the words of a person."""
-    registry, asking = ConstructorRegistry(), False
-
-    @registry.struct_rule
-    def _(info: StructTypeInfo) -> StructConstructorSpec | None:
-        nonlocal asking
-        if asking or not is_dataclass(info.type):
-            return None  # this is left to tyro's own rules
-        asking = True
-        try:
-            found = ConstructorRegistry.get_struct_spec(info)
-        finally:
-            asking = False
-        if not isinstance(found, StructConstructorSpec):
-            return None
-        return replace(found, fields=tuple(replace(field, type=_in_words(field)) for field in found.fields))
-
-    return registry
-
-
-def _in_words(field: StructFieldSpec) -> Any:
-    """The type of a field, whose help then names values that can be typed, and a default if there is one."""
-    kind, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    hint = "(required)" if field.default is MISSING_NONPROP else _default
-    words = tyro.conf.arg(metavar=_values(kind), help_behavior_hint=hint)
-    return Annotated[(kind, words, *marks)]  # pyright: ignore (what a field says itself comes later, and counts)
-
-
-def _default(value: str) -> str:
-    """What is said of a default: nothing, where that is nothing."""
-    return f"(default: {value})" if value not in ("", "''", "None") else ""
-
-
-def _values(kind: Any) -> str | None:
-    """What stands for an option's values: INT for {None}|INT, INT ... for [INT [INT ...]]; None: what tyro says."""
-    either = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    typed = Union[tuple(each for each in either if each is not type(None))]  # noqa: UP007 (known once it runs)
-    told = re.sub(r"\[(.+) \[\1 \.\.\.\]\]", r"\1 ...", _metavar(typed))
-    return told if told != _metavar(kind) else None
-
-
-def _metavar(kind: Any) -> str:
-    """What tyro says of an option's values; nothing, where there are options in it."""
-    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kind, set()))
-    return spec.metavar if isinstance(spec, PrimitiveConstructorSpec) else ""
 
 
 def _sentence(box: str) -> str:

@@ -219,6 +219,8 @@ def test_an_index_from_before_further_training_is_told_with_the_command_that_ren
     looked_for = "--index f.npz --query photos/a/00.png"
     code, _, err = shell(f"search random/tiny {looked_for}")
     assert (code, "f.npz holds features of another encoder (my run" in err) == (2, True), err
+    assert "or make an index with `logo-ssl embed random/tiny" in err
+    assert "--out f-new.npz`" in err  # the other encoder's stays
     code, _, err = shell(f"search 'my run' --size 16 {looked_for}")
     assert code == 2
     assert "my run was trained further after f.npz was made; make the index again with `logo-ssl embed" in err

@@ -9,11 +9,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from ..arguments import REQUIRED
 from ..detection.body import refuse_other_networks
 from ..detection.recipe import VOC_RECIPE, DetectorConfig, check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
 from ..errors import DataMissing, UserError
+from ..help_words import REQUIRED
 from .detect import DetectionFigure, claim_beside, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions

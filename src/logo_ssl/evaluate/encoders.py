@@ -116,14 +116,14 @@ def load_encoder(
         tuple(std),
         size,
         weights_fingerprint(network.state_dict(), *found.architecture),
-        (*found.says, shown),
-        found.run,
-        found.missing,
-        found.unused,
-        found.architecture,
-        found.unfinished,
-        found.heads,
-        options,
+        says=(*found.says, shown),
+        run=found.run,
+        missing=found.missing,
+        unused=found.unused,
+        architecture=found.architecture,
+        unfinished=found.unfinished,
+        heads=found.heads,
+        options=options,
     )
 
 

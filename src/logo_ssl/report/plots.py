@@ -31,7 +31,7 @@ def plots(runs: Sequence[Told]) -> list[dict[str, Any]]:
         traces = [trace for i, run in enumerate(runs) if (trace := _trace(run, i, name))]
         if traces:
             ends = ", ".join(f"{runs[t['run']].name}: {_end(t)}{' ' * bool(unit)}{unit}" for t in traces)
-            axis = title + _protocol(runs, name) + (f" ({unit})" if unit else "")
+            axis = title + (_protocol(runs) if name == "knn" else "") + (f" ({unit})" if unit else "")
             made.append({"name": name, "title": axis, "summary": f"{axis} over epochs; last {ends}", "traces": traces})
     return made
 
@@ -41,9 +41,9 @@ def looks(i: int) -> dict[str, str]:
     return {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[(i // len(COLOURS) + i) % len(DASHES)]}
 
 
-def _protocol(runs: Sequence[Told], name: str) -> str:
+def _protocol(runs: Sequence[Told]) -> str:
     """k and tau, as they were logged."""
-    lines = (line for run in runs for line in run.metrics if name == "knn" and {"knn", "knn_k", "knn_tau"} <= set(line))
+    lines = (line for run in runs for line in run.metrics if {"knn", "knn_k", "knn_tau"} <= set(line))
     known = dict.fromkeys(f"k={line['knn_k']}, tau={line['knn_tau']}" for line in lines)
     return f", {' or '.join(known)}" if known else ""
 

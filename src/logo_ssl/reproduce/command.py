@@ -41,8 +41,8 @@ class Reproduce:
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1 to table7; fig1b, fig3: of the rows of table1, table2, table3 if named with them; alone, of those on the
-    set that --data is called like (cifar10.npz: Table 1's), or of Table 3's."""
+    """table1 to table7; fig1b and fig3 draw the rows of table1, table2 or table3 that are named with them; alone, the
+    rows on the set that --data is named after (cifar10.npz: Table 1), else Table 3's."""
     out: Path = Path("runs/reproduce")
     """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table (with
     --tuned, TABLE-tuned)."""
@@ -172,10 +172,9 @@ class Reproduce:
         shown = pictured(self.tables, self._sets())
         whose = " and ".join(f"Table {table.removeprefix('table')}'s" for table in shown)
         why = f", by --data ({', '.join(PICTURED[table] for table in shown)})" if shown != ["table3"] else ""
-        other = "table3" if why else "table1"
-        pattern = f"{PICTURED[other]}-*"
+        other = next((table for table in ("table3", *PICTURED) if table not in shown), None)
         return [
-            f"{name} shows {whose} rows{why}; `{other} {name}` or --rows '{pattern}' shows others."
+            f"{name} shows {whose} rows{why}" + (f"; `{other} {name}` shows others." if other else ".")
             for name in dict.fromkeys(self.tables)
             if name in PICTURES
         ]

@@ -83,7 +83,7 @@ def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]
                 f"The chosen rows are on {', '.join(sets)}, so --data {source} is unclear; say --data {sets[0]}=SOURCE."
             )
         if place in places:
-            raise UserError(f"--data gives {place} twice; say which.")
+            raise UserError(f"--data has two sources for {place}, {places[place]} and {where}; give one.")
         places[place] = locate(where)
     return [replace(recipe, data=places.get(recipe.data, recipe.data)) for recipe in recipes]
 

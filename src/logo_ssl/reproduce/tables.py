@@ -109,11 +109,13 @@ def choose(
     for name in names:
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    tables = [PaperTable(name, _rows(name, names, bool(patterns), own, sets)) for name in dict.fromkeys(names)]
+    free = own or (patterns and not any(table in names for table in PICTURED))  # then settings or patterns choose
+    shown = list(PICTURED) if free else pictured(names, sets)
+    tables = [PaperTable(name, _rows(name, shown)) for name in dict.fromkeys(names)]
     if own:
         tables = [PaperTable(table.name, tuple(_own(table.rows)), own) for table in tables]
         if not any(table.rows for table in tables):
-            having = [name for name in TITLES if any(_own(_rows(name, [name], own=True)))]
+            having = [name for name in TITLES if any(_own(_rows(name, shown)))]
             raise UserError(
                 f"No row of {', '.join(names)} has settings of our choice; leave out --tuned, or choose among "
                 f"{', '.join(having)}."
@@ -171,18 +173,15 @@ def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
     return (row for row in rows if not patterns or any(fnmatchcase(row.recipe.name, p) for p in patterns))
 
 
-def _rows(
-    name: str, asked: Sequence[str], picked: bool = False, own: bool = False, sets: Sequence[str] = ()
-) -> tuple[Row, ...]:
+def _rows(name: str, shown: Sequence[str] = ()) -> tuple[Row, ...]:
+    """The rows of a table, or of the tables that a figure shows."""
     if name == "table5":
         return _transfer_rows()
     if name == "table6":
         return _detection_rows()
     if not name.startswith("fig"):
         return _table_rows(int(name.removeprefix("table")))
-    free = own or (picked and not any(other in asked for other in PICTURED))  # then settings or patterns choose
-    beside = PICTURED if free else pictured(asked, sets)
-    rows = [row._replace(figures=()) for other in beside for row in _rows(other, asked)]
+    rows = [row._replace(figures=()) for table in shown for row in _rows(table)]
     return tuple(row for row in rows if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig))
 
 

@@ -8,11 +8,11 @@ from typing import Annotated, Literal, cast
 
 import tyro
 
-from ..arguments import REQUIRED
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.how import refuse_senseless
 from ..evaluate.source import Source
+from ..help_words import MUST_BE_GIVEN, REQUIRED
 from ..outputs import claim, said
 from ..printable import on_one_line
 from ..run import Run, write
@@ -149,7 +149,9 @@ class Export(Source):
     example: logo-ssl export runs/photos --to timm --out encoder.safetensors
     """
 
-    to: Annotated[str | None, tyro.conf.arg(metavar="{" + ",".join(WAYS) + "}", help_behavior_hint="(required)")] = None
+    to: Annotated[str | None, tyro.conf.arg(metavar="{" + ",".join(WAYS) + "}", help_behavior_hint=MUST_BE_GIVEN)] = (
+        None
+    )
     """torchvision, timm, onnx, safetensors, or hf: a folder with a model card."""
     out: Path | None = None
     """File, or folder for hf (default: encoder and the target's name, in this folder)."""

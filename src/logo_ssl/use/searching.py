@@ -52,23 +52,24 @@ def search(
 
 def _of_other_weights(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> UserError:
     """The sentence for an index of another encoder, or of the same run at another time."""
-    name, again = str(made_by["encoder"]), _again(table, made_by, encoder)
+    name = str(made_by["encoder"])
     if not Path(encoder.name).exists() or Path(name) != Path(encoder.name):
         return UserError(
-            f"{table} holds features of another encoder ({name}) than {encoder.name}; search with that one, or {again}."
+            f"{table} holds features of another encoder ({name}) than {encoder.name}; search with that one, or "
+            f"{_again(table.with_stem(f'{table.stem}-new'), made_by, encoder, 'an index')}."
         )
     since = "was trained further" if encoder.run else "has got other weights"
     now = f" (it is at {encoder.unfinished})" if encoder.unfinished else ""
-    return UserError(f"{encoder.name} {since} after {table} was made{now}; {again}.")
+    return UserError(f"{encoder.name} {since} after {table} was made{now}; {_again(table, made_by, encoder)}.")
 
 
-def _again(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> str:
-    """What makes an index anew, of the same images: a command that can be pasted, where it says which they are."""
+def _again(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder, what: str = "the index again") -> str:
+    """What makes an index of the same images: a command that can be pasted, where `made_by` says which they are."""
     if not (data := made_by.get("data")):
-        return "make the index again with `logo-ssl embed`, of the same images"
+        return f"make {what} with `logo-ssl embed`, of the same images"
     split = [] if made_by["split"] == "all" else ["--split", str(made_by["split"])]
     words = ["embed", encoder.name, *encoder.options, "--data", str(data), *split, "--out", str(table)]
-    return f"make the index again with `logo-ssl {shlex.join(words)}`"
+    return f"make {what} with `logo-ssl {shlex.join(words)}`"
 
 
 def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> None:
