@@ -18,8 +18,9 @@ def given(tmp_path):
     return file
 
 
-def test_every_training_image_is_in_one_part_with_its_label_and_no_test_image_in_either(given, tmp_path):
+def test_every_training_image_is_in_one_part_with_its_label_and_no_test_image_in_either(given, tmp_path, capsys):
     main([str(given), str(tmp_path / "val.npz"), "--per-class", "5"])
+    assert "val.npz: 45 images to train on, 15 held out, 5 of each class." in capsys.readouterr().out
     parts = np.load(tmp_path / "val.npz")
     both = np.concatenate([parts["train_images"].ravel(), parts["test_images"].ravel()])
     assert sorted(both) == list(range(60))
@@ -36,8 +37,27 @@ def test_the_choice_is_by_chance_and_can_be_made_again(given, tmp_path):
     assert chosen[0] == chosen[1] != chosen[2]
 
 
-def test_it_neither_replaces_a_file_nor_empties_a_class(given, tmp_path):
-    with pytest.raises(SystemExit, match=r"set\.npz exists already"):
-        main([str(given), str(given), "--per-class", "5"])
-    with pytest.raises(SystemExit, match="Class 0 has 20 images; hold out fewer"):
-        main([str(given), str(tmp_path / "val.npz"), "--per-class", "20"])
+def refused(capsys, *arguments):
+    """What it says when it refuses, in its last line."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    assert stop.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_it_neither_replaces_a_file_nor_empties_a_class(given, tmp_path, capsys):
+    val = tmp_path / "val.npz"
+    assert "set.npz exists already" in refused(capsys, given, given, "--per-class", 5)
+    assert "Class 0 has 20 images; hold out fewer" in refused(capsys, given, val, "--per-class", 20)
+    assert "--per-class is 0; hold out 1 or more" in refused(capsys, given, val, "--per-class", 0)
+    assert not val.exists()
+
+
+def test_what_it_cannot_use_is_told_in_a_sentence(given, tmp_path, capsys):
+    val, text = tmp_path / "val.npz", tmp_path / "text.npz"
+    text.write_text("no zip")
+    assert "text.npz is not a readable .npz file" in refused(capsys, text, val)
+    assert "nowhere.npz is not a readable .npz file" in refused(capsys, tmp_path / "nowhere.npz", val)
+    assert "let it end in .npz" in refused(capsys, given, tmp_path / "val.txt")
+    np.savez(tmp_path / "bare.npz", train_images=np.load(given)["train_images"])
+    assert "bare.npz has no train_labels" in refused(capsys, tmp_path / "bare.npz", val)

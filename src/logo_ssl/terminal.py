@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,6 +46,12 @@ def put(text: str) -> None:
 def counted(n: int, noun: str) -> str:
     """1 step, 2 steps, 1,000 steps."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """a; a and b; a, b and c: each once."""
+    *others, last = dict.fromkeys(names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def are(n: int) -> str:

@@ -43,7 +43,7 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
     assert performed == four
     text = (tmp_path / "out" / "table1.md").read_text()
     assert text in out
-    assert text.startswith("# Table 1: CIFAR-10, tiny\n")
+    assert text.startswith("# Table 1: CIFAR-10, backbone tiny\n")
     record = json.loads((tmp_path / "out" / "table1.json").read_text())
     assert [row["row"] for row in record["rows"]] == ["MoCo", "MoCo+LoGo"]
     for row in record["rows"]:
@@ -62,7 +62,7 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
     assert f"| {mean:.2f} ± {spread:.2f} | n=2 | (2 + 2) x 1 |" in text
     assert "strategy.width 16 (recipe: 256)" in text
 
-    assert "The paper's Figure 1b is imagenet100 with resnet34; this one is cifar10 with tiny." in out
+    assert "The paper's Figure 1b is ImageNet-100 with ResNet-34; this one is CIFAR-10 with backbone tiny." in out
     assert (tmp_path / "out" / "fig1b.png").read_bytes().startswith(b"\x89PNG")
     svg = (tmp_path / "out" / "fig1b.svg").read_text()
     assert sorted(re.findall(r'id="row-([\w-]+)"', svg)) == ["cifar10-moco", "cifar10-moco-logo"]
@@ -72,7 +72,7 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
         "cifar10-moco-logo": ["0", "1"],
     }
 
-    assert "The paper's Figure 3 is imagenet100; this one is cifar10 with tiny." in out
+    assert "The paper's Figure 3 is ImageNet-100; this one is CIFAR-10 with backbone tiny." in out
     pictures = sorted(file.name for file in (tmp_path / "out").glob("fig3*.png"))
     assert pictures == ["fig3-cifar10-moco-logo.png"]  # MoCo has learned no measure
     shown = json.loads((tmp_path / "out" / "fig3.json").read_text())["affinities"]["cifar10-moco-logo"]
@@ -163,11 +163,15 @@ def test_images_without_labels_are_refused_before_anything_is_trained(reproduce,
 
 
 def test_tuned_rows_are_told_from_the_papers_and_written_apart(reproduce, performed, tmp_path):
-    code, out, err = reproduce("table1 --tuned --rows cifar10-tuned-moco --epochs 1")
+    code, out, err = reproduce("table1 --tuned --rows cifar10-moco --epochs 1")  # by the name of the paper's row, too
     assert code == 0, err
     text = (tmp_path / "out" / "table1-tuned.md").read_text()
     assert text in out
-    assert "framework.tau 0.2 (recipe: 0.1)" in text
+    paper, ours = text.split("Settings that were changed beside, with those of our choice:")
+    assert "framework.tau 0.2 (recipe: 0.1)" in paper
+    assert "epochs 1 (recipe: 200)" in paper
+    assert "framework.tau" not in ours
+    assert "epochs 1 (recipe: 200)" in ours
     assert not (tmp_path / "out" / "table1.md").exists()
 
 
@@ -256,7 +260,9 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert out.count("place ImageNet as") == 1
     assert out.splitlines()[-1].startswith("In all: about 27.4 min on NVIDIA H200 (here: ")
     _, out, _ = reproduce("table1 table7 --tuned --dry-run --rows cifar10-tuned-moco", small=False)
-    assert "36,862 images/s as cifar10-moco-logo in batches of 512 on" in out  # pairs both ways, as that has them
+    assert (
+        "36,862 images/s as cifar10-moco-logo in batches of 512 (this row's 256 are slower) on" in out
+    )  # pairs both ways, as that has them
     assert "commit a5b794e6a836, scaled by the pixels of the crops" in out
     assert "No row of table7 matches --rows, so it is left out." in out
     _, out, _ = reproduce("table2 --dry-run --rows stl10-moco", small=False)
@@ -295,8 +301,8 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, 
         ("table8", "No table is called 'table8'; choose among table1.*Did you mean table"),
         ("fig3 --rows cifar10-moco", "No row matches 'cifar10-moco'; there are cifar10-moco-logo,"),
         ("fig2", "No table is called 'fig2'; choose among table1.*fig1b, fig3"),
-        ("table1 --seeds 0", "seeds is 0; use 1 or more"),
-        ("table1 --jobs 0", "jobs is 0; use 1 or more"),
+        ("table1 --seeds 0", "--seeds is 0; use 1 or more"),
+        ("table1 --jobs 0", "--jobs is 0; use 1 or more"),
         ("table1 --epochs 0", "epochs is 0"),
         ("table1 --images-per-s 0", "images-per-s is 0"),
         ("table1 --images-per-s nan", "images-per-s is nan"),
@@ -311,13 +317,16 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, 
         ("table2 --tuned", "No row of table2 has settings of our choice; .* among table1, table7, fig1b, fig3"),
         ("table1 --rows cifar10-tuned-moco", "No row matches 'cifar10-tuned-moco'; .* Add --tuned"),
         ("table1 --set backbone=resnet19", "No backbone is called 'resnet19'.*Did you mean resnet18"),
-        ("table1 --tuned --rows cifar10-moco", "No row matches 'cifar10-moco'; there are cifar10-tuned-moco,"),
         ("table1 --data nowhere.npz", "No data at '.*nowhere.npz'"),
+        ("table1 --data cifra10=some.npz", "No set is called 'cifra10'.* rows are on cifar10. Did you mean cifar10"),
         (
             "table1 --data cifar10.npz other.npz",
             r"--data has two sources for cifar10, .*cifar10\.npz and other\.npz; give one",
         ),
-        ("table7 --data some.npz", "rows are on cifar10, stl10, imagenet100, so --data some.npz is unclear"),
+        (
+            "table7 --data some.npz",
+            "rows are on cifar10, stl10, imagenet100, so --data some.npz is unclear; .*--rows 'cifar10-\\*'",
+        ),
         ("table1 --set optimiser.lr", "--set takes FIELD=VALUE"),
         ("table1 --set optimiser.lrr=1", "No chosen row has the field 'optimiser.lrr'. Did you mean optimiser.lr"),
         ("table1 --set lr=1", "No chosen row has the field 'lr'. Did you mean optimiser.lr"),

@@ -108,13 +108,15 @@ def test_a_title_is_the_papers_unless_rows_have_other_data_or_backbones():
     assert titles["table2"] == "Table 2: STL-10, small AlexNet"
     assert titles["table4"] == "Table 4: ImageNet-100, ResNet-34 and ResNet-50"
     assert titles["table6"] == "Table 6: detection and segmentation from ImageNet-100, ResNet-50"
-    assert titles["table7"] == "Table 7: with and without L2L"
+    assert titles["table7"] == (
+        "Table 7: with and without L2L, CIFAR-10, STL-10 and ImageNet-100, ResNet-18, small AlexNet and ResNet-34"
+    )
     (table,) = tables.choose(["table1"])
     placed = with_data([row.recipe for row in table.rows], ["photos/"])
     changed = {recipe.name: recipe for recipe in with_settings(placed, ["backbone=tiny"])}
-    assert table.with_recipes(changed).title == "Table 1: photos, tiny"
+    assert table.with_recipes(changed).title == "Table 1: data photos, backbone tiny"
     changed["cifar10-moco"] = find_recipe("cifar10-moco")
-    assert table.with_recipes(changed).title == "Table 1: CIFAR-10 and photos, ResNet-18 and tiny"
+    assert table.with_recipes(changed).title == "Table 1: CIFAR-10 and data photos, ResNet-18 and backbone tiny"
 
 
 def test_rows_without_settings_of_our_choice_are_told():
@@ -206,6 +208,7 @@ RECORD = {
             "recipe": "cifar10-moco",
             "note": "",
             "departures": {"optimiser.lr": {"ours": 0.12, "recipe": 0.06}},
+            "changed": {},
             "data": "sets/cifar10.npz",
             "crops": "2 + 0",
             "epochs": 200,
@@ -223,6 +226,7 @@ RECORD = {
                 "optimiser.lr": {"ours": 0.12, "recipe": 0.06},
                 "crops.local_scale": {"ours": [0.1, 0.3], "recipe": [0.05, 0.4]},
             },
+            "changed": {},
             "data": "sets/cifar10.npz",
             "crops": "2 + 2",
             "epochs": 200,
@@ -241,9 +245,9 @@ GOLDEN = """\
 | MoCo+LoGo \\* | kNN k=20, tau=0.07 | 84.44 | 85.00 | n=1 of 2 | (2 + 2) x 200 | > 5.0 | NVIDIA H200 | 0123456789ab |
 | MoCo+LoGo \\* | linear, sgd | - | - | n=0 of 2 | (2 + 2) x 200 | > 5.0 | NVIDIA H200 | 0123456789ab |
 
-Accuracy in percent after the last epoch, mean ± sample standard deviation over n seeds. Minutes are those of one \
-run's pretraining. Recipes with local crops average their pairs, and LoGo's bound Omega, where the paper does \
-neither (docs/decisions/0005, 0002), unless that is among the settings below.
+Accuracy in percent after the last epoch, mean ± sample standard deviation over n seeds. Minutes are those of \
+pretraining, the mean of the runs. Recipes with local crops average their pairs, and LoGo's bound Omega, where \
+the paper does neither (docs/decisions/0005, 0002), unless that is among the settings below.
 kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.
 Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.
 

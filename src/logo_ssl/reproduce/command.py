@@ -115,9 +115,9 @@ class Reproduce:
         """The tables, every setting checked before anything runs."""
         for name in ("seeds", "jobs"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; use 1 or more.")
+                raise UserError(f"--{name} is {getattr(self, name)}; use 1 or more.")
         if self.images_per_s is not None and not 0 < self.images_per_s < inf:  # nor not a number
-            raise UserError(f"images-per-s is {self.images_per_s}; use a number above 0.")
+            raise UserError(f"--images-per-s is {self.images_per_s}; use a number above 0.")
         tables = choose(self.tables, self.rows, self.tuned, self._sets())
         recipes = list({row.recipe.name: row.recipe for table in tables for row in table.rows}.values())
         placed = with_data(recipes, self.data)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from math import ceil
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..errors import DataMissing
 from ..hardware import best_device, hardware
@@ -27,8 +27,8 @@ class Speed(NamedTuple):
     knn_s: float = 0.0
     elsewhere: str = ""
     """The hardware, if it was measured on another machine."""
-    shared: bool = False
-    """Whether others ran beside it, so that it would be faster alone."""
+    bound: Literal["about", "up to", "at least"] = "about"
+    """Which way a time by it errs: up, if others ran beside what was measured; down, if that had larger batches."""
 
 
 def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _witnessed(task: Task, speeds: Sequence[float]) -> Speed:
         (benched.start_s, benched.knn_s) if benched and benched.elsewhere == (there or here) else (0.0, 0.0)
     )
     source = f"measured in {task.place.run.path}{on}{beside}"
-    return Speed(images_per_s, source, start_s, knn_s, elsewhere, shared=at_once > 1)
+    return Speed(images_per_s, source, start_s, knn_s, elsewhere, "up to" if at_once > 1 else "about")
 
 
 def minutes_left(task: Task, images: Images, speed: Speed | None) -> float | None:
@@ -144,7 +144,8 @@ def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -
 
 
 def _roughly(*speeds: Speed | None) -> str:
-    return "up to" if any(speed is not None and speed.shared for speed in speeds) else "about"
+    bounds = {speed.bound for speed in speeds if speed is not None} - {"about"}
+    return bounds.pop() if len(bounds) == 1 else "about"
 
 
 def _benchmarks() -> list[dict[str, Any]]:
@@ -162,10 +163,13 @@ def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | No
     measured, bench = min(alike, key=lambda pair: _unlikeness(pair[0], recipe))
     ratio = _pixels(measured) / _pixels(recipe)
     scaled = "" if ratio == 1 else ", scaled by the pixels of the crops"
-    batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}"
+    smaller = recipe.batch_size < measured.batch_size
+    slower = f" (this row's {recipe.batch_size} are slower)" if smaller else ""
+    batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
     source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
     speed = bench["images_per_s"]["whole_step"] * ratio
-    return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"])
+    bound = "at least" if smaller else "about"
+    return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound)
 
 
 def _network(recipe: Recipe) -> tuple[object, ...]:

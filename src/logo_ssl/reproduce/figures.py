@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 from ..errors import UserError
 from ..run import write
+from ..terminal import listed
 from .results import Ended
 from .settings import name_of
-from .tables import PaperTable, Row
+from .tables import PaperTable, Row, written
 
 KINDS = ("png", "svg")
-PICTURES = {"fig1b": ("imagenet100", "resnet34"), "fig3": ("imagenet100", None)}
+PICTURES = {"fig1b": ("ImageNet-100", "ResNet-34"), "fig3": ("ImageNet-100", None)}
 """Data and backbone of the paper's figures; None: it does not say."""
 
 
@@ -95,10 +96,9 @@ def strange_pictures(tables: Sequence[PaperTable]) -> list[str]:
 
 def _strange(name: str, rows: Sequence[Row]) -> list[str]:
     data, backbone = PICTURES[name]
-    shown = dict.fromkeys((name_of(row.recipe.data), row.recipe.backbone) for row in rows)
+    shown = dict.fromkeys(written(row.recipe) for row in rows)
     if all(images == data and backbone in (network, None) for images, network in shown):
         return []
-    *others, last = (f"{images} with {network}" for images, network in shown)
-    ours = f"{', '.join(others)} and {last}" if others else last
+    ours = listed(f"{images} with {network}" for images, network in shown)
     papers = data if backbone is None else f"{data} with {backbone}"
     return [f"The paper's Figure {name.removeprefix('fig')} is {papers}; this one is {ours}."]

@@ -9,9 +9,9 @@ Record = Mapping[str, Any]
 
 HEAD = ("row", "protocol", "paper", "ours", "seeds", "crops x epochs", "minutes", "hardware", "commit")
 ABOUT = (
-    "Accuracy in percent after the last epoch, mean ± sample standard deviation over n seeds. Minutes are those of one "
-    "run's pretraining. Recipes with local crops average their pairs, and LoGo's bound Omega, where the paper does "
-    "neither (docs/decisions/0005, 0002), unless that is among the settings below."
+    "Accuracy in percent after the last epoch, mean ± sample standard deviation over n seeds. Minutes are those of "
+    "pretraining, the mean of the runs. Recipes with local crops average their pairs, and LoGo's bound Omega, where "
+    "the paper does neither (docs/decisions/0005, 0002), unless that is among the settings below."
 )
 PROTOCOLS = {
     "knn": "kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.",
@@ -33,7 +33,8 @@ def markdown(record: Record) -> str:
     lines += [_line(cells) for row in rows for cells in _cells(row)]
     lines += ["", ABOUT, *(PROTOCOLS[kind] for kind in kinds)]
     for heading, remarks in (
-        ("\\* Settings that differ from the recipe with the paper's:", _departures(rows)),
+        ("\\* Settings that differ from the recipe with the paper's:", _departures(rows, "departures")),
+        ("Settings that were changed beside, with those of our choice:", _departures(rows, "changed")),
         ("Images:", _images(rows)),
         ("Remarks:", _remarks(rows)),
         ("Not there:", _absent(rows)),
@@ -80,9 +81,9 @@ def _is_partly_counted(provenance: Record) -> bool:
     return provenance["resumed"] if "sittings" not in provenance else provenance["sittings_killed"] > 0
 
 
-def _departures(rows: Sequence[Record]) -> Iterator[str]:
+def _departures(rows: Sequence[Record], kind: str) -> Iterator[str]:
     """What all rows share is told once."""
-    told = {row["row"]: [_change(name, row["departures"][name]) for name in sorted(row["departures"])] for row in rows}
+    told = {row["row"]: [_change(name, row[kind][name]) for name in sorted(row[kind])] for row in rows}
     shared = [change for change in next(iter(told.values()), []) if all(change in own for own in told.values())]
     if len(rows) > 1 and shared:
         yield f"All rows: {', '.join(shared)}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from ..recipes import Recipe, literal
+from ..recipes import Differences, Recipe, find_recipe, literal
 from .launch import Outcome
 from .plan import Task
 from .settings import differences
@@ -26,18 +26,23 @@ def gather(table: PaperTable, ended: Ended) -> dict[str, Any]:
 def _row(row: Row, ended: Ended) -> dict[str, Any]:
     runs = [_run(task, outcome) for task, outcome in ended]
     recipes = [Recipe.from_json(json.dumps(run["recipe"])) for run in runs if run["recipe"]] or [row.recipe]
-    changed = differences(recipes[0], literal(row.recipe))
+    book, own = literal(row.recipe), find_recipe(row.recipe.name)
     return {
         "row": row.label,
         "recipe": row.recipe.name,
         "note": row.note,
-        "departures": {name: {"ours": ours, "recipe": theirs} for name, (ours, theirs) in changed.items()},
+        "departures": _pairs(differences(recipes[0], book)),
+        "changed": {} if own == book else _pairs(differences(recipes[0], own)),
         "data": recipes[0].data,
         "crops": f"{recipes[0].crops.n_global} + {recipes[0].crops.n_local}",
         "epochs": recipes[0].epochs,
         "figures": [_figure(figure, runs) for figure in row.figures],
         "runs": runs,
     }
+
+
+def _pairs(found: Differences) -> dict[str, Any]:
+    return {name: {"ours": ours, "recipe": theirs} for name, (ours, theirs) in found.items()}
 
 
 def _run(task: Task, outcome: Outcome) -> dict[str, Any]:

@@ -76,11 +76,17 @@ def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]
             raise UserError(
                 f"No chosen row is on {name}, so --data {source} is for none; they are on {', '.join(sets)}."
             )
+        elif equals and Path(name).name == name and not Path(source).expanduser().exists():
+            raise UserError(
+                f"No set is called {name!r}, as --data {source} has it; the chosen rows are on {', '.join(sets)}."
+                f"{nearest(name, sets)}"
+            )
         elif len(sets) == 1 or name_of(source) in sets:
             place, where = sets[0] if len(sets) == 1 else name_of(source), source
         else:
             raise UserError(
-                f"The chosen rows are on {', '.join(sets)}, so --data {source} is unclear; say --data {sets[0]}=SOURCE."
+                f"The chosen rows are on {', '.join(sets)}, so --data {source} is unclear; say --data {sets[0]}=SOURCE"
+                f", and --rows '{sets[0]}-*' for those rows alone."
             )
         if place in places:
             raise UserError(f"--data has two sources for {place}, {places[place]} and {where}; give one.")

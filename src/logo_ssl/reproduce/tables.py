@@ -5,8 +5,9 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from ..errors import UserError, nearest
-from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, tuned
+from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
 from ..strategies import LoGoConfig
+from ..terminal import listed
 from .settings import name_of
 
 KNN = ((20, 0.07), (200, 0.1))  # the paper names neither k nor tau, so both customs are shown
@@ -18,7 +19,7 @@ TITLES = {
     "table4": "Table 4: {data}, {backbone}",
     "table5": "Table 5: transfer from {data}, {backbone}",
     "table6": "Table 6: detection and segmentation from {data}, {backbone}",
-    "table7": "Table 7: with and without L2L",
+    "table7": "Table 7: with and without L2L, {data}, {backbone}",
     "fig1b": "Figure 1b: kNN over epochs",
     "fig3": "Figure 3: learned affinity beside cosine",
 }
@@ -31,7 +32,7 @@ WRITTEN = {
     "resnet34": "ResNet-34",
     "resnet50": "ResNet-50",
 }
-"""How the paper writes data and backbones; others are called as they are."""
+"""How the paper writes data and backbones."""
 PICTURED = {"table1": "cifar10", "table2": "stl10", "table3": "imagenet100"}
 """Tables whose rows Figures 1b and 3 can show, and the set of each; the paper's show Table 3's."""
 TRANSFER_ROWS = {
@@ -83,8 +84,9 @@ class PaperTable(NamedTuple):
     @property
     def title(self) -> str:
         """What stands above it, with the data and backbones that its rows have."""
-        data, backbone = (name_of(row.recipe.data) for row in self.rows), (row.recipe.backbone for row in self.rows)
-        title = TITLES[self.name].format(data=_listed(data), backbone=_listed(backbone))
+        shown = [written(row.recipe) for row in self.rows]
+        data, backbone = map(listed, zip(*shown, strict=True))
+        title = TITLES[self.name].format(data=data, backbone=backbone)
         return title + (", with settings of our choice" if self.own else "")
 
     @property
@@ -122,7 +124,7 @@ def choose(
             )
     known = dict.fromkeys(row.recipe.name for table in tables for row in table.rows)
     for pattern in patterns:
-        if not any(fnmatchcase(recipe, pattern) for recipe in known):
+        if not any(_answers(recipe, pattern) for recipe in known):
             cure = " Add --tuned." if "-tuned-" in pattern and not own else nearest(pattern, known)
             raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{cure}")
     kept = [table._replace(rows=tuple(_matching(table.rows, patterns))) for table in tables]
@@ -158,9 +160,10 @@ def without_own(names: Sequence[str]) -> list[str]:
     return told
 
 
-def _listed(names: Iterable[str]) -> str:
-    """Each name once, as the paper writes it."""
-    return " and ".join(WRITTEN.get(name, name) for name in dict.fromkeys(names))
+def written(recipe: Recipe) -> tuple[str, str]:
+    """Data and backbone as the paper writes them; others by their names, and what these are names of."""
+    data, backbone = name_of(recipe.data), recipe.backbone
+    return WRITTEN.get(data, f"data {data}"), WRITTEN.get(backbone, f"backbone {backbone}")
 
 
 def _own(rows: Iterable[Row]) -> Iterable[Row]:
@@ -170,7 +173,12 @@ def _own(rows: Iterable[Row]) -> Iterable[Row]:
 
 
 def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
-    return (row for row in rows if not patterns or any(fnmatchcase(row.recipe.name, p) for p in patterns))
+    return (row for row in rows if not patterns or any(_answers(row.recipe.name, p) for p in patterns))
+
+
+def _answers(recipe: str, pattern: str) -> bool:
+    """Whether a row is meant, by its recipe's name or, with settings of our choice, by that of the paper's."""
+    return any(fnmatchcase(name, pattern) for name in (recipe, literal(find_recipe(recipe)).name))
 
 
 def _rows(name: str, shown: Sequence[str] = ()) -> tuple[Row, ...]:
