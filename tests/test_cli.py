@@ -159,7 +159,7 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval knn nowhere", "nowhere"),
         ("eval knn random/tiny", "name them with --data"),
         ("eval knn random/tiny --data nowhere", "No data at"),
-        ("eval knn random/tiny --data scenes --size 32", "k=200 asks more neighbours than the 40 training images"),
+        ("eval knn random/tiny --data scenes --size 32 --protocols 200 0.1", "k=200 asks more neighbours than the 40"),
         ("eval linear random/tiny --data scenes --epochs 0", "epochs is 0"),
         ("eval linear random/tiny --data scenes --rates", "rates is .*; give one or more learning rates above 0"),
         ("eval linear random/tiny --data scenes --seed -1", "seed is -1; use 0 to"),
@@ -362,7 +362,7 @@ def test_every_protocol_shows_its_figures(capsys, tmp_path, monkeypatch, protoco
     code, said, err = run(capsys, *line, *options[protocol].split())
     assert code == 0, err
     assert "top-1" in said
-    assert "It is shown images of 32 px, with mean 0.100 0.200 0.300 and std 1.000 1.000 1.000." in said
+    assert "The encoder takes images of 32 px, with mean 0.100 0.200 0.300 and std 1.000 1.000 1.000." in said
     (saved,) = re.findall(r"^Saved: (.*)$", said, re.MULTILINE)
     assert json.loads(Path(saved).read_text())["about"][0] == "tiny with the cifar stem is untrained (seed 0)."
     assert Path(saved).parent == tmp_path

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from logo_ssl import __version__
+from logo_ssl.errors import NoRun, UserError
 from logo_ssl.run import Run, commit, write
 
 
@@ -26,6 +27,22 @@ def test_a_torn_last_line_is_left_out(tmp_path):
     run = Run(tmp_path)
     run.metrics_file.write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert [line["step"] for line in run.metrics()] == [1, 2]
+
+
+def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):
+    for name in ("a/seed0", "a/seed1", "b", "c/seed0", "too/far/down"):
+        write(Run(tmp_path / name).recipe_file, "{}")
+    with pytest.raises(UserError, match="but runs lie below it; name those you want: ") as told:
+        Run.existing(tmp_path)
+    assert not isinstance(told.value, NoRun)  # so that nobody takes it for images
+    named = ", ".join(str(tmp_path / name) for name in ("a/seed0", "a/seed1", "b"))
+    assert str(told.value).endswith(f": {named} and 1 more.")
+    with pytest.raises(UserError, match=f": {re.escape(str(tmp_path / 'c/seed0'))}.$"):
+        Run.existing(tmp_path / "c")
+    write(tmp_path / "photos" / "cat" / "1.png", "")
+    with pytest.raises(NoRun, match="give the --out folder of a pretraining"):
+        Run.existing(tmp_path / "photos")
+    assert Run.existing(tmp_path / "b").path == tmp_path / "b"
 
 
 def test_the_commit_is_this_checkouts_or_the_release(monkeypatch, tmp_path):

@@ -9,15 +9,19 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .errors import NoRun
+from .errors import NoRun, UserError
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
 OLD_CHECKPOINT = "last.ckpt"  # of version 0.1.0, without a digest
+
+MOST_NAMED, MOST_LOOKED_AT = 3, 1000
+"""Runs in a sentence; entries of a folder that is searched for runs."""
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
@@ -122,9 +126,33 @@ class Run:
     def existing(cls, path: str | Path) -> "Run":
         """The run at `path`, which must hold one."""
         run = cls(path)
-        if not run.recipe_file.is_file():
-            raise NoRun(f"{path} holds no run (no {run.recipe_file.name}); give the --out folder of a pretraining.")
-        return run
+        if run.recipe_file.is_file():
+            return run
+        lacks = f"{path} holds no run (no {run.recipe_file.name})"
+        if below := [str(other.path) for other in _runs_below(run.path)]:
+            more = f" and {len(below) - MOST_NAMED:,} more" if len(below) > MOST_NAMED else ""
+            named = ", ".join(below[:MOST_NAMED])
+            raise UserError(f"{lacks}, but runs lie below it; name those you want: {named}{more}.")
+        raise NoRun(f"{lacks}; give the --out folder of a pretraining.")
+
+
+def _runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:
+    """The runs in folders of a folder, or in theirs."""
+    for path in _folders(folder) if levels else ():
+        run = Run(path)
+        if run.recipe_file.is_file():
+            yield run
+        else:
+            yield from _runs_below(path, levels - 1)
+
+
+def _folders(folder: Path) -> list[Path]:
+    """What a folder holds, in order; of very many, as of photographs, some."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in islice(entries, MOST_LOOKED_AT) if entry.is_dir())
+    except OSError:
+        return []
 
 
 def _logged(line: str) -> dict[str, Any] | None:

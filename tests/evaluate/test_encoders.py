@@ -171,11 +171,11 @@ def test_size_and_normalisation_follow_the_stem_and_are_said(resnet, tmp_path):
     encoder = load_encoder(str(tmp_path / "cifar.pt"))
     assert encoder.size == 32
     assert encoder.says[-1] == (
-        "It is shown images of 32 px, with mean 0.485 0.456 0.406 and std 0.229 0.224 0.225, the custom on ImageNet; "
-        "--mean and --std set others."
+        "The encoder takes images of 32 px, with mean 0.485 0.456 0.406 and std 0.229 0.224 0.225, the custom on "
+        "ImageNet; --mean and --std set others."
     )
     own = load_encoder(str(tmp_path / "cifar.pt"), mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.1), size=40)
-    assert own.says[-1] == "It is shown images of 40 px, with mean 0.500 0.400 0.300 and std 0.200 0.200 0.100."
+    assert own.says[-1] == "The encoder takes images of 40 px, with mean 0.500 0.400 0.300 and std 0.200 0.200 0.100."
     untrained = load_encoder("random/resnet18", stem="cifar")
     assert (untrained.size, untrained.backbone.conv1.kernel_size) == (32, (3, 3))
     assert load_encoder("random/resnet18").size == 224

@@ -13,7 +13,7 @@ from logo_ssl.data import ImageSet, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, data_for, features_of, load_encoder
 from logo_ssl.evaluate.chance import chance_of
-from logo_ssl.evaluate.knn import knn
+from logo_ssl.evaluate.knn import PROTOCOLS, knn
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
@@ -51,7 +51,7 @@ def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_pat
     assert results["knn top-1, k=7, tau=0.07"] == pytest.approx(100 * np.mean(predicted == labels))
     told = "blobs has no labelled test images; each training image is classified by all the others."
     counts = "60 images are classified by 59 training images, in 6 classes. "
-    guesses = "Whoever guesses is right in 16.67 %, whoever always says the commonest training class in 16.67 %."
+    guesses = "Chance: 16.67 %; always the commonest training class: 16.67 %."
     assert said == [told, counts + guesses, f"Saved: {out}"]
     assert json.loads(out.read_text())["chance"] == 16.67
     assert "leave-one-out" in json.loads(out.read_text())["protocol"]
@@ -73,8 +73,31 @@ def test_images_that_cannot_be_read_are_no_neighbours(encoder, photos):
     (photos / "b" / "4.png").write_bytes(b"")
     data, how = load_data(str(photos), 16), Extraction(workers=0)
     assert len(list(knn(encoder, data, how, protocols=((28, 0.07),)))) == 1
-    with pytest.raises(UserError, match="k=29 asks more neighbours than the 28"):
+    with pytest.raises(UserError, match=r"k=29 asks more neighbours than the 28 .* to compare with; give"):
         next(knn(encoder, data, how, protocols=((29, 0.07),)))
+    with pytest.raises(UserError, match=r"k=30 asks more neighbours than the 29 .* compare with, if all can be read;"):
+        next(knn(encoder, data, how, protocols=((30, 0.07),)))  # before anything is read
+
+
+def test_where_no_protocols_are_asked_for_those_that_fit_are_measured(encoder, photos, tmp_path):
+    (photos / "b" / "4.png").write_bytes(b"")
+    said: list[str] = []
+    data, how = load_data(str(photos), 16), Extraction(workers=0, say=said.append)
+    out = tmp_path / "knn.json"
+    assert list(dict(knn(encoder, data, how, protocols=None, out=out))) == ["knn top-1, k=20, tau=0.07"]
+    assert "k=200 is left out: there are only 28 training images of photos to compare with." in said
+    assert [(row["k"], row["tau"]) for row in json.loads(out.read_text())["results"]] == [(20, 0.07)]
+    few = replace(data, train=data.train[torch.arange(0, 30, 2)])
+    with pytest.raises(UserError, match="k=20 asks more neighbours than the 14 training images of photos"):
+        next(knn(encoder, few, how, protocols=None))
+
+
+def test_enough_images_are_measured_by_both_protocols_unasked(encoder, images: ImageSet):
+    said: list[str] = []
+    many = replace(images, train=images.train[torch.arange(60).repeat(4)])
+    asked, unasked = (list(knn(encoder, many, Extraction(say=said.append), protocols=p)) for p in (PROTOCOLS, None))
+    assert asked == unasked
+    assert not any("k=200" in sentence for sentence in said)
 
 
 def test_results_are_recorded_in_the_run_and_are_the_same_again(images: ImageSet, tmp_path):
@@ -134,7 +157,7 @@ def test_what_guessing_gives_depends_on_how_common_classes_are():
 
 def test_a_class_that_no_test_image_is_of_is_told():
     guesswork = chance_of(torch.tensor([0, 0, 2]), torch.tensor([0, 1, 2]))
-    assert "in 3 classes, of which 2 are asked for. Whoever" in str(guesswork)
+    assert "in 3 classes, of which 2 are asked for. Chance: " in str(guesswork)
     assert guesswork.recorded["classes_asked_for"] == 2
     alone = str(chance_of(torch.tensor([2]), torch.tensor([0, 1, 2])))
     assert alone.startswith("1 image is classified by 3 training images, in 3 classes, of which 1 is asked for. ")

@@ -148,9 +148,8 @@ def test_every_protocol_tells_and_records_what_guessing_gives(capsys, parted, tm
     code, out, err = shell(capsys, *options(name, parted), "--out", str(tmp_path / "x.json"))
     assert code == 0, err
     known = 3 if name == "semi" else 30
-    assert (
-        f"15 images are classified by {known} training images, in 3 classes. Whoever guesses is right in 33.33" in out
-    )
+    told = "Chance: 33.33 %; always the commonest training class: 33.33 %."
+    assert f"15 images are classified by {known} training images, in 3 classes. {told}" in out
     assert ("Top-5 is left out: with 3 classes" in out) == (name != "transfer")
     assert "top-5" not in out
     record = json.loads(next(tmp_path.glob("x*.json")).read_text())
@@ -308,3 +307,14 @@ def test_a_folder_as_on_the_hub_is_an_encoder(encoder, tmp_path) -> None:
     export(source, "hf", tmp_path / "encoder-hf")
     found = load_encoder(str(tmp_path / "encoder-hf"))
     assert (found.fingerprint, found.size, found.mean) == (source.fingerprint, source.size, source.mean)
+
+
+def test_a_small_folder_is_measured_by_the_protocol_that_fits_and_refused_what_is_asked(capsys, parted) -> None:
+    command = ["knn", "random/tiny", "--data", str(parted), "--size", "16", "--workers", "0"]
+    code, out, err = shell(capsys, *command)
+    assert code == 0, err
+    assert "k=200 is left out: there are only 30 training images of parted to compare with." in out
+    assert "knn top-1, k=20, tau=0.07" in out
+    code, _, err = shell(capsys, *command, "--protocols", "20", "0.07", "40", "0.1")
+    assert code == 2
+    assert "k=40 asks more neighbours than the 30 training images of parted" in err

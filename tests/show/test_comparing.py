@@ -163,6 +163,61 @@ def test_an_evaluation_with_other_settings_is_another_figure(setting, make_told)
     assert len(set(labels(kind for kind, _ in comparison(grouped(runs)) if " own" in kind.what).values())) == 4
 
 
+SWEEP = {"data": "own", "rates": [0.1, 0.3, 1.0], "test_images": 500}
+
+
+def of_two_seeds(make_told) -> list[Told]:
+    """Two runs of MoCo and two others, by their seeds."""
+    return [make_told(f"{name}{seed}", seed=seed, **how) for name, how in PAIR.items() for seed in (0, 1)]
+
+
+PAIR = {"moco": {}, "logo": {"optimiser__lr": 0.5}}
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [[{"lr": lr, **SWEEP} for lr in (1.0, 0.3, 0.3, 0.1)], [{"l2_weight": w, "data": "own"} for w in (1, 2, 3, 4)]],
+    ids=["rates", "weights"],
+)
+def test_seeds_that_chose_different_rates_or_weights_are_one_figure(outcomes, make_told):
+    runs = of_two_seeds(make_told)
+    for run, outcome, top1 in zip(runs, outcomes, (34.6, 34.8, 34.6, 36.4), strict=True):
+        write(run, "linear-sgd-own-00000000", results={"top-1": top1}, **outcome)
+    text = better(runs)
+    assert "34.70 ± 0.14 (n=2)" in text
+    assert "35.50 ± 1.27 (n=2)" in text
+
+
+def test_a_rate_that_was_given_is_a_setting(make_told):
+    runs = of_two_seeds(make_told)
+    for run, lr in zip(runs, (10.0, 30.0, 10.0, 30.0), strict=True):
+        write(run, "linear-sgd-own-00000000", results={"top-1": 40 + lr / 10}, lr=lr, **SWEEP | {"rates": [lr]})
+        write(run, "finetune-own-00000000", results=[{"top1": 60 + lr / 10}], lr=lr, data="own")
+    text = better(runs)
+    assert text.count("41.00 (n=1 of 2)") == text.count("43.00 (n=1 of 2)") == 2
+    assert text.count("61.00 (n=1 of 2)") == text.count("63.00 (n=1 of 2)") == 2
+
+
+def test_detectors_of_other_seeds_are_one_figure_and_of_other_recipes_another(make_told):
+    runs = of_two_seeds(make_told)
+    for run, seed in zip(runs, (0, 1, 0, 1), strict=True):
+        rows = [{"of": "box", "measure": "COCO", "AP": 40.0 + seed}]
+        write(run, "detect-own-0", data="own", results=rows, detection_recipe={"lr": 0.1, "seed": seed})
+        write(run, "detect-own-1", data="own", results=rows, detection_recipe={"lr": 0.1 * (1 + seed), "seed": 0})
+    text = better(runs)
+    assert text.count("40.50 ± 0.71 (n=2)") == 2
+    assert text.count("(n=1 of 2)") == 2
+
+
+def test_runs_that_lack_a_figure_are_counted(make_told):
+    runs = of_two_seeds(make_told)
+    for run in (runs[0], runs[2], runs[3]):
+        write(run, "linear-sgd-own-00000000", data="own", results={"top-1": 50.0})
+    assert "50.00 (n=1 of 2)" in better(runs)
+    assert "50.00 ± 0.00 (n=2)" in better(runs)
+    assert "50.00 (n=1 of 2)" in better(runs[:2])
+
+
 def test_last_values_of_a_run_that_goes_on_are_not_compared_and_it_is_named(make_told):
     runs = [make_told("a", 50.0), make_told("b", 90.0, known_to=0, finished=False, optimiser__lr=0.5)]
     runs.append(make_told("cut", 91.0, known_to=3, optimiser__lr=0.25))

@@ -7,6 +7,7 @@ import pytest
 
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.headline import headline
+from logo_ssl.report.numbers import percent_on
 from logo_ssl.report.reading import Told
 from logo_ssl.report.results import figures
 from logo_ssl.report.sections import evaluations
@@ -45,7 +46,37 @@ def ranked(told: Told, references: int, mean: float, **record) -> None:
 def test_knn_stands_beside_the_untrained_encoders(make_told):
     text = headline([make_told()])
     assert "kNN while training, after epoch 4 of 4, k=20, tau=0.07, on scenes" in text
-    assert "<td>35.70 %</td><td>the untrained encoder (epoch 0): 33.90 %</td>" in text
+    assert "<td>35.70 % on 1,000 images</td><td>the untrained encoder (epoch 0): 33.90 %</td>" in text
+
+
+def test_few_images_have_their_number_and_its_standard_error_beside_them(make_told, monkeypatch):
+    monkeypatch.setitem(LINE, "knn_images", 18)
+    told = make_told(knn=[(0, 50.0), (4, 100 * 14 / 18)])
+    evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 45.0}], test_images=180)
+    text = headline([told])
+    assert "77.78 % on 18 images (standard error of so few: 9.80)</td><td>the untrained" in text
+    assert "45.00 % on 180 images (standard error of so few: 3.71)</td><td></td>" in text  # 18 are no baseline of 180
+    assert percent_on(45.0, 200) == "45.00 % on 200 images"
+    assert percent_on(100.0, 1) == "100.00 % on 1 image (standard error of so few: 50.00)"
+    assert percent_on(0.0, 18) == percent_on(100.0, 18).replace("100.00 %", "0.00 %")
+    assert percent_on(45.0, None) == "45.00 %"
+
+
+def test_a_chosen_rate_or_weight_stands_beside_its_figure(make_told):
+    told = make_told()
+    evaluate(told, "linear-sgd-scenes-1", {"top-1": 52.5}, test_images=500, chance=10.0, lr=0.3, rates=[0.1, 0.3])
+    evaluate(told, "linear-lbfgs-scenes-1", {"top-1": 53.5}, l2_weight=0.316228, validation={"0.1": 1.0, "0.3": 2.0})
+    evaluate(told, "finetune-scenes-1", [{"top1": 54.5}], lr=0.03)
+    text = headline([told])
+    assert "52.50 % on 500 images</td><td>chance: 10.00 %; lr 0.3, chosen of 2</td>" in text
+    assert "53.50 %</td><td>L2 weight 0.3162, chosen of 2</td>" in text
+    assert "54.50 %</td><td></td>" in text
+
+
+def test_detection_tells_on_how_many_pictures(make_told):
+    told = make_told()
+    evaluate(told, "detect-mine-1", [{"of": "box", "measure": "COCO", "AP": 12.25}], test_pictures=1200)
+    assert "12.25 % on 1,200 pictures" in headline([told])
 
 
 def test_the_knn_of_epoch_0_is_called_the_untrained_encoders(make_told):

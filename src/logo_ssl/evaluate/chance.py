@@ -31,8 +31,8 @@ class Guesswork(NamedTuple):
         some = "" if self.n_asked == self.n_classes else f", of which {self.n_asked} {are(self.n_asked)} asked for"
         return (
             f"{counted(self.asked, 'image')} {are(self.asked)} classified by {counted(self.known, 'training image')}, "
-            f"in {self.n_classes} classes{some}. Whoever guesses is right in {self.chance:.2f} %, "
-            f"whoever always says the commonest training class in {self.commonest:.2f} %."
+            f"in {self.n_classes} classes{some}. Chance: {self.chance:.2f} %; always the commonest training class: "
+            f"{self.commonest:.2f} %."
         )
 
     @property

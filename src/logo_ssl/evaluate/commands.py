@@ -35,14 +35,15 @@ class KNN(OnData, OnFeatures):
 
     HINTS: ClassVar[dict[str, str]] = {"--protocols": "k and tau in pairs, such as 5 0.07"}
     protocols: tuple[tuple[int, float], ...] = PROTOCOLS_OF_KNN
-    """k and tau, one pair after the other; small data sets need a smaller k."""
+    """k and tau, one pair after the other; without this option, a k larger than there are images is left out."""
 
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = opened(self)
         with extraction(self, console) as how:
             data = data_for(frozen, self.data, console.print)
-            settings = {"protocols": self.protocols, "out": self.out, "overwrite": self.overwrite}
+            protocols = None if self.protocols == PROTOCOLS_OF_KNN else self.protocols
+            settings = {"protocols": protocols, "out": self.out, "overwrite": self.overwrite}
             figures = list(evaluate_knn(frozen, data, how, **settings))
         show(self, frozen, console, "Weighted kNN", figures)
 

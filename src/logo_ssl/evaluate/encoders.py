@@ -108,7 +108,7 @@ def load_encoder(
     if not all(value > 0 for value in std):
         raise UserError(f"std is {' '.join(map(str, std))}; give values above 0.")
     network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
-    shown = f"It is shown images of {size} px, with mean {_listed(mean)} and std {_listed(std)}{told}."
+    shown = f"The encoder takes images of {size} px, with mean {_listed(mean)} and std {_listed(std)}{told}."
     return FrozenEncoder(
         source,
         network,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data import ImageSet
+from ..data import ImageSet, Photos
 from ..errors import UserError
 from ..hardware import best_device
 from ..knn import nearest_neighbours, top_accuracies
@@ -29,27 +29,28 @@ def knn(
     data: ImageSet,
     how: Extraction | None = None,
     *,
-    protocols: Sequence[tuple[int, float]] = PROTOCOLS,
+    protocols: Sequence[tuple[int, float]] | None = PROTOCOLS,
     out: Path | None = None,
     overwrite: bool = False,
 ) -> Iterator[tuple[str, float]]:
     """Yield ("knn top-1, k=20, tau=0.07", percent) and so on for a frozen encoder; save them in its run, or at `out`.
 
-    Without a labelled test split each image is classified by all the others.
+    Without a labelled test split each image is classified by all the others. A k above the number of images is
+    refused; where `protocols` is None, it is left out of the customary ones, and that is said.
     """
     began = time.time()
     how = (how or Extraction()).afresh()
     claim_result(out, overwrite, "knn", encoder.name)
-    _refuse_unusable(protocols)
-    most = max(k for k, _ in protocols)
-    asked, bank, leave_one_out, copied = _compared(encoder, data, how, most)
+    needed = min(k for k, _ in PROTOCOLS) if protocols is None else _largest(protocols)
+    asked, bank, leave_one_out, copied = _compared(encoder, data, how, needed)
+    protocols = _fitting(len(bank.labels) - leave_one_out, data, how) if protocols is None else protocols
     chance = chance_of(asked.labels, bank.labels)
     say_chance(chance._replace(known=chance.known - leave_one_out), how)
     if few := [f"k={k}" for k, _ in protocols if k < max(chance.tops)]:
         how.say(f"Top-{TOP} is left out for {', '.join(few)}: so few neighbours name no {TOP} classes.")
     watched = how.counting("nearest neighbours", len(asked.labels))
     options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}
-    near = nearest_neighbours(asked.features, bank.features, most, **options)
+    near = nearest_neighbours(asked.features, bank.features, _largest(protocols), **options)
     results = []
     for k, tau in protocols:
         tops = [top for top in chance.tops if top <= k]
@@ -84,7 +85,7 @@ class Compared(NamedTuple):
 def _compared(encoder: FrozenEncoder, data: ImageSet, how: Extraction, k: int) -> Compared:
     train, test = labelled(data)
     leave_one_out = test is None
-    _refuse_too_few(len(train) - leave_one_out, k, data)
+    _refuse_too_few(len(train) - leave_one_out, k, data, unread=isinstance(train.images, Photos))
     copied = copies(train, test, how)
     bank = Labelled(*labelled_features(encoder, train, how, "training images"))
     refuse_lost_classes(data, labels_of(train), bank.labels)
@@ -97,17 +98,28 @@ def _compared(encoder: FrozenEncoder, data: ImageSet, how: Extraction, k: int) -
     return Compared(asked, bank, leave_one_out, copied)
 
 
-def _refuse_unusable(protocols: Sequence[tuple[int, float]]) -> None:
+def _largest(protocols: Sequence[tuple[int, float]]) -> int:
+    """How many neighbours are asked for at most; UserError where nothing is, or what makes no sense."""
     if not protocols:
         raise UserError("protocols is empty; give one or more pairs of k and tau, such as 20 0.07.")
     for k, tau in protocols:
         if k < 1 or not tau > 0:  # nor not a number
             raise UserError(f"k is {k} and tau {tau}; use k of 1 or more, and tau above 0.")
+    return max(k for k, _ in protocols)
 
 
-def _refuse_too_few(n_images: int, k: int, data: ImageSet) -> None:
+def _fitting(n_images: int, data: ImageSet, how: Extraction) -> list[tuple[int, float]]:
+    """The customary protocols for so many images; which asks too much is said."""
+    if large := [f"k={k}" for k, _ in PROTOCOLS if k > n_images]:
+        few = f"{counted(n_images, 'training image')} of {data.name} to compare with"
+        how.say(f"{', '.join(large)} is left out: there {are(n_images)} only {few}.")
+    return [(k, tau) for k, tau in PROTOCOLS if k <= n_images]
+
+
+def _refuse_too_few(n_images: int, k: int, data: ImageSet, unread: bool = False) -> None:
     if k > n_images:
+        readable = ", if all can be read" if unread else ""
         raise UserError(
             f"k={k} asks more neighbours than the {counted(n_images, 'training image')} of {data.name} that there "
-            f"{are(n_images)} to compare with; give more images, or a smaller k (--protocols 5 0.07)."
+            f"{are(n_images)} to compare with{readable}; give more images, or a smaller k (--protocols 5 0.07)."
         )

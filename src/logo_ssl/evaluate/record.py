@@ -82,7 +82,7 @@ def save_about(
 ) -> Path | None:
     """Write a result that tells its `data` and `data_fingerprint`, as `save` does."""
     seen = _seen(encoder)
-    record = result | {
+    record = _without_noise(result) | {
         "evaluation": protocol,
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
@@ -102,6 +102,19 @@ def save_about(
     replaced = out.exists()
     how.say(f"Saved: {said(write(out, content), replaced)}")
     return out
+
+
+def _without_noise(value: Any) -> Any:
+    """The same to ten digits: 28.8, not 28.799999999999997."""
+    match value:
+        case float():
+            return float(f"{value:.10g}")
+        case dict():
+            return {_without_noise(key): _without_noise(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_without_noise(inner) for inner in value]
+        case _:
+            return value
 
 
 def place_of(

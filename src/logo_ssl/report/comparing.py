@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from ..terminal import listed
 from .markup import Html, joined, table, tag
 from .reading import Told
 from .results import Figure, Kind, figures, labels
@@ -51,11 +52,11 @@ class Spread(NamedTuple):
         half = T95[min(n - 2, len(T95) - 1)] * stdev(self.values) / math.sqrt(n)
         return self.mean - half, self.mean + half
 
-    def written(self, kind: Figure) -> str:
-        """Mean, standard deviation and number of runs."""
+    def written(self, kind: Figure, n_runs: int) -> str:
+        """Mean, standard deviation and number of runs; of how many, where some lack the figure."""
         n = len(self.values)
         beside = f" ± {_deviation(kind, stdev(self.values))}" if n > 1 else ""
-        return f"{kind.written(self.mean)}{beside} (n={n})"
+        return f"{kind.written(self.mean)}{beside} (n={n}{f' of {n_runs}' if n < n_runs else ''})"
 
 
 def grouped(runs: Sequence[Told]) -> list[Group]:
@@ -90,14 +91,14 @@ def verdict(kind: Figure, spreads: Mapping[str, Spread]) -> str:
         return "equal"
     single = [name for name in order if len(spreads[name].values) < 2]
     if single:
-        few = "one run each" if len(single) == len(order) else f"one run of {_listed(sorted(single))}"
+        few = "one run each" if len(single) == len(order) else f"one run of {listed(sorted(single))}"
         return f"{order[0]} is {kind.better}; by {few} this may be chance"
     best = spreads[order[0]].interval()
     apart = [name for name in order[1:] if not _overlap(best, spreads[name].interval())]
     if len(apart) == len(order) - 1:
         return f"{order[0]} is better"
     close = [name for name in order[1:] if name not in apart]
-    return f"{order[0]} is {kind.better}, but its interval overlaps that of {_listed(close)}"
+    return f"{order[0]} is {kind.better}, but its interval overlaps that of {listed(close)}"
 
 
 def better(runs: Sequence[Told]) -> Html:
@@ -129,8 +130,8 @@ def _cells(
     named: Mapping[Kind, str], kind: Figure, spreads: Mapping[str, Spread], groups: Sequence[Group]
 ) -> tuple[str, ...]:
     """A figure's name and its spread in each group."""
-    written = (spreads[group.letter].written(kind) if group.letter in spreads else "" for group in groups)
-    return (named[kind.kind], *written)
+    found = ((spreads.get(group.letter), len(group.runs)) for group in groups)
+    return (named[kind.kind], *("" if spread is None else spread.written(kind, n) for spread, n in found))
 
 
 def _by_seed(runs: Sequence[Told]) -> tuple[tuple[Told, ...], tuple[Told, ...]]:
@@ -165,13 +166,10 @@ def _over_seeds(group: Group) -> Html:
         for figure in figures(run):
             kinds.setdefault(figure.kind, []).append(figure)
     named = labels(found[0] for found in kinds.values())
-    rows = [(named[kind], Spread(tuple(f.value for f in found)).written(found[0])) for kind, found in kinds.items()]
-    told = tag("p", f"The {len(group.runs)} runs differ in nothing that changes training but their seed:")
+    n = len(group.runs)
+    rows = [(named[kind], Spread(tuple(f.value for f in found)).written(found[0], n)) for kind, found in kinds.items()]
+    told = tag("p", f"The {n} runs differ in nothing that changes training but their seed:")
     return joined((told, table("Mean ± standard deviation over seeds", ("figure", str(group)), rows)))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _deviation(kind: Figure, value: float) -> str:

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from .affinity_bars import NAMES
 from .markup import Html, table
-from .numbers import percent, words
+from .numbers import percent, percent_on, words
 from .reading import Told
-from .results import TOP1, Figure, evaluations_of, how_measured, labels, online, rows, top1s
+from .results import TOP1, Figure, choice, evaluations_of, how_measured, labels, online, rows, top1s
 
 UNTRAINED = "the untrained encoder (epoch 0)"
 CAPTION = "The numbers, how they were measured, and what to compare them with; all others stand under Evaluations"
@@ -56,22 +56,24 @@ def _entries(run: Told) -> Iterator[Entry]:
     for record in evaluations_of(run, "transfer"):
         if "value" in record:
             what = f"transfer to {record.get('data')}, {record.get('metric')}"
-            yield _percent(what, record["value"], record)
+            written = percent_on(record["value"], record.get("test_images"))
+            yield Entry(_unvalued(what, record), written, choice(record))
     for kind in ("detect", "segment"):
         for record in evaluations_of(run, kind):
             for row in rows(record):
                 what = f"{kind}: AP of {row.get('of')}, {row.get('measure')}, on {record.get('data')}"
-                yield _percent(what, row.get("AP"), record)
+                yield Entry(_unvalued(what, record), f"{percent(row.get('AP'))} %{_on_pictures(record)}")
     yield from _affinities(run)
 
 
 def _while_training(run: Told, line: dict[str, Any]) -> Entry:
     """The last kNN that was logged; that of epoch 0 says what it is, and is its own baseline."""
-    epoch = line.get("epochs_done")
+    epoch, n_images = line.get("epochs_done"), line.get("knn_images")
+    written = percent_on(line["knn"], n_images)
     if epoch == 0:
-        return Entry(online(run, line, UNTRAINED), f"{percent(line['knn'])} %")
+        return Entry(online(run, line, UNTRAINED), written)
     figure = online(run, line, f"after epoch {epoch} of {run.recipe['epochs']}")
-    return Entry(figure, f"{percent(line['knn'])} %", _untrained(run, line.get("knn_k"), line.get("knn_tau")))
+    return Entry(figure, written, _untrained(run, line.get("knn_k"), line.get("knn_tau"), n_images))
 
 
 def _evaluated_alike(run: Told, line: dict[str, Any]) -> bool:
@@ -95,12 +97,14 @@ def _accuracies(run: Told) -> Iterator[Entry]:
             if figure.kind in seen:
                 continue
             seen.add(figure.kind)
+            n_images = record.get("test_images")
             beside = [f"{other['features']}: {percent(other.get('top1'))} %" for other in _other_features(row, record)]
             if kind == "knn" and _source(record) == run.recipe.get("data"):
-                beside.append(_untrained(run, row.get("k"), row.get("tau")))
+                beside.append(_untrained(run, row.get("k"), row.get("tau"), n_images))
             if chance := percent(record.get("chance")):
                 beside.append(f"chance: {chance} %")
-            yield Entry(figure, f"{figure.written()} %", "; ".join(filter(None, beside)))
+            beside.append(figure.chosen)
+            yield Entry(figure, percent_on(figure.value, n_images), "; ".join(filter(None, beside)))
 
 
 def _other_features(row: dict[str, Any], record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -114,9 +118,10 @@ def _source(record: dict[str, Any]) -> Any:
     return record.get("source", record.get("data"))
 
 
-def _untrained(run: Told, k: Any, tau: Any) -> str:
+def _untrained(run: Told, k: Any, tau: Any, n_images: Any) -> str:
+    """What it had by the same protocol on as many images: on others it is nothing to compare with."""
     line = run.untrained_knn()
-    if not line or (line.get("knn_k"), line.get("knn_tau")) != (k, tau):
+    if not line or (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images", n_images)) != (k, tau, n_images):
         return ""
     return f"{UNTRAINED}: {percent(line['knn'])} %"
 
@@ -143,5 +148,11 @@ def _ranking(row: dict[str, Any], record: dict[str, Any]) -> Entry:
     return Entry(figure, "; ".join(told), chance)
 
 
-def _percent(what: str, value: Any, record: dict[str, Any]) -> Entry:
-    return Entry(Figure(what, 0.0, "higher", how=how_measured(record)), f"{percent(value)} %")
+def _on_pictures(record: dict[str, Any]) -> str:
+    n = record.get("test_pictures")
+    return f" on {n:,} picture{'s' * (n != 1)}" if isinstance(n, int) else ""
+
+
+def _unvalued(what: str, record: dict[str, Any]) -> Figure:
+    """What was measured and how, where the number is written elsewhere."""
+    return Figure(what, 0.0, "higher", how=how_measured(record))

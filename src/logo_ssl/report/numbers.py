@@ -1,14 +1,26 @@
 """How are numbers written? Percent with two digits, shares with three, always the same."""
 
+import math
 from typing import Any
 
 PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation")
 """Names of results that are percentages; so are AP, AP50 and the like."""
+FEW = 200
+"""Test images below which chance moves a percentage by several points."""
 
 
 def percent(value: Any) -> str:
     """Two digits after the point, as the paper has them; nothing for what is no number."""
     return f"{value:.2f}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def percent_on(value: Any, n_images: Any) -> str:
+    """A percentage of so many test images; of few, with the standard error of a proportion."""
+    told = f"{percent(value)} %"
+    if not percent(value) or not isinstance(n_images, int) or n_images < 1:
+        return told
+    told += f" on {n_images:,} image{'s' * (n_images > 1)}"
+    return told if n_images >= FEW else f"{told} (standard error of so few: {_standard_error(value, n_images):.2f})"
 
 
 def result(name: str, value: Any) -> str:
@@ -38,3 +50,9 @@ def words(value: Any) -> str:
 def short(value: float) -> str:
     """Four digits that count: for what has no custom of its own."""
     return f"{value:.4g}"
+
+
+def _standard_error(value: float, n_images: int) -> float:
+    """Of a percentage; all or none of a few is taken for half an image less or more, since it is no certainty."""
+    share = min(max(value / 100, 0.5 / n_images), 1 - 0.5 / n_images)
+    return 100 * math.sqrt(share * (1 - share) / n_images)

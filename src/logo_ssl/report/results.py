@@ -48,6 +48,8 @@ SETTINGS = {
     "seed_of_crops": "evaluation seed",
 }
 """Settings of evaluations, as they are called: figures with others are other figures."""
+CHOSEN = {"lr": "lr", "l2_weight": "L2 weight"}
+"""What a probe may choose on validation images: then it is an outcome, and figures with another are of one kind."""
 MARKED = {"data_fingerprint": "images with fingerprint", "detection_recipe": "detection recipe with fingerprint"}
 """Settings too long to be written; a mark tells them apart."""
 ALWAYS_TOLD = (SETTINGS["unfinished"],)
@@ -66,6 +68,8 @@ class Figure(NamedTuple):
     better: Better
     unit: str = "%"
     how: How = ()
+    chosen: str = ""
+    """What came out beside the number, on validation images."""
 
     @property
     def kind(self) -> Kind:
@@ -108,7 +112,7 @@ def _measured(run: Told) -> Iterator[Figure]:
     for record in evaluations_of(run, "transfer"):
         if _is_number(record.get("value")):
             what = f"transfer to {record.get('data')}, {record.get('metric')}"
-            yield Figure(what, record["value"], "higher", how=how_measured(record))
+            yield Figure(what, record["value"], "higher", how=how_measured(record), chosen=choice(record))
     for kind in ("detect", "segment"):
         for row, record in _rows_of(run, kind):
             for name, value in precision(row).items():
@@ -146,7 +150,7 @@ def top1s(run: Told, kind: str) -> Iterator[tuple[Figure, dict[str, Any], dict[s
                 title = re.sub("-[0-9a-f]{8}$", "", name).removesuffix(f"-{record.get('data')}")
                 title = "kNN" if kind == "knn" else title
                 what = ", ".join([title, *told, f"on {record.get('data')}"])
-                yield Figure(what, top1, "higher", how=how_measured(record)), row, record
+                yield Figure(what, top1, "higher", how=how_measured(record), chosen=choice(record)), row, record
 
 
 def rows(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -173,9 +177,24 @@ def evaluations_of(run: Told, kind: str) -> list[dict[str, Any]]:
 
 def how_measured(record: dict[str, Any]) -> How:
     """All that another evaluation may do otherwise."""
-    told = [(name, _setting(record[key])) for key, name in SETTINGS.items() if record.get(key) is not None]
+    outcomes = CHOSEN if _tried(record) > 1 else ()
+    given = {key: name for key, name in SETTINGS.items() if record.get(key) is not None and key not in outcomes}
+    told = [(name, _setting(record[key])) for key, name in given.items()]
     marks = [(name, _mark(record[key])) for key, name in MARKED.items() if record.get(key)]
     return (*told, *marks)
+
+
+def choice(record: dict[str, Any]) -> str:
+    """Which of several rates or weights was the best on validation images; nothing where none was chosen."""
+    n = _tried(record)
+    found = [f"{name} {short(record[key])}" for key, name in CHOSEN.items() if _is_number(record.get(key))]
+    return f"{found[0]}, chosen of {n}" if found and n > 1 else ""
+
+
+def _tried(record: dict[str, Any]) -> int:
+    """How many rates or weights a probe had to choose from."""
+    found = record.get("rates") or record.get("validation")
+    return len(found) if isinstance(found, list | dict) else 0
 
 
 def _setting(value: Any) -> str:
@@ -185,6 +204,8 @@ def _setting(value: Any) -> str:
 
 
 def _mark(value: Any) -> str:
+    if isinstance(value, dict):  # a detector's seed is chance, which reproduce draws anew for each run
+        value = {name: part for name, part in value.items() if name != "seed"}
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 

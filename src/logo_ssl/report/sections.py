@@ -251,4 +251,5 @@ def _settings(record: dict[str, Any]) -> str:
 
 
 def _lines(found: Iterable[Figure], named: Mapping[Kind, str]) -> str:
-    return "; ".join(f"{figure.written()} ({named[figure.kind]})" for figure in found) or "not measured"
+    told = ((figure.written(), ", ".join(filter(None, (named[figure.kind], figure.chosen)))) for figure in found)
+    return "; ".join(f"{number} ({how})" for number, how in told) or "not measured"
