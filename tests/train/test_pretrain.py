@@ -24,7 +24,7 @@ from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
-from logo_ssl.recipes import OptimiserConfig
+from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
 from logo_ssl.train.building import fitted
@@ -180,10 +180,38 @@ def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
 def test_a_batch_as_large_as_the_data_comes_with_advice_that_can_be_followed(n, processes, advised, tmp_path):
     np.savez(tmp_path / "x.npz", train_images=np.zeros((n, 8, 8, 3), np.uint8))
     said = io.StringIO()
-    recipe = replace(SMALL, batch_size=1000, optimiser=OptimiserConfig(lr=0.5))
+    recipe = replace(find_recipe("tiny"), batch_size=1000)  # its rate is for 64
     fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400), Processes(processes))
-    told = None if advised is None else f"batch_size {advised} and optimiser.lr {advised / 2000:.2g} make more."
+    told = None if advised is None else f"batch_size {advised} and optimiser.lr {0.06 * advised / 64:.2g} make more."
     assert (told in said.getvalue()) if told else ("one step" not in said.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"batch_size": 100_000}, "batch_size 50 and optimiser.lr 0.047 make more."),
+        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "batch_size 50 makes more, with optimiser.lr in proportion."),
+        ({"batch_size": 100_000, "name": "mine"}, "batch_size 50 makes more, with optimiser.lr in proportion."),
+        ({"batch_size": 100_000, "chosen": ("why",)}, "batch_size 50 makes more, with optimiser.lr in proportion."),
+        ({"name": "cifar10-moco", "batch_size": 512, "optimiser__lr": 0.512}, "50 and optimiser.lr 0.05 make more."),
+    ],
+    ids=["batch", "both", "unknown recipe", "chosen", "rate"],
+)
+def test_advised_rates_follow_from_the_batch_that_the_rate_is_for(changes, advice, tmp_path):
+    np.savez(tmp_path / "x.npz", train_images=np.zeros((400, 8, 8, 3), np.uint8))
+    said, recipe = io.StringIO(), find_recipe("tiny").changed(**changes)
+    fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
+    assert advice in said.getvalue()
+
+
+@pytest.mark.parametrize("framework", [SMALL.framework, SimSiamConfig(dim=8, hidden=4)], ids=["moco", "simsiam"])
+@pytest.mark.parametrize(("batch_size", "epochs"), [(48, 1), (48, 2), (16, 1)])
+def test_a_moco_run_without_negatives_is_told_to_have_learned_nothing(data, tmp_path, framework, batch_size, epochs):
+    recipe = replace(SMALL, framework=framework, batch_size=batch_size, epochs=epochs)
+    _, said = train(recipe, data, tmp_path / "run")
+    in_vain = recipe.framework is SMALL.framework and (batch_size, epochs) == (48, 1)
+    assert ("it compared nothing" in said) == in_vain
+    assert ("MoCo's loss rises" in said) == (recipe.framework is SMALL.framework and not in_vain)
 
 
 def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):

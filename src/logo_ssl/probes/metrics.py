@@ -7,7 +7,7 @@ from torch import Tensor
 
 def top1(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
     """Images whose highest score is that of their class."""
-    return 100 * (scores.argmax(dim=1) == labels).double().mean().item()
+    return 100 * (scores.argmax(dim=1) == labels).sum().item() / len(labels)
 
 
 def top_k(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"], k: int = 5) -> float:
@@ -15,7 +15,7 @@ def top_k(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"], k: int = 5) -
     if k == 1:
         return top1(scores, labels)  # of equal scores, the first
     highest = scores.topk(min(k, scores.shape[1]), dim=1).indices
-    return 100 * (highest == labels[:, None]).any(dim=1).double().mean().item()
+    return 100 * (highest == labels[:, None]).any(dim=1).sum().item() / len(labels)
 
 
 def mean_per_class(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:

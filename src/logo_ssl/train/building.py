@@ -8,7 +8,7 @@ from rich.console import Console
 from ..data import ImageSet, statistics
 from ..errors import UserError
 from ..models import build_backbone
-from ..recipes import Recipe
+from ..recipes import RECIPES, Recipe
 from ..terminal import counted
 from .module import Pretraining
 from .processes import Processes
@@ -27,12 +27,9 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
         most = max(n - n % processes.total, 1)
-        fewer = max(n // STEPS, LEAST_BATCH) // processes.total * processes.total
-        rate = recipe.optimiser.lr * fewer / recipe.batch_size
-        advice = f" An epoch is one step so; batch_size {fewer} and optimiser.lr {rate:.2g} make more."
         console.print(
             f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most} "
-            f"(optimiser.lr stays {recipe.optimiser.lr:g}).{advice if 2 * processes.total <= fewer <= n // 2 else ''}"
+            f"(optimiser.lr stays {recipe.optimiser.lr:g}).{_advice(recipe, n, processes)}"
         )
         recipe = replace(recipe, batch_size=most)
     queue, half = getattr(recipe.framework, "queue", 0), max(n // 2, 1)
@@ -46,6 +43,27 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         console.print(f"The warm-up of {warmup:g} {epochs} would be {whole}; cut to a tenth, {shorter:g} epochs.")
         recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=shorter))
     return recipe
+
+
+def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
+    """How an epoch of n images would have more than one step, where batches need not be too small for that."""
+    fewer = max(n // STEPS, LEAST_BATCH) // processes.total * processes.total
+    if not 2 * processes.total <= fewer <= n // 2:
+        return ""
+    rate = _rate(recipe, fewer)
+    more = "makes more, with optimiser.lr in proportion" if rate is None else f"and optimiser.lr {rate:.2g} make more"
+    return f" An epoch is one step so; batch_size {fewer} {more}."
+
+
+def _rate(recipe: Recipe, batch_size: int) -> float | None:
+    """The learning rate for another batch, by the batch that the rate is for: that of the recipe as it is in the book.
+
+    None where that is unclear: batch and rate were both changed (to fit each other? or is one mistyped?), or chosen.
+    """
+    own, lr = RECIPES.get(recipe.name), recipe.optimiser.lr
+    if own is None or recipe.chosen or (recipe.batch_size != own.batch_size and lr != own.optimiser.lr):
+        return None
+    return lr * batch_size / own.batch_size
 
 
 def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:

@@ -56,5 +56,6 @@ class Journal(Logger):
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the checkpoint that training goes on from; it will be logged again."""
-        kept = [json.dumps(line) for line in self.run.metrics() if line["step"] <= step]
-        write(self.run.metrics_file, "".join(f"{line}\n" for line in kept))
+        kept = [line for line in self.run.metrics() if line["step"] <= step]
+        write(self.run.metrics_file, "".join(f"{json.dumps(line)}\n" for line in kept))
+        self.latest = next((line for line in reversed(kept) if "knn" in line), {})  # the next one may be far

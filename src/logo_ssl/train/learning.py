@@ -106,7 +106,7 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
 def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -> None:
     if queue := getattr(module.recipe.framework, "queue", 0):
         full = -(-queue // (module.recipe.batch_size * len(module.strategy.roles.targets)))
-        if done < full:
+        if done < full and module.steps > 1:  # the first step has no negatives
             console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
 
 

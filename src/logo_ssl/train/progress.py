@@ -6,10 +6,12 @@ from typing import Any
 
 import lightning as L
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from .journal import Journal
 from .module import Pretraining
+from .monitors import evaluations_left
+from .time_left import Clock, TimeLeft
 
 SHOWN = {"l_gg": "gg", "l_lg": "lg", "l_ll": "ll", "omega": "omega"}
 """What each metric is called where there is little room."""
@@ -18,56 +20,68 @@ SHOWN = {"l_gg": "gg", "l_lg": "lg", "l_ll": "ll", "omega": "omega"}
 class ProgressDisplay(L.Callback):
     """Epoch, losses, omega, images/s, the newest kNN and the time that remains."""
 
-    def __init__(self, journal: Journal, console: Console, shown: Mapping[str, str] = SHOWN) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        console: Console,
+        shown: Mapping[str, str] = SHOWN,
+        clock: Clock = time.perf_counter,
+    ) -> None:
         self.journal, self.console, self.shown = journal, console, shown
+        self.clock, self.time_left = clock, TimeLeft(clock)
+        self.steps, self.epochs, self.knn_every = 0, 0, 0
         self.bar: Progress | None = None
         self.task: TaskID | None = None
-        self.epoch_began = time.perf_counter()
 
     def say(self, sentence: str) -> None:
         """Show a sentence above the bar."""
         self.console.print(sentence, markup=False, highlight=False)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Show an empty bar."""
+        """Take the time, and show an empty bar."""
         assert isinstance(pl_module, Pretraining)
+        steps_per_epoch = int(trainer.num_training_batches)
+        self.epochs, self.knn_every = trainer.max_epochs or 0, pl_module.recipe.knn_every
+        self.steps = steps_per_epoch * self.epochs
+        self.time_left.begin(steps_per_epoch)
         if self.console.is_terminal:
             columns = (
-                TextColumn("epoch {task.fields[epoch]}/" + str(trainer.max_epochs)),
+                TextColumn("epoch {task.fields[epoch]}/" + str(self.epochs)),
                 BarColumn(bar_width=None),
                 TextColumn("{task.percentage:>3.0f}% {task.fields[news]}"),
-                TimeRemainingColumn(elapsed_when_finished=True),
+                TextColumn("{task.fields[time]}"),
             )
             self.bar = Progress(*columns, console=self.console)
             self.task = self.bar.add_task(
-                "", total=pl_module.steps, completed=trainer.global_step, epoch=trainer.current_epoch + 1, news=""
+                "", total=self.steps, completed=trainer.global_step, epoch=trainer.current_epoch + 1, news="", time=""
             )
             self.bar.start()
-
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Take the time."""
-        self.epoch_began = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Move the bar."""
+        self.time_left.tick()
         if self.bar is not None and self.task is not None:
-            self.bar.update(
-                self.task, completed=trainer.global_step, epoch=trainer.current_epoch + 1, news=self._news()
-            )
+            epoch = trainer.current_epoch + 1
+            news, left = self._news(epoch), self._left(trainer.global_step, epoch - 1)
+            self.bar.update(self.task, completed=trainer.global_step, epoch=epoch, news=news, time=left)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Show the newest kNN in the bar or, without a terminal, a line."""
+        done, latest = trainer.current_epoch + 1, self.journal.latest
+        if latest.get("epochs_done") == done:
+            self.time_left.leave_out(latest.get("knn_s", 0.0))
+        news, left = self._news(done), self._left(trainer.global_step, done)
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, news=self._news())
+            self.bar.update(self.task, news=news, time=left)
         else:
-            done, total = trainer.current_epoch + 1, trainer.max_epochs or 0
-            remaining = (time.perf_counter() - self.epoch_began) * (total - done)
-            self.console.print(f"epoch {done}/{total}  {self._news()}  ETA {remaining:.0f} s", highlight=False)
+            self.console.print(f"epoch {done}/{self.epochs}  {news}  {left}", highlight=False)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Leave the finished bar standing."""
+        """Leave the finished bar standing, with the time that it took."""
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, time=f"{self.bar.tasks[0].elapsed or 0:.0f} s")
         self._stop()
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
@@ -79,12 +93,20 @@ class ProgressDisplay(L.Callback):
             self.bar.stop()
             self.bar = None
 
-    def _news(self) -> str:
+    def _left(self, step: int, epochs_done: int) -> str:
+        """The time that remains after a step, and after the kNN of so many epochs."""
+        evaluations = evaluations_left(self.knn_every, epochs_done, self.epochs)
+        seconds = self.time_left.seconds(self.steps - step, evaluations, self.journal.latest.get("knn_s", 0.0))
+        return "ETA unknown" if seconds is None else f"ETA {seconds:.0f} s"
+
+    def _news(self, epoch: int) -> str:
+        """What is known in an epoch; a kNN of an earlier one is told as such, and shortly."""
         latest = self.journal.latest
         parts = [f"{short} {latest[name]:.3f}" for name, short in self.shown.items() if name in latest]
         if "knn" in latest:
-            protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, epoch {latest['epochs_done']}"
-            parts.append(f"kNN {latest['knn']:.1f}% ({protocol})")
+            fresh, measured = latest["epochs_done"] == epoch, f"epoch {latest['epochs_done']}"
+            protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, {measured}" if fresh else measured
+            parts.append(f"{'' if fresh else 'last '}kNN {latest['knn']:.1f}% ({protocol})")
         if "images_per_s" in latest:
             parts.append(f"{latest['images_per_s']:,.0f} images/s")
         return "  ".join(parts)

@@ -144,6 +144,11 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
         making.console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
     writer = making.trainer.strategy.checkpoint_io
     assert isinstance(writer, Writer)
+    if getattr(making.recipe.framework, "queue", 0) and module.steps == 1:
+        making.console.print(
+            "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
+            "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
+        )
     if sentence := writer.summary(module.steps):
         making.console.print(sentence)
     write(run.provenance_file, json.dumps(_record(making, bad, writer, resumed), indent=2) + "\n")

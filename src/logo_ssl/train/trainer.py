@@ -37,7 +37,7 @@ def trainer_for(
     callbacks = [
         Steps(progress.say),
         CollapseGauge(progress.say, recipe),
-        OnlineKNN(data, recipe, run.bad_images_file, progress.say),
+        OnlineKNN(data, recipe, run.bad_images_file, progress.say, progress.clock),
         progress,
         Checkpoints(run.checkpoints, recipe, stop, sittings),
     ]

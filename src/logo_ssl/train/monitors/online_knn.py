@@ -1,6 +1,7 @@
 """Are the features good for anything yet? Weighted kNN of test images, or a tenth of train, while training goes on."""
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,11 @@ def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
     return accuracy < before - max(KNN_FALL, chance)
 
 
+def evaluations_left(every: int, done: int, epochs: int) -> int:
+    """How many evaluations come after `done` of the epochs: every n, and after the last."""
+    return math.ceil(epochs / every) - done // every if every and done < epochs else 0
+
+
 class OnlineKNN(L.Callback):
     """Classifies some images by their neighbours in feature space, before training and every n epochs.
 
@@ -49,10 +55,15 @@ class OnlineKNN(L.Callback):
     """
 
     def __init__(
-        self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Callable[[str], None] = lambda s: None
+        self,
+        data: ImageSet,
+        recipe: Recipe,
+        bad_file: Path | None = None,
+        say: Callable[[str], None] = lambda s: None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
-        self.bad_file, self.root, self.say = bad_file, data.root, say
+        self.bad_file, self.root, self.say, self.clock = bad_file, data.root, say, clock
         most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
         splits = data.for_knn() if self.every else None
         self.splits = None if splits is None else [split.thinned(most) for split in splits]
@@ -114,9 +125,11 @@ class OnlineKNN(L.Callback):
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
         assert isinstance(pl_module, Pretraining)
+        began = self.clock()
         accuracy = self.accuracy(pl_module)
         if accuracy is not None:
             about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images}
+            about |= {"knn_s": round(self.clock() - began, 3)}
             log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
             self._judge(accuracy, epoch, pl_module.recipe)
 

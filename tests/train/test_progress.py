@@ -1,0 +1,157 @@
+"""Is the time that remains true, after a resume and a kNN too, and is the newest kNN told as what it is?"""
+
+import io
+import os
+import re
+import signal
+from functools import partial
+
+import pytest
+from rich.console import Console
+from small_runs import SMALL, at_step, console, train
+
+from logo_ssl import pretrain, resume
+from logo_ssl.errors import Interrupted
+from logo_ssl.run import Run
+from logo_ssl.train import Pretraining, making
+from logo_ssl.train.journal import Journal
+from logo_ssl.train.monitors import OnlineKNN, evaluations_left
+from logo_ssl.train.progress import ProgressDisplay
+from logo_ssl.train.time_left import TimeLeft
+
+COMPILING, STEP, KNN = 60.0, 1.0, 20.0  # seconds
+
+
+class Clock:
+    """Stands still unless it is moved."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def timed(clock, monkeypatch):
+    """Runs by that clock: a step, a kNN and the wait before the first step of each sitting take what they should."""
+    step, accuracy = Pretraining.training_step, OnlineKNN.accuracy
+
+    def training_step(self, batch, batch_idx):
+        step(self, batch, batch_idx)
+        clock.now += STEP if hasattr(self, "compiled_before") else COMPILING
+        self.compiled_before = True
+
+    def measured(self, module):
+        clock.now += KNN
+        return accuracy(self, module)
+
+    monkeypatch.setattr(Pretraining, "training_step", training_step)
+    monkeypatch.setattr(OnlineKNN, "accuracy", measured)
+    monkeypatch.setattr(making, "ProgressDisplay", partial(ProgressDisplay, clock=clock))
+
+
+def passing(clock, left, *seconds):
+    """Steps that take so long."""
+    for each in seconds:
+        clock.now += each
+        left.tick()
+
+
+def test_the_first_step_tells_no_pace_and_spoils_none(clock):
+    left = TimeLeft(clock)
+    left.begin(steps_per_epoch=10)
+    passing(clock, left, 60)
+    assert left.seconds(100, 0, 0) is None
+    assert left.seconds(0, 0, 0) == 0
+    passing(clock, left, 2)
+    assert left.seconds(100, 0, 0) == 200
+    passing(clock, left, 2, 2, 2)
+    assert left.seconds(100, 0, 0) == 200
+
+
+def test_a_knn_is_no_part_of_any_step(clock):
+    left = TimeLeft(clock)
+    left.begin(steps_per_epoch=2)
+    passing(clock, left, 2, 2)
+    for cost in (30, 7):
+        clock.now += cost
+        left.leave_out(cost)
+        passing(clock, left, 2, 2)
+        assert left.seconds(10, 3, cost) == 20 + 3 * cost
+
+
+def test_the_pace_is_that_of_late(clock):
+    left = TimeLeft(clock)
+    left.begin(steps_per_epoch=200)
+    passing(clock, left, *[1] * 1000, *[3] * 100)
+    assert left.seconds(10, 0, 0) == 20  # of the last epoch: half as it was, half as it is
+    passing(clock, left, *[3] * 100)
+    assert left.seconds(10, 0, 0) == 30
+
+
+@pytest.mark.parametrize("epochs", [1, 6, 7])
+@pytest.mark.parametrize("every", [0, 1, 3, 10])
+def test_as_many_evaluations_are_left_as_will_come(every, epochs):
+    come = [epoch for epoch in range(1, epochs + 1) if every and (epoch % every == 0 or epoch == epochs)]
+    for done in range(epochs + 1):
+        assert evaluations_left(every, done, epochs) == sum(epoch > done for epoch in come)
+
+
+def told(said):
+    """Of each line of an epoch: its number, what it tells of kNN, and the time that remains."""
+    return [
+        (int(epoch), re.sub(r"[\d.]+%", "#", knn), left)
+        for epoch, knn, left in re.findall(r"^epoch (\d+)/6 .*?((?:last )?kNN .*?\)).*  ETA (.*)$", said, re.MULTILINE)
+    ]
+
+
+def test_the_remaining_time_is_true_in_every_line_of_an_interrupted_run(data, tmp_path, timed, monkeypatch):
+    recipe, out, said = SMALL.changed(epochs=6, knn_every=3), tmp_path / "run", console()
+    with monkeypatch.context() as patch:
+        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 9)  # the first of the fourth epoch
+        with pytest.raises(Interrupted, match="saved at step 10"):
+            pretrain(recipe, out, data=data, console=said)
+    assert told(said.file.getvalue()) == [
+        (1, "last kNN # (epoch 0)", "55 s"),  # 15 steps and two times kNN
+        (2, "last kNN # (epoch 0)", "52 s"),
+        (3, "kNN # (k=20, tau=0.07, epoch 3)", "29 s"),
+    ]
+    said = console()
+    resume(out, console=said)
+    assert told(said.file.getvalue()) == [
+        (4, "last kNN # (epoch 3)", "26 s"),  # what kNN takes was seen before
+        (5, "last kNN # (epoch 3)", "23 s"),
+        (6, "kNN # (k=20, tau=0.07, epoch 6)", "0 s"),
+    ]
+
+
+def test_one_step_after_a_resume_tells_no_time(data, tmp_path, timed, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 1)
+        with pytest.raises(Interrupted, match="saved at step 2"):
+            train(SMALL, data, tmp_path / "run")
+    said = console()
+    resume(tmp_path / "run", console=said)
+    assert re.findall(r"^epoch (\d).*ETA (.*)$", said.file.getvalue(), re.MULTILINE) == [("1", "unknown"), ("2", "0 s")]
+
+
+def test_a_run_that_goes_back_forgets_a_later_knn(tmp_path):
+    journal = Journal(Run(tmp_path))
+    for step, values in ((0, {"knn": 10.0}), (3, {"knn": 20.0}), (4, {"l_gg": 1.0}), (6, {"knn": 30.0})):
+        journal.log_metrics(values, step)
+    for step, known in ((6, 30.0), (5, 20.0), (-1, None)):
+        journal.forget_after(step)
+        assert journal.latest.get("knn") == known
+
+
+def test_a_bar_ends_with_the_time_that_it_took(data, tmp_path):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=250)
+    pretrain(SMALL, tmp_path / "run", data=data, console=screen)
+    *_, last = re.findall(r"100%.*", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.file.getvalue()))
+    assert re.search(r"kNN [\d.]+% \(k=20, tau=0.07, epoch 2\)  [\d,]+ images/s \d+ s *$", last)
