@@ -108,12 +108,12 @@ def _plainly(message: str) -> str:
     """The message, if it complains of a value that is wrong or missing, in words that are not a programmer's."""
     if found := CHOICE.fullmatch(message):
         listed = sorted(value for value in re.findall("'([^']*)'", found[3]) if value != "None")  # tyro's order varies
-        return f"{found[2]} is {found[1]}; choose {', '.join(listed)}"
+        return f"--{found[2]} is {found[1]}; choose {', '.join(listed)}"
     if found := TOO_FEW.fullmatch(message):
         return f"{found[1]} needs {'a value' if found[2] == '1' else f'{found[2]} values'}"
     for complaint, wanted in WANTED.items():
         if found := re.fullmatch(rf"Error parsing --(\S+): {complaint}", message):
-            return f"{found[1]} is {found[2]}; give {wanted}"
+            return f"--{found[1]} is {found[2]}; give {wanted}"
     return message
 
 
