@@ -60,4 +60,16 @@ def test_what_it_cannot_use_is_told_in_a_sentence(given, tmp_path, capsys):
     assert "nowhere.npz is not a readable .npz file" in refused(capsys, tmp_path / "nowhere.npz", val)
     assert "let it end in .npz" in refused(capsys, given, tmp_path / "val.txt")
     np.savez(tmp_path / "bare.npz", train_images=np.load(given)["train_images"])
-    assert "bare.npz has no train_labels" in refused(capsys, tmp_path / "bare.npz", val)
+    assert "bare.npz has not one label for each training image" in refused(capsys, tmp_path / "bare.npz", val)
+
+
+def test_arrays_stay_as_they_were_and_images_without_a_label_in_train(tmp_path):
+    images = np.arange(8, dtype=np.uint8).repeat(64).reshape(8, 8, 8)
+    words, numbers = np.array(["cat", "dog"] * 4), np.array([0, 5, -1, -1] * 2)
+    for name, labels, n in (("words", words, 2), ("numbers", numbers, 1)):
+        np.savez(tmp_path / f"{name}.npz", train_images=images, train_labels=labels)
+        main([str(tmp_path / f"{name}.npz"), str(tmp_path / f"{name}-val.npz"), "--per-class", str(n)])
+        parts = np.load(tmp_path / f"{name}-val.npz")
+        assert parts["test_images"].shape == (2 * n, 8, 8)
+        assert parts["test_labels"].dtype == labels.dtype
+        assert set(parts["test_labels"]) == ({"cat", "dog"} if name == "words" else {0, 5})

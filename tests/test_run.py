@@ -32,7 +32,7 @@ def test_a_torn_last_line_is_left_out(tmp_path):
 def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):
     for name in ("a/seed0", "a/seed1", "b", "c/seed0", "too/far/down"):
         write(Run(tmp_path / name).recipe_file, "{}")
-    with pytest.raises(UserError, match="but runs lie below it; name those you want: ") as told:
+    with pytest.raises(UserError, match="but runs lie below it; name one: ") as told:
         Run.existing(tmp_path)
     assert not isinstance(told.value, NoRun)  # so that nobody takes it for images
     named = ", ".join(str(tmp_path / name) for name in ("a/seed0", "a/seed1", "b"))
@@ -43,6 +43,21 @@ def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):
     with pytest.raises(NoRun, match="give the --out folder of a pretraining"):
         Run.existing(tmp_path / "photos")
     assert Run.existing(tmp_path / "b").path == tmp_path / "b"
+
+
+def test_a_folder_that_may_not_be_looked_into_does_not_hide_the_others(tmp_path, monkeypatch):
+    write(Run(tmp_path / "open").recipe_file, "{}")
+    (tmp_path / "locked").mkdir()
+    real = os.stat
+
+    def refused(path, *args, **options):
+        if "locked/" in os.fspath(path):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    with pytest.raises(UserError, match=f": {re.escape(str(tmp_path / 'open'))}.$"):
+        Run.existing(tmp_path)
 
 
 def test_the_commit_is_this_checkouts_or_the_release(monkeypatch, tmp_path):

@@ -30,11 +30,11 @@ def main(arguments: list[str] | None = None) -> None:
     if options.per_class < 1:
         parser.error(f"--per-class is {options.per_class}; hold out 1 or more")
     try:
-        train = load_npz(options.file).train
-        if train.labels is None:
-            raise UserError(f"{options.file} has no train_labels; classes are needed to hold out the same of each.")
-        images, labels = train.images.permute(0, 2, 3, 1).numpy(), train.labels.numpy()
-        out = held_out(labels, options.per_class, options.seed)
+        if load_npz(options.file).train.labels is None:  # which refuses what is no set of images
+            raise UserError(f"{options.file} has not one label for each training image; classes are needed here.")
+        with np.load(options.file) as given:
+            images, labels = given["train_images"], given["train_labels"]
+        out = held_out(labels.reshape(len(labels)), options.per_class, options.seed)
     except UserError as error:
         parser.error(str(error))
     part = {"train": ~out, "test": out}
@@ -50,7 +50,7 @@ def held_out(labels: np.ndarray, per_class: int, seed: int) -> np.ndarray:
     """Which are held out."""
     chance = np.random.default_rng(seed)
     out = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
+    for label in np.unique(labels[labels >= 0] if labels.dtype.kind in "if" else labels):  # below 0: no label
         members = np.flatnonzero(labels == label)
         if len(members) <= per_class:
             raise UserError(f"Class {label} has {len(members)} images; hold out fewer (--per-class).")

@@ -132,7 +132,7 @@ class Run:
         if below := [str(other.path) for other in _runs_below(run.path)]:
             more = f" and {len(below) - MOST_NAMED:,} more" if len(below) > MOST_NAMED else ""
             named = ", ".join(below[:MOST_NAMED])
-            raise UserError(f"{lacks}, but runs lie below it; name those you want: {named}{more}.")
+            raise UserError(f"{lacks}, but runs lie below it; name one: {named}{more}.")
         raise NoRun(f"{lacks}; give the --out folder of a pretraining.")
 
 
@@ -140,7 +140,7 @@ def _runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:
     """The runs in folders of a folder, or in theirs."""
     for path in _folders(folder) if levels else ():
         run = Run(path)
-        if run.recipe_file.is_file():
+        if os.path.isfile(run.recipe_file):  # a folder that may not be looked into holds none
             yield run
         else:
             yield from _runs_below(path, levels - 1)

@@ -50,8 +50,15 @@ def counted(n: int, noun: str) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """a; a and b; a, b and c: each once."""
-    *others, last = dict.fromkeys(names)
+    *others, last = dict.fromkeys(names) or [""]
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def lasting(seconds: float) -> str:
+    """In the unit that tells most: 280 s, 45 min, 3.2 h."""
+    if seconds < 10 * 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def are(n: int) -> str:

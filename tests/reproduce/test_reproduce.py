@@ -167,7 +167,7 @@ def test_tuned_rows_are_told_from_the_papers_and_written_apart(reproduce, perfor
     assert code == 0, err
     text = (tmp_path / "out" / "table1-tuned.md").read_text()
     assert text in out
-    paper, ours = text.split("Settings that were changed beside, with those of our choice:")
+    paper, ours = text.split("Of these, set for this table, not of our choice (the tuned recipe's in brackets):")
     assert "framework.tau 0.2 (recipe: 0.1)" in paper
     assert "epochs 1 (recipe: 200)" in paper
     assert "framework.tau" not in ours
@@ -261,7 +261,7 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert out.splitlines()[-1].startswith("In all: about 27.4 min on NVIDIA H200 (here: ")
     _, out, _ = reproduce("table1 table7 --tuned --dry-run --rows cifar10-tuned-moco", small=False)
     assert (
-        "36,862 images/s as cifar10-moco-logo in batches of 512 (this row's 256 are slower) on" in out
+        "36,862 images/s as cifar10-moco-logo in batches of 512 (this row's 256 are slower as a rule) on" in out
     )  # pairs both ways, as that has them
     assert "commit a5b794e6a836, scaled by the pixels of the crops" in out
     assert "No row of table7 matches --rows, so it is left out." in out

@@ -275,6 +275,16 @@ def test_a_table_reads_as_it_should():
     assert markdown(RECORD) == GOLDEN
 
 
+def test_what_was_set_beside_our_own_choice_is_told_once_for_all_rows_and_older_records_lack_it():
+    epochs, batch = {"epochs": {"ours": 1, "recipe": 200}}, {"batch_size": {"ours": 64, "recipe": 256}}
+    moco, logo = RECORD["rows"]
+    text = markdown(RECORD | {"rows": [moco | {"changed": epochs}, logo | {"changed": epochs | batch}]})
+    told = text.split("not of our choice (the tuned recipe's in brackets):\n\n")[1].split("\n\n")[0]
+    assert told == "- All rows: epochs 1 (recipe: 200)\n- MoCo+LoGo: batch_size 64 (recipe: 256)"
+    older = [{key: value for key, value in row.items() if key != "changed"} for row in RECORD["rows"]]
+    assert markdown(RECORD | {"rows": older}) == GOLDEN
+
+
 @pytest.mark.parametrize(("killed", "minutes"), [(0, "5.0"), (1, "> 5.0")])
 def test_minutes_are_known_where_every_sitting_was_counted_to_its_end(killed, minutes):
     assert _minutes([run(0, resumed=True, sittings=2, sittings_killed=killed)]) == minutes

@@ -46,20 +46,24 @@ def ranked(told: Told, references: int, mean: float, **record) -> None:
 def test_knn_stands_beside_the_untrained_encoders(make_told):
     text = headline([make_told()])
     assert "kNN while training, after epoch 4 of 4, k=20, tau=0.07, on scenes" in text
-    assert "<td>35.70 % on 1,000 images</td><td>the untrained encoder (epoch 0): 33.90 %</td>" in text
+    assert (
+        "<td>35.70 % on 1,000 images (standard error 1.52)</td><td>the untrained encoder (epoch 0): 33.90 %</td>"
+        in text
+    )
 
 
-def test_few_images_have_their_number_and_its_standard_error_beside_them(make_told, monkeypatch):
+def test_an_accuracy_has_its_number_of_images_and_its_standard_error_beside_it(make_told, monkeypatch):
     monkeypatch.setitem(LINE, "knn_images", 18)
     told = make_told(knn=[(0, 50.0), (4, 100 * 14 / 18)])
     evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 45.0}], test_images=180)
     text = headline([told])
-    assert "77.78 % on 18 images (standard error of so few: 9.80)</td><td>the untrained" in text
-    assert "45.00 % on 180 images (standard error of so few: 3.71)</td><td></td>" in text  # 18 are no baseline of 180
-    assert percent_on(45.0, 200) == "45.00 % on 200 images"
-    assert percent_on(100.0, 1) == "100.00 % on 1 image (standard error of so few: 50.00)"
+    assert "77.78 % on 18 images (standard error 9.80)</td><td>the untrained" in text
+    assert "45.00 % on 180 images (standard error 3.71)</td><td></td>" in text  # 18 are no baseline of 180
+    assert percent_on(45.0, 10_000) == "45.00 % on 10,000 images (standard error 0.50)"
+    assert percent_on(100.0, 1) == "100.00 % on 1 image (standard error 50.00)"
     assert percent_on(0.0, 18) == percent_on(100.0, 18).replace("100.00 %", "0.00 %")
     assert percent_on(45.0, None) == "45.00 %"
+    assert percent_on(float("nan"), 18) == "nan % on 18 images"
 
 
 def test_a_chosen_rate_or_weight_stands_beside_its_figure(make_told):
@@ -68,7 +72,7 @@ def test_a_chosen_rate_or_weight_stands_beside_its_figure(make_told):
     evaluate(told, "linear-lbfgs-scenes-1", {"top-1": 53.5}, l2_weight=0.316228, validation={"0.1": 1.0, "0.3": 2.0})
     evaluate(told, "finetune-scenes-1", [{"top1": 54.5}], lr=0.03)
     text = headline([told])
-    assert "52.50 % on 500 images</td><td>chance: 10.00 %; lr 0.3, chosen of 2</td>" in text
+    assert "52.50 % on 500 images (standard error 2.23)</td><td>chance: 10.00 %; lr 0.3, chosen of 2</td>" in text
     assert "53.50 %</td><td>L2 weight 0.3162, chosen of 2</td>" in text
     assert "54.50 %</td><td></td>" in text
 

@@ -12,10 +12,11 @@ from small_runs import SMALL, at_step, console, train
 
 from logo_ssl import pretrain, resume
 from logo_ssl.errors import Interrupted
+from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import Pretraining, making
 from logo_ssl.train.journal import Journal
-from logo_ssl.train.monitors import OnlineKNN, evaluations_left
+from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.train.progress import ProgressDisplay
 from logo_ssl.train.time_left import TimeLeft
 
@@ -99,8 +100,9 @@ def test_the_pace_is_that_of_late(clock):
 @pytest.mark.parametrize("every", [0, 1, 3, 10])
 def test_as_many_evaluations_are_left_as_will_come(every, epochs):
     come = [epoch for epoch in range(1, epochs + 1) if every and (epoch % every == 0 or epoch == epochs)]
+    recipe = find_recipe("tiny").changed(knn_every=every, epochs=epochs)
     for done in range(epochs + 1):
-        assert evaluations_left(every, done, epochs) == sum(epoch > done for epoch in come)
+        assert recipe.evaluations_after(done) == sum(epoch > done for epoch in come)
 
 
 def told(said):

@@ -71,7 +71,7 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
         ("export random/tiny", "Say where to: logo-ssl export random/tiny --to onnx"),
         (
             "export random/tiny --to tflite",
-            r"--to is 'tflite'; export to torchvision, timm, onnx, safetensors, hf\. Other formats .*--to onnx",
+            r"No export is called 'tflite'; choose torchvision, timm, onnx, safetensors, hf\. Other .*--to onnx",
         ),
         (
             "export random/tiny --to safetensors --out precious.safetensors",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import NamedTuple
 
+from ..terminal import lasting
 from .recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe
 
 
@@ -58,6 +59,4 @@ def _caveats(asked: DetectionRecipe, measured: DetectionRecipe) -> Iterator[str]
 
 def _written(seconds: float) -> str:
     """In the unit that tells most."""
-    if seconds < 90:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+    return f"{seconds:.2g} s" if seconds < 90 else lasting(seconds)

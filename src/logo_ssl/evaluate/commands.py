@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import tyro
 from rich.console import Console
@@ -34,16 +34,18 @@ class KNN(OnData, OnFeatures):
     """
 
     HINTS: ClassVar[dict[str, str]] = {"--protocols": "k and tau in pairs, such as 5 0.07"}
-    protocols: tuple[tuple[int, float], ...] = PROTOCOLS_OF_KNN
-    """k and tau, one pair after the other; without this option, a k larger than there are images is left out."""
+    protocols: Annotated[
+        tuple[tuple[int, float], ...] | None,
+        tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(f'{k} {tau}' for k, tau in PROTOCOLS_OF_KNN)})"),
+    ] = None
+    """k and tau, one pair after the other; of the usual ones a k larger than there are images is left out."""
 
     def run(self) -> None:
         """Evaluate, and show the figures."""
         frozen, console = opened(self)
         with extraction(self, console) as how:
             data = data_for(frozen, self.data, console.print)
-            protocols = None if self.protocols == PROTOCOLS_OF_KNN else self.protocols
-            settings = {"protocols": protocols, "out": self.out, "overwrite": self.overwrite}
+            settings = {"protocols": self.protocols, "out": self.out, "overwrite": self.overwrite}
             figures = list(evaluate_knn(frozen, data, how, **settings))
         show(self, frozen, console, "Weighted kNN", figures)
 

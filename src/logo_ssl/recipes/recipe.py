@@ -114,6 +114,12 @@ class Recipe:
     chosen: NoFlag[tuple[str, ...]] = ()
     """Why values are what they are, where they were chosen for the data (recipe `auto`)."""
 
+    def evaluations_after(self, epochs_done: int) -> int:
+        """How many online kNN evaluations come after so many epochs: every n, and after the last."""
+        if not self.knn_every or epochs_done >= self.epochs:
+            return 0
+        return -(-self.epochs // self.knn_every) - epochs_done // self.knn_every
+
     def changed(self, **changes: Any) -> "Recipe":
         """The recipe with other values; `strategy__lam` is the field `lam` of the strategy."""
         recipe = self

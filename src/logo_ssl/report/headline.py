@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from .affinity_bars import NAMES
 from .markup import Html, table
-from .numbers import percent, percent_on, words
+from .numbers import on, percent, percent_on, words
 from .reading import Told
 from .results import TOP1, Figure, choice, evaluations_of, how_measured, labels, online, rows, top1s
 
@@ -56,13 +56,15 @@ def _entries(run: Told) -> Iterator[Entry]:
     for record in evaluations_of(run, "transfer"):
         if "value" in record:
             what = f"transfer to {record.get('data')}, {record.get('metric')}"
-            written = percent_on(record["value"], record.get("test_images"))
+            written = f"{percent(record['value'])} %{on(record.get('test_images'), 'image')}"  # may be a mean per class
             yield Entry(_unvalued(what, record), written, choice(record))
     for kind in ("detect", "segment"):
         for record in evaluations_of(run, kind):
             for row in rows(record):
                 what = f"{kind}: AP of {row.get('of')}, {row.get('measure')}, on {record.get('data')}"
-                yield Entry(_unvalued(what, record), f"{percent(row.get('AP'))} %{_on_pictures(record)}")
+                yield Entry(
+                    _unvalued(what, record), f"{percent(row.get('AP'))} %{on(record.get('test_pictures'), 'picture')}"
+                )
     yield from _affinities(run)
 
 
@@ -121,7 +123,7 @@ def _source(record: dict[str, Any]) -> Any:
 def _untrained(run: Told, k: Any, tau: Any, n_images: Any) -> str:
     """What it had by the same protocol on as many images: on others it is nothing to compare with."""
     line = run.untrained_knn()
-    if not line or (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images", n_images)) != (k, tau, n_images):
+    if not line or (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images")) != (k, tau, n_images):
         return ""
     return f"{UNTRAINED}: {percent(line['knn'])} %"
 
@@ -146,11 +148,6 @@ def _ranking(row: dict[str, Any], record: dict[str, Any]) -> Entry:
     told = [f"{name} {words(row[measure])}" for measure, name in NAMES.items() if measure in row]
     chance = f"chance: {row['chance']:.3f}" if isinstance(row.get("chance"), float) else ""
     return Entry(figure, "; ".join(told), chance)
-
-
-def _on_pictures(record: dict[str, Any]) -> str:
-    n = record.get("test_pictures")
-    return f" on {n:,} picture{'s' * (n != 1)}" if isinstance(n, int) else ""
 
 
 def _unvalued(what: str, record: dict[str, Any]) -> Figure:

@@ -5,8 +5,6 @@ from typing import Any
 
 PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation")
 """Names of results that are percentages; so are AP, AP50 and the like."""
-FEW = 200
-"""Test images below which chance moves a percentage by several points."""
 
 
 def percent(value: Any) -> str:
@@ -15,12 +13,15 @@ def percent(value: Any) -> str:
 
 
 def percent_on(value: Any, n_images: Any) -> str:
-    """A percentage of so many test images; of few, with the standard error of a proportion."""
-    told = f"{percent(value)} %"
-    if not percent(value) or not isinstance(n_images, int) or n_images < 1:
-        return told
-    told += f" on {n_images:,} image{'s' * (n_images > 1)}"
-    return told if n_images >= FEW else f"{told} (standard error of so few: {_standard_error(value, n_images):.2f})"
+    """The share of so many test images that was right, with its standard error."""
+    told = f"{percent(value)} %{on(n_images, 'image')}"
+    known = percent(value) and math.isfinite(value) and isinstance(n_images, int) and n_images > 0
+    return f"{told} (standard error {_standard_error(value, n_images):.2f})" if known else told
+
+
+def on(n: Any, what: str) -> str:
+    """How many were looked at, where that is known."""
+    return f" on {n:,} {what}{'s' * (n != 1)}" if isinstance(n, int) else ""
 
 
 def result(name: str, value: Any) -> str:

@@ -180,7 +180,7 @@ def how_measured(record: dict[str, Any]) -> How:
     outcomes = CHOSEN if _tried(record) > 1 else ()
     given = {key: name for key, name in SETTINGS.items() if record.get(key) is not None and key not in outcomes}
     told = [(name, _setting(record[key])) for key, name in given.items()]
-    marks = [(name, _mark(record[key])) for key, name in MARKED.items() if record.get(key)]
+    marks = [(name, _mark(_unseeded(record, key))) for key, name in MARKED.items() if record.get(key)]
     return (*told, *marks)
 
 
@@ -203,9 +203,15 @@ def _setting(value: Any) -> str:
     return short(value) if isinstance(value, float) else words(value)
 
 
+def _unseeded(record: dict[str, Any], key: str) -> Any:
+    """A value without its seed, where that is the run's own: so `reproduce` gives each run's detector another."""
+    value = record[key]
+    if isinstance(value, dict) and value.get("seed", record) == record.get("seed"):
+        return {name: part for name, part in value.items() if name != "seed"}
+    return value
+
+
 def _mark(value: Any) -> str:
-    if isinstance(value, dict):  # a detector's seed is chance, which reproduce draws anew for each run
-        value = {name: part for name, part in value.items() if name != "seed"}
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 

@@ -116,13 +116,13 @@ def _witnessed(task: Task, speeds: Sequence[float]) -> Speed:
 
 def minutes_left(task: Task, images: Images, speed: Speed | None) -> float | None:
     """Minutes of training that are left, where that is known."""
-    epochs = task.recipe.epochs - task.place.epochs_done(task.recipe)
+    done = task.place.epochs_done(task.recipe)
     if task.place.finished:
         return 0.0
     if speed is None or images.n is None:
         return None
-    evaluations = epochs // task.recipe.knn_every if task.recipe.knn_every else 0
-    return (speed.start_s + epochs * images.n / speed.images_per_s + evaluations * speed.knn_s) / 60
+    learning_s = (task.recipe.epochs - done) * images.n / speed.images_per_s
+    return (speed.start_s + learning_s + task.recipe.evaluations_after(done) * speed.knn_s) / 60
 
 
 def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -> str:
@@ -144,7 +144,7 @@ def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -
 
 
 def _roughly(*speeds: Speed | None) -> str:
-    bounds = {speed.bound for speed in speeds if speed is not None} - {"about"}
+    bounds = {speed.bound for speed in speeds if speed is not None}
     return bounds.pop() if len(bounds) == 1 else "about"
 
 
@@ -164,11 +164,11 @@ def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | No
     ratio = _pixels(measured) / _pixels(recipe)
     scaled = "" if ratio == 1 else ", scaled by the pixels of the crops"
     smaller = recipe.batch_size < measured.batch_size
-    slower = f" (this row's {recipe.batch_size} are slower)" if smaller else ""
+    slower = f" (this row's {recipe.batch_size} are slower as a rule)" if smaller else ""
     batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
     source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
     speed = bench["images_per_s"]["whole_step"] * ratio
-    bound = "at least" if smaller else "about"
+    bound = "at least" if smaller and ratio == 1 else "about"
     return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound)
 
 

@@ -34,7 +34,10 @@ def markdown(record: Record) -> str:
     lines += ["", ABOUT, *(PROTOCOLS[kind] for kind in kinds)]
     for heading, remarks in (
         ("\\* Settings that differ from the recipe with the paper's:", _departures(rows, "departures")),
-        ("Settings that were changed beside, with those of our choice:", _departures(rows, "changed")),
+        (
+            "Of these, set for this table, not of our choice (the tuned recipe's in brackets):",
+            _departures(rows, "changed"),
+        ),
         ("Images:", _images(rows)),
         ("Remarks:", _remarks(rows)),
         ("Not there:", _absent(rows)),
@@ -83,7 +86,7 @@ def _is_partly_counted(provenance: Record) -> bool:
 
 def _departures(rows: Sequence[Record], kind: str) -> Iterator[str]:
     """What all rows share is told once."""
-    told = {row["row"]: [_change(name, row[kind][name]) for name in sorted(row[kind])] for row in rows}
+    told = {row["row"]: [_change(name, pair) for name, pair in sorted(row.get(kind, {}).items())] for row in rows}
     shared = [change for change in next(iter(told.values()), []) if all(change in own for own in told.values())]
     if len(rows) > 1 and shared:
         yield f"All rows: {', '.join(shared)}"

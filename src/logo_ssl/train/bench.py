@@ -77,8 +77,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         "peak_memory_gb": timer.peak_gb,
     }
     if n // module.batch_size == module.steps_per_epoch:
-        evaluations = recipe.epochs // recipe.knn_every if recipe.knn_every and timer.knn_s else 0
-        seconds = start_s + recipe.epochs * epoch_s + evaluations * (timer.knn_s or 0)
+        seconds = start_s + recipe.epochs * epoch_s + recipe.evaluations_after(0) * (timer.knn_s or 0)
         result[f"estimated_minutes_for_{recipe.epochs}_epochs"] = round(seconds / 60, 2)
     return result | provenance(hardware(device))
 

@@ -51,7 +51,7 @@ def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
     if not 2 * processes.total <= fewer <= n // 2:
         return ""
     rate = _rate(recipe, fewer)
-    more = "makes more, with optimiser.lr in proportion" if rate is None else f"and optimiser.lr {rate:.2g} make more"
+    more = "makes more, with a lower optimiser.lr" if rate is None else f"and optimiser.lr {rate:.2g} make more"
     return f" An epoch is one step so; batch_size {fewer} {more}."
 
 

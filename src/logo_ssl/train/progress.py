@@ -8,9 +8,9 @@ import lightning as L
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from ..terminal import lasting
 from .journal import Journal
 from .module import Pretraining
-from .monitors import evaluations_left
 from .time_left import Clock, TimeLeft
 
 SHOWN = {"l_gg": "gg", "l_lg": "lg", "l_ll": "ll", "omega": "omega"}
@@ -29,7 +29,7 @@ class ProgressDisplay(L.Callback):
     ) -> None:
         self.journal, self.console, self.shown = journal, console, shown
         self.clock, self.time_left = clock, TimeLeft(clock)
-        self.steps, self.epochs, self.knn_every = 0, 0, 0
+        self.steps, self.epochs = 0, 0
         self.bar: Progress | None = None
         self.task: TaskID | None = None
 
@@ -41,7 +41,7 @@ class ProgressDisplay(L.Callback):
         """Take the time, and show an empty bar."""
         assert isinstance(pl_module, Pretraining)
         steps_per_epoch = int(trainer.num_training_batches)
-        self.epochs, self.knn_every = trainer.max_epochs or 0, pl_module.recipe.knn_every
+        self.epochs = trainer.max_epochs or 0
         self.steps = steps_per_epoch * self.epochs
         self.time_left.begin(steps_per_epoch)
         if self.console.is_terminal:
@@ -64,7 +64,7 @@ class ProgressDisplay(L.Callback):
         self.time_left.tick()
         if self.bar is not None and self.task is not None:
             epoch = trainer.current_epoch + 1
-            news, left = self._news(epoch), self._left(trainer.global_step, epoch - 1)
+            news, left = self._news(epoch), self._left(trainer.global_step, epoch - 1, pl_module)
             self.bar.update(self.task, completed=trainer.global_step, epoch=epoch, news=news, time=left)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -72,7 +72,7 @@ class ProgressDisplay(L.Callback):
         done, latest = trainer.current_epoch + 1, self.journal.latest
         if latest.get("epochs_done") == done:
             self.time_left.leave_out(latest.get("knn_s", 0.0))
-        news, left = self._news(done), self._left(trainer.global_step, done)
+        news, left = self._news(done), self._left(trainer.global_step, done, pl_module)
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, news=news, time=left)
         else:
@@ -81,7 +81,7 @@ class ProgressDisplay(L.Callback):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave the finished bar standing, with the time that it took."""
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, time=f"{self.bar.tasks[0].elapsed or 0:.0f} s")
+            self.bar.update(self.task, time=lasting(self.bar.tasks[0].elapsed or 0))
         self._stop()
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
@@ -93,11 +93,12 @@ class ProgressDisplay(L.Callback):
             self.bar.stop()
             self.bar = None
 
-    def _left(self, step: int, epochs_done: int) -> str:
+    def _left(self, step: int, epochs_done: int, pl_module: L.LightningModule) -> str:
         """The time that remains after a step, and after the kNN of so many epochs."""
-        evaluations = evaluations_left(self.knn_every, epochs_done, self.epochs)
+        assert isinstance(pl_module, Pretraining)
+        evaluations = pl_module.recipe.evaluations_after(epochs_done)
         seconds = self.time_left.seconds(self.steps - step, evaluations, self.journal.latest.get("knn_s", 0.0))
-        return "ETA unknown" if seconds is None else f"ETA {seconds:.0f} s"
+        return "ETA unknown" if seconds is None else f"ETA {lasting(seconds)}"
 
     def _news(self, epoch: int) -> str:
         """What is known in an epoch; a kNN of an earlier one is told as such, and shortly."""

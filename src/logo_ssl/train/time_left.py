@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 Clock = Callable[[], float]
 """Seconds since whenever."""
-AT_LEAST = 50  # steps to look at, where an epoch has fewer
+AT_LEAST = 50  # steps to look at, where an epoch has fewer: those of one short epoch jump
 
 
 class TimeLeft:

@@ -1,17 +1,7 @@
 """Is it learning? What is watched while training: losses and speed, signs of collapse, kNN on frozen features."""
 
 from .collapse import CollapseGauge, directions, effective_rank, feature_std
-from .online_knn import OnlineKNN, evaluations_left, knn_fall, knn_loss
+from .online_knn import OnlineKNN, knn_fall, knn_loss
 from .steps import Steps
 
-__all__ = [
-    "CollapseGauge",
-    "OnlineKNN",
-    "Steps",
-    "directions",
-    "effective_rank",
-    "evaluations_left",
-    "feature_std",
-    "knn_fall",
-    "knn_loss",
-]
+__all__ = ["CollapseGauge", "OnlineKNN", "Steps", "directions", "effective_rank", "feature_std", "knn_fall", "knn_loss"]

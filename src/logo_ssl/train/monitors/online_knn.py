@@ -43,11 +43,6 @@ def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
     return accuracy < before - max(KNN_FALL, chance)
 
 
-def evaluations_left(every: int, done: int, epochs: int) -> int:
-    """How many evaluations come after `done` of the epochs: every n, and after the last."""
-    return math.ceil(epochs / every) - done // every if every and done < epochs else 0
-
-
 class OnlineKNN(L.Callback):
     """Classifies some images by their neighbours in feature space, before training and every n epochs.
 

@@ -49,8 +49,8 @@ def refuse_unknown_target(to: str) -> None:
     """Raise a UserError that names all targets, and the way to others."""
     if to not in WAYS:
         raise UserError(
-            f"--to is {to!r}; export to {', '.join(WAYS)}. Other formats (TensorRT, Core ML, TFLite, ...) are made from "
-            f"what `--to onnx` writes.{nearest(to, WAYS)}"
+            f"No export is called {to!r}; choose {', '.join(WAYS)}. Other formats (TensorRT, Core ML, TFLite, "
+            f"...) are made from what `--to onnx` writes.{nearest(to, WAYS)}"
         )
 
 
