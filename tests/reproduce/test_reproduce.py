@@ -167,7 +167,7 @@ def test_tuned_rows_are_told_from_the_papers_and_written_apart(reproduce, perfor
     assert code == 0, err
     text = (tmp_path / "out" / "table1-tuned.md").read_text()
     assert text in out
-    paper, ours = text.split("Of these, set for this table, not of our choice (the tuned recipe's in brackets):")
+    paper, ours = text.split("Set for this table, not of our choice (the tuned recipe's in brackets):")
     assert "framework.tau 0.2 (recipe: 0.1)" in paper
     assert "epochs 1 (recipe: 200)" in paper
     assert "framework.tau" not in ours

@@ -35,7 +35,7 @@ def markdown(record: Record) -> str:
     for heading, remarks in (
         ("\\* Settings that differ from the recipe with the paper's:", _departures(rows, "departures")),
         (
-            "Of these, set for this table, not of our choice (the tuned recipe's in brackets):",
+            "Set for this table, not of our choice (the tuned recipe's in brackets):",
             _departures(rows, "changed"),
         ),
         ("Images:", _images(rows)),
