@@ -1,7 +1,7 @@
 """Which frameworks are there? The registry: add a framework by one file and one line here."""
 
 from .byol import BYOL, BYOLConfig
-from .framework import Framework
+from .framework import Framework, Passes, global_passes
 from .moco import MoCo, MoCoConfig
 from .simclr import SimCLR, SimCLRConfig
 from .simsiam import SimSiam, SimSiamConfig
@@ -25,10 +25,12 @@ __all__ = [
     "FrameworkConfig",
     "MoCo",
     "MoCoConfig",
+    "Passes",
     "SimCLR",
     "SimCLRConfig",
     "SimSiam",
     "SimSiamConfig",
     "Supervised",
     "SupervisedConfig",
+    "global_passes",
 ]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -15,6 +16,8 @@ from .framework import Framework
 @dataclass(frozen=True)
 class BYOLConfig:
     """Settings of BYOL."""
+
+    answers: ClassVar[str] = "momentum encoder"
 
     dim: int = 256
     """Width of the latents."""

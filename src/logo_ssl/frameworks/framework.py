@@ -1,11 +1,32 @@
 """What must a framework offer, so that any strategy can use it?"""
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from torch import nn
 
 from ..models import Encoder
 from ..types import Crops, Latent, PerImage, Projections, Roles
+
+
+class Passes(NamedTuple):
+    """How many global crops pass a network in a step; local ones always ask, and so learn."""
+
+    learning: int
+    """Forward and backward."""
+    answering: int
+    """Forward alone, as a momentum encoder has them."""
+
+
+def global_passes(config: object, roles: Roles, n_global: int) -> Passes:
+    """What a step passes, by who answers, as a config says in `answers`: the encoder itself, where it says nothing."""
+    match getattr(config, "answers", "encoder"):
+        case "momentum encoder":
+            return Passes(len(roles.queries), len(roles.targets))
+        case "label":
+            return Passes(len(roles.queries), 0)
+        case _:
+            return Passes(n_global, 0)
 
 
 class Framework(nn.Module, ABC):

@@ -1,7 +1,7 @@
 """MoCo (He et al. 2020; v2, Chen et al. 2020): a momentum encoder answers, a queue holds the negatives."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,8 @@ from .framework import Framework
 @dataclass(frozen=True)
 class MoCoConfig:
     """Settings of MoCo."""
+
+    answers: ClassVar[str] = "momentum encoder"
 
     dim: int = 128
     """Width of the latents."""

@@ -16,6 +16,7 @@ from .framework import Framework
 class SupervisedConfig:
     """Settings of supervised learning."""
 
+    answers: ClassVar[str] = "label"
     labelled: ClassVar[bool] = True
     least_global: ClassVar[int] = 1
 

@@ -3,19 +3,22 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
-from math import ceil
+from math import ceil, log
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from ..errors import DataMissing
+from ..frameworks import global_passes
 from ..hardware import best_device, hardware
 from ..recipes import RECIPES, Recipe
+from ..strategies import assign_roles
 from ..terminal import counted
 from .plan import Task
 from .settings import name_of
 from .sources import Images, look
 
 FASTEST = 0.95  # quantile
+LEARNING = 3  # forward passes that a forward and a backward one cost
 
 
 class Speed(NamedTuple):
@@ -155,14 +158,14 @@ def _benchmarks() -> list[dict[str, Any]]:
 
 
 def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | None:
-    """The speed of this framework and backbone on our machine; other crops cost by their pixels."""
+    """The speed of this framework and backbone on our machine; other crops and pairs cost by their passes."""
     alike = [(RECIPES[bench["recipe"]], bench) for bench in benchmarks]
     alike = [pair for pair in alike if _network(pair[0]) == _network(recipe)]
     if not alike:
         return None
-    measured, bench = min(alike, key=lambda pair: _unlikeness(pair[0], recipe))
-    ratio = _pixels(measured) / _pixels(recipe)
-    scaled = "" if ratio == 1 else ", scaled by the pixels of the crops"
+    measured, bench = min(alike, key=lambda pair: abs(log(_cost(pair[0]) / _cost(recipe))))
+    ratio = _cost(measured) / _cost(recipe)
+    scaled = "" if ratio == 1 else ", scaled by the passes of the crops"
     smaller = recipe.batch_size < measured.batch_size
     slower = f" (this row's {recipe.batch_size} are slower as a rule)" if smaller else ""
     batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
@@ -176,11 +179,10 @@ def _network(recipe: Recipe) -> tuple[object, ...]:
     return recipe.backbone, recipe.stem, type(recipe.framework)
 
 
-def _unlikeness(measured: Recipe, recipe: Recipe) -> tuple[bool, bool]:
-    """What makes a step dearer or cheaper beside the pixels: pairs both ways, and then other crops."""
-    return measured.strategy.pairs != recipe.strategy.pairs, _pixels(measured) != _pixels(recipe)
-
-
-def _pixels(recipe: Recipe) -> int:
+def _cost(recipe: Recipe) -> int:
+    """What a step costs for each image: pixels that pass the network forward, those that come back as three."""
     crops = recipe.crops
-    return crops.n_global * crops.global_size**2 + crops.n_local * crops.local_size**2
+    roles = assign_roles(recipe.strategy.pairs, crops.n_global, crops.n_local)
+    learning, answering = global_passes(recipe.framework, roles, crops.n_global)
+    globally = (LEARNING * learning + answering) * crops.global_size**2
+    return globally + LEARNING * crops.n_local * crops.local_size**2

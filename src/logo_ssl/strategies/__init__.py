@@ -2,7 +2,7 @@
 
 from .logo import LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
-from .strategy import PairWeights, Strategy
+from .strategy import PairWeights, Strategy, assign_roles
 from .two_view import TwoView, TwoViewConfig
 
 StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig
@@ -20,4 +20,5 @@ __all__ = [
     "StrategyConfig",
     "TwoView",
     "TwoViewConfig",
+    "assign_roles",
 ]
