@@ -1,11 +1,14 @@
 """How long a table takes: by which passes, how well that does, and how it is told."""
 
+import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from logo_ssl.recipes import RECIPES, find_recipe
-from logo_ssl.reproduce.estimate import _benched, _benchmarks, _cost, _network
+from logo_ssl.reproduce.estimate import Speed, _benched, _benchmarks, _cost, _network, _roughly, _time
 
 PIXELS = 32**2
 
@@ -42,3 +45,96 @@ def test_a_measured_row_is_predicted_from_the_others_of_its_network():
         {"cifar10-simsiam-logo": 3.6, "cifar10-moco-logo": -10.8, "cifar10-simsiam": -3.5, "cifar10-moco": 12.1},
         abs=0.1,
     )
+
+
+def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce, performed, tmp_path):
+    code, out, _ = reproduce("table1 table3 table2 fig1b --dry-run --jobs 2", small=False)
+    assert (code, performed) == (0, [])
+    assert not (tmp_path / "out").exists()
+    told = dict(line.split(": ", 1) for line in out.splitlines() if ", seed 0: " in line)
+    assert told["cifar10-moco-logo, seed 0"] == (
+        "200 epochs of 50,000 images, about 10.0 min "
+        "(18,431 images/s as cifar10-moco-logo on NVIDIA H200, commit a5b794e6a836)"
+    )
+    assert told["cifar10-moco, seed 0"].endswith(
+        "about 3.7 min (57,567 images/s as cifar10-moco on NVIDIA H200, commit a5b794e6a836)"
+    )
+    assert "time unknown" in told["stl10-moco, seed 0"]
+    assert told["imagenet100-moco, seed 0"] == "cannot run here, imagenet100 is missing"
+    assert out.count("place ImageNet as") == 1
+    assert out.splitlines()[-1].startswith("In all: about 27.4 min on NVIDIA H200 (here: ")
+    _, out, _ = reproduce("table1 table7 --tuned --dry-run --rows cifar10-tuned-moco", small=False)
+    assert "32,254 images/s as cifar10-moco-logo in batches of 512 (this row's 256 are slower as a rule) on" in out
+    assert "commit a5b794e6a836, scaled by the passes of the crops" in out
+    assert "No row of table7 matches --rows, so it is left out." in out
+    _, out, _ = reproduce("table2 --dry-run --rows stl10-moco", small=False)
+    assert out.splitlines()[-1].startswith("In all: 1 run of unknown length, evaluation not counted")
+    _, out, _ = reproduce("table3 --dry-run", small=False)
+    assert out.splitlines()[-1] == "Nothing of it can run here."
+    _, out, _ = reproduce("table2 --dry-run --images-per-s 5000", small=False)
+    assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
+
+
+def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, monkeypatch):
+    """From records that were copied: another machine's, with other rows beside."""
+    monkeypatch.setattr("logo_ssl.reproduce.estimate.hardware", lambda device: "an abacus")
+    records = Path(__file__).parents[2] / "docs" / "results" / "raw" / "cifar10-tuned"
+    shutil.copytree(records, tmp_path / "out")
+    line = "table1 --tuned --rows cifar10-tuned-moco --set knn_every=20 --dry-run"
+    code, out, err = reproduce(f"{line} --seeds 2", small=False)
+    assert (code, performed) == (0, []), err
+    told = r"moco, seed 1: 200 epochs of 50,000 images, up to ([\d.]+) min \(([\d,]+) images/s measured in "
+    company = r".*moco.seed0 on NVIDIA H200, the fastest steps of 3 rows at once\)"
+    (minutes, speed), *_ = re.findall(told + company, out)
+    started = float(minutes) * 60 - 200 * 50_000 / float(speed.replace(",", ""))
+    assert 40 < started < 90  # seconds: compilation and ten times kNN, as they were benched there
+    assert re.search(r"In all: up to [\d.]+ min on NVIDIA H200 \(here: an abacus\)", out)
+    _, out, _ = reproduce(f"{line.replace('-moco', '-moco-logo')} --seeds 2", small=False)
+    assert re.search(r"seed 1: 200 epochs of 50,000 images, about [\d.]+ min .* on NVIDIA H200\)", out)  # it was alone
+    _, out, _ = reproduce(line, small=False)
+    assert out.splitlines()[-1] == "Nothing is left to run."
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        (["about", "at least"], "at least"),
+        (["about", "up to"], "up to"),
+        (["at least", "up to"], "about"),
+        (["about", "at least", "up to"], "about"),
+        (["about"], "about"),
+    ],
+)
+def test_a_sum_errs_as_its_terms_do(bounds, told):
+    assert _roughly(Speed(1.0, "", bound=bound) for bound in bounds) == told
+
+
+@pytest.mark.parametrize(("minutes", "told"), [(0.04, "0.0 min"), (120, "120.0 min"), (143.7, "2 h 24 min")])
+def test_what_takes_long_is_told_in_hours(minutes, told):
+    assert _time(minutes) == told
+
+
+def test_a_row_in_smaller_batches_than_were_measured_takes_at_least_as_long(reproduce, performed):
+    _, out, _ = reproduce("table1 --tuned --dry-run --jobs 99 --seeds 8", small=False)
+    told = [line for line in out.splitlines() if " min (" in line]
+    assert len(told) == 4
+    assert all(", each of seeds 0, 1, 2, 3, 4, 5, 6 and 7: 200 epochs" in line and "at least" in line for line in told)
+    assert re.search(
+        r"In all: at least 3 h 59 min on .*, if one runs after another, evaluation not counted; 32 at", out
+    )
+    _, out, _ = reproduce("table1 --dry-run --rows cifar10-moco --jobs 99", small=False)
+    assert re.search(r"In all: about 3.7 min on .*\), evaluation not counted\.$", out.strip())
+
+
+def test_a_dry_run_names_what_is_changed_and_the_rows_that_it_reaches(reproduce):
+    line = "table1 --dry-run --set strategy.lam=0.1 --set crops.global_scale=0.3,1 --set loggers= --epochs 3"
+    _, out, _ = reproduce(line, small=False)
+    everywhere, some = (line for line in out.splitlines() if line.startswith("Changed in "))
+    assert everywhere == (
+        "Changed in all rows: epochs 3 (recipe: 200), crops.global_scale 0.3 1.0 "
+        "(recipe: 0.2 1.0 or 0.4 1.0), loggers none (recipe: tensorboard)."
+    )
+    assert some == "Changed in cifar10-moco-logo and cifar10-simsiam-logo: strategy.lam 0.1 (recipe: 0.0005 or 0.0001)."
+    _, out, _ = reproduce("table1 --dry-run --rows cifar10-moco --set batch_size=64", small=False)
+    assert "Changed in cifar10-moco: batch_size 64 (recipe: 512)." in out
+    assert "Changed" not in reproduce("table1 --dry-run", small=False)[1]

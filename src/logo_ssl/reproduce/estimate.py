@@ -12,12 +12,13 @@ from ..frameworks import global_passes
 from ..hardware import best_device, hardware
 from ..recipes import RECIPES, Recipe
 from ..strategies import assign_roles
-from ..terminal import counted
+from ..terminal import counted, listed
 from .plan import Task
-from .settings import name_of
+from .settings import changes, name_of
 from .sources import Images, look
 
 FASTEST = 0.95  # quantile
+IN_MINUTES = 120  # what is longer is told in hours
 LEARNING = 3  # forward passes that a forward and a backward one cost
 
 
@@ -34,36 +35,49 @@ class Speed(NamedTuple):
     """Which way a time by it errs: up, if others ran beside what was measured; down, if that had larger batches."""
 
 
+class Estimate(NamedTuple):
+    """A task, its images, and how many minutes it would take by which speed, where that is known."""
+
+    task: Task
+    images: Images
+    speed: Speed | None
+    left: float | None
+
+
 def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
-    """A line for each task: what would be done, how long it would take, and by which measurement; then the sum."""
-    total, unknown, remarks, machines, used = 0.0, 0, {}, {}, []
+    """What is changed; a line for each row: what would be done, how long, and by which measurement; then the sum."""
     known = {
         data: look(data, size) for data, size in {t.recipe.data: t.recipe.crops.global_size for t in tasks}.items()
     }
+    estimates, lines = [], dict[tuple[str, str], list[str]]()
     for task in tasks:
-        images = known[task.recipe.data]
-        speed = known_speed(task, tasks, images_per_s)
+        images, speed = known[task.recipe.data], known_speed(task, tasks, images_per_s)
         left = 0.0 if images.missing else minutes_left(task, images, speed)
-        yield f"{task.name}: {_line(task, images, speed, left)}"
-        total, unknown = (total, unknown + 1) if left is None else (total + left, unknown)
-        if speed is not None and left:
-            used.append(speed)
-            machines |= {speed.elsewhere: None} if speed.elsewhere else {}
-        if images.remark and not task.place.finished:
-            remarks[images.remark] = None
-    yield from remarks
+        estimates.append(Estimate(task, images, speed, left))
+        lines.setdefault((task.recipe.name, _line(*estimates[-1])), []).append(str(task.recipe.seed))
+    yield from changes([task.recipe for task in tasks])
+    for (row, line), seeds in lines.items():
+        yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
+    yield from dict.fromkeys(e.images.remark for e in estimates if e.images.remark and not e.task.place.finished)
     yield from detections(measurement for task in tasks for measurement in task.unmeasured)
-    unknown_length = f"{counted(unknown, 'run')} of unknown length" if unknown else ""
-    beside = f"; {jobs} run side by side, which pays if one leaves the device idle" if jobs > 1 else ""
+    yield "Nothing is left to run." if all(task.done for task in tasks) else _sum(estimates, jobs)
+
+
+def _sum(estimates: Sequence[Estimate], jobs: int) -> str:
+    total, unknown = sum(e.left or 0.0 for e in estimates), sum(e.left is None for e in estimates)
+    counted_speeds = [e.speed for e in estimates if e.speed and e.left]
+    machines = dict.fromkeys(speed.elsewhere for speed in counted_speeds if speed.elsewhere)
     there = f" on {' and '.join(machines)} (here: {hardware(best_device('auto'))})" if machines else ""
-    absent = sum(known[task.recipe.data].missing and not task.place.finished for task in tasks)
-    known_length = f"{_roughly(*used)} {total:.1f} min{there}" if total or not (unknown or absent) else ""
-    told = " and ".join(filter(None, (known_length, unknown_length)))
-    counted_how = f", one after another, evaluation not counted{beside}"
-    if all(task.done for task in tasks):
-        yield "Nothing is left to run."
-    else:
-        yield f"In all: {told}{counted_how}." if told else "Nothing of it can run here."
+    absent = any(e.images.missing and not e.task.place.finished for e in estimates)
+    known_length = f"{_roughly(counted_speeds)} {_time(total)}{there}" if total or not (unknown or absent) else ""
+    unknown_length = f"{counted(unknown, 'run')} of unknown length" if unknown else ""
+    if not (told := " and ".join(filter(None, (known_length, unknown_length)))):
+        return "Nothing of it can run here."
+    n_left = sum(not e.task.place.finished and not e.images.missing for e in estimates)
+    order = " if one runs after another," if n_left > 1 else ""
+    at_once = min(jobs, n_left)
+    beside = f"; {at_once} at a time end sooner if one alone leaves the device idle" if at_once > 1 else ""
+    return f"In all: {told},{order} evaluation not counted{beside}."
 
 
 def detections(measurements: Iterable[str]) -> Iterator[str]:
@@ -142,13 +156,19 @@ def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -
         told = "time unknown, since nothing like it was measured (--images-per-s would tell)"
     else:
         told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
-        told = f"time unknown ({told})" if left is None else f"{_roughly(speed)} {left:.1f} min ({told})"
+        told = f"time unknown ({told})" if left is None else f"{speed.bound} {_time(left)} ({told})"
     return f"{goes_on} of {how_many} images, {told}"
 
 
-def _roughly(*speeds: Speed | None) -> str:
-    bounds = {speed.bound for speed in speeds if speed is not None}
+def _roughly(speeds: Iterable[Speed]) -> str:
+    """Which way a sum errs: as those of its terms that err one way; either way, where they do not agree."""
+    bounds = {speed.bound for speed in speeds} - {"about"}
     return bounds.pop() if len(bounds) == 1 else "about"
+
+
+def _time(minutes: float) -> str:
+    hours, rest = divmod(round(minutes), 60)
+    return f"{minutes:.1f} min" if minutes <= IN_MINUTES else f"{hours} h {rest} min"
 
 
 def _benchmarks() -> list[dict[str, Any]]:
@@ -171,7 +191,7 @@ def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | No
     batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
     source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
     speed = bench["images_per_s"]["whole_step"] * ratio
-    bound = "at least" if smaller and ratio == 1 else "about"
+    bound = "at least" if smaller else "about"
     return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .images import remarks_on
+from .settings import spelt
 
 Record = Mapping[str, Any]
 
@@ -95,7 +96,7 @@ def _departures(rows: Sequence[Record], kind: str) -> Iterator[str]:
 
 
 def _change(name: str, pair: Record) -> str:
-    return f"{name} {_value(pair['ours'])} (recipe: {_value(pair['recipe'])})"
+    return f"{name} {spelt(pair['ours'])} (recipe: {spelt(pair['recipe'])})"
 
 
 def _images(rows: Iterable[Record]) -> Iterable[str]:
@@ -118,10 +119,6 @@ def _absent(rows: Iterable[Record]) -> Iterator[str]:
         for run in row["runs"]:
             if run["state"] != "done":
                 yield f"{row['row']} ({row['recipe']}), seed {run['seed']}, {run['state']}: {run['sentence']}"
-
-
-def _value(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _number(value: float | None) -> str:

@@ -1,7 +1,7 @@
 """What is changed for all rows, and how does a recipe then differ from the paper's?"""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,8 +13,9 @@ from ..arguments import parse
 from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import is_there
-from ..recipes import HARMLESS, Differences, Recipe, check, flat
+from ..recipes import HARMLESS, Differences, Recipe, check, find_recipe, flat
 from ..recipes import differences as all_differences
+from ..terminal import listed
 from .sources import IMAGES
 
 OTHERWISE = {  # fields that have an option of their own, or that make a row what it is
@@ -105,6 +106,28 @@ def differences(ours: Recipe, theirs: Recipe) -> Differences:
         for name, values in all_differences(ours, theirs).items()
         if name not in unused and name.split(".")[0] not in IMMATERIAL
     }
+
+
+def changes(recipes: Sequence[Recipe]) -> Iterator[str]:
+    """Each field that is not as the recipes of these names have it, but for data and seeds, and the rows it reaches."""
+    reached: dict[tuple[str, str], dict[str, Any]] = {}
+    for recipe in recipes:
+        for field, (ours, theirs) in all_differences(recipe, find_recipe(recipe.name)).items():
+            if field not in ("data", "seed"):
+                reached.setdefault((field, spelt(ours)), {})[recipe.name] = spelt(theirs)
+    together: dict[tuple[str, ...], list[str]] = {}
+    for (field, ours), before in reached.items():
+        told = f"{field} {ours} (recipe: {' or '.join(dict.fromkeys(before.values()))})"
+        together.setdefault(tuple(before), []).append(told)
+    n_rows = len({recipe.name for recipe in recipes})
+    for rows, told in together.items():
+        where = "all rows" if len(rows) == n_rows > 1 else listed(rows)
+        yield f"Changed in {where}: {', '.join(told)}."
+
+
+def spelt(value: object) -> str:
+    """A value of a field, in a sentence."""
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
 def name_of(data: str) -> str:
