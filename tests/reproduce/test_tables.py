@@ -11,6 +11,7 @@ from logo_ssl.recipes import find_recipe, literal
 from logo_ssl.reproduce import tables
 from logo_ssl.reproduce.markdown import _minutes, markdown
 from logo_ssl.reproduce.plan import Place, tasks_for
+from logo_ssl.reproduce.results import gather
 from logo_ssl.reproduce.settings import differences, set_of, with_data, with_settings
 
 ROOT = Path(__file__).parents[2]
@@ -248,6 +249,8 @@ GOLDEN = """\
 Accuracy in percent after the last epoch, mean ± sample standard deviation over n seeds. Minutes are those of \
 pretraining, the mean of the runs. Recipes with local crops average their pairs, and LoGo's bound Omega, where \
 the paper does neither (docs/decisions/0005, 0002), unless that is among the settings below.
+Minutes after > are fewer than it took: a run was killed after its last checkpoint, or went on before its time was \
+counted in full.
 kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.
 Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.
 
@@ -288,3 +291,32 @@ def test_what_was_set_beside_our_own_choice_is_told_once_for_all_rows_and_older_
 @pytest.mark.parametrize(("killed", "minutes"), [(0, "5.0"), (1, "> 5.0")])
 def test_minutes_are_known_where_every_sitting_was_counted_to_its_end(killed, minutes):
     assert _minutes([run(0, resumed=True, sittings=2, sittings_killed=killed)]) == minutes
+
+
+def test_minutes_beside_other_rows_are_told_as_such_where_there_are_any():
+    moco, logo = RECORD["rows"]
+    assert "at once" not in markdown(RECORD)
+    text = markdown(RECORD | {"rows": [moco, logo | {"runs": [run(0) | {"jobs": 2}]}]})
+    assert "| 5.0 (2 at once) |" in text
+    assert "Minutes (N at once) are longer than a run's alone: up to N rows ran side by side on the device." in text
+    assert "Minutes after >" not in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "own", "left_out"),
+    [
+        (["cifar10-moco-logo"], False, ["MoCo", "SimSiam", "SimSiam+LoGo"]),
+        (["*-simsiam*", "*-moco"], True, ["MoCo+LoGo, tuned"]),
+        ([], False, []),
+    ],
+)
+def test_a_table_of_some_rows_names_the_others_apart_from_failed_ones(rows, own, left_out):
+    (table,) = tables.choose(["table1"], rows, own)
+    record = gather(table, [])
+    assert record["not_run"] == left_out
+    text = markdown(RECORD | {"not_run": left_out})
+    head, _, legend = text.partition("Accuracy in percent")
+    assert head.endswith(f"|\n\nNot run: {', '.join(left_out)}\n\n" if left_out else "|\n\n")
+    assert "Not there:\n\n- MoCo+LoGo (cifar10-moco-logo), seed 1, failed" in legend
+    (curves,) = tables.choose(["fig1b"], ["cifar10-moco"])
+    assert gather(curves, [])["not_run"] == []

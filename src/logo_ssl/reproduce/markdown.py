@@ -14,6 +14,11 @@ ABOUT = (
     "pretraining, the mean of the runs. Recipes with local crops average their pairs, and LoGo's bound Omega, where "
     "the paper does neither (docs/decisions/0005, 0002), unless that is among the settings below."
 )
+MORE = (
+    "Minutes after > are fewer than it took: a run was killed after its last checkpoint, or went on before its time "
+    "was counted in full."
+)
+TOGETHER = "Minutes (N at once) are longer than a run's alone: up to N rows ran side by side on the device."
 PROTOCOLS = {
     "knn": "kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.",
     "linear": "Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.",
@@ -32,7 +37,9 @@ def markdown(record: Record) -> str:
     kinds = dict.fromkeys(figure["measurement"].split("-")[0] for row in rows for figure in row["figures"])
     lines = [f"# {record['title']}", "", _line(HEAD), _line(["---"] * len(HEAD))]
     lines += [_line(cells) for row in rows for cells in _cells(row)]
-    lines += ["", ABOUT, *(PROTOCOLS[kind] for kind in kinds)]
+    if left_out := record.get("not_run"):
+        lines += ["", f"Not run: {', '.join(left_out)}"]
+    lines += ["", ABOUT, *_about_minutes(rows), *(PROTOCOLS[kind] for kind in kinds)]
     for heading, remarks in (
         ("\\* Settings that differ from the recipe with the paper's:", _departures(rows, "departures")),
         (
@@ -79,6 +86,15 @@ def _minutes(runs: Sequence[Record]) -> str:
     more = "> " if any(_is_partly_counted(run["provenance"]) for run in known) else ""
     at_once = max(run["jobs"] or 1 for run in known)
     return f"{more}{minutes:.1f}" + (f" ({at_once} at once)" if at_once > 1 else "")
+
+
+def _about_minutes(rows: Sequence[Record]) -> Iterator[str]:
+    """What the marks in that column mean, where there are any."""
+    told = [_minutes(row["runs"]) for row in rows]
+    if any(">" in minutes for minutes in told):
+        yield MORE
+    if any("at once" in minutes for minutes in told):
+        yield TOGETHER
 
 
 def _is_partly_counted(provenance: Record) -> bool:

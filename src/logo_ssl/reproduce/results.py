@@ -20,6 +20,7 @@ def gather(table: PaperTable, ended: Ended) -> dict[str, Any]:
         "table": table.name,
         "title": table.title,
         "rows": [_row(row, [pair for pair in ended if pair[0].recipe.name == row.recipe.name]) for row in table.rows],
+        "not_run": table.left_out(),
     }
 
 

@@ -99,6 +99,12 @@ class PaperTable(NamedTuple):
         rows = (row for row in self.rows if row.recipe.name in changed)
         return self._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in rows))
 
+    def left_out(self) -> list[str]:
+        """The paper's rows that it lacks, where they could be asked for; a figure shows what it is told to."""
+        whole = choose([self.name], own=self.own)[0].rows if self.name.startswith("table") else ()
+        shown = {row.recipe.name for row in self.rows}
+        return [row.label for row in whole if row.recipe.name not in shown]
+
 
 def choose(
     names: Sequence[str], patterns: Sequence[str] = (), own: bool = False, sets: Sequence[str] = ()
