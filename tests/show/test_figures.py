@@ -9,6 +9,7 @@ from PIL import Image
 
 from logo_ssl import cli
 from logo_ssl.errors import UserError
+from logo_ssl.report import Curve, draw_knn_curves
 from logo_ssl.report.feature_map import SYMBOLS
 from logo_ssl.report.figures import DASHES, MARKERS, draw_figures
 from logo_ssl.report.plots import DASHES as DASHES_OF_THE_PAGE
@@ -128,3 +129,24 @@ def test_affinities_of_a_run_are_drawn_anew_and_other_pictures_stay(make_run, tm
     (run.path / "figures" / "affinity.png").write_text("of an earlier version")
     cli.COMMANDS["affinity"](line)
     assert "affinity.png (replaced)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("panels", [["cifar10"], ["cifar10", "stl10"]])
+def test_curves_of_knn_have_their_legend_below_and_their_heading_inside(tmp_path, monkeypatch, panels):
+    run = Run(tmp_path / "run")
+    write(run.metrics_file, json.dumps({"step": 1, "knn": 40.0, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 1}) + "\n")
+    rows = ("MoCo", "MoCo+LoGo", "SimSiam", "SimSiam+LoGo")
+    curves = [Curve(row, f"{row}, tuned", panel, (run,)) for panel in panels for row in rows]
+    drawn = []
+    monkeypatch.setattr("logo_ssl.report.knn_curves.save_figure", lambda figure, file: drawn.append(figure) or [])
+    told = "The paper's Figure 1b is ImageNet-100 with ResNet-34; this one is CIFAR-10 with backbone small AlexNet."
+    draw_knn_curves(curves, tmp_path / "fig1b", told)
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        legend, labels = axes.get_legend().get_window_extent(), axes.xaxis.get_tightbbox()
+        assert 0 <= legend.y0 < legend.y1 <= labels.y0
+        assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+    heading = figure._suptitle.get_window_extent()
+    margin = figure.bbox.width / 20
+    assert margin < heading.x0 < heading.x1 < figure.bbox.width - margin

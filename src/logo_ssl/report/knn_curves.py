@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
+from textwrap import fill
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -12,6 +13,8 @@ from ..run import Run
 from .style import COLOURS, save_figure
 
 MARKERS = ("o", "s", "^", "D", "v")  # told apart in print, too
+WIDTH, HEIGHT = 6, 5  # inches of a panel
+LETTERS = 75  # of a heading that have room along the width
 
 
 class Curve(NamedTuple):
@@ -37,7 +40,9 @@ class Curve(NamedTuple):
 def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "") -> list[Path]:
     """Draw the mean over seeds, and from the lowest to the highest as a band; gives back STEM.png and STEM.svg."""
     panels = list(dict.fromkeys(curve.panel for curve in curves))
-    figure, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 4.5), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(WIDTH * len(panels), HEIGHT), layout="constrained", squeeze=False
+    )
     for panel, ax in zip(panels, axes[0], strict=True):
         shown = [curve for curve in curves if curve.panel == panel]
         for i, curve in enumerate(shown):
@@ -55,7 +60,8 @@ def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "") -> lis
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.legend(frameon=False, loc="lower right")
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}  # inside it would lie on some curves
+        ax.legend(frameon=False, ncols=2, fontsize="small", **below)
     if title:
-        figure.suptitle(title, fontsize="small")
+        figure.suptitle(fill(title, LETTERS * len(panels)), fontsize="small")
     return save_figure(figure, stem.with_name(f"{stem.name}.png"))
