@@ -251,13 +251,21 @@ def test_protocols_have_the_same_names_wherever_they_are_listed():
     assert tuple(PROTOCOLS) == PROTOCOL_NAMES
 
 
-@pytest.mark.parametrize(("number", "sentence"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "cannot be written")])
-def test_a_disk_that_refuses_is_told_in_a_sentence(capsys, monkeypatch, number, sentence):
+@pytest.mark.parametrize(
+    ("command", "number", "sentence"),
+    [
+        ("pretrain", errno.ENOSPC, "The disk is full; free some space, then go on with `logo-ssl resume` and the run"),
+        ("reproduce", errno.EDQUOT, "The disk is full; free some space, then give the same command again."),
+        ("recipes", errno.EACCES, "runs/x cannot be written (no); choose another --out"),
+        ("recipes", errno.EIO, "runs/x cannot be used (no); choose another path"),
+    ],
+)
+def test_a_disk_that_refuses_is_told_in_a_sentence(capsys, monkeypatch, command, number, sentence):
     def refuse(arguments):
         raise OSError(number, "no", "runs/x")
 
-    monkeypatch.setitem(cli.COMMANDS, "recipes", refuse)
-    code, _, err = run(capsys, "recipes")
+    monkeypatch.setitem(cli.COMMANDS, command, refuse)
+    code, _, err = run(capsys, command)
     assert code == 2
     assert sentence in err
 

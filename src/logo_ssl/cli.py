@@ -1,6 +1,5 @@
 """What can be done from a shell? Commands by their names, and a sentence for whatever goes wrong."""
 
-import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from . import __version__
 from .commands.looking import affinity, evaluate, report, reproduce, show_crops, watch
 from .commands.training import bench, demo, pretrain, recipes, resume
 from .commands.using import doctor, use
-from .errors import Interrupted, UserError, nearest
+from .errors import AGAIN, Interrupted, UserError, nearest, refused_by_disk
 from .launch import is_first
 from .signals import Stopped, heeded
 from .terminal import complain, put
@@ -93,9 +92,10 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; whatever the user can mend is told in one sentence, with exit code 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with heeded():
-            _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+            _dispatch(given)
     except Interrupted as stop:
         if stop.agreed and not is_first():
             sys.exit(stop.code)
@@ -111,11 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _fail("The disk is full; free some space, then go on with `logo-ssl resume` and the run's folder.")
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            _fail(f"{error.filename} cannot be written ({error.strerror}); choose another --out, or allow it.")
-        _fail(f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path.")
+        cure = "go on with `logo-ssl resume` and the run's folder" if given[:1] == ["pretrain"] else AGAIN
+        told = f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path."
+        _fail(refused_by_disk(error, cure) or told)
     sys.exit(0)
 
 

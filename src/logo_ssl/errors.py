@@ -1,7 +1,13 @@
-"""What do we say when the user's input cannot work?"""
+"""What do we say when the user's input, or disk, cannot work?"""
 
+import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""On the disk; of what a user may have of it."""
+AGAIN = "give the same command again"
+"""How to go on with all but a pretraining, which has a command of its own for that."""
 
 
 class UserError(Exception):
@@ -23,6 +29,15 @@ class Interrupted(UserError):  # noqa: N818 (nobody erred)
         super().__init__(sentence)
         self.code = code
         self.agreed = agreed  # by all processes of a run, so that one of them may tell it for all
+
+
+def refused_by_disk(error: OSError, cure: str = AGAIN) -> str | None:
+    """What to say of a disk that is full or may not be written on; nothing where something else is wrong."""
+    if error.errno in NO_SPACE:
+        return f"The disk is full; free some space, then {cure}."
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return f"{error.filename} cannot be written ({error.strerror}); choose another --out, or allow it."
+    return None
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

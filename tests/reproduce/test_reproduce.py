@@ -524,6 +524,18 @@ def full(*_):
     raise OSError(28, "No space left on device")
 
 
+def test_a_disk_that_is_full_when_a_row_ends_costs_no_training(reproduce, performed, tmp_path, monkeypatch):
+    line = "table1 --rows cifar10-simsiam --epochs 1"
+    with monkeypatch.context() as patch:
+        patch.setattr("logo_ssl.train.weights.write_together", full)
+        code, out, err = reproduce(line)
+    assert code == 1, err
+    assert "simsiam, seed 0: failed: The disk is full; free some space, then give the same command again.\n" in out
+    monkeypatch.setattr("logo_ssl.train.module.Pretraining.training_step", full)
+    code, out, err = reproduce(line)
+    assert (code, "cifar10-simsiam, seed 0: goes on" in out) == (0, True), err
+
+
 STAND_IN = """
 import sys, time, types
 sys.modules["logo_ssl.reproduce.rows"] = types.SimpleNamespace(perform=lambda place, measurements: time.sleep(600))
@@ -541,15 +553,16 @@ def test_a_row_stops_when_its_parent_is_gone():
 
 
 def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
-    ends = iter([(-9, ""), (-9, "half a line"), (1, "RuntimeError: no such kernel")])
+    ends = iter([(-9, ""), (-9, "half a line"), (1, "RuntimeError: no such kernel"), (2, "")])
     monkeypatch.setattr(Workers, "run", lambda self, task: next(ends))
-    code, out, _ = reproduce("table1 --rows cifar10-moco cifar10-moco-logo cifar10-simsiam")
+    code, out, _ = reproduce("table1")
     assert code == 1
     assert (
         "cifar10-moco, seed 0: failed: It was killed by SIGKILL. The same command goes on with it.\n" in out
     )  # a log that is empty tells nothing
     assert re.search(r"moco-logo, seed 0: failed: It was killed by SIGKILL; .*seed0.log may tell more", out)
     assert re.search(r"simsiam, seed 0: failed: It crashed \(RuntimeError: no such kernel\); .*seed0.log", out)
+    assert re.search(r"simsiam-logo, seed 0: failed: Why could not be written to .*seed0.log; free some space, th", out)
 
 
 def test_a_table_mixes_no_images_and_tells_which_they_were(reproduce, performed, data, tmp_path):

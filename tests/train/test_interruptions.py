@@ -31,7 +31,7 @@ from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.run import Run
+from logo_ssl.run import Run, write_together
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, compiling
 from logo_ssl.train.checkpoints import load
@@ -331,6 +331,20 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(data, tmp_path, monkeyp
     assert is_finished(run)
     assert [file.name[:14] for file in run.saved()] == ["step-000000006"]
     assert not list(run.checkpoints.glob(".writing*"))
+
+
+def test_older_checkpoints_give_way_to_what_was_learned(data, tmp_path, monkeypatch):
+    real = write_together
+
+    def write_if_there_is_room(contents):
+        if len(Run(tmp_path / "run").saved()) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(contents)
+
+    monkeypatch.setattr("logo_ssl.train.weights.write_together", write_if_there_is_room)
+    run, _ = train(SMALL, data, tmp_path / "run")
+    assert is_finished(run)
+    assert [file.name[:14] for file in run.saved()] == ["step-000000006"]
 
 
 def test_metrics_wait_in_memory_while_their_file_cannot_be_written(data, tmp_path, monkeypatch):

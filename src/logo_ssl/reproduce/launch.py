@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, Literal, NamedTuple
 
-from ..errors import Interrupted
+from ..errors import AGAIN, Interrupted
 from ..lock import Held, locked
 from ..signals import Stopped
 from .plan import Task
@@ -132,7 +132,8 @@ def _outcome(task: Task, code: int, sentence: str) -> Outcome:
     if code == STOPPED:
         raise Interrupted(sentence)
     if code in (MISSING, FAILED):
-        return Outcome("missing" if code == MISSING else "failed", sentence)
+        unheard = f"Why could not be written to {task.place.log}; free some space, then {AGAIN}."
+        return Outcome("missing" if code == MISSING else "failed", sentence or unheard)
     what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"crashed ({sentence})"
     more = f"; {task.place.log} may tell more" if sentence else ""
     cure = " The same command goes on with it." if code < 0 else ""

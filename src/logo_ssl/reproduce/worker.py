@@ -4,9 +4,10 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
-from ..errors import DataMissing, Interrupted, UserError
+from ..errors import DataMissing, Interrupted, UserError, refused_by_disk
 from .plan import Place
 
 DONE, FAILED, MISSING, STOPPED = 0, 2, 3, 130
@@ -24,6 +25,10 @@ def attempt(folder: Path, measurements: list[str]) -> tuple[int, str]:
         return STOPPED, str(error)
     except UserError as error:
         return FAILED, str(error)
+    except OSError as error:
+        if sentence := refused_by_disk(error):
+            return FAILED, sentence
+        raise
     return DONE, ""
 
 
@@ -36,7 +41,8 @@ def main() -> None:
         code, sentence = attempt(Path(folder), measurements)
     except KeyboardInterrupt:
         code, sentence = STOPPED, ""
-    sys.stderr.write(f"{sentence}\n")
+    with suppress(OSError):  # the log may lie on a disk that is full
+        sys.stderr.write(f"{sentence}\n")
     sys.exit(code)
 
 

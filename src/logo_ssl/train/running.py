@@ -17,7 +17,7 @@ from ..recipes import Recipe
 from ..run import Run, provenance, write
 from ..terminal import counted
 from .building import refuse_misfit
-from .checkpoints import Writer, clear, load, newest_whole
+from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
 from .folder import alone, cure, vacant
 from .learning import learn
@@ -137,7 +137,7 @@ def _meet(how: str) -> None:
 def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
     """Write what was learned and how, and say what went wrong on the way."""
     run, module = making.run, making.module
-    save_encoder(run, module)
+    with_room(run.checkpoints, lambda: save_encoder(run, module))
     bad.look_again()
     if len(bad):
         were = "was replaced by another" if len(bad) == 1 else "were replaced by others"

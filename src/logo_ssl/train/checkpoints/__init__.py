@@ -1,7 +1,7 @@
 """What survives an interruption? The whole state of training, written beside the step, whole or not at all."""
 
 from .agreement import Agreement
-from .files import UNFINISHED, clear, digest, is_whole, load, newest_whole
+from .files import UNFINISHED, clear, digest, is_whole, load, newest_whole, with_room
 from .saving import Checkpoints, Rhythm, awaited
 from .writer import Writer
 
@@ -17,4 +17,5 @@ __all__ = [
     "is_whole",
     "load",
     "newest_whole",
+    "with_room",
 ]

@@ -9,16 +9,17 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from ...errors import UserError
+from ...errors import NO_SPACE, UserError
 from ...run import CHECKPOINT, found_checkpoints, sync_folder
 
 UNFINISHED = ".writing"
 CHUNK = 1 << 22  # bytes
 FULL = 1 << 20  # bytes left on a full disk
+T = TypeVar("T")
 
 
 def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
@@ -45,7 +46,17 @@ def write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
     return final
 
 
-def make_room(folder: Path) -> bool:
+def with_room(folder: Path, written: Callable[[], T]) -> T:
+    """What is written; where the disk is full, once more without the older checkpoints."""
+    try:
+        return written()
+    except OSError as error:
+        if error.errno not in NO_SPACE or not _make_room(folder):
+            raise
+    return written()
+
+
+def _make_room(folder: Path) -> bool:
     """Remove all checkpoints but the newest whole one; whether there were any."""
     files = found_checkpoints(folder)
     newest = next((file for file in files if is_whole(file)), None)

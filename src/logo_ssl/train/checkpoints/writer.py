@@ -1,6 +1,5 @@
 """How is a checkpoint written while training goes on? From a copy, by a thread; one that fails is told."""
 
-import errno
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 from ...run import CHECKPOINT, found_checkpoints
 from ...terminal import counted
 from ..sittings import Sittings
-from .files import make_room, write
+from .files import with_room, write
 
 
 class Writer(TorchCheckpointIO):
@@ -75,11 +74,6 @@ class Writer(TorchCheckpointIO):
         self.wait()
 
     def _write(self, checkpoint: dict[str, Any]) -> Path:
-        try:
-            file = write(checkpoint, self.folder, self.keep)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not make_room(self.folder):
-                raise
-            file = write(checkpoint, self.folder, self.keep)
+        file = with_room(self.folder, lambda: write(checkpoint, self.folder, self.keep))
         self.sittings.wrote(checkpoint["global_step"])
         return file
