@@ -14,6 +14,8 @@ ENDING = ("SIGTERM", "SIGUSR1")
 """The end of a job; Slurm's early warning."""
 ASKING = ("SIGINT", *ENDING)
 """And Ctrl-C."""
+SPOKEN = {signal.SIGINT: "Ctrl-C"}
+"""Signals that a sentence calls otherwise than the system does."""
 PATIENCE_S = 60
 """In which a step ends and is saved."""
 
@@ -128,4 +130,4 @@ def _give_back(before: dict[signal.Signals, Any]) -> None:
 
 
 def _spoken(number: signal.Signals) -> str:
-    return "Ctrl-C" if number == signal.SIGINT else number.name
+    return SPOKEN.get(number, number.name)

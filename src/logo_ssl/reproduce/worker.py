@@ -7,7 +7,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from ..errors import DataMissing, Interrupted, UserError, refused_by_disk
+from ..errors import AGAIN, DataMissing, Interrupted, UserError, refused_by_disk
+from ..signals import SPOKEN, Stopped
 from .plan import Place
 
 DONE, FAILED, MISSING, STOPPED = 0, 2, 3, 130
@@ -35,12 +36,13 @@ def attempt(folder: Path, measurements: list[str]) -> tuple[int, str]:
 def main() -> None:
     """The row in the folder that the first argument names; the others say what to measure."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
+    SPOKEN[signal.SIGINT] = "the end of `logo-ssl reproduce`"  # see `_stop_with_parent`
     folder, *measurements = sys.argv[1:]
     try:
         threading.Thread(target=_stop_with_parent, daemon=True).start()
         code, sentence = attempt(Path(folder), measurements)
     except KeyboardInterrupt:
-        code, sentence = STOPPED, ""
+        code, sentence = STOPPED, str(Stopped(signal.SIGINT).interrupted(AGAIN))
     with suppress(OSError):  # the log may lie on a disk that is full
         sys.stderr.write(f"{sentence}\n")
     sys.exit(code)
