@@ -125,8 +125,9 @@ def test_an_interrupted_row_goes_on_where_it_was_and_its_data_may_move(
     code, out, _ = reproduce(f"{line} --dry-run")
     assert "cifar10-moco, seed 0: goes on after 1 of 2 epochs" in out
     (tmp_path / "moved").mkdir()
-    code, out, err = reproduce(line, source=data.rename(tmp_path / "moved" / data.name))
+    code, out, err = reproduce(f"{line} --set log_every=7", source=data.rename(tmp_path / "moved" / data.name))
     assert code == 0, err
+    assert "log-every: 20 -> 7" in out  # what may change on the way does
     assert "cifar10-moco, seed 0: goes on (1 of 1)" in out
     assert "Going on after 1 epoch" in out
     assert "| > " not in out  # the time before the interruption is counted too

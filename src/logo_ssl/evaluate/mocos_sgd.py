@@ -77,7 +77,9 @@ def _trained_on_crops(
                 draws = stream(seed, "linear crops", epoch, step)
                 crops = make_crops(batch.pixels, plan, draws, encoder.mean, encoder.std, sizes=batch.sizes)
                 features = backbone(crops.x_g[0]).float().to(home)
-                probes = probes or SGDProbes(features.shape[1], n_classes, rates, stream(seed, "linear"), device=home)
+                probes = probes or SGDProbes(
+                    features.shape[1], n_classes, rates, stream(seed, "linear"), config.momentum, home
+                )
                 assert batch.rows is not None
                 probes.step(features, to_device(labels[batch.rows], home), config.decay(epoch))
             how.progress(what, epoch + 1, config.epochs)

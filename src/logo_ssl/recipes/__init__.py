@@ -4,12 +4,11 @@ from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
 from .paper import RECIPES, find_recipe, literal, tuned
 from .recipe import OptimiserConfig, PaperRow, Recipe, as_python
-from .saved import HARMLESS, Differences, differences, flat, is_harmless, read_recipe, refuse_harmful
+from .saved import Differences, differences, flat, is_harmless, read_recipe, refuse_harmful, with_harmless
 
 __all__ = [
     "AUTO",
     "BASES",
-    "HARMLESS",
     "RECIPES",
     "WEIGHTY",
     "Differences",
@@ -30,4 +29,5 @@ __all__ = [
     "refuse_harmful",
     "summary",
     "tuned",
+    "with_harmless",
 ]

@@ -1,6 +1,7 @@
 """Which recipe does a run folder hold, and may a run go on with another one?"""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from ..errors import UserError
@@ -57,6 +58,12 @@ def differences(before: Recipe, after: Recipe) -> Differences:
 def is_harmless(field: str) -> bool:
     """Whether a field, by its full name, may change between two sittings."""
     return field.split(".")[0] in HARMLESS and field not in BUT
+
+
+def with_harmless(saved: Recipe, asked: Recipe) -> Recipe:
+    """The recipe of a run with all that may change on its way as another recipe has it."""
+    taken = {name: getattr(asked, name) for name in HARMLESS}
+    return replace(saved, **taken | {"loading": replace(asked.loading, max_side=saved.loading.max_side)})
 
 
 def refuse_harmful(changes: Differences) -> None:

@@ -11,6 +11,7 @@ from ..evaluate.detect_schedule import recipe_for
 from ..evaluate.knn import knn
 from ..evaluate.linear import linear
 from ..evaluate.transfer import transfer
+from ..recipes import with_harmless
 from ..run import commit
 from ..terminal import plain_console
 from ..train import pretrain, resume
@@ -31,7 +32,7 @@ def perform(place: Place, measurements: list[str]) -> None:
         facts = facts_of(recipe.data, recipe.crops.global_size)
         place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
         if place.begun:
-            resume(path, console=console, data=recipe.data, device=recipe.device)  # refuses other images
+            resume(path, with_harmless(place.recipe(), recipe), console=console)  # refuses other images
         else:
             place.note(images=facts)
             pretrain(recipe, path, console=console)

@@ -13,7 +13,7 @@ from ..arguments import parse
 from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import is_there
-from ..recipes import HARMLESS, Differences, Recipe, check, find_recipe, flat
+from ..recipes import Differences, Recipe, check, find_recipe, flat, is_harmless
 from ..recipes import differences as all_differences
 from ..terminal import listed
 from .sources import IMAGES
@@ -29,10 +29,6 @@ OTHERWISE = {  # fields that have an option of their own, or that make a row wha
     "paper": "choose rows with --rows",
     "chosen": "choose rows with --rows",
 }
-IMMATERIAL = ("seed", *(field for field in HARMLESS if field not in ("data", "epochs")))
-"""Fields that decide where, how fast and how closely watched a run is, not what comes out."""
-
-
 ABSENT = object()
 """The value of a field that is not there."""
 
@@ -102,9 +98,7 @@ def differences(ours: Recipe, theirs: Recipe) -> Differences:
     if ours.crops.n_local == theirs.crops.n_local == 0:
         unused += ["crops.local_size", "crops.local_scale"]
     return {
-        name: values
-        for name, values in all_differences(ours, theirs).items()
-        if name not in unused and name.split(".")[0] not in IMMATERIAL
+        name: values for name, values in all_differences(ours, theirs).items() if name not in unused and _matters(name)
     }
 
 
@@ -128,6 +122,11 @@ def changes(recipes: Sequence[Recipe]) -> Iterator[str]:
 def spelt(value: object) -> str:
     """A value of a field, in a sentence."""
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def _matters(field: str) -> bool:
+    """Whether a field decides what comes out, not only where, how fast and how closely watched a run is."""
+    return field in ("data", "epochs") or (field != "seed" and not is_harmless(field))
 
 
 def name_of(data: str) -> str:

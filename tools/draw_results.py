@@ -1,0 +1,73 @@
+"""How do large crops, local crops and L2L compare, epoch by epoch? The curves of docs/results, from what is kept.
+
+python tools/draw_results.py docs/results/raw docs/images
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from logo_ssl.report import Curve, draw_knn_curves
+from logo_ssl.run import Run
+
+# Panel, label, and where its kNN is kept: a run's records, a line of what tools/keep_runs.py wrote, or what it printed.
+PICTURES = {
+    "cifar10-crops": (
+        ("MoCo", "2 crops", "cifar10-tuned/cifar10-tuned-moco/seed0"),
+        ("MoCo", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-moco-multicrop/seed0"),
+        ("MoCo", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-moco-logo/seed0"),
+        ("MoCo", "4 large crops", "2026-11-15-cifar10-best.txt"),
+        ("MoCo", "6 large crops, weight decay x 2", "2026-11-16-cifar10-best-six.jsonl"),
+        ("SimSiam", "2 crops", "cifar10-tuned/cifar10-tuned-simsiam/seed0"),
+        ("SimSiam", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-simsiam-multicrop/seed0"),
+        ("SimSiam", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-simsiam-logo/seed0"),
+        ("SimSiam", "4 large crops", "2026-11-16-simsiam-four-large-crops.jsonl"),
+    ),
+    "imagenette-knn": (
+        ("Imagenette, MoCo", "2 crops", "2026-11-16-imagenette-equal-crops.jsonl"),
+        ("Imagenette, MoCo", "2 + 2 crops, without L2L", "2026-11-17-imagenette-without-l2l.jsonl"),
+        ("Imagenette, MoCo", "2 + 2 crops, LoGo", "2026-11-16-imagenette-equal-crops.jsonl:3"),
+        ("Imagenette, MoCo", "4 large crops", "2026-11-16-imagenette-equal-crops.jsonl:2"),
+    ),
+}
+PRINTED = re.compile(r"kNN ([\d.]+)% \(k=20, tau=0.07, epoch (\d+)\)")
+
+
+class Kept(Run):
+    """What is kept of one run."""
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """Its kNN with k=20, once it has learned something."""
+        for epoch, knn in sorted(self.by_epoch().items()):
+            if epoch:
+                yield {"epochs_done": epoch, "knn": knn, "knn_k": 20, "knn_tau": 0.07}
+
+    def by_epoch(self) -> dict[int, float]:
+        """kNN, wherever it is kept."""
+        file, _, line = str(self.path).partition(":")
+        match self.path.suffix.partition(":")[0]:
+            case ".txt":
+                return {int(epoch): float(knn) for knn, epoch in PRINTED.findall(self.path.read_text())}
+            case ".jsonl":
+                kept = json.loads(Path(file).read_text().splitlines()[int(line or 1) - 1])
+                return {int(epoch): knn for epoch, knn in kept["knn_k20_by_epoch"].items()}
+            case _:
+                return {line["epochs_done"]: line["knn"] for line in super().metrics() if "knn" in line}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Draw every picture, as .png and .svg."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("raw", type=Path, help="docs/results/raw")
+    parser.add_argument("folder", type=Path, help="where the pictures go")
+    options = parser.parse_args(arguments)
+    for name, rows in PICTURES.items():
+        curves = [Curve(kept, label, panel, (Kept(options.raw / kept),)) for panel, label, kept in rows]
+        draw_knn_curves(curves, options.folder / name)
+
+
+if __name__ == "__main__":
+    main()

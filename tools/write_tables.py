@@ -1,0 +1,79 @@
+"""What do the records say, table by table? docs/results/cifar10-tables.md, made of docs/results/raw.
+
+python tools/write_tables.py docs/results
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from logo_ssl.reproduce.beside import with_finished
+from logo_ssl.reproduce.markdown import markdown
+from logo_ssl.reproduce.results import gather
+from logo_ssl.reproduce.tables import choose
+from logo_ssl.run import write
+
+PREFACE = """\
+# CIFAR-10: the whole tables
+
+What `logo-ssl reproduce` wrote, made again from the runs' records by `python tools/write_tables.py docs/results`; a test
+compares. What it means is on [CIFAR-10](cifar10.md).
+
+The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper`. Such a folder is an `--out` without weights, its logs
+thinned by `tools/keep_records.py`: `reproduce` finds these rows finished in a copy of it, and adds others
+([how to](../how-to/reproduce.md)).
+"""
+PARTS = (
+    (
+        "table1",
+        "tuned",
+        "Table 1, with settings of our choice",
+        "    logo-ssl reproduce table1 table7 fig1b --tuned --data cifar10.npz --set knn_every=20\n\n"
+        "(The rows were run in groups: experiments 11, 12 and 14 of [the list](experiments.md) have the commands.)",
+        "To pretrain the four rows took 44.7 minutes of one H200 at most: 12.8 and 12.7 for those with LoGo, two of "
+        "which they shared, and 19.2 for the two baselines side by side, with a third row beside them.",
+    ),
+    (
+        "table7",
+        "tuned",
+        "Table 7 on CIFAR-10, with settings of our choice",
+        "By the same command.",
+        "SimSiam without L2L shared the GPU with other runs, so its minutes cannot be compared; the change to its "
+        "commit is a page of text (experiment 14).",
+    ),
+    (
+        "table1",
+        "paper",
+        "Table 1, with the paper's settings",
+        "    logo-ssl reproduce table1 table7 --data cifar10.npz --set knn_every=20 --rows cifar10-simsiam",
+        "The run had up to a fifth of the GPU, so its minutes cannot be compared; the change to its commit is a page "
+        "of text (experiment 25).",
+    ),
+)
+
+
+def record(results: Path, name: str, settings: str) -> dict[str, Any]:
+    """The table of all rows that have ended, as `reproduce` gathers it: `tuned`, or the paper's settings."""
+    (table,) = choose([name], own=settings == "tuned")
+    return gather(*with_finished(table._replace(rows=()), table, [], results / "raw" / f"cifar10-{settings}"))
+
+
+def page(results: Path) -> str:
+    """The whole page."""
+    text = PREFACE
+    for name, settings, heading, command, remark in PARTS:
+        _, _, table = markdown(record(results, name, settings)).partition("\n\n")  # without its own heading
+        text += f"\n## {heading}\n\n{command}\n\n{table.strip()}\n\n{remark}\n"
+    return text
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, help="docs/results")
+    results = parser.parse_args(arguments).results
+    write(results / "cifar10-tables.md", page(results))
+
+
+if __name__ == "__main__":
+    main()
