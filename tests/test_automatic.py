@@ -69,8 +69,8 @@ def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
 def test_for_photographs_it_has_the_settings_of_the_nearest_recipe_but_for_epochs_and_sizes(n, base, side):
     changed = differences(choose(Facts(n, side, 3, True), GPU), RECIPES[base])
     sizes = {"crops.global_size", "crops.local_size"} if side != RECIPES[base].crops.global_size else set()
-    strength = {"strategy.lam"} if base.startswith("imagenet100") else set()  # the default, not the paper's
-    assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes | strength
+    strategy = {"strategy.lam", "strategy.pairs"} if base.startswith("imagenet100") else set()  # by default
+    assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes | strategy
 
 
 @pytest.mark.parametrize("side", [64, 400])

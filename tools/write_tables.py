@@ -16,11 +16,11 @@ from logo_ssl.run import write
 PREFACE = """\
 # CIFAR-10: the whole tables
 
-What `logo-ssl reproduce` wrote, made again from the runs' records by `python tools/write_tables.py docs/results`; a test
-compares. What it means is on [CIFAR-10](cifar10.md).
+What `logo-ssl reproduce` wrote, made again from the runs' records by `python tools/write_tables.py docs/results`; a
+test compares. What it means is on [CIFAR-10](cifar10.md).
 
-The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper`. Such a folder is an `--out` without weights, its logs
-thinned by `tools/keep_records.py`: `reproduce` finds these rows finished in a copy of it, and adds others
+The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper`. Such a folder is an `--out` without weights,
+its logs thinned by `tools/keep_records.py`: `reproduce` finds these rows finished in a copy of it, and adds others
 ([how to](../how-to/reproduce.md)).
 """
 PARTS = (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logo_ssl.recipes import RECIPES, find_recipe
-from logo_ssl.reproduce.estimate import Speed, _benched, _benchmarks, _cost, _network, _roughly, _time
+from logo_ssl.recipes import find_recipe
+from logo_ssl.reproduce.estimate import Speed, _benched, _benchmarks, _cost, _measured, _network, _roughly, _time
 
 PIXELS = 32**2
 
@@ -36,9 +36,9 @@ def test_a_measured_row_is_predicted_from_the_others_of_its_network():
     """
     errors = {}
     for bench in _benchmarks():
-        recipe = RECIPES[bench["recipe"]]
+        recipe = _measured(bench)
         others = [line for line in _benchmarks() if line["recipe"] != recipe.name]
-        if any(_network(RECIPES[line["recipe"]]) == _network(recipe) for line in others):
+        if any(_network(_measured(line)) == _network(recipe) for line in others):
             predicted = _benched(recipe, others)
             errors[recipe.name] = 100 * (predicted.images_per_s / bench["images_per_s"]["whole_step"] - 1)
     assert errors == pytest.approx(
@@ -53,8 +53,8 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert not (tmp_path / "out").exists()
     told = dict(line.split(": ", 1) for line in out.splitlines() if ", seed 0: " in line)
     assert told["cifar10-moco-logo, seed 0"] == (
-        "200 epochs of 50,000 images, about 10.0 min "
-        "(18,431 images/s as cifar10-moco-logo on NVIDIA H200, commit a5b794e6a836)"
+        "200 epochs of 50,000 images, about 8.1 min (23,458 images/s as cifar10-moco-logo on NVIDIA H200, "
+        "commit a5b794e6a836, scaled by the passes of the crops)"  # it averaged pairs, both ways
     )
     assert told["cifar10-moco, seed 0"].endswith(
         "about 3.7 min (57,567 images/s as cifar10-moco on NVIDIA H200, commit a5b794e6a836)"
@@ -62,7 +62,7 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert "time unknown" in told["stl10-moco, seed 0"]
     assert told["imagenet100-moco, seed 0"] == "cannot run here, imagenet100 is missing"
     assert out.count("place ImageNet as") == 1
-    assert out.splitlines()[-1].startswith("In all: about 27.4 min on NVIDIA H200 (here: ")
+    assert out.splitlines()[-1].startswith("In all: about 25.5 min on NVIDIA H200 (here: ")
     _, out, _ = reproduce("table1 table7 --tuned --dry-run --rows cifar10-tuned-moco", small=False)
     assert "32,254 images/s as cifar10-moco-logo in batches of 512 (this row's 256 are slower as a rule) on" in out
     assert "commit a5b794e6a836, scaled by the passes of the crops" in out

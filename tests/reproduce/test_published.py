@@ -8,27 +8,30 @@ from pathlib import Path
 import pytest
 
 from logo_ssl.recipes import Recipe, differences, find_recipe
-from logo_ssl.reproduce.beside import with_finished
-from logo_ssl.reproduce.markdown import markdown
-from logo_ssl.reproduce.results import gather
-from logo_ssl.reproduce.tables import choose
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
+TABLES = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
+PICTURES = runpy.run_path(str(ROOT / "tools" / "draw_results.py"))
 
 
 def record(name, settings="tuned"):
-    """The table of all rows that have ended, as `reproduce` gathers it, with --tuned or with the paper's settings."""
-    (table,) = choose([name], own=settings == "tuned")
-    return gather(*with_finished(table._replace(rows=()), table, [], RESULTS / "raw" / f"cifar10-{settings}"))
+    """A table of the rows that have ended, with settings of our choice or with the paper's."""
+    return TABLES["record"](RESULTS, name, settings)
 
 
-@pytest.mark.parametrize(("name", "settings"), [("table1", "tuned"), ("table7", "tuned"), ("table1", "paper")])
-def test_a_table_on_its_page_is_what_the_records_give(name, settings):
-    page = (RESULTS / "cifar10.md").read_text()
-    _, _, table = markdown(record(name, settings)).partition("\n\n")
-    assert "NVIDIA H200" in table
-    assert table.strip() in page
+def test_the_page_of_tables_is_what_the_records_give():
+    page = (RESULTS / "cifar10-tables.md").read_text()
+    assert page == TABLES["page"](RESULTS)
+    assert page.count("NVIDIA H200") == 3 * len(record("table1")["rows"]) + 2 * 4 + 3
+
+
+def test_what_the_papers_settings_gave_is_what_the_records_give():
+    _, tables = told_of("summed-pairs", RESULTS / "cifar10.md")
+    for row in record("table1", "paper")["rows"]:
+        papers = "; ".join(dict.fromkeys(f"{figure['paper']:.2f}" for figure in row["figures"]))
+        figures = shown(figure["mean"] for figure in row["figures"])
+        assert [f"{row['row']}, the paper's settings ({papers})", *figures] in tables
 
 
 @pytest.mark.parametrize("row", record("table1")["rows"], ids=lambda row: row["recipe"])
@@ -121,14 +124,18 @@ def test_the_best_recipe_has_the_settings_of_its_run():
     assert (recipe.crops.n_global, recipe.optimiser.weight_decay) == (6, 1e-3)
 
 
-def test_the_curves_of_all_rows_are_drawn_from_what_is_kept(tmp_path):
-    tool = runpy.run_path(str(ROOT / "tools" / "draw_cifar10.py"))
-    tool["main"]([str(RESULTS / "raw"), str(tmp_path / "curves")])
-    drawn = re.findall(r'id="row-(.+?)"', (tmp_path / "curves.svg").read_text())
-    assert drawn == [name for _, _, name in tool["ROWS"]]
-    ends = [tool["Kept"](RESULTS / "raw" / name).by_epoch()[200] for name in drawn]
-    summary = [row for row in told_of("cifar10-best-six", RESULTS / "cifar10.md")[1] if len(row) == 5][1:10]
-    assert [float(row[2]) for row in summary] == pytest.approx(ends, abs=0.06)  # `eval knn` rounds otherwise
+@pytest.mark.parametrize(
+    ("picture", "page", "n"), [("cifar10-crops", "cifar10.md", 9), ("imagenette-knn", "imagenette.md", 4)]
+)
+def test_curves_are_drawn_from_what_is_kept_and_end_where_the_page_says(picture, page, n, tmp_path):
+    PICTURES["main"]([str(RESULTS / "raw"), str(tmp_path)])
+    drawn = re.findall(r'id="row-(.+?)"', (tmp_path / f"{picture}.svg").read_text())
+    assert drawn == [name for _, _, name in PICTURES["PICTURES"][picture]]
+    assert f"({'../images/' + picture}.png)" in (RESULTS / page).read_text()
+    ends = [PICTURES["Kept"](RESULTS / "raw" / name).by_epoch()[200] for name in drawn]
+    summary = [row for row in told_of("cifar10-best-six", RESULTS / page)[1] if len(row) == 5][1 : n + 1]
+    told = [float(row[2]) for row in summary]
+    assert sorted(told) == pytest.approx(sorted(ends), abs=0.06)  # `eval knn` rounds otherwise
 
 
 @pytest.mark.parametrize("name", ["table1", "table7"])
@@ -193,7 +200,7 @@ def recipes_that_ran():
     for line in (RESULTS / "raw" / "2026-11-16-imagenette-equal-crops.jsonl").read_text().splitlines():
         run = json.loads(line)
         options = {name.replace(".", "__"): value for name, value in run["changed"].items()}
-        yield find_recipe(run["recipe"]).changed(**options)
+        yield find_recipe(run["recipe"]).changed(**{"strategy__pairs": "mean"} | options)  # which was the recipe's
     log = (RESULTS / "raw" / "2026-11-16-imagenette-without-l2l-unfinished.txt").read_text()
     yield Recipe.from_json(log.splitlines()[-1])
 
@@ -240,3 +247,64 @@ def test_where_short_runs_ended_stands_in_the_cell_of_their_settings():
         label += ", weight decay 1e-3" if changed.get("optimiser.weight_decay") == 1e-3 else ""
         lam = f"{changed.get('strategy.lam', 0.05):g}"
         assert cells[label][lam] == f"{run['knn_k20_by_epoch'][str(run['epochs'])]:.2f}"
+
+
+def test_what_local_crops_give_without_l2l_on_imagenette_is_that_of_the_run():
+    (run,), tables = told_of("imagenette-without-l2l")
+    row = ["MoCo with local crops, without L2L", "2 x 128 + 2 x 64 px", *shown(figures_of(run))]
+    assert row in tables
+    page = told_of("imagenette-without-l2l", RESULTS / "imagenette.md")[1]
+    assert row in page
+    logo = told_of("imagenette-equal-crops")[0][2]
+    by_l2l = [ours - theirs for ours, theirs in zip(figures_of(logo), figures_of(run), strict=True)]
+    assert ["MoCo-LoGo over the same without L2L", "", *shown(by_l2l, "+")] in page
+    knn20, knn200, linear = shown(figures_of(run))
+    assert f"ends at {knn20}, {knn200} and {linear}" in (ROOT / "README.md").read_text()
+
+
+def last_knn(run):
+    return run["knn_k20_by_epoch"][str(run["epochs"])]
+
+
+def test_rates_and_weight_decays_stand_in_the_cell_of_their_settings():
+    runs, tables = told_of("rate-and-weight-decay")
+    cells = {row[0]: row[1:] for row in tables}
+    names = {"moco": "MoCo", "moco-logo": "MoCo-LoGo", "simsiam": "SimSiam", "simsiam-logo": "SimSiam-LoGo"}
+    found = {}
+    for run in runs:
+        column = 1 if "optimiser.weight_decay" in run["changed"] else 2 if "optimiser.lr" in run["changed"] else 0
+        label = names[run["recipe"].removeprefix("cifar10-tuned-")]
+        found[label, column] = last_knn(run)
+        assert cells[label][column] == f"{last_knn(run):.2f}"
+    assert len(found) == len(runs)
+    for page in ("experiments.md", "cifar10.md"):
+        best = {label: max(found[label, column] for column in (0, 1)) for label in cells if (label, 1) in found}
+        above = [best[f"{framework}-LoGo"] - best[framework] for framework in ("MoCo", "SimSiam")]
+        before = [found[f"{framework}-LoGo", 0] - found[framework, 0] for framework in ("MoCo", "SimSiam")]
+        said = (
+            "LoGo stands {:.2f} points above MoCo and {:.2f} above SimSiam, where it stood {:.2f} and {:.2f} above them"
+        )
+        assert said.format(*above, *before) in (RESULTS / page).read_text()
+
+
+def test_simsiams_crops_are_those_of_the_runs():
+    (four, local, large), tables = told_of("simsiam-crops")
+    ends = {row[0]: row[-1] for row in tables}
+    assert ends["all crops large"] == f"{last_knn(four):.2f}"
+    assert ends["without L2L"] == f"{last_knn(local):.2f}"
+    assert ends["without L2L, local crops as large as global ones"] == f"{last_knn(large):.2f}"
+
+
+@pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
+def test_what_summed_pairs_do_is_what_the_runs_tell(page):
+    runs, tables = told_of("summed-pairs", RESULTS / page)
+    labels = (
+        ("SimSiam-LoGo, pairs averaged", "1"),
+        ("SimSiam-LoGo, pairs summed as in Eq. 9", "5"),
+        ("SimSiam", "1"),
+        ("SimSiam, rate and decay of a loss five times as large", "5"),
+    )
+    for (label, size), run in zip(labels, runs, strict=True):
+        assert [label, size, f"{last_knn(run):.2f}"] in tables
+    _, summed, baseline, _ = map(last_knn, runs)
+    assert f"{summed - baseline:.1f} points" in (RESULTS / page).read_text()

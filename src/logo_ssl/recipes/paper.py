@@ -16,17 +16,20 @@ BASELINE_SCALE, GLOBAL_SCALE, LOCAL_SCALE = (0.2, 1.0), (0.4, 1.0), (0.05, 0.4)
 
 
 def _strategy(kind: str, framework: str, papers: bool) -> StrategyConfig:
-    """With the paper's lambda and MoCo's baseline asking one way where `papers`; else by the defaults.
+    """As the paper writes it where `papers` and it has such a row; else by the defaults, which average pairs.
 
-    Pairs of local crops are averaged and Omega is bounded in either (docs/decisions/0005, 0002).
+    Pairs are then summed (Eq. 9), MoCo's baseline asks one way, and lambda is the paper's; Omega is bounded in either
+    (docs/decisions/0005, 0002).
     """
+    literal = papers and framework in LAMBDA
+    pairs = "paper" if literal else "mean"
     match kind:
         case "two-view":
-            return TwoViewConfig(pairs="paper" if papers and framework == "moco" else "mean")
+            return TwoViewConfig(pairs if framework == "moco" else "mean")
         case "multi-crop":
-            return MultiCropConfig()
+            return MultiCropConfig(pairs)
         case _:
-            return LoGoConfig(lam=LAMBDA.get(framework, LoGoConfig.lam) if papers else LoGoConfig.lam)
+            return LoGoConfig(LAMBDA[framework], pairs=pairs) if literal else LoGoConfig()
 
 
 def _family(

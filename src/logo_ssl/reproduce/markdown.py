@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..terminal import counted
 from .images import remarks_on
 from .settings import spelt
 
@@ -11,8 +12,8 @@ Record = Mapping[str, Any]
 HEAD = ("row", "protocol", "paper", "ours", "seeds", "crops x epochs", "minutes", "hardware", "commit")
 ABOUT = (
     "Accuracy in percent after the last epoch, mean ± sample standard deviation over n seeds. Minutes are those of "
-    "pretraining, the mean of the runs. Recipes with local crops average their pairs, and LoGo's bound Omega, where "
-    "the paper does neither (docs/decisions/0005, 0002), unless that is among the settings below."
+    "pretraining, the mean of the runs. Recipes with LoGo bound Omega, where the paper does not (docs/decisions/0002), "
+    "unless that is among the settings below."
 )
 MORE = (
     "Minutes after > are fewer than it took: a run was killed after its last checkpoint, or went on before its time "
@@ -122,12 +123,21 @@ def _images(rows: Iterable[Record]) -> Iterable[str]:
 
 
 def _remarks(rows: Sequence[Record]) -> Iterator[str]:
-    """What all rows share is told once."""
+    """What all rows share is told once; then what befell single runs."""
     notes = {row["row"]: row["note"] for row in rows}
-    if len(notes) > 1 and len(set(notes.values())) == 1 and rows[0]["note"]:
-        yield f"All rows: {rows[0]['note']}"
-        return
+    if len(notes) > 1 and len(set(notes.values())) == 1:
+        notes = {"All rows": rows[0]["note"]}
     yield from (f"{row}: {note}" for row, note in notes.items() if note)
+    for row in rows:
+        for run in row["runs"]:
+            yield from (f"{row['row']}, seed {run['seed']}: {told}" for told in _mishaps(run["provenance"] or {}))
+
+
+def _mishaps(provenance: Record) -> Iterator[str]:
+    if (scale := provenance.get("lr_scale", 1.0)) != 1:
+        yield f"it diverged on its way, and ended with {scale:g} of its learning rate"
+    if n := provenance.get("bad_images", 0):
+        yield f"{counted(n, 'training image')} could not be read, and others took their place"
 
 
 def _absent(rows: Iterable[Record]) -> Iterator[str]:
