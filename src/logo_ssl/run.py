@@ -129,21 +129,21 @@ class Run:
         if run.recipe_file.is_file():
             return run
         lacks = f"{path} holds no run (no {run.recipe_file.name})"
-        if below := [str(other.path) for other in _runs_below(run.path)]:
+        if below := [str(other.path) for other in runs_below(run.path)]:
             more = f" and {len(below) - MOST_NAMED:,} more" if len(below) > MOST_NAMED else ""
             named = ", ".join(below[:MOST_NAMED])
             raise UserError(f"{lacks}, but runs lie below it; name one: {named}{more}.")
         raise NoRun(f"{lacks}; give the --out folder of a pretraining.")
 
 
-def _runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:
+def runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:
     """The runs in folders of a folder, or in theirs."""
     for path in _folders(folder) if levels else ():
         run = Run(path)
         if os.path.isfile(run.recipe_file):  # a folder that may not be looked into holds none
             yield run
         else:
-            yield from _runs_below(path, levels - 1)
+            yield from runs_below(path, levels - 1)
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from ..encoder_names import refuse_no_encoder
 from ..errors import UserError, nearest
 from ..outputs import claim, said
 from ..run import Run
+from ..show.given import runs_at
 from ..signals import Stopped
 from ..terminal import plain_console, put
 
@@ -118,17 +119,17 @@ def _refuse_wrong_names(protocol: str, encoder: str = "-", *, helping: bool) -> 
         refuse_no_encoder(encoder)
 
 
-def _refuse_no_runs(arguments: Sequence[str]) -> None:
-    """Raise a UserError where a folder that is named first holds no run."""
-    if not asks_for_help(arguments):
-        for word in takewhile(lambda word: not word.startswith("-"), arguments):
-            Run.existing(Path(word))
+def _named_first(arguments: Sequence[str]) -> list[Path]:
+    """The paths before all options, to be looked at before anything large is imported; none where help is asked for."""
+    words = [] if asks_for_help(arguments) else arguments
+    return [Path(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
 
 
 def affinity(arguments: Sequence[str]) -> None:
     """Draw the learned affinity beside cosine similarity, and measure how well both rank crops."""
     refuse_without(arguments, "which run", "affinity runs/first")
-    _refuse_no_runs(arguments[:1])
+    for path in _named_first(arguments[:1]):
+        Run.existing(path)
     from ..show.affinity import Affinity
 
     parse(Affinity, arguments, prog="logo-ssl affinity").run()
@@ -137,7 +138,7 @@ def affinity(arguments: Sequence[str]) -> None:
 def report(arguments: Sequence[str]) -> None:
     """Write one HTML page about some runs."""
     refuse_without(arguments, "which runs", "report runs/first runs/second --out report.html")
-    _refuse_no_runs(arguments)
+    runs_at(_named_first(arguments))
     from ..show.report import Report
 
     parse(Report, arguments, prog="logo-ssl report").run()

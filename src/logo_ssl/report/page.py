@@ -18,6 +18,7 @@ from .sections import all_sections
 from .thumbnails import Thumbnails
 
 LARGEST = 15_000_000  # bytes
+MOST_NAMED = 4  # runs in the heading
 NOTHING_FROM_OUTSIDE = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
     "form-action 'none'"
@@ -44,7 +45,8 @@ def write_report(runs: Sequence[Told], out: Path, paper: Paper = NOTHING) -> Pat
 def page(runs: Sequence[Told], paper: Paper = NOTHING, *, served: bool = False) -> str:
     """The page as text; a served one asks for its library, and for news."""
     made, pictured = plots(runs), seen_data(runs)
-    title = "LoGo: " + ", ".join(run.name for run in runs)
+    names = [run.name for run in runs]
+    title = f"LoGo: {', '.join(names) if len(names) <= MOST_NAMED else f'{len(names)} runs'}"
     scripts = joined(
         (
             data_script("plots", made),

@@ -13,9 +13,9 @@ from ..errors import UserError
 from ..outputs import claim, said
 from ..report.figures import claim_figures, draw_figures
 from ..report.page import write_report
-from ..run import Run
 from ..terminal import plain_console
 from .features import LEAST
+from .given import runs_at
 from .telling import PAPERS, Teller
 
 MOST_RUNS, MOST_IMAGES = 50, 2000
@@ -29,7 +29,7 @@ class Report:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Run folders, finished or not."""
+    """Run folders, finished or not; a folder of runs, as `reproduce` leaves it, stands for those that are finished."""
     out: Path = Path("report.html")
     """The page to write."""
     figures: Path | None = None
@@ -49,12 +49,14 @@ class Report:
 
     def run(self) -> None:
         """Look at the runs, write the page, and say where it is."""
-        refuse(self.runs, self.images, self.data)
+        runs, sentences = runs_at(self.runs)
+        refuse([run.path for run in runs], self.images, self.data)
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out is {self.out}; the report is an .html file.")
         replaced = claim(self.out, self.overwrite)
         console = plain_console()
-        runs = [Run.existing(path) for path in self.runs]
+        for sentence in sentences:
+            console.print(sentence)
         teller = Teller(self.crops, self.images, self.seed, self.device, console.print, self.data)
         if self.figures is not None:
             shown = teller.tell(runs, quickly=True)

@@ -1,0 +1,27 @@
+"""Which runs are meant? Those that are named, and the finished ones in a folder of runs, as `reproduce` leaves it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..run import MOST_NAMED, Run, runs_below
+from ..terminal import are, counted, them
+
+
+def runs_at(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs at some paths, each once, and what to say of those that were not named themselves."""
+    files = [path for path in paths if path.is_file()]
+    folders = [path for path in paths if path not in files] or paths
+    runs, said = list[Run](), list[str]()
+    for path in folders:
+        below = [] if Run(path).recipe_file.is_file() else list(runs_below(path))
+        finished = [run for run in below if run.provenance_file.is_file()]
+        runs += finished or [Run.existing(path)]
+        if finished:
+            names = ", ".join(str(run.path.relative_to(path)) for run in finished)
+            left = sum(run not in finished and run.path not in paths for run in below)
+            other = f"; {left} {are(left)} not finished and left out unless you name {them(left)}" if left else ""
+            said.append(f"{path} has {counted(len(finished), 'finished run')}: {names}{other}.")
+    if files:
+        more = f" and {len(files) - MOST_NAMED:,} more" if len(files) > MOST_NAMED else ""
+        said.append(f"Files are no runs, and are left out: {', '.join(map(str, files[:MOST_NAMED]))}{more}.")
+    return list({run.path.absolute(): run for run in runs}.values()), said

@@ -1,0 +1,85 @@
+"""Which runs a page is about, where folders of runs and files beside them are given."""
+
+import json
+
+import pytest
+
+from logo_ssl import cli
+from logo_ssl.errors import NoRun, UserError
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run, write
+from logo_ssl.show.given import runs_at
+
+
+@pytest.fixture
+def out(tmp_path):
+    """What `reproduce` leaves: two rows of two seeds, one of which is not finished, and what lies beside them."""
+    for row in ("cifar10-moco", "cifar10-moco-logo"):
+        for seed in (0, 1):
+            run = Run(tmp_path / "out" / row / f"seed{seed}")
+            write(run.recipe_file, find_recipe(row).changed(seed=seed).to_json())
+            write(run.path.with_suffix(".json"), "{}")
+            write(run.path.with_suffix(".log"), "epoch 1/1\n")
+            if (row, seed) != ("cifar10-moco", 1):
+                write(run.provenance_file, json.dumps({"commit": "abc", "seconds": 1.0}))
+    write(tmp_path / "out" / "table1.md", "# Table 1\n")
+    return tmp_path / "out"
+
+
+def names(runs, out):
+    return [str(run.path.relative_to(out)) for run in runs]
+
+
+FINISHED = ["cifar10-moco/seed0", "cifar10-moco-logo/seed0", "cifar10-moco-logo/seed1"]
+
+
+def test_a_folder_of_runs_stands_for_those_that_are_finished_and_names_them(out):
+    runs, said = runs_at([out])
+    assert names(runs, out) == FINISHED
+    left = "1 is not finished and left out unless you name it"
+    assert said == [f"{out} has 3 finished runs: {', '.join(FINISHED)}; {left}."]
+    runs, (told,) = runs_at([out / "cifar10-moco" / "seed1", out])
+    assert names(runs, out) == ["cifar10-moco/seed1", *FINISHED]
+    assert "left out" not in told
+    runs, said = runs_at([out / FINISHED[0], out / FINISHED[0]])
+    assert (names(runs, out), said) == (FINISHED[:1], [])
+
+
+@pytest.mark.parametrize("pattern", ["*", "*/seed*"])
+def test_files_that_a_pattern_catches_beside_runs_are_left_out(out, pattern):
+    paths = sorted(out.glob(pattern))
+    runs, said = runs_at(paths)
+    assert set(names(runs, out)) >= set(FINISHED)
+    files = [path for path in paths if path.is_file()]
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    assert said[-1] == f"Files are no runs, and are left out: {', '.join(map(str, files[:3]))}{more}."
+
+
+def test_what_holds_no_finished_run_is_refused(out):
+    with pytest.raises(NoRun, match=r"seed0\.json holds no run"):
+        runs_at([out / "cifar10-moco" / "seed0.json"])
+    for run in runs_at([out])[0]:
+        run.provenance_file.unlink()
+    with pytest.raises(UserError, match="but runs lie below it; name one"):
+        runs_at([out])
+
+
+def report(*runs_and_page):
+    *runs, page = map(str, runs_and_page)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["report", *runs, "--out", page, "--no-crops", "--images", "0"])
+    assert not stop.value.code
+
+
+def test_a_page_of_a_reproduced_table_has_its_runs_and_a_short_heading(out, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("logo_ssl.report.page.plotly", lambda: "")
+    page = tmp_path / "page.html"
+    report(out, page)
+    assert "has 3 finished runs: cifar10-moco/seed0, " in capsys.readouterr().out
+    text = page.read_text()
+    assert "<title>LoGo: cifar10-moco/seed0, cifar10-moco-logo/seed0, cifar10-moco-logo/seed1</title>" in text
+    unfinished = out / "cifar10-moco" / "seed1"
+    extra = out / "cifar10-simsiam" / "seed0"
+    write(Run(extra).recipe_file, find_recipe("cifar10-simsiam").to_json())
+    report(out, unfinished, extra, page)
+    assert "<title>LoGo: 5 runs</title>" in page.read_text()
