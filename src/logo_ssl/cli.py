@@ -42,7 +42,8 @@ options:
   --version            show the version and exit
 
 exit codes:
-  0 done   1 a row of `reproduce` failed   2 something to mend, said in a sentence   128 + n stopped by signal n
+  0 done (a row that another `reproduce` is at is left to it)   1 a row of `reproduce` failed
+  2 something to mend, said in a sentence   128 + n stopped by signal n
 
 examples:
   logo-ssl pretrain --data photos/ --out runs/photos

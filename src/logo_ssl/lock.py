@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -25,6 +26,10 @@ if hasattr(os, "register_at_fork"):
 class Held(UserError):  # noqa: N818 (a state, not an error)
     """Another process is at it."""
 
+    def __init__(self, sentence: str, owner: str) -> None:
+        super().__init__(sentence)
+        self.owner = owner
+
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
@@ -38,13 +43,13 @@ def locked(path: Path, what: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            owner = file.read().strip() or "unknown"
-            raise Held(f"{what} by another process ({owner}); wait for it, or choose another --out.") from None
+            owner = file.read().strip() or "some process"
+            raise Held(f"{what} by another process ({owner}); wait for it, or choose another --out.", owner) from None
         except OSError:  # a disk without locks (some network disks): better unlocked than not at all
             yield
             return
         file.truncate(0)
-        file.write(f"process {os.getpid()}")
+        file.write(f"process {os.getpid()} on {platform.node()}")
         file.flush()
         HELD.add(file)
         try:

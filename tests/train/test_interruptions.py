@@ -467,7 +467,7 @@ def test_a_second_process_is_refused(data, tmp_path, monkeypatch):
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     with (
         locked(tmp_path / "run" / FILE, "it is being trained"),
-        pytest.raises(UserError, match=rf"by another process \(process {os.getpid()}\)"),
+        pytest.raises(UserError, match=rf"by another process \(process {os.getpid()} on .*\)"),
     ):
         resume(tmp_path / "run", console=console())
     before[tmp_path / "run" / ".lock"] = (tmp_path / "run" / ".lock").read_bytes()

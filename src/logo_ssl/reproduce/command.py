@@ -20,7 +20,7 @@ from .beside import with_finished
 from .estimate import describe
 from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
 from .images import refuse_other_images, refuse_unmeasurable
-from .launch import Outcome, carry_out
+from .launch import LEFT, Outcome, carry_out
 from .markdown import markdown
 from .plan import Task, refuse_occupied, refuse_other_settings, tasks_for
 from .results import Ended, gather
@@ -34,8 +34,9 @@ class Reproduce:
     """Run the rows of the paper's tables (table1 to table7) or figures (fig1b, fig3), and write what came out.
 
     Finished rows are not run again, interrupted ones go on, and tables share their runs; a table is written each time
-    that a row has ended, with all of it that is finished in --out by the same settings. Exit code 1: a row failed, or
-    its data are missing.
+    that a row has ended, with all of it that is finished in --out by the same settings. Commands may share --out: a
+    row that one of them is at is left to it by the others, which is said, and is no failure. Exit code 1: a row failed,
+    or its data are missing.
 
     example: logo-ssl reproduce table1 --tuned --seeds 3
     """
@@ -103,12 +104,14 @@ class Reproduce:
             self._keep(tables, list(zip(tasks, outcomes, strict=True)), out, written_by)
 
         ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print, keep), strict=True))
-        whole = all(outcome.state == "done" for _, outcome in ended)
-        for table, others in self._shown(tables, tasks, out):
+        whole = all(outcome.is_well for _, outcome in ended)
+        elsewhere = {task.recipe.name for task, outcome in ended if outcome.state == LEFT}
+        for asked in tables:  # each with what other commands have finished by now: drawing another took its time
+            [(table, others)] = self._shown([asked], tasks, out)
             record = self._record(table, [*ended, *others], written_by)
             for line in self._written(table, [*ended, *others], out, record):
                 console.print(line)
-            whole = whole and not record.get("not_drawn")
+            whole = whole and record.get("not_drawn", {}).keys() <= elsewhere
         return whole
 
     def _tables(self) -> list[PaperTable]:

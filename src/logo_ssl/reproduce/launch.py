@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from typing import IO, Literal, NamedTuple
 
 from ..errors import AGAIN, Interrupted
@@ -19,11 +20,19 @@ from .worker import DONE, FAILED, MISSING, STOPPED
 PATIENCE_S = 60.0  # for a row that was told to stop
 
 
+LEFT = "left to another command"  # which runs it
+
+
 class Outcome(NamedTuple):
     """How a task ended, and why."""
 
-    state: Literal["done", "waiting", "missing", "failed"]
+    state: Literal["done", "waiting", "left to another command", "missing", "failed"]
     sentence: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing failed, nor is left to do for this command."""
+        return self.state in ("done", LEFT)
 
 
 WAITING = Outcome("waiting", "the same command runs it, or goes on with it.")
@@ -34,14 +43,17 @@ def carry_out(
 ) -> list[Outcome]:
     """Do all that is left, `jobs` tasks at a time; one that fails is told, and the others go on.
 
+    A task that another command is at is left to it, and looked at again in the end: that command may have been ended.
     `keep` is told how all of them stand, each time that one has ended and others have not.
     """
     outcomes = [Outcome("done") if task.done else WAITING for task in tasks]
     at_once = min(jobs, sum(not task.place.finished for task in tasks) or 1)
-    workers, keeping = Workers(alone=jobs == 1), threading.Lock()
+    workers, keeping, speaking = Workers(alone=jobs == 1), threading.Lock(), threading.Lock()
+    number, of = count(1), outcomes.count(WAITING)
 
     def one(place: int, task: Task) -> None:
-        if outcomes[place].state == "done":
+        if task.done:
+            outcomes[place] = Outcome("done")
             say(f"{task.name}: finished already")
             return
         try:
@@ -50,13 +62,17 @@ def carry_out(
                     outcome = Outcome("done")
                 else:
                     task.place.start(task.recipe, at_once)
-                    begins = f"{task.name}: {'goes on' if task.place.begun else 'begins'} ({place + 1} of {len(tasks)})"
-                    say(begins if jobs == 1 else f"{begins}; its progress: {task.place.log}")
+                    more = "" if jobs == 1 else f"; its progress: {task.place.log}"
+                    with speaking:  # or the second might be told before the first
+                        begins = "goes on" if task.place.begun else "begins"
+                        say(f"{task.name}: {begins} ({next(number)} of {of}){more}")
                     outcome = _outcome(task, *workers.run(task))
         except Held as error:
-            outcome = Outcome("waiting", str(error))
+            outcome = Outcome(LEFT, f"{error.owner} runs it, and the command that ends last writes all rows.")
         if workers.stopped and outcome.state != "done":
             raise Interrupted("Interrupted.")  # and has not failed
+        if outcome == outcomes[place]:  # which was said
+            return
         say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
         with keeping:
             outcomes[place] = outcome
@@ -64,10 +80,11 @@ def carry_out(
                 keep(outcomes)
 
     with ThreadPoolExecutor(jobs) as pool:
-        running = [pool.submit(one, *placed) for placed in enumerate(tasks)]
         try:
-            for future in running:
-                future.result()
+            for state in (None, LEFT):
+                placed = [(i, task) for i, task in enumerate(tasks) if state in (None, outcomes[i].state)]
+                for future in [pool.submit(one, *each) for each in placed]:
+                    future.result()
             return [Outcome("done") if task.done else o for task, o in zip(tasks, outcomes, strict=True)]
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)

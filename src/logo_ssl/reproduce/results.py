@@ -48,6 +48,7 @@ def _pairs(found: Differences) -> dict[str, Any]:
 
 def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
     place, finished = task.place, task.place.finished
+    outcome = Outcome("done") if task.done else outcome  # by another command, meanwhile
     noted: Mapping[str, Any] = place.record() if finished else {}
     return {
         "seed": task.recipe.seed,
