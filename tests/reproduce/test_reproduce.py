@@ -645,7 +645,10 @@ def place(file, parts):
 
 @pytest.mark.parametrize(
     ("n", "labels", "sentence"),
-    [(150, 3, "has 150 labelled images to compare with, and kNN with k=200 needs"), (300, 1, "are of one class")],
+    [
+        (19, 3, "cifar10 has 19 labelled images to train on, and kNN needs 20 or more (each test image is compared"),
+        (300, 1, "are of one class"),
+    ],
 )
 def test_images_that_cannot_be_measured_are_refused_before_any_training(
     reproduce, performed, data, n, labels, sentence
@@ -658,6 +661,22 @@ def test_images_that_cannot_be_measured_are_refused_before_any_training(
     assert sentence in err
     code, _, _ = reproduce("fig1b --rows cifar10-simsiam --epochs 1 --dry-run")
     assert code == (0 if labels > 1 else 2)  # kNN over epochs takes fewer neighbours where there are fewer images
+
+
+def test_a_k_above_the_number_of_images_is_left_out_and_the_table_says_so(reproduce, performed, data, tmp_path):
+    with np.load(data) as parts:
+        few = {name: values[:40] for name, values in parts.items()}
+    place(data, few)
+    line = "table1 --rows cifar10-simsiam --epochs 1"
+    code, out, err = reproduce(line)
+    assert code == 0, err
+    assert "k=200 is left out: there are only 40 training images of cifar10 to compare with" in out
+    assert re.search(r"kNN k=20, tau=0.07 \| 80.48 \| [\d.]+ \| n=1 ", out)
+    assert re.search(r"kNN k=200, tau=0.1 \| 80.48 \| - \| n=0 of 1 ", out)
+    told = "- SimSiam: kNN k=200, tau=0.1 is left out, since there are fewer images to compare with\n"
+    assert told in (tmp_path / "out" / "table1.md").read_text()
+    code, out, _ = reproduce(line)
+    assert (code, performed, told in out) == (0, ["cifar10-simsiam, seed 0"], True)  # not measured again
 
 
 def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, performed, tmp_path):

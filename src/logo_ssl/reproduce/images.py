@@ -90,11 +90,12 @@ def _refuse_unlabelled(data: ImageSet, by_knn: bool) -> None:
     from ..evaluate.labelled import labelled  # slow to import: only where it is needed
 
     train, test = labelled(data)
-    most, n = max(k for k, _ in KNN), len(train) - (test is None)
-    if by_knn and n < most:
+    needed = min(k for k, _ in KNN) + (test is None)
+    if by_knn and len(train) < needed:
+        why = "each of them is compared with the others" if test is None else "each test image is compared with them"
         raise UserError(
-            f"{data.name} has {counted(n, 'labelled image')} to compare with, and kNN with k={most} needs as many "
-            "neighbours; give more images."
+            f"{data.name} has {counted(len(train), 'labelled image')} to train on, and kNN needs {needed} or more "
+            f"({why}); give more images."
         )
 
 

@@ -31,7 +31,7 @@ def _row(row: Row, ended: Ended) -> dict[str, Any]:
     return {
         "row": row.label,
         "recipe": row.recipe.name,
-        "note": row.note,
+        "note": "; ".join(filter(None, (row.note, *_left_out(row, runs)))),
         "departures": _pairs(differences(recipes[0], book)),
         "changed": {} if own == book else _pairs(differences(recipes[0], own)),
         "data": recipes[0].data,
@@ -40,6 +40,14 @@ def _row(row: Row, ended: Ended) -> dict[str, Any]:
         "figures": [_figure(figure, runs) for figure in row.figures],
         "runs": runs,
     }
+
+
+def _left_out(row: Row, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is said of a kNN with more neighbours than there were images."""
+    measured = [run["figures"]["knn"] for run in runs if "knn" in run["figures"]]
+    asked = [figure for figure in row.figures if figure.measurement == "knn"]
+    lacking = [figure.protocol for figure in asked if any(figure.metric not in found for found in measured)]
+    return [f"{protocol} is left out, since there are fewer images to compare with" for protocol in lacking]
 
 
 def _pairs(found: Differences) -> dict[str, Any]:

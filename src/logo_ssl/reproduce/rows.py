@@ -68,7 +68,7 @@ def _measure(
 ) -> dict[str, float]:
     match measurement.split("-", 1):
         case ["knn"] if data is not None:
-            return dict(knn(encoder, data, how))
+            return dict(knn(encoder, data, how, protocols=None))  # as many as the images allow
         case ["linear", "sgd" | "sgd-augmented" | "lbfgs" as protocol] if data is not None:
             return dict(linear(encoder, data, how, protocol=protocol))
         case ["transfer", name]:
