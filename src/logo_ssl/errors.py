@@ -40,9 +40,9 @@ def refused_by_disk(error: OSError, cure: str = AGAIN) -> str | None:
     return None
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
+def nearest(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str:
     """A hint such as ' Did you mean tiny?', or nothing when no choice is close; what begins with the word is."""
     known = list(choices)
     begun = [choice for choice in known if word.strip("-") and choice.startswith(word)]
-    matches = get_close_matches(word, begun or known, n=1, cutoff=0.0 if begun else 0.5)
+    matches = get_close_matches(word, begun or known, n=1, cutoff=0.0 if begun else cutoff)
     return f" Did you mean {matches[0]}?" if matches else ""

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -43,7 +44,7 @@ def claim(out: Path, overwrite: bool = False, telling: Mapping[str, str] | None 
     if os.path.lexists(real) and not os.path.isfile(real):
         raise UserError(f"{out} is no ordinary file; choose another name.")
     nearest = next(folder for folder in real.parents if os.path.exists(folder))
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+    if not _takes_files(nearest):
         raise UserError(f"There is no place for {out}: nothing can be written in {nearest}; choose another place.")
     run = Run(real.parent)
     if real in run.own_files() and run.recipe_file.is_file():
@@ -93,6 +94,15 @@ def is_ours(file: Path) -> bool:
         with file.open("rb") as stream:
             return tells(stream)
     except Exception:  # of a format's reader, at bytes that are none of its own
+        return False
+
+
+def _takes_files(folder: Path) -> bool:
+    """Whether a file can be made in a folder, tried with one that is gone at once: permissions do not tell of /proc."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
         return False
 
 

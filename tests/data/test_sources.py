@@ -57,6 +57,11 @@ def test_missing_data_are_explained_with_the_nearest_name(source, hint):
         load_data(source, 32)
 
 
+def test_a_path_that_is_hardly_like_a_name_is_met_with_no_hint():
+    with pytest.raises(UserError, match=r"No data at '/nonexist'; give a folder.*sets\.$"):
+        load_data("/nonexist", 32)
+
+
 @pytest.mark.parametrize("name", ["mit67", "imagenet", "fer2013"])
 def test_a_folder_with_the_name_of_a_missing_set_is_hinted_at(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

@@ -255,7 +255,7 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
         ("fig2", "No table is called 'fig2'; choose among table1.*fig1b, fig3"),
         ("table1 --seeds 0", "--seeds is 0; use 1 or more"),
         ("table1 --jobs 0", "--jobs is 0; use 1 or more"),
-        ("table1 --epochs 0", "epochs is 0"),
+        ("table1 --epochs 0", "--epochs is 0; use 1 or more"),
         ("table1 --images-per-s 0", "images-per-s is 0"),
         ("table1 --images-per-s nan", "images-per-s is nan"),
         ("table1 --images-per-s inf", "images-per-s is inf"),
@@ -282,13 +282,18 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
         ("table1 --set optimiser.lr", "--set takes FIELD=VALUE"),
         ("table1 --set optimiser.lrr=1", "No chosen row has the field 'optimiser.lrr'. Did you mean optimiser.lr"),
         ("table1 --set lr=1", "No chosen row has the field 'lr'. Did you mean optimiser.lr"),
-        ("table1 --set optimiser.lr=fast", "fast.*logo-ssl pretrain cifar10-moco --help"),
-        ("table1 --set optimiser.lr=-1", "optimiser.lr is -1"),
+        (
+            "table1 --set optimiser.lr=fast",
+            "--set optimiser.lr is 'fast'; give a number.*logo-ssl pretrain cifar10-moco --help",
+        ),
+        ("table1 --set optimiser.lr=-1", "--set optimiser.lr is -1"),
+        ("table1 --set optimiser.eta_min=-1", "--set optimiser.eta-min is -1"),
+        ("table1 --set backbone=timm/resnet18", "logo-ssl: stem is cifar, and timm/resnet18"),
         ("table1 --set seed=3", "--set does not take seed; use --seeds"),
         ("table1 --set framework=byol", "--set does not take framework; choose rows"),
         ("table1 --rows cifar10-moco --set strategy.lam=1", "No chosen row has the field 'strategy.lam'"),
         ("table1 --set backbone='tiny", "backbone='tiny cannot be read .*close the quotes"),
-        pytest.param("table1 --device cuda", "'cuda', which this machine does not have", marks=no_cuda),
+        pytest.param("table1 --device cuda", "--device is 'cuda', which this machine does not have", marks=no_cuda),
         ("table1 --sedes 2", "--sedes.*Did you mean --seeds"),
         ("table1 --tuend", r"--tuend.*Did you mean --tuned\?"),
     ],
@@ -716,6 +721,14 @@ def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, p
 
 def _without_minutes(text):
     return re.sub(r"(?:> )?\d+\.\d \| cpu", "cpu", text, flags=re.IGNORECASE)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")
+@pytest.mark.parametrize("more", ["", " --dry-run"])
+def test_a_folder_where_nothing_can_be_written_is_refused_before_anything_runs(reproduce, performed, more):
+    code, _, err = reproduce(f"table1 --rows cifar10-simsiam{more}", out="/proc/x")
+    assert (code, performed) == (2, [])
+    assert "There is no place for /proc/x/table1.json: nothing can be written in /proc; choose another place" in err
 
 
 def test_files_of_others_are_not_replaced(reproduce, performed, tmp_path):

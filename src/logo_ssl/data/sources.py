@@ -70,7 +70,7 @@ def _found(source: str, size: int) -> ImageSet:
             return load(path)
     if path.exists():
         raise UserError(f"{source} is none of what can be read: {ACCEPTED}; give one of these or a name.")
-    hint = nearest(path.name.lower(), NAMES)
+    hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
     known = f"{', '.join(OWN)}, cifar10, stl10 or another of torchvision's classification sets"
     raise DataMissing(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
 

@@ -57,7 +57,7 @@ def with_settings(
     changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
     for device in {recipe.device for recipe in changed}:
         if not is_there(device):
-            raise UserError(f"device is {device!r}, which this machine does not have; try auto or cpu.")
+            raise UserError(f"--device is {device!r}, which this machine does not have; try auto or cpu.")
     return changed
 
 
@@ -156,9 +156,19 @@ def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
         if _has(recipe, field):
             arguments += [f"--{field.replace('_', '-')}", *_words(field, value, _value(recipe, field))]
     prog = f"logo-ssl pretrain {recipe.name}"
-    changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
-    check(changed)
+    try:
+        changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
+        check(changed)
+    except UserError as error:
+        raise UserError(_as_typed(str(error), dict(given))) from None
     return changed
+
+
+def _as_typed(sentence: str, given: Mapping[str, str]) -> str:
+    """A sentence that begins with a field, if that was given: with its option of this command."""
+    field, told, more = sentence.removeprefix("--").partition(" is ")
+    name = field.replace("-", "_")
+    return f"{'--' if name in OTHERWISE else '--set '}{field}{told}{more}" if name in given else sentence
 
 
 def _words(field: str, value: str, now: Any) -> list[str]:
