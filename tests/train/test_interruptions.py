@@ -333,6 +333,17 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(data, tmp_path, monkeyp
     assert not list(run.checkpoints.glob(".writing*"))
 
 
+def test_a_full_disk_ends_tensorboards_log_and_not_the_training(data, tmp_path, monkeypatch, capfd):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", refuse)
+    run, said = train(SMALL, data, tmp_path / "run", loggers=("tensorboard",), log_every=1)
+    assert said.count("The log for tensorboard cannot be written (No space left on device); training goes on") == 1
+    assert is_finished(run)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_older_checkpoints_give_way_to_what_was_learned(data, tmp_path, monkeypatch):
     real = write_together
 

@@ -1,6 +1,7 @@
-"""What need a user not read? Advice of Lightning and of the compiler to their own developers."""
+"""What need a user not read? Advice to developers of Lightning and the compiler, and what is said elsewhere."""
 
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ LOGGERS = {
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps it off the screen."""
-    before = {name: logging.getLogger(name).level for name in LOGGERS}
+    before, tell = {name: logging.getLogger(name).level for name in LOGGERS}, threading.excepthook
+    threading.excepthook = lambda error: None if _is_told_elsewhere(error) else tell(error)
     for name, level in LOGGERS.items():
         logging.getLogger(name).setLevel(level)
     with warnings.catch_warnings():
@@ -25,5 +27,11 @@ def quiet() -> Iterator[None]:
         try:
             yield
         finally:
+            threading.excepthook = tell
             for name, level in before.items():
                 logging.getLogger(name).setLevel(level)
+
+
+def _is_told_elsewhere(error: threading.ExceptHookArgs) -> bool:
+    """A disk that refuses TensorBoard's thread is told by `Beside`, in a sentence."""
+    return isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")

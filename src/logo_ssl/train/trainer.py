@@ -1,8 +1,6 @@
 """Who trains, and who watches? Lightning's trainer, with every callback, logger and plugin of a run."""
 
 import lightning as L
-from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
-from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from ..data import ImageSet
@@ -14,6 +12,7 @@ from .checkpoints import Checkpoints, Writer
 from .compiling import first_line
 from .folder import cure
 from .journal import Journal
+from .loggers import Beside
 from .monitors import CollapseGauge, OnlineKNN, Steps
 from .processes import DDP, processes_for, take_over_signals
 from .progress import ProgressDisplay
@@ -51,7 +50,7 @@ def trainer_for(
                 use_distributed_sampler=False,
                 max_epochs=recipe.epochs,
                 callbacks=callbacks,
-                logger=[journal, *(_logger(name, run) for name in recipe.loggers)],
+                logger=[journal, *(Beside(kind, run, progress.say) for kind in recipe.loggers)],
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
@@ -69,16 +68,3 @@ def trainer_for(
             ) from error
     take_over_signals(trainer)
     return trainer
-
-
-def _logger(name: str, run: Run) -> Logger:
-    try:
-        match name:
-            case "tensorboard":
-                return TensorBoardLogger(run.path, name="tensorboard", version="")
-            case "wandb":
-                return WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
-            case _:
-                return MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=f"file:{run.path / 'mlflow'}")
-    except ModuleNotFoundError as error:
-        raise UserError(f"The logger {name} is not installed; try: pip install {name}") from error
