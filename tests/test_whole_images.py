@@ -48,5 +48,5 @@ def test_it_prints_knn_before_and_after(trained, capsys):
     run, file = trained
     TOOL["main"]([str(run.path), "--data", str(file)])
     told = json.loads(capsys.readouterr().out)
-    assert told["run"] == "run"
+    assert (told["recipe"], told["seed"]) == ("tiny", 0)
     assert told["crops"].keys() == told["whole_images"].keys() == {"k=20"}  # 40 images cannot give 200 neighbours

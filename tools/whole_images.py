@@ -18,7 +18,8 @@ from logo_ssl.features import extract, prepared
 from logo_ssl.hardware import best_device
 from logo_ssl.knn import knn_accuracy
 from logo_ssl.models.norm import BatchNorm
-from logo_ssl.run import commit
+from logo_ssl.recipes import read_recipe
+from logo_ssl.run import Run, commit
 
 BATCH = 500
 
@@ -59,7 +60,14 @@ def main(arguments: list[str] | None = None) -> None:
     of_crops = figures(encoder, data.train, data.test)
     learn_statistics(encoder, data.train.array)
     of_images = figures(encoder, data.train, data.test)
-    told = {"run": options.run.name, "crops": of_crops, "whole_images": of_images, "commit": commit()}
+    recipe = read_recipe(Run(options.run))
+    told = {
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "crops": of_crops,
+        "whole_images": of_images,
+        "commit": commit(),
+    }
     sys.stdout.write(json.dumps(told) + "\n")
 
 
