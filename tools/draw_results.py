@@ -8,29 +8,43 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from logo_ssl.report import Curve, draw_knn_curves
 from logo_ssl.run import Run
 
-# Panel, label, and where its kNN is kept: a run's records, a line of what tools/keep_runs.py wrote, or what it printed.
+
+class Row(NamedTuple):
+    """A curve, and where its kNN is kept: in a run's records, what tools/keep_runs.py wrote, or what was printed."""
+
+    panel: str
+    label: str
+    kept: str
+    line: int = 1
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        return f"{self.kept}:{self.line}"
+
+
 PICTURES = {
     "cifar10-crops": (
-        ("MoCo", "2 crops", "cifar10-tuned/cifar10-tuned-moco/seed0"),
-        ("MoCo", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-moco-multicrop/seed0"),
-        ("MoCo", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-moco-logo/seed0"),
-        ("MoCo", "4 large crops", "2026-11-15-cifar10-best.txt"),
-        ("MoCo", "6 large crops, weight decay x 2", "2026-11-16-cifar10-best-six.jsonl"),
-        ("SimSiam", "2 crops", "cifar10-tuned/cifar10-tuned-simsiam/seed0"),
-        ("SimSiam", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-simsiam-multicrop/seed0"),
-        ("SimSiam", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-simsiam-logo/seed0"),
-        ("SimSiam", "4 large crops", "2026-11-16-simsiam-four-large-crops.jsonl"),
+        Row("MoCo", "2 crops", "cifar10-tuned/cifar10-tuned-moco/seed0"),
+        Row("MoCo", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-moco-multicrop/seed0"),
+        Row("MoCo", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-moco-logo/seed0"),
+        Row("MoCo", "4 large crops", "2026-11-15-cifar10-best.txt"),
+        Row("MoCo", "6 large crops, weight decay x 2", "2026-11-16-cifar10-best-six.jsonl"),
+        Row("SimSiam", "2 crops", "cifar10-tuned/cifar10-tuned-simsiam/seed0"),
+        Row("SimSiam", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-simsiam-multicrop/seed0"),
+        Row("SimSiam", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-simsiam-logo/seed0"),
+        Row("SimSiam", "4 large crops", "2026-11-16-simsiam-four-large-crops.jsonl"),
     ),
     "imagenette-knn": (
-        ("Imagenette, MoCo", "2 crops", "2026-11-16-imagenette-equal-crops.jsonl"),
-        ("Imagenette, MoCo", "2 + 2 crops, without L2L", "2026-11-17-imagenette-without-l2l.jsonl"),
-        ("Imagenette, MoCo", "2 + 2 crops, LoGo", "2026-11-16-imagenette-equal-crops.jsonl:3"),
-        ("Imagenette, MoCo", "4 large crops", "2026-11-16-imagenette-equal-crops.jsonl:2"),
+        Row("Imagenette, MoCo", "2 crops", "2026-11-16-imagenette-equal-crops.jsonl", 1),
+        Row("Imagenette, MoCo", "4 large crops", "2026-11-16-imagenette-equal-crops.jsonl", 2),
+        Row("Imagenette, MoCo", "2 + 2 crops, without L2L", "2026-11-17-imagenette-without-l2l.jsonl"),
+        Row("Imagenette, MoCo", "2 + 2 crops, LoGo", "2026-11-16-imagenette-equal-crops.jsonl", 3),
     ),
 }
 PRINTED = re.compile(r"kNN ([\d.]+)% \(k=20, tau=0.07, epoch (\d+)\)")
@@ -38,6 +52,10 @@ PRINTED = re.compile(r"kNN ([\d.]+)% \(k=20, tau=0.07, epoch (\d+)\)")
 
 class Kept(Run):
     """What is kept of one run."""
+
+    def __init__(self, path: Path, line: int = 1) -> None:
+        super().__init__(path)
+        self.line = line
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Its kNN with k=20, once it has learned something."""
@@ -47,12 +65,11 @@ class Kept(Run):
 
     def by_epoch(self) -> dict[int, float]:
         """kNN, wherever it is kept."""
-        file, _, line = str(self.path).partition(":")
-        match self.path.suffix.partition(":")[0]:
+        match self.path.suffix:
             case ".txt":
                 return {int(epoch): float(knn) for knn, epoch in PRINTED.findall(self.path.read_text())}
             case ".jsonl":
-                kept = json.loads(Path(file).read_text().splitlines()[int(line or 1) - 1])
+                kept = json.loads(self.path.read_text().splitlines()[self.line - 1])
                 return {int(epoch): knn for epoch, knn in kept["knn_k20_by_epoch"].items()}
             case _:
                 return {line["epochs_done"]: line["knn"] for line in super().metrics() if "knn" in line}
@@ -65,7 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="where the pictures go")
     options = parser.parse_args(arguments)
     for name, rows in PICTURES.items():
-        curves = [Curve(kept, label, panel, (Kept(options.raw / kept),)) for panel, label, kept in rows]
+        runs = [Kept(options.raw / row.kept, row.line) for row in rows]
+        curves = [Curve(row.name, row.label, row.panel, (run,)) for row, run in zip(rows, runs, strict=True)]
         draw_knn_curves(curves, options.folder / name)
 
 

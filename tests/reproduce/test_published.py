@@ -129,13 +129,14 @@ def test_the_best_recipe_has_the_settings_of_its_run():
 )
 def test_curves_are_drawn_from_what_is_kept_and_end_where_the_page_says(picture, page, n, tmp_path):
     PICTURES["main"]([str(RESULTS / "raw"), str(tmp_path)])
-    drawn = re.findall(r'id="row-(.+?)"', (tmp_path / f"{picture}.svg").read_text())
-    assert drawn == [name for _, _, name in PICTURES["PICTURES"][picture]]
-    assert f"({'../images/' + picture}.png)" in (RESULTS / page).read_text()
-    ends = [PICTURES["Kept"](RESULTS / "raw" / name).by_epoch()[200] for name in drawn]
+    rows = PICTURES["PICTURES"][picture]
+    assert re.findall(r'id="row-(.+?)"', (tmp_path / f"{picture}.svg").read_text()) == [row.name for row in rows]
+    assert f"(../images/{picture}.png)" in (RESULTS / page).read_text()
+    ends = [PICTURES["Kept"](RESULTS / "raw" / row.kept, row.line).by_epoch()[200] for row in rows]
     summary = [row for row in told_of("cifar10-best-six", RESULTS / page)[1] if len(row) == 5][1 : n + 1]
-    told = [float(row[2]) for row in summary]
-    assert sorted(told) == pytest.approx(sorted(ends), abs=0.06)  # `eval knn` rounds otherwise
+    assert [float(row[2]) for row in summary] == pytest.approx(ends, abs=0.06)  # `eval knn` rounds otherwise
+    for row, cells in zip(rows, summary, strict=True):
+        assert ("LoGo" in row.label, "without L2L" in row.label) == ("-LoGo" in cells[0], "without L2L" in cells[0])
 
 
 @pytest.mark.parametrize("name", ["table1", "table7"])

@@ -287,7 +287,7 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
             "--set optimiser.lr is 'fast'; give a number.*logo-ssl pretrain cifar10-moco --help",
         ),
         ("table1 --set optimiser.lr=-1", "--set optimiser.lr is -1"),
-        ("table1 --set optimiser.eta_min=-1", "--set optimiser.eta-min is -1"),
+        ("table1 --set optimiser.eta_min=-1", "--set optimiser.eta_min is -1"),
         ("table1 --set backbone=timm/resnet18", "logo-ssl: stem is cifar, and timm/resnet18"),
         ("table1 --set seed=3", "--set does not take seed; use --seeds"),
         ("table1 --set framework=byol", "--set does not take framework; choose rows"),

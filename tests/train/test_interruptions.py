@@ -333,10 +333,13 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(data, tmp_path, monkeyp
     assert not list(run.checkpoints.glob(".writing*"))
 
 
-def test_a_full_disk_ends_tensorboards_log_and_not_the_training(data, tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("writes", [0, 6])
+def test_a_full_disk_ends_tensorboards_log_and_not_the_training(data, tmp_path, monkeypatch, capfd, writes):
     def refuse(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        if next(room, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
+    room = iter(range(writes))
     monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", refuse)
     run, said = train(SMALL, data, tmp_path / "run", loggers=("tensorboard",), log_every=1)
     assert said.count("The log for tensorboard cannot be written (No space left on device); training goes on") == 1

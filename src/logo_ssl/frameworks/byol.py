@@ -10,14 +10,14 @@ from torch import nn
 from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .framework import Framework
+from .framework import Answers, Framework
 
 
 @dataclass(frozen=True)
 class BYOLConfig:
     """Settings of BYOL."""
 
-    answers: ClassVar[str] = "momentum encoder"
+    answers: ClassVar[Answers] = "momentum encoder"
 
     dim: int = 256
     """Width of the latents."""

@@ -1,7 +1,7 @@
 """What must a framework offer, so that any strategy can use it?"""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 from torch import nn
 
@@ -18,15 +18,22 @@ class Passes(NamedTuple):
     """Forward alone, as a momentum encoder has them."""
 
 
+Answers = Literal["encoder", "momentum encoder", "label"]
+"""Who answers a query: the encoder itself, a copy that follows it, or nobody who is encoded."""
+
+
 def global_passes(config: object, roles: Roles, n_global: int) -> Passes:
     """What a step passes, by who answers, as a config says in `answers`: the encoder itself, where it says nothing."""
-    match getattr(config, "answers", "encoder"):
+    answers: Answers = getattr(config, "answers", "encoder")
+    match answers:
+        case "encoder":
+            return Passes(n_global, 0)
         case "momentum encoder":
             return Passes(len(roles.queries), len(roles.targets))
         case "label":
             return Passes(len(roles.queries), 0)
         case _:
-            return Passes(n_global, 0)
+            assert_never(answers)
 
 
 class Framework(nn.Module, ABC):

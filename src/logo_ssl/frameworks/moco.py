@@ -12,14 +12,14 @@ from ..models.norm import fitting_splits, set_synchronised
 from ..ranks import exchanged, gathered, order_device, world_size
 from ..similarity import info_nce
 from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
-from .framework import Framework
+from .framework import Answers, Framework
 
 
 @dataclass(frozen=True)
 class MoCoConfig:
     """Settings of MoCo."""
 
-    answers: ClassVar[str] = "momentum encoder"
+    answers: ClassVar[Answers] = "momentum encoder"
 
     dim: int = 128
     """Width of the latents."""

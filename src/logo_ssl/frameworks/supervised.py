@@ -9,14 +9,14 @@ from torch import nn
 
 from ..models import Encoder, pick
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .framework import Framework
+from .framework import Answers, Framework
 
 
 @dataclass(frozen=True)
 class SupervisedConfig:
     """Settings of supervised learning."""
 
-    answers: ClassVar[str] = "label"
+    answers: ClassVar[Answers] = "label"
     labelled: ClassVar[bool] = True
     least_global: ClassVar[int] = 1
 

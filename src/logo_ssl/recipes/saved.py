@@ -62,8 +62,8 @@ def is_harmless(field: str) -> bool:
 
 def with_harmless(saved: Recipe, asked: Recipe) -> Recipe:
     """The recipe of a run with all that may change on its way as another recipe has it."""
-    taken = {name: getattr(asked, name) for name in HARMLESS}
-    return replace(saved, **taken | {"loading": replace(asked.loading, max_side=saved.loading.max_side)})
+    taken = replace(saved, **{name: getattr(asked, name) for name in HARMLESS})
+    return taken.changed(**{field.replace(".", "__"): flat(saved)[field] for field in BUT})
 
 
 def refuse_harmful(changes: Differences) -> None:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -20,7 +20,7 @@ from .worker import DONE, FAILED, MISSING, STOPPED
 PATIENCE_S = 60.0  # for a row that was told to stop
 
 
-LEFT = "left to another command"  # which runs it
+LEFT = "left to another command"
 
 
 class Outcome(NamedTuple):
@@ -79,12 +79,14 @@ def carry_out(
             if WAITING in outcomes:
                 keep(outcomes)
 
+    def each(places: Iterable[int]) -> None:
+        for future in [pool.submit(one, place, tasks[place]) for place in places]:
+            future.result()
+
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            for state in (None, LEFT):
-                placed = [(i, task) for i, task in enumerate(tasks) if state in (None, outcomes[i].state)]
-                for future in [pool.submit(one, *each) for each in placed]:
-                    future.result()
+            each(range(len(tasks)))
+            each([place for place, outcome in enumerate(outcomes) if outcome.state == LEFT])
             return [Outcome("done") if task.done else o for task, o in zip(tasks, outcomes, strict=True)]
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -98,7 +98,7 @@ def differences(ours: Recipe, theirs: Recipe) -> Differences:
     if ours.crops.n_local == theirs.crops.n_local == 0:
         unused += ["crops.local_size", "crops.local_scale"]
     return {
-        name: values for name, values in all_differences(ours, theirs).items() if name not in unused and _matters(name)
+        name: values for name, values in all_differences(ours, theirs).items() if name not in unused and matters(name)
     }
 
 
@@ -124,7 +124,7 @@ def spelt(value: object) -> str:
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
-def _matters(field: str) -> bool:
+def matters(field: str) -> bool:
     """Whether a field decides what comes out, not only where, how fast and how closely watched a run is."""
     return field in ("data", "epochs") or (field != "seed" and not is_harmless(field))
 
@@ -168,7 +168,7 @@ def _as_typed(sentence: str, given: Mapping[str, str]) -> str:
     """A sentence that begins with a field, if that was given: with its option of this command."""
     field, told, more = sentence.removeprefix("--").partition(" is ")
     name = field.replace("-", "_")
-    return f"{'--' if name in OTHERWISE else '--set '}{field}{told}{more}" if name in given else sentence
+    return f"{'--' if name in OTHERWISE else '--set '}{name}{told}{more}" if name in given else sentence
 
 
 def _words(field: str, value: str, now: Any) -> list[str]:

@@ -48,9 +48,13 @@ class Beside(Logger):
             return
         try:
             write()
-        except OSError as error:
+        except (OSError, ValueError) as raised:
+            error = raised.__cause__ or raised  # Lightning has a ValueError for whatever a value meets
+            if not isinstance(error, OSError):
+                raise
             self.refused = True
-            self.say(f"The log for {self.kind} cannot be written ({error.strerror}); training goes on without it.")
+            why = error.strerror or error
+            self.say(f"The log for {self.kind} cannot be written ({why}); training goes on without it.")
 
 
 def _logger(kind: str, run: Run) -> Logger:
