@@ -1,5 +1,7 @@
 """Two processes with half a batch each normalise as one process with the whole."""
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,6 +12,16 @@ from logo_ssl.ranks import exchanged, gathered, rehearsed
 from logo_ssl.regressor import Regressor
 
 GROUPS, PER_GROUP, CHANNELS = 2, 6, 3
+
+
+def two_processes(work, *arguments):
+    mp.start_processes(_ended_at_once, (work, *arguments), nprocs=2, start_method="spawn")
+
+
+def _ended_at_once(rank, work, *arguments):
+    """Without the interpreter's own end, in which a thread of gloo's may still run on a busy machine (SIGABRT)."""
+    work(rank, *arguments)
+    os._exit(0)
 
 
 def batch():
@@ -74,7 +86,7 @@ def derived(norm, x):
 
 
 def test_what_one_process_compiles_in_a_rehearsal_is_synchronised_afterwards(tmp_path):
-    mp.start_processes(rehearse, (str(tmp_path),), nprocs=2, start_method="spawn")
+    two_processes(rehearse, str(tmp_path))
     halves = [half.flatten(0, 1) for half in batch().chunk(2, dim=1)]
     together = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     out, gradient = derived(BatchNorm(CHANNELS).double(), torch.cat(halves))
@@ -86,7 +98,7 @@ def test_what_one_process_compiles_in_a_rehearsal_is_synchronised_afterwards(tmp
 
 @pytest.mark.parametrize("synchronised", [True, False])
 def test_statistics_are_shared_by_processes_when_asked(tmp_path, synchronised):
-    mp.start_processes(work, (str(tmp_path), synchronised), nprocs=2, start_method="spawn")
+    two_processes(work, str(tmp_path), synchronised)
     (out_0, grad_0, *running_0), (out_1, grad_1, *running_1) = (
         torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)
     )
