@@ -45,6 +45,17 @@ def test_runs_that_differ_in_seed_or_harmless_settings_are_one_group(make_told):
     assert len(grouped([make_told("f"), make_told("g", data="elsewhere")])) == 2
 
 
+def test_seeds_on_the_same_images_are_one_group_wherever_these_lay(make_told):
+    def evaluated(name, source, train, **changes):
+        told = make_told(name, data=source, **changes)
+        told.run.write_evaluation("knn", {"source": source, "data_fingerprint": {"train": train}, "results": []})
+        return told
+
+    here, there = evaluated("a", "set.npz", "1234"), evaluated("b", "elsewhere/set.npz", "1234", seed=1)
+    others = evaluated("c", "set.npz", "5678", seed=2)
+    assert [str(group) for group in grouped([here, there, others])] == ["A: a, b", "B: c"]
+
+
 def test_the_reasons_of_an_automatic_recipe_tell_no_runs_apart(make_told):
     runs = [make_told("a", chosen=("for one machine",)), make_told("b", chosen=("for another",), seed=1)]
     assert len(grouped(runs)) == 1

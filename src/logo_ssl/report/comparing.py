@@ -60,11 +60,11 @@ class Spread(NamedTuple):
 
 
 def grouped(runs: Sequence[Told]) -> list[Group]:
-    """The runs by recipe, of each seed one: names and settings without effect on what is learned do not count."""
+    """The runs by recipe, of each seed one: names, places and settings that change nothing of what is learned apart."""
     found: dict[str, list[Told]] = {}
     for run in runs:
         kept = {field: value for field, value in run.recipe.items() if field not in NAMING and run.counts(field)}
-        found.setdefault(json.dumps(kept, sort_keys=True), []).append(run)
+        found.setdefault(json.dumps(kept | {"data": run.images}, sort_keys=True), []).append(run)
     return [Group(_letter(i), *_by_seed(members)) for i, members in enumerate(found.values())]
 
 

@@ -108,6 +108,15 @@ class Told:
         found = {file.stem: _read(file) for file in sorted(self.run.evaluation_file("x").parent.glob("*.json"))}
         return {name: record for name, record in found.items() if isinstance(record, dict)}
 
+    @cached_property
+    def images(self) -> str:
+        """What it learned from: the fingerprint of these images, if an evaluation tells it, else where they lay."""
+        place = self.recipe.get("data")
+        told = [record.get("data_fingerprint") for record in self.evaluations.values() if record.get("source") == place]
+        return next(
+            (str(found["train"]) for found in told if isinstance(found, dict) and found.get("train")), str(place)
+        )
+
     def is_present(self, record: dict[str, Any]) -> bool:
         """Whether an evaluation is of the run's present weights: by their fingerprint, or else by its epochs."""
         if self.fingerprint and record.get("fingerprint"):

@@ -16,7 +16,8 @@ from .tables import PaperTable, Row
 
 def with_finished(asked: PaperTable, whole: PaperTable, tasks: Sequence[Task], out: Path) -> tuple[PaperTable, Ended]:
     """The table with every row of `whole` that is finished in a folder, and the tasks that were done before."""
-    found = list({task.place.run.path: task for row in whole.rows for task in _finished(row, tasks, out)}.values())
+    there = {task.place.run.path: task for row in whole.rows for task in _finished(row, tasks, out)}.values()
+    found = [task for task in there if not changed_since(task)]
     images = {name_of(task.recipe.data): task.place.images() or images_there(task.recipe) for task in tasks if found}
     others = []
     for task in found:
@@ -26,7 +27,8 @@ def with_finished(asked: PaperTable, whole: PaperTable, tasks: Sequence[Task], o
             others.append(task)
     rows = {task.recipe.name: task.recipe for task in others} | {row.recipe.name: row.recipe for row in asked.rows}
     shown = (row._replace(recipe=rows[row.recipe.name]) for row in whole.rows if row.recipe.name in rows)
-    return asked._replace(rows=tuple(shown)), [(task, Outcome("done")) for task in others]
+    otherwise = frozenset(task.recipe.name for task in there if task not in others)
+    return asked._replace(rows=tuple(shown), otherwise=otherwise), [(task, Outcome("done")) for task in others]
 
 
 def _finished(row: Row, tasks: Sequence[Task], out: Path) -> list[Task]:
@@ -41,6 +43,6 @@ def _finished(row: Row, tasks: Sequence[Task], out: Path) -> list[Task]:
         with suppress(UserError):
             task = Task(replace(row.recipe, seed=place.recipe().seed), place, measurements)
             copied = folder.name != f"seed{task.recipe.seed}"
-            if task.done and not copied and not changed_since(task):
+            if task.done and not copied:
                 found.append(task)
     return sorted(found, key=lambda task: task.recipe.seed)

@@ -20,6 +20,10 @@ MORE = (
     "was counted in full."
 )
 TOGETHER = "Minutes (N at once) are longer than a run's alone: up to N rows ran side by side on the device."
+LACKING = {
+    "not_run": "Not run",
+    "finished_otherwise": "Finished in this folder with other settings or on other images, so not shown",
+}
 PROTOCOLS = {
     "knn": "kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.",
     "linear": "Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.",
@@ -38,8 +42,8 @@ def markdown(record: Record) -> str:
     kinds = dict.fromkeys(figure["measurement"].split("-")[0] for row in rows for figure in row["figures"])
     lines = [f"# {record['title']}", "", _line(HEAD), _line(["---"] * len(HEAD))]
     lines += [_line(cells) for row in rows for cells in _cells(row)]
-    if left_out := record.get("not_run"):
-        lines += ["", f"Not run: {', '.join(left_out)}"]
+    for key, words in LACKING.items():
+        lines += ["", f"{words}: {', '.join(record[key])}"] if record.get(key) else []
     lines += ["", ABOUT, *_about_minutes(rows), *(PROTOCOLS[kind] for kind in kinds)]
     for heading, remarks in (
         ("\\* Settings that differ from the recipe with the paper's:", _departures(rows, "departures")),

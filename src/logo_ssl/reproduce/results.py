@@ -16,11 +16,13 @@ Ended = Sequence[tuple[Task, Outcome]]
 
 def gather(table: PaperTable, ended: Ended) -> dict[str, Any]:
     """The record of a table; a run that is not finished, or a figure that was not measured, is left out."""
+    not_run, otherwise = table.left_out()
     return {
         "table": table.name,
         "title": table.title,
         "rows": [_row(row, [pair for pair in ended if pair[0].recipe.name == row.recipe.name]) for row in table.rows],
-        "not_run": table.left_out(),
+        "not_run": not_run,
+        "finished_otherwise": otherwise,
     }
 
 

@@ -80,6 +80,8 @@ class PaperTable(NamedTuple):
     rows: tuple[Row, ...]
     own: bool = False
     """Whether the settings are of our choice."""
+    otherwise: frozenset[str] = frozenset()
+    """Recipes of rows that are finished beside it, with other settings or images."""
 
     @property
     def title(self) -> str:
@@ -99,11 +101,15 @@ class PaperTable(NamedTuple):
         rows = (row for row in self.rows if row.recipe.name in changed)
         return self._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in rows))
 
-    def left_out(self) -> list[str]:
-        """The paper's rows that it lacks, where they could be asked for; a figure shows what it is told to."""
+    def left_out(self) -> tuple[list[str], list[str]]:
+        """The paper's rows that it lacks and could show, a figure none: not run, and finished with other settings."""
         whole = choose([self.name], own=self.own)[0].rows if self.name.startswith("table") else ()
         shown = {row.recipe.name for row in self.rows}
-        return [row.label for row in whole if row.recipe.name not in shown]
+        lacking = [row for row in whole if row.recipe.name not in shown]
+        return (
+            [row.label for row in lacking if row.recipe.name not in self.otherwise],
+            [row.label for row in lacking if row.recipe.name in self.otherwise],
+        )
 
 
 def choose(
