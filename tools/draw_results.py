@@ -40,6 +40,13 @@ PICTURES = {
         Row("SimSiam", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-simsiam-logo/seed0"),
         Row("SimSiam", "4 large crops", "2026-11-16-simsiam-four-large-crops.jsonl"),
     ),
+    "cifar10-paper": (
+        Row("MoCo, the paper's settings", "2 crops", "cifar10-paper/cifar10-moco/seed0"),
+        Row("MoCo, the paper's settings", "2 + 2 crops, LoGo", "cifar10-paper/cifar10-moco-logo/seed0"),
+        Row("SimSiam, the paper's settings", "2 crops", "cifar10-paper/cifar10-simsiam/seed0"),
+        Row("SimSiam, the paper's settings", "2 + 2 crops, LoGo", "cifar10-paper/cifar10-simsiam-logo/seed0"),
+        Row("SimSiam, the paper's settings", "2 crops, weight decay 5e-4", "2026-11-17-simsiam-weight-decay.jsonl"),
+    ),
     "imagenette-knn": (
         Row("Imagenette, MoCo", "2 crops", "2026-11-16-imagenette-equal-crops.jsonl", 1),
         Row("Imagenette, MoCo", "4 large crops", "2026-11-16-imagenette-equal-crops.jsonl", 2),

@@ -23,15 +23,39 @@ def record(name, settings="tuned"):
 def test_the_page_of_tables_is_what_the_records_give():
     page = (RESULTS / "cifar10-tables.md").read_text()
     assert page == TABLES["page"](RESULTS)
-    assert page.count("NVIDIA H200") == 3 * len(record("table1")["rows"]) + 2 * 4 + 3
+    assert page.count("NVIDIA H200") == 3 * len(record("table1")["rows"]) + 2 * 4 + 3 * len(
+        record("table1", "paper")["rows"]
+    )
 
 
 def test_what_the_papers_settings_gave_is_what_the_records_give():
-    _, tables = told_of("summed-pairs", RESULTS / "cifar10.md")
+    (decayed,), tables = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")
+    ours = {}
     for row in record("table1", "paper")["rows"]:
         papers = "; ".join(dict.fromkeys(f"{figure['paper']:.2f}" for figure in row["figures"]))
-        figures = shown(figure["mean"] for figure in row["figures"])
-        assert [f"{row['row']}, the paper's settings ({papers})", *figures] in tables
+        ours[row["row"]] = [figure["mean"] for figure in row["figures"]]
+        assert [f"{row['row']}, the paper's settings ({papers})", *shown(ours[row["row"]])] in tables
+    for framework, papers in (("MoCo", "+4.86; +5.22"), ("SimSiam", "+7.19; +5.00")):
+        above = [logo - alone for logo, alone in zip(ours[f"{framework}+LoGo"], ours[framework], strict=True)]
+        assert [f"LoGo over {framework} ({papers})", *shown(above, "+")] in tables
+    assert ["SimSiam, the paper's settings, but weight decay 5e-4", *shown(figures_of(decayed))] in tables
+
+
+def test_the_log_tells_the_papers_settings_as_the_records_do():
+    (decayed,), tables = told_of("simsiam-weight-decay")
+    assert ["weight decay 5e-4", *shown(figures_of(decayed)), f"{decayed['last_gauged']['z_rank']:.0f}"] in tables
+    cells = {row[0].partition(" (")[0]: row[1:] for row in section("31. The other rows")}
+    for row in record("table1", "paper")["rows"]:
+        told = [cell.split()[0] for cell in cells[row["row"].replace("+", "-")]]
+        assert told == shown(figure["mean"] for figure in row["figures"])
+
+
+def test_what_statistics_of_whole_images_do_is_what_the_runs_tell():
+    runs, tables = told_of("whole-images")
+    labels = ("SimSiam, weight decay 5e-4", "SimSiam-LoGo", "MoCo-LoGo", "MoCo")
+    for label, run in zip(labels, runs, strict=True):
+        pairs = [(run["crops"][k], run["whole_images"][k]) for k in ("k=20", "k=200")]
+        assert [label, *(cell for a, b in pairs for cell in [*shown([a, b]), *shown([b - a], "+")])] in tables
 
 
 @pytest.mark.parametrize("row", record("table1")["rows"], ids=lambda row: row["recipe"])
@@ -60,6 +84,13 @@ def told_of(name, page=RESULTS / "experiments.md"):
     lines = [line.replace("*", "")[1:-1].split("|") for line in own.splitlines() if line.startswith("| ")]
     runs = [json.loads(line) for line in file.read_text().splitlines()]
     return runs, [[cell.strip() for cell in cells] for cells in lines]
+
+
+def section(heading):
+    """The tables of one experiment, without emphasis."""
+    own = (RESULTS / "experiments.md").read_text().partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    lines = [line.replace("*", "")[1:-1].split("|") for line in own.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in cells] for cells in lines]
 
 
 def figures_of(run):
@@ -139,6 +170,16 @@ def test_curves_are_drawn_from_what_is_kept_and_end_where_the_page_says(picture,
         assert ("LoGo" in row.label, "without L2L" in row.label) == ("-LoGo" in cells[0], "without L2L" in cells[0])
 
 
+def test_curves_by_the_papers_settings_end_where_the_page_says():
+    page = (RESULTS / "cifar10.md").read_text()
+    assert "(../images/cifar10-paper.png)" in page
+    _, tables = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")
+    said = [float(row[1]) for row in tables if "the paper's settings" in row[0]]
+    rows = PICTURES["PICTURES"]["cifar10-paper"]
+    ends = [PICTURES["Kept"](RESULTS / "raw" / row.kept, row.line).by_epoch()[200] for row in rows]
+    assert said == pytest.approx(ends, abs=0.09)  # `eval knn` rounds otherwise
+
+
 @pytest.mark.parametrize("name", ["table1", "table7"])
 def test_the_summary_of_cifar10_shows_the_same_figures(name):
     _, tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")
@@ -151,6 +192,12 @@ def test_the_summary_of_cifar10_shows_the_same_figures(name):
         found = [cells[2:] for cells in tables if cells[0].startswith(f"{label} ({papers}")]
         measured = shown(figure["mean"] for figure in row["figures"])
         assert [cells[: len(measured)] for cells in found] == [measured]
+
+
+def margins_of_the_papers_settings():
+    """LoGo over MoCo and over SimSiam, kNN with k=20."""
+    moco, moco_logo, simsiam, simsiam_logo = (row["figures"][0]["mean"] for row in record("table1", "paper")["rows"])
+    return moco_logo - moco, simsiam_logo - simsiam
 
 
 def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
@@ -168,7 +215,7 @@ def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
         f"MoCo {moco:.1f} (paper: 84.4), SimSiam {simsiam:.1f} (87.7)",
         f"{above[0]:+.1f} and {above[1]:+.1f} points at equal epochs, but {below[0]:+.1f} and {below[1]:+.1f} at equal",
         f"| {figures_of(best)[0]:.1f}; MoCo with six",
-        f"SimSiam {record('table1', 'paper')['rows'][0]['figures'][0]['mean']:.1f} (80.5)",
+        "its margins, {:+.2f} on MoCo and {:+.2f} on SimSiam (4.86, 7.19)".format(*margins_of_the_papers_settings()),
     ):
         assert said in first
 
@@ -288,11 +335,12 @@ def test_rates_and_weight_decays_stand_in_the_cell_of_their_settings():
 
 
 def test_simsiams_crops_are_those_of_the_runs():
-    (four, local, large), tables = told_of("simsiam-crops")
+    (four, local, large, three), tables = told_of("simsiam-crops")
     ends = {row[0]: row[-1] for row in tables}
     assert ends["all crops large"] == f"{last_knn(four):.2f}"
     assert ends["without L2L"] == f"{last_knn(local):.2f}"
     assert ends["without L2L, local crops as large as global ones"] == f"{last_knn(large):.2f}"
+    assert ends["without L2L, one global crop more"] == f"{last_knn(three):.2f}"
 
 
 @pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
