@@ -321,6 +321,18 @@ def test_images_that_the_online_knn_cannot_read_are_counted(photos):
         assert re.fullmatch(rf"{told} left out of it\.", said[0])
 
 
+@pytest.mark.parametrize(
+    ("most", "told", "logged"),
+    [(50_000, "16 held-out images among 48,", (48, None)), (12, "12 of 16 held-out images among 12 of 48,", (12, 48))],
+)
+def test_the_online_knn_tells_how_many_images_it_looks_among(data, tmp_path, monkeypatch, most, told, logged):
+    monkeypatch.setattr("logo_ssl.train.monitors.online_knn.MOST_FEATURES", most)
+    run, said = train(SMALL, data, tmp_path / "run", epochs=1)
+    assert f"with online kNN of {told}" in said
+    lines = [line for line in run.metrics() if "knn" in line]
+    assert [(line["knn_bank"], line.get("knn_bank_of")) for line in lines] == [logged] * 2
+
+
 def test_where_images_wait_does_not_change_what_is_learned(photos, tmp_path):
     runs = [
         train(SMALL, photos, tmp_path / name, epochs=1, loading=LoadingConfig(placement=name, workers=workers))[0]

@@ -22,6 +22,7 @@ from .faults import TRIES, Diverged, diagnosis
 from .folder import alone, cure, vacant
 from .learning import learn
 from .making import Making
+from .monitors import splits_for_knn
 from .processes import processes_for, refuse_uneven
 from .sittings import Sittings
 from .weights import save_encoder
@@ -83,20 +84,26 @@ def _train(making: Making, checkpoint: Path | None) -> None:
 def _announcement(making: Making) -> str:
     """What will be trained on what, and where."""
     recipe, data, processes = making.recipe, making.data, processes_for(making.recipe)
-    splits = data.for_knn() if recipe.knn_every else None
-    labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
-    if splits is not None:
-        bank, queries = splits
-        which = (
-            "held-out images" if data.test is not None and data.test.has_labels else "of them"
-        )  # which are trained on, without labels
-        labelled = f"with online kNN of {len(queries):,} {which} among {len(bank):,}"
     several = f"{processes.total} processes, each with " if processes.total > 1 else ""
     return (
-        f"{recipe.name}: {counted(len(data.train), 'image')} of {data.name} {labelled}, "
+        f"{recipe.name}: {counted(len(data.train), 'image')} of {data.name} {_about_knn(recipe, data)}, "
         f"{counted(recipe.epochs, 'epoch')} of {counted(making.module.steps_per_epoch, 'step')} on "
         f"{several}{hardware(making.device)}"
     )
+
+
+def _about_knn(recipe: Recipe, data: ImageSet) -> str:
+    """How many images the online kNN classifies, among how many."""
+    found = splits_for_knn(data, recipe.crops.global_size)
+    if found is None or not recipe.knn_every:
+        return "without online kNN (no labels)" if found is None else "without online kNN"
+    bank, queries = (
+        f"{len(used):,}" if len(used) == whole else f"{len(used):,} of {whole:,}"
+        for used, whole in zip(*found, strict=True)
+    )
+    held_out = data.test is not None and data.test.has_labels
+    which = "held-out images" if held_out else "of them"  # which are trained on, without labels
+    return f"with online kNN of {queries} {which} among {bank}"
 
 
 def _learn_or_go_back(making: Making, bad: BadImages, checkpoint: Path | None) -> None:
