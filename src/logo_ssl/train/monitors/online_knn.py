@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -69,6 +70,7 @@ class OnlineKNN(L.Callback):
         self.splits, (self.bank_of, _) = found or (None, (0, 0))
         self.thinned = self.splits is not None and len(self.splits[0]) < self.bank_of
         self.best, self.untrained, self.n_bank, self.n_images = 0.0, 0.0, 0, 0
+        self.epochs, self.epochs_before = recipe.epochs, recipe.epochs
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
@@ -78,9 +80,17 @@ class OnlineKNN(L.Callback):
         """Go on with what was reached before an interruption."""
         self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
 
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Note how long the run was meant to be; a checkpoint of version 0.1.0 does not tell."""
+        if "recipe" in checkpoint:
+            self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """What an untrained encoder scores."""
+        """What an untrained encoder scores; a longer run begins anew, as its risen learning rate costs accuracy."""
         self.prepare(pl_module.device)
+        if self.epochs > self.epochs_before:
+            self.best = 0.0
+            log(trainer, {"extended_from_epochs": self.epochs_before})
         if trainer.global_step == 0:
             self._evaluate(trainer, pl_module, epoch=0)
 
