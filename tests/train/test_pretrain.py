@@ -211,7 +211,6 @@ def test_a_moco_run_without_negatives_is_told_to_have_learned_nothing(data, tmp_
     _, said = train(recipe, data, tmp_path / "run")
     in_vain = recipe.framework is SMALL.framework and (batch_size, epochs) == (48, 1)
     assert ("it compared nothing" in said) == in_vain
-    assert ("MoCo's loss rises" in said) == (recipe.framework is SMALL.framework and not in_vain)
 
 
 def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):

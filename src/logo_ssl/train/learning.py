@@ -23,6 +23,7 @@ from .optimisers import rate_at
 from .processes import processes_for
 from .quiet import quiet
 
+SLOW = 10  # steps to fill a queue: fewer, and nobody sees the loss rise
 FEWER_WORKERS = "fewer --loading.workers, or --loading.placement disk if memory is short"
 
 
@@ -109,7 +110,7 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
 def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -> None:
     if queue := getattr(module.recipe.framework, "queue", 0):
         full = -(-queue // (module.recipe.batch_size * len(module.strategy.roles.targets)))
-        if done < full and module.steps > 1:  # the first step has no negatives
+        if done < full >= SLOW:
             console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
 
 
