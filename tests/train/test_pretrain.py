@@ -27,7 +27,7 @@ from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, Supervi
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
-from logo_ssl.train.building import fitted
+from logo_ssl.train.building import about_splits, fitted
 from logo_ssl.train.compiling import first_line
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.monitors import OnlineKNN
@@ -202,6 +202,39 @@ def test_advised_rates_follow_from_the_batch_that_the_rate_is_for(changes, advic
     said, recipe = io.StringIO(), find_recipe("tiny").changed(**changes)
     fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
     assert advice in said.getvalue()
+
+
+def test_a_batch_is_cut_to_what_mocos_splits_part_and_so_is_the_advice(tmp_path):
+    np.savez(tmp_path / "x.npz", train_images=np.zeros((1021, 8, 8, 3), np.uint8))
+    said, recipe = io.StringIO(), find_recipe("imagenette-moco-logo").changed(batch_size=4096)
+    cut = fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
+    assert "larger than the 1021 training images; cut to 1016, which its splits part evenly (" in said.getvalue()
+    assert "An epoch is one step so; batch_size 120 " in said.getvalue()
+    assert cut.batch_size == 1016
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "changes", "told"),
+    [
+        (37, {}, "A batch of 37 cannot be parted evenly into 2 to 8 splits: .*; use batch_size 32."),
+        (3, {}, ".* use batch_size 4 or more."),
+        (35, {}, None),
+        (37, {"framework__splits": 1}, None),
+        (37, {"framework": SimSiamConfig(dim=8, hidden=4)}, None),
+        (37, {"backbone": "timm/vit_tiny_patch16_224", "crops__global_size": 224, "crops__n_local": 0}, None),
+        (37, {"devices": 37}, None),
+    ],
+    ids=["prime", "three", "five sevens", "unasked", "simsiam", "no batch norm", "processes"],
+)
+def test_keys_in_the_company_of_their_queries_are_told_with_the_cure(data, batch_size, changes, told):
+    recipe = SMALL.changed(**{"data": data, "batch_size": batch_size, "framework__splits": 8} | changes)
+    said = about_splits(build(recipe, load_data(data, 16)), Processes(recipe.devices))
+    assert said is None if told is None else re.fullmatch(told, said)
+
+
+def test_a_run_without_splits_says_so(data, tmp_path):
+    assert "keys are normalised in the same company" in train(SMALL, data, tmp_path / "run", batch_size=37)[1]
+    assert "same company" not in train(SMALL, data, tmp_path / "other")[1]
 
 
 @pytest.mark.parametrize("framework", [SMALL.framework, SimSiamConfig(dim=8, hidden=4)], ids=["moco", "simsiam"])

@@ -16,7 +16,7 @@ from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run, provenance, write
 from ..terminal import counted
-from .building import refuse_misfit
+from .building import about_splits, refuse_misfit
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
 from .folder import alone, cure, vacant
@@ -69,7 +69,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
         making.sittings.save()
-    for sentence in (*making.data.says, _announcement(making)):
+    splits = about_splits(making.module, processes_for(recipe))
+    for sentence in (*making.data.says, _announcement(making), *([splits] if splits else [])):
         making.console.print(sentence)
     bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root)
     try:
