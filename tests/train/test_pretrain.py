@@ -327,8 +327,20 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     run, said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "run", epochs=1)
     assert "without online kNN (no labels)" in said
     assert not any("knn" in line for line in run.metrics())
+    (line,) = [line for line in run.metrics() if "z_rank" in line]
+    told = f"a spread of {line['z_std']:.2f} (0 is a collapse, 1 is even) in about {line['z_rank']:.0f} of 8 directions"
+    assert f"Without labels nothing here tells how good the features are: {told} tells no more than" in said
+    assert f"logo-ssl report {run.path}\n48 images are few to learn from. Compare" in said
     with pytest.raises(UserError, match=r"has no labels"):
         list(compare_knn(run))
+
+
+def test_advice_for_runs_without_labels_is_given_to_them_alone(data, tmp_path, monkeypatch):
+    assert "Without labels" not in train(SMALL, data, tmp_path / "labelled", epochs=1, knn_every=0)[1]
+    np.savez(tmp_path / "plain.npz", train_images=np.load(data)["train_images"])
+    monkeypatch.setattr("logo_ssl.train.without_labels.FEW", 48)
+    said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "many", epochs=1)[1]
+    assert ("Without labels" in said, "are few" in said) == (True, False)
 
 
 @pytest.mark.parametrize("placement", ["auto", "encoded", "disk"])

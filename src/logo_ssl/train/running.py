@@ -26,6 +26,7 @@ from .monitors import splits_for_knn
 from .processes import processes_for, refuse_uneven
 from .sittings import Sittings
 from .weights import save_encoder
+from .without_labels import without_labels
 
 
 def carry_out(
@@ -157,6 +158,8 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
             "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
         )
+    for sentence in without_labels(run, module, making.data, making.journal.latest):
+        making.console.print(sentence)
     if sentence := writer.summary(module.steps):
         making.console.print(sentence)
     write(run.provenance_file, json.dumps(_record(making, bad, writer, resumed), indent=2) + "\n")
