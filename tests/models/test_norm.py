@@ -3,7 +3,7 @@ import timm
 import torch
 from torch import nn
 
-from logo_ssl.models.norm import BatchNorm, fitting_splits, set_groups, with_our_batch_norm
+from logo_ssl.models.norm import BatchNorm, fitting_batch, fitting_splits, set_groups, with_our_batch_norm
 
 
 @pytest.mark.parametrize("shape", [(12, 3), (12, 3, 4, 5)])
@@ -66,6 +66,22 @@ def test_half_precision_comes_back_as_it_went_in():
 @pytest.mark.parametrize(("n_images", "splits", "expected"), [(512, 8, 8), (12, 8, 6), (7, 8, 1), (2, 8, 1), (9, 4, 3)])
 def test_splits_shrink_until_they_part_a_batch_evenly(n_images, splits, expected):
     assert fitting_splits(n_images, splits) == expected
+
+
+@pytest.mark.parametrize("splits", [1, 2, 8])
+@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+def test_a_fitting_batch_has_as_many_splits_as_were_asked(splits, processes):
+    for n_images in (*range(16 * processes, 100), 127, 509, 1009, 1021):
+        batch = fitting_batch(n_images, splits, processes)
+        assert n_images - max(splits, processes) < batch <= n_images
+        assert batch % processes == 0
+        assert fitting_splits(batch // processes, splits // processes) == max(1, splits // processes)
+
+
+@pytest.mark.parametrize(("n_images", "expected"), [(2, 2), (3, 3), (4, 4), (5, 4), (7, 6), (11, 10), (16, 16)])
+def test_few_images_fit_fewer_splits(n_images, expected):
+    assert fitting_batch(n_images, 8) == expected
+    assert fitting_splits(expected, 8) == max(1, expected // 2)
 
 
 def test_conversion_keeps_every_key_and_every_output():

@@ -108,6 +108,17 @@ def refuse(*_):
     raise UserError("No data.")
 
 
+def test_figure_1b_names_a_bank_that_was_thinned(reproduce, performed, tmp_path, monkeypatch):
+    line, told = "fig1b --rows cifar10-moco --epochs 1", "Neighbours of cifar10 are looked for among 30 of 208 images."
+    monkeypatch.setattr("logo_ssl.train.monitors.online_knn.MOST_FEATURES", 30)
+    assert told in reproduce(line)[1]
+    assert told in json.loads((tmp_path / "out" / "fig1b.json").read_text())["remarks"]
+    log = next((tmp_path / "out").rglob("metrics.jsonl"))
+    log.write_text(re.sub(r'"knn_bank": \d+, "knn_bank_of": \d+, ', "", log.read_text()))  # an old one
+    code, out, _ = reproduce(line)
+    assert (code, "Neighbours of" in out) == (0, False)
+
+
 def test_an_interrupted_row_goes_on_where_it_was_and_its_data_may_move(
     reproduce, performed, data, tmp_path, monkeypatch
 ):

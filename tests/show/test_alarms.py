@@ -37,6 +37,12 @@ def test_a_fall_of_knn_rings_though_the_latents_are_spread():
     assert sentence.startswith("Epoch 10: kNN fell from 60.0 % to 30.0 %, a sign of collapse.")
 
 
+def test_a_fall_of_knn_in_a_run_that_was_made_longer_is_no_alarm():
+    lines, longer = (knn(5, 60.0), knn(6, 30.0)), {"step": 50, "extended_from_epochs": 5}
+    assert alarms([lines[0], longer, lines[1]], RECIPE) == []
+    assert len(alarms([lines[0], longer, *lines], RECIPE)) == 1
+
+
 def test_falling_behind_the_untrained_encoder_rings_until_it_is_caught_up():
     lines = [knn(0, 36.8), latents(1, 0.8), knn(3, 18.1)]
     (sentence,) = alarms(lines, RECIPE)

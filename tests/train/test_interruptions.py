@@ -32,12 +32,14 @@ from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, Supervi
 from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run, write_together
+from logo_ssl.show.alarms import alarms
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, compiling
 from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
+from logo_ssl.train.monitors import OnlineKNN
 
 STEPS = 6  # of the small recipe: two epochs of three
 
@@ -530,12 +532,12 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
     assert is_finished(resume(tmp_path / "run", console=console(), data=str(tmp_path / "moved.npz")))
 
 
-def test_the_filling_queue_is_explained(data, tmp_path):
-    _, said = train(SMALL, data, tmp_path / "run", epochs=1)
-    assert "MoCo's loss rises until its queue of 24 keys is full, at step 1." in said
+def test_the_filling_queue_is_explained_unless_it_is_soon_full(data, tmp_path):
+    _, said = train(SMALL, data, tmp_path / "run", epochs=1, batch_size=2)
+    assert "loss rises" not in said  # until step 6
     one_way = replace(SMALL, strategy=TwoViewConfig(pairs="paper"), crops=replace(SMALL.crops, n_local=0))
-    _, said = train(one_way, data, tmp_path / "one-way", epochs=1)
-    assert "MoCo's loss rises until its queue of 24 keys is full, at step 2." in said  # one key of each image
+    _, said = train(one_way, data, tmp_path / "one-way", epochs=1, batch_size=2)
+    assert "MoCo's loss rises until its queue of 24 keys is full, at step 12." in said  # one key of each image
 
 
 def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, monkeypatch):
@@ -635,6 +637,41 @@ def test_a_run_cannot_be_cut_short(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", epochs=2)
     with pytest.raises(UserError, match="A run of 2 epochs can be extended, not cut to 1"):
         resume(run.path, console=console(), epochs=1)
+
+
+def test_a_longer_run_says_where_its_learning_rate_goes(data, tmp_path):
+    run, said = train(SMALL, data, tmp_path / "run", log_every=1)
+    assert "learning rate goes" not in said
+    for epochs, told in ((4, "goes from 0.002 back to 0.015,"), (20, "goes from 0.00051 back to 0.027,")):
+        longer = console()
+        resume(run.path, console=longer, epochs=epochs)
+        assert f"The learning rate {told} where it stands on the longer cosine." in longer.file.getvalue()
+    rates = [f"{line['lr']:.2g}" for line in run.metrics() if "lr" in line]
+    assert (rates[5], rates[6], rates[11], rates[12]) == ("0.002", "0.015", "0.00051", "0.027")
+
+
+def test_a_run_that_goes_on_as_long_as_it_was_says_nothing_of_its_rate(data, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 3)
+        with pytest.raises(Interrupted):
+            train(SMALL, data, tmp_path / "run")
+    said = console()
+    resume(tmp_path / "run", console=said)
+    assert "Going on after 1 epoch and 1 step.\n" in said.file.getvalue()
+
+
+@pytest.mark.parametrize(("later", "told"), [((40.0, 50.0), None), ((60.0, 30.0), "kNN fell from 60.0 % to 30.0 %")])
+def test_a_fall_of_knn_after_the_learning_rate_rose_is_no_collapse(data, tmp_path, monkeypatch, later, told):
+    measured = iter((20.0, 80.0, 90.0, *later))
+    monkeypatch.setattr(OnlineKNN, "accuracy", lambda self, module: next(measured))
+    monkeypatch.setattr("logo_ssl.train.monitors.online_knn.KNN_FALL", 25.0)  # of so few images that counts
+    run, _ = train(SMALL, data, tmp_path / "run", on_collapse="stop")
+    if told is None:
+        resume(run.path, console=console(), epochs=4)
+        assert alarms(run.metrics(), SMALL) == []
+        return
+    with pytest.raises(UserError, match=told):
+        resume(run.path, console=console(), epochs=4)
 
 
 def test_memory_is_free_again_before_smaller_batches_are_tried(data, tmp_path, monkeypatch):

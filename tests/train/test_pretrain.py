@@ -27,7 +27,7 @@ from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, Supervi
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, build
-from logo_ssl.train.building import fitted
+from logo_ssl.train.building import about_splits, fitted
 from logo_ssl.train.compiling import first_line
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.monitors import OnlineKNN
@@ -204,6 +204,39 @@ def test_advised_rates_follow_from_the_batch_that_the_rate_is_for(changes, advic
     assert advice in said.getvalue()
 
 
+def test_a_batch_is_cut_to_what_mocos_splits_part_and_so_is_the_advice(tmp_path):
+    np.savez(tmp_path / "x.npz", train_images=np.zeros((1021, 8, 8, 3), np.uint8))
+    said, recipe = io.StringIO(), find_recipe("imagenette-moco-logo").changed(batch_size=4096)
+    cut = fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
+    assert "larger than the 1021 training images; cut to 1016, which its splits part evenly (" in said.getvalue()
+    assert "An epoch is one step so; batch_size 120 " in said.getvalue()
+    assert cut.batch_size == 1016
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "changes", "told"),
+    [
+        (37, {}, "A batch of 37 cannot be parted evenly into 2 to 8 splits: .*; use batch_size 32."),
+        (3, {}, ".* use batch_size 4 or more."),
+        (35, {}, None),
+        (37, {"framework__splits": 1}, None),
+        (37, {"framework": SimSiamConfig(dim=8, hidden=4)}, None),
+        (37, {"backbone": "timm/vit_tiny_patch16_224", "crops__global_size": 224, "crops__n_local": 0}, None),
+        (37, {"devices": 37}, None),
+    ],
+    ids=["prime", "three", "five sevens", "unasked", "simsiam", "no batch norm", "processes"],
+)
+def test_keys_in_the_company_of_their_queries_are_told_with_the_cure(data, batch_size, changes, told):
+    recipe = SMALL.changed(**{"data": data, "batch_size": batch_size, "framework__splits": 8} | changes)
+    said = about_splits(build(recipe, load_data(data, 16)), Processes(recipe.devices))
+    assert said is None if told is None else re.fullmatch(told, said)
+
+
+def test_a_run_without_splits_says_so(data, tmp_path):
+    assert "keys are normalised in the same company" in train(SMALL, data, tmp_path / "run", batch_size=37)[1]
+    assert "same company" not in train(SMALL, data, tmp_path / "other")[1]
+
+
 @pytest.mark.parametrize("framework", [SMALL.framework, SimSiamConfig(dim=8, hidden=4)], ids=["moco", "simsiam"])
 @pytest.mark.parametrize(("batch_size", "epochs"), [(48, 1), (48, 2), (16, 1)])
 def test_a_moco_run_without_negatives_is_told_to_have_learned_nothing(data, tmp_path, framework, batch_size, epochs):
@@ -211,7 +244,6 @@ def test_a_moco_run_without_negatives_is_told_to_have_learned_nothing(data, tmp_
     _, said = train(recipe, data, tmp_path / "run")
     in_vain = recipe.framework is SMALL.framework and (batch_size, epochs) == (48, 1)
     assert ("it compared nothing" in said) == in_vain
-    assert ("MoCo's loss rises" in said) == (recipe.framework is SMALL.framework and not in_vain)
 
 
 def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):
@@ -295,8 +327,20 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     run, said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "run", epochs=1)
     assert "without online kNN (no labels)" in said
     assert not any("knn" in line for line in run.metrics())
+    (line,) = [line for line in run.metrics() if "z_rank" in line]
+    told = f"a spread of {line['z_std']:.2f} (0 is a collapse, 1 is even) in about {line['z_rank']:.0f} of 8 directions"
+    assert f"Without labels nothing here tells how good the features are: {told} tells no more than" in said
+    assert f"logo-ssl report {run.path}\n48 images are few to learn from. Compare" in said
     with pytest.raises(UserError, match=r"has no labels"):
         list(compare_knn(run))
+
+
+def test_advice_for_runs_without_labels_is_given_to_them_alone(data, tmp_path, monkeypatch):
+    assert "Without labels" not in train(SMALL, data, tmp_path / "labelled", epochs=1, knn_every=0)[1]
+    np.savez(tmp_path / "plain.npz", train_images=np.load(data)["train_images"])
+    monkeypatch.setattr("logo_ssl.train.without_labels.FEW", 48)
+    said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "many", epochs=1)[1]
+    assert ("Without labels" in said, "are few" in said) == (True, False)
 
 
 @pytest.mark.parametrize("placement", ["auto", "encoded", "disk"])
@@ -319,6 +363,18 @@ def test_images_that_the_online_knn_cannot_read_are_counted(photos):
         said = []
         OnlineKNN(load_data(photos, 16), SMALL.changed(loading__workers=0), say=said.append).prepare()
         assert re.fullmatch(rf"{told} left out of it\.", said[0])
+
+
+@pytest.mark.parametrize(
+    ("most", "told", "logged"),
+    [(50_000, "16 held-out images among 48,", (48, None)), (12, "12 of 16 held-out images among 12 of 48,", (12, 48))],
+)
+def test_the_online_knn_tells_how_many_images_it_looks_among(data, tmp_path, monkeypatch, most, told, logged):
+    monkeypatch.setattr("logo_ssl.train.monitors.online_knn.MOST_FEATURES", most)
+    run, said = train(SMALL, data, tmp_path / "run", epochs=1)
+    assert f"with online kNN of {told}" in said
+    lines = [line for line in run.metrics() if "knn" in line]
+    assert [(line["knn_bank"], line.get("knn_bank_of")) for line in lines] == [logged] * 2
 
 
 def test_where_images_wait_does_not_change_what_is_learned(photos, tmp_path):

@@ -137,6 +137,13 @@ def fitting_splits(n_images: int, splits: int) -> int:
     return next(fitting, 1)
 
 
+def fitting_batch(n_images: int, splits: int, processes: int = 1) -> int:
+    """The largest batch of no more images that processes part evenly, and each of them into splits of two or more."""
+    each = n_images // processes
+    apart = max(1, min(splits // processes, each // 2))
+    return max(1, (each - each % apart) * processes)
+
+
 def with_our_batch_norm(module: nn.Module) -> nn.Module:
     """Replace every batch norm of a torchvision or timm network by ours, weights and all."""
     for name, child in module.named_children():

@@ -45,7 +45,7 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
         curves.append(Curve(row.recipe.name, row.label, name_of(row.recipe.data), tuple(runs)))
     drawn = [curve for curve in curves if curve.points()]
     failed = {c.row: "it has no finished run with kNN over epochs." for c in curves if c not in drawn}
-    remarks = [*strange_pictures([table]), *_torn(drawn, table.rows)]
+    remarks = [*strange_pictures([table]), *_torn(drawn, table.rows), *_thinned(drawn)]
     points = {curve.row: curve.points() for curve in drawn}
     record |= {"curves": points, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
@@ -62,6 +62,18 @@ def _torn(curves: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
     for curve in curves:
         if (last := max(curve.points())) < epochs[curve.row]:
             yield f"The log of {curve.row} tells no kNN after epoch {last} of {epochs[curve.row]}."
+
+
+def _thinned(curves: Sequence[Any]) -> Iterator[str]:
+    """Panels whose neighbours were looked for among some of the images; logs of old do not tell."""
+    found = {
+        f"Neighbours of {curve.panel} are looked for among {line['knn_bank']:,} of {line['knn_bank_of']:,} images."
+        for curve in curves
+        for run in curve.runs
+        for line in run.metrics()
+        if "knn_bank_of" in line
+    }
+    yield from sorted(found)
 
 
 def draw_affinities(

@@ -61,6 +61,8 @@ def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Readi
             case {"z_std": float(std), "z_rank": float(rank), "epoch": int(epoch)}:
                 sentence = gauge.alarm(std, rank, recipe.batch_size, recipe.framework.dim)
                 yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")
+            case {"extended_from_epochs": int()}:  # the learning rate rose again, and kNN may fall
+                best = 0.0
             case {"knn": float(accuracy), "epochs_done": 0}:
                 untrained = accuracy
             case {"knn": float(accuracy), "epochs_done": int(epoch)}:

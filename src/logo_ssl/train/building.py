@@ -8,6 +8,7 @@ from rich.console import Console
 from ..data import ImageSet, statistics
 from ..errors import UserError
 from ..models import build_backbone
+from ..models.norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import RECIPES, Recipe
 from ..terminal import counted
 from .module import Pretraining
@@ -16,6 +17,7 @@ from .weights import initialise
 
 ONE = Processes()
 STEPS, LEAST_BATCH = 8, 32  # of an epoch and for batch norm, advised where a batch is larger than the data
+LEAST_TO_SPLIT = 4  # images: two splits of two
 
 
 def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
@@ -26,9 +28,10 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
     if getattr(recipe.framework, "labelled", False):
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
-        most = max(n - n % processes.total, 1)
+        most = fitting_batch(n, _splits(recipe), processes.total)
+        evenly = ", which its splits part evenly" if n - most >= processes.total else ""
         console.print(
-            f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most} "
+            f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most}{evenly} "
             f"(optimiser.lr stays {recipe.optimiser.lr:g}).{_advice(recipe, n, processes)}"
         )
         recipe = replace(recipe, batch_size=most)
@@ -47,12 +50,16 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
 
 def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
     """How an epoch of n images would have more than one step, where batches need not be too small for that."""
-    fewer = max(n // STEPS, LEAST_BATCH) // processes.total * processes.total
+    fewer = fitting_batch(max(n // STEPS, LEAST_BATCH), _splits(recipe), processes.total)
     if not 2 * processes.total <= fewer <= n // 2:
         return ""
     rate = _rate(recipe, fewer)
     more = "makes more, with a lower optimiser.lr" if rate is None else f"and optimiser.lr {rate:.2g} make more"
     return f" An epoch is one step so; batch_size {fewer} {more}."
+
+
+def _splits(recipe: Recipe) -> int:
+    return getattr(recipe.framework, "splits", 1)
 
 
 def _rate(recipe: Recipe, batch_size: int) -> float | None:
@@ -91,6 +98,19 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fre
         say = console.print if console is not None else (lambda sentence: None)
         labels = data.train.labels if getattr(recipe.framework, "labelled", False) else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
+
+
+def about_splits(module: Pretraining, processes: Processes = ONE) -> str | None:
+    """A sentence with the cure where splits are asked for, a batch norm needs them, and the batch has no divisor."""
+    n, splits = module.batch_size, _splits(module.recipe)
+    normed = any(isinstance(child, BatchNorm) for child in module.framework.encoder.modules())
+    if splits == 1 or processes.total > 1 or not normed or fitting_splits(n, splits) > 1:  # processes are splits
+        return None
+    cure = f"batch_size {fitting_batch(n, splits)}" if n >= LEAST_TO_SPLIT else f"batch_size {LEAST_TO_SPLIT} or more"
+    return (
+        f"A batch of {n} cannot be parted evenly into 2 to {splits} splits: keys are normalised in the same company as "
+        f"their queries, which can give the answer away; use {cure}."
+    )
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 import traceback
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -18,9 +19,11 @@ from .checkpoints import awaited, load
 from .endings import ends_in_a_sentence
 from .faults import free_memory, too_large
 from .module import Pretraining
+from .optimisers import rate_at
 from .processes import processes_for
 from .quiet import quiet
 
+SLOW = 10  # steps to fill a queue: fewer, and nobody sees the loss rise
 FEWER_WORKERS = "fewer --loading.workers, or --loading.placement disk if memory is short"
 
 
@@ -37,9 +40,10 @@ def learn(
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
     module.data_identity = data.train.identity()
-    done = 0 if checkpoint is None else load(checkpoint)["global_step"]
+    before = {"global_step": 0} if checkpoint is None else load(checkpoint)
+    done = before["global_step"]
     if checkpoint is not None:
-        console.print(f"Going on after {_epochs(done, module.steps_per_epoch)}.")
+        console.print(f"Going on after {_epochs(done, module.steps_per_epoch)}.{_new_rate(module, before)}")
     _say_how_the_queue_fills(module, done, console)
     memory_ran_out = False
     with quiet():
@@ -106,8 +110,21 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
 def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -> None:
     if queue := getattr(module.recipe.framework, "queue", 0):
         full = -(-queue // (module.recipe.batch_size * len(module.strategy.roles.targets)))
-        if done < full and module.steps > 1:  # the first step has no negatives
+        if done < full >= SLOW:
             console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
+
+
+def _new_rate(module: Pretraining, checkpoint: dict[str, Any]) -> str:
+    """What the learning rate does in a run that was made longer: to go on with it is a warm restart."""
+    if "recipe" not in checkpoint:  # of version 0.1.0
+        return ""
+    before, done, per_epoch = Recipe.from_json(checkpoint["recipe"]), checkpoint["global_step"], module.steps_per_epoch
+    if rate_at(before, done, per_epoch) == rate_at(module.recipe, done, per_epoch):
+        return ""
+    scale = checkpoint.get("lr_scale", 1.0)
+    was = scale * rate_at(before, done - 1, per_epoch)
+    now = min(module.lr_scale, scale) * rate_at(module.recipe, done, per_epoch)
+    return f" The learning rate goes from {was:.2g} back to {now:.2g}, where it stands on the longer cosine."
 
 
 def _epochs(steps: int, per_epoch: int) -> str:

@@ -22,7 +22,7 @@ from ..strategies import Strategy
 from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
 from .compiling import compile_everywhere, has_compiler
 from .cropping import Cropping
-from .optimisers import encoder_optimiser, learning_rate, regressor_optimiser, set_learning_rate
+from .optimisers import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
 from .replay import Replay
 from .skipping import Skipped
 
@@ -148,8 +148,7 @@ class Pretraining(L.LightningModule):
     def _step_encoder(self) -> float:
         """One descent step on Eq. 9; gives back the learning rate."""
         config = self.recipe.optimiser
-        warmup = config.warmup_epochs * self.steps_per_epoch
-        lr = self.lr_scale * learning_rate(config, self.global_step, self.steps, warmup)
+        lr = self.lr_scale * rate_at(self.recipe, self.global_step, self.steps_per_epoch)
         optimiser = self._encoder_optimiser()
         set_learning_rate(optimiser.optimizer, lr, self.lr_scale * config.lr)
         if config.clip:

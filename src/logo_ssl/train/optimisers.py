@@ -9,7 +9,7 @@ from timm.optim import Lars
 from torch import nn
 
 from ..frameworks import Framework
-from ..recipes import OptimiserConfig
+from ..recipes import OptimiserConfig, Recipe
 
 PAPER_MOMENTUM, PAPER_WEIGHT_DECAY = 0.9, 1e-4  # 4.1, "Optimization"
 
@@ -20,6 +20,12 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int, warmup_steps: 
         return config.lr * min(1.0, (step + 1) / warmup_steps)
     t = (step - warmup_steps) / max(steps - warmup_steps, 1)
     return config.eta_min + 0.5 * (config.lr - config.eta_min) * (1 + math.cos(math.pi * t))
+
+
+def rate_at(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
+    """A recipe's learning rate at a step of its run."""
+    config = recipe.optimiser
+    return learning_rate(config, step, steps_per_epoch * recipe.epochs, config.warmup_epochs * steps_per_epoch)
 
 
 def encoder_optimiser(

@@ -16,15 +16,17 @@ from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run, provenance, write
 from ..terminal import counted
-from .building import refuse_misfit
+from .building import about_splits, refuse_misfit
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
 from .folder import alone, cure, vacant
 from .learning import learn
 from .making import Making
+from .monitors import splits_for_knn
 from .processes import processes_for, refuse_uneven
 from .sittings import Sittings
 from .weights import save_encoder
+from .without_labels import without_labels
 
 
 def carry_out(
@@ -68,7 +70,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
         making.sittings.save()
-    for sentence in (*making.data.says, _announcement(making)):
+    splits = about_splits(making.module, processes_for(recipe))
+    for sentence in (*making.data.says, _announcement(making), *([splits] if splits else [])):
         making.console.print(sentence)
     bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root)
     try:
@@ -83,20 +86,26 @@ def _train(making: Making, checkpoint: Path | None) -> None:
 def _announcement(making: Making) -> str:
     """What will be trained on what, and where."""
     recipe, data, processes = making.recipe, making.data, processes_for(making.recipe)
-    splits = data.for_knn() if recipe.knn_every else None
-    labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
-    if splits is not None:
-        bank, queries = splits
-        which = (
-            "held-out images" if data.test is not None and data.test.has_labels else "of them"
-        )  # which are trained on, without labels
-        labelled = f"with online kNN of {len(queries):,} {which} among {len(bank):,}"
     several = f"{processes.total} processes, each with " if processes.total > 1 else ""
     return (
-        f"{recipe.name}: {counted(len(data.train), 'image')} of {data.name} {labelled}, "
+        f"{recipe.name}: {counted(len(data.train), 'image')} of {data.name} {_about_knn(recipe, data)}, "
         f"{counted(recipe.epochs, 'epoch')} of {counted(making.module.steps_per_epoch, 'step')} on "
         f"{several}{hardware(making.device)}"
     )
+
+
+def _about_knn(recipe: Recipe, data: ImageSet) -> str:
+    """How many images the online kNN classifies, among how many."""
+    found = splits_for_knn(data, recipe.crops.global_size)
+    if found is None or not recipe.knn_every:
+        return "without online kNN (no labels)" if found is None else "without online kNN"
+    bank, queries = (
+        f"{len(used):,}" if len(used) == whole else f"{len(used):,} of {whole:,}"
+        for used, whole in zip(*found, strict=True)
+    )
+    held_out = data.test is not None and data.test.has_labels
+    which = "held-out images" if held_out else "of them"  # which are trained on, without labels
+    return f"with online kNN of {queries} {which} among {bank}"
 
 
 def _learn_or_go_back(making: Making, bad: BadImages, checkpoint: Path | None) -> None:
@@ -149,6 +158,8 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
             "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
         )
+    for sentence in without_labels(run, module, making.data, making.journal.latest):
+        making.console.print(sentence)
     if sentence := writer.summary(module.steps):
         making.console.print(sentence)
     write(run.provenance_file, json.dumps(_record(making, bad, writer, resumed), indent=2) + "\n")

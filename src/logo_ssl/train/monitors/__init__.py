@@ -1,7 +1,17 @@
 """Is it learning? What is watched while training: losses and speed, signs of collapse, kNN on frozen features."""
 
 from .collapse import CollapseGauge, directions, effective_rank, feature_std
-from .online_knn import OnlineKNN, knn_fall, knn_loss
+from .online_knn import OnlineKNN, knn_fall, knn_loss, splits_for_knn
 from .steps import Steps
 
-__all__ = ["CollapseGauge", "OnlineKNN", "Steps", "directions", "effective_rank", "feature_std", "knn_fall", "knn_loss"]
+__all__ = [
+    "CollapseGauge",
+    "OnlineKNN",
+    "Steps",
+    "directions",
+    "effective_rank",
+    "feature_std",
+    "knn_fall",
+    "knn_loss",
+    "splits_for_knn",
+]

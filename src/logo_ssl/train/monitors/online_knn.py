@@ -4,11 +4,12 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
 
-from ...data import BadImages, ImageSet, squared
+from ...data import BadImages, ImageSet, Split, squared
 from ...features import extract
 from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
@@ -22,6 +23,12 @@ CPU = torch.device("cpu")
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
 KNN_FALL = 10.0  # points below the best so far, or below the untrained encoder
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
+
+
+def splits_for_knn(data: ImageSet, size: int) -> tuple[list[Split], list[int]] | None:
+    """Bank and queries of images of a size as they are used, thinned where they are many, and how many they were."""
+    most, whole = min(MOST_FEATURES, MOST_BYTES // (data.channels * size**2)), data.for_knn()
+    return None if whole is None else ([split.thinned(most) for split in whole], [len(split) for split in whole])
 
 
 def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
@@ -59,10 +66,11 @@ class OnlineKNN(L.Callback):
     ) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
         self.bad_file, self.root, self.say, self.clock = bad_file, data.root, say, clock
-        most = min(MOST_FEATURES, MOST_BYTES // (data.channels * self.size**2))
-        splits = data.for_knn() if self.every else None
-        self.splits = None if splits is None else [split.thinned(most) for split in splits]
-        self.best, self.untrained, self.n_images = 0.0, 0.0, 0
+        found = splits_for_knn(data, self.size) if self.every else None
+        self.splits, (self.bank_of, _) = found or (None, (0, 0))
+        self.thinned = self.splits is not None and len(self.splits[0]) < self.bank_of
+        self.best, self.untrained, self.n_bank, self.n_images = 0.0, 0.0, 0, 0
+        self.epochs, self.epochs_before = recipe.epochs, recipe.epochs
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
@@ -72,9 +80,17 @@ class OnlineKNN(L.Callback):
         """Go on with what was reached before an interruption."""
         self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
 
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Note how long the run was meant to be; a checkpoint of version 0.1.0 does not tell."""
+        if "recipe" in checkpoint:
+            self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """What an untrained encoder scores."""
+        """What an untrained encoder scores; a longer run begins anew, as its risen learning rate costs accuracy."""
         self.prepare(pl_module.device)
+        if self.epochs > self.epochs_before:
+            self.best = 0.0
+            log(trainer, {"extended_from_epochs": self.epochs_before})
         if trainer.global_step == 0:
             self._evaluate(trainer, pl_module, epoch=0)
 
@@ -98,7 +114,7 @@ class OnlineKNN(L.Callback):
         readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
         if lost := asked - sum(readable):
             self.say(f"{counted(lost, 'image')} of the online kNN cannot be read and {are(lost)} left out of it.")
-        self.n_images = readable[1]
+        self.n_bank, self.n_images = readable
         if min(readable) == 0:
             self.splits = None
 
@@ -123,7 +139,8 @@ class OnlineKNN(L.Callback):
         began = self.clock()
         accuracy = self.accuracy(pl_module)
         if accuracy is not None:
-            about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images}
+            about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images, "knn_bank": self.n_bank}
+            about |= {"knn_bank_of": self.bank_of} if self.thinned else {}
             about |= {"knn_s": round(self.clock() - began, 3)}
             log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
             self._judge(accuracy, epoch, pl_module.recipe)
