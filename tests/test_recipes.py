@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -6,9 +6,11 @@ import pytest
 
 from logo_ssl.augment import CropPlan
 from logo_ssl.errors import UserError
-from logo_ssl.frameworks import MoCoConfig, SimSiamConfig
+from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
 from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe, tuned, with_harmless
-from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.strategies import STRATEGIES, LoGoConfig, MultiCropConfig, TwoViewConfig
+
+TINY = find_recipe("tiny")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -16,6 +18,37 @@ def test_every_recipe_is_sound_and_survives_json(name):
     recipe = RECIPES[name]
     check(recipe)
     assert Recipe.from_json(recipe.to_json()) == recipe
+
+
+@dataclass(frozen=True)
+class MineConfig(MoCoConfig):
+    """A framework of somebody's own, made from one of ours."""
+
+    mine: int = 3
+
+
+@dataclass(frozen=True)
+class MyStrategyConfig(LoGoConfig):
+    """The same of a strategy."""
+
+
+def test_a_part_made_from_one_of_ours_stays_itself_in_json(monkeypatch):
+    monkeypatch.setitem(FRAMEWORKS, "mine", MineConfig)
+    monkeypatch.setitem(STRATEGIES, "my-strategy", MyStrategyConfig)
+    recipe = TINY.changed(framework=MineConfig(mine=5), strategy=MyStrategyConfig(lam=0.5))
+    check(recipe)
+    again = Recipe.from_json(recipe.to_json())
+    assert (type(again.framework), type(again.strategy)) == (MineConfig, MyStrategyConfig)
+    assert again == recipe
+
+
+@pytest.mark.parametrize(("part", "config"), [("framework", MineConfig()), ("strategy", MyStrategyConfig())])
+def test_a_part_that_is_not_registered_is_refused_before_anything_is_trained(part, config):
+    for tried in (check, Recipe.to_json):
+        with pytest.raises(
+            UserError, match=rf"^{type(config).__name__} is not known as a {part}; name it: logo_ssl\.\w+"
+        ):
+            tried(replace(TINY, **{part: config}))
 
 
 def test_the_papers_temperatures_and_lambdas():
@@ -69,9 +102,6 @@ def test_an_unknown_field_in_a_recipe_file_names_the_nearest():
     text = find_recipe("tiny").to_json().replace('"epochs"', '"epoch"')
     with pytest.raises(UserError, match=r"'epoch'.*Did you mean epochs"):
         Recipe.from_json(text)
-
-
-TINY = find_recipe("tiny")
 
 
 @pytest.mark.parametrize(

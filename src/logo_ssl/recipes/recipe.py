@@ -127,12 +127,20 @@ class Recipe:
             recipe = _set(recipe, path.split("__"), value)
         return recipe
 
+    def kind(self, part: str) -> str:
+        """The name of the framework or strategy: that of its own class, not of one which that extends."""
+        cls = type(getattr(self, part))
+        for name, kind in PARTS[part].items():
+            if cls is kind:
+                return name
+        registry = f"logo_ssl.{'strategies.STRATEGIES' if part == 'strategy' else 'frameworks.FRAMEWORKS'}"
+        raise UserError(f"{cls.__name__} is not known as a {part}; name it: {registry}['NAME'] = {cls.__name__}.")
+
     def to_json(self) -> str:
         """The recipe as text; `from_json` reads it."""
-        kinds = {"framework": _kind(FRAMEWORKS, self.framework), "strategy": _kind(STRATEGIES, self.strategy)}
         record = asdict(self)
-        for name, kind in kinds.items():
-            record[name] = {"kind": kind, **record[name]}
+        for part in PARTS:
+            record[part] = {"kind": self.kind(part), **record[part]}
         return json.dumps(record, indent=2) + "\n"
 
     @classmethod
@@ -180,10 +188,6 @@ def _fitting(part: Any, name: str, value: Any) -> Any:
         known = [str(each) for each in get_args(hint)]
         raise WrongValue(f"--{name} is {value!r}; choose {', '.join(known)}.{nearest(str(value), known)}")
     raise UserError(f"{name} is {value!r}, which cannot be; give something like {getattr(part, name)!r}.")
-
-
-def _kind(registry: dict[str, type], config: object) -> str:
-    return next(name for name, kind in registry.items() if isinstance(config, kind))
 
 
 def _build(cls: Any, record: Any) -> Any:
