@@ -65,12 +65,17 @@ def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
 
 
 @pytest.mark.parametrize("side", [128, 400])
-@pytest.mark.parametrize(("n", "base"), [(9_469, "imagenette-moco-logo"), (200_000, "imagenet100-moco-logo")])
-def test_for_photographs_it_has_the_settings_of_the_nearest_recipe_but_for_epochs_and_sizes(n, base, side):
-    changed = differences(choose(Facts(n, side, 3, True), GPU), RECIPES[base])
-    sizes = {"crops.global_size", "crops.local_size"} if side != RECIPES[base].crops.global_size else set()
-    strategy = {"strategy.lam", "strategy.pairs"} if base.startswith("imagenet100") else set()  # by default
-    assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes | strategy
+@pytest.mark.parametrize(
+    ("n", "backbone"), [(9_469, "resnet18"), (50_001, "resnet34"), (200_000, "resnet34"), (2_000_000, "resnet50")]
+)
+def test_photographs_of_any_number_have_imagenettes_settings_but_for_backbone_epochs_and_sizes(n, backbone, side):
+    recipe, base = choose(Facts(n, side, 3, True), GPU), RECIPES["imagenette-moco-logo"]
+    sizes = {"crops.global_size", "crops.local_size"} if side != base.crops.global_size else set()
+    free = {"data", "backbone", "epochs", "knn_every", "checkpoint_every"} | sizes
+    assert differences(recipe, base).keys() <= free
+    assert recipe.backbone == backbone
+    told = f"{backbone}, for so many photographs, and settings that were measured on Imagenette alone"
+    assert told in recipe.chosen[0]
 
 
 @pytest.mark.parametrize("side", [64, 400])
