@@ -18,7 +18,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary
 from logo_ssl.run import Run
-from logo_ssl.show.rerun import rerun
+from logo_ssl.show.rerun import began_as, rerun, stands_beside
 from logo_ssl.train.automatic import recipe_for
 
 GB = 10**9
@@ -200,11 +200,30 @@ def test_the_shell_and_python_wish_alike(array):
 
 def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run = logo_ssl.pretrain(RECIPES["auto"], data=array, epochs=1, device="cpu", loggers=())
-    assert read_recipe(run).chosen
+    run = logo_ssl.pretrain("auto", data=array, epochs=1, device="cpu", loggers=())
+    chosen = read_recipe(run)
+    assert chosen.chosen
+    again = logo_ssl.pretrain(chosen.changed(seed=1), "runs/again")  # a chosen recipe is one as any other
+    assert differences(read_recipe(again), chosen).keys() == {"seed"}
     with pytest.raises(SystemExit) as stop:
         cli.main(["show-crops", "--data", str(array), "--device", "cpu", "--images", "1"])
     assert stop.value.code == 0, capsys.readouterr().err
+
+
+def test_what_is_chosen_is_no_recipe_before_it_is_chosen(capsys):
+    assert "auto" not in RECIPES
+    with pytest.raises(SystemExit):
+        cli.main(["recipes", "auto"])
+    assert "`logo-ssl pretrain auto --help` shows what auto sets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("n", "side", "base"), [(50_000, 32, "cifar10-tuned-moco-logo"), (200_000, 400, "imagenette-moco-logo")]
+)
+def test_a_chosen_recipe_began_as_the_nearest_and_stands_for_no_row_of_the_paper(n, side, base):
+    recipe = choose(Facts(n, side, 3, True), GPU)
+    assert began_as(recipe) == base
+    assert stands_beside(recipe) == recipe.paper == ()
 
 
 def test_help_shows_no_default_for_what_the_data_decide(capsys):

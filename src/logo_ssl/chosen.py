@@ -15,7 +15,7 @@ def recipe_of(arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
     """The recipe that comes first, or one chosen for `--data`; and what else was said."""
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
-    if name not in RECIPES and Path(name).exists():
+    if name not in (AUTO, *RECIPES) and Path(name).exists():
         listed = "`logo-ssl recipes` lists them"
         raise UserError(f"No recipe is called {name!r}; {listed}. If these are your images, say {data_option(name)}.")
     if name != AUTO:

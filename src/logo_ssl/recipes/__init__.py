@@ -3,12 +3,13 @@
 from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
 from .paper import RECIPES, find_recipe, literal, tuned
-from .recipe import OptimiserConfig, PaperRow, Recipe, as_python
+from .recipe import PARTS, OptimiserConfig, PaperRow, Recipe, as_python
 from .saved import Differences, differences, flat, is_harmless, read_recipe, refuse_harmful, with_harmless
 
 __all__ = [
     "AUTO",
     "BASES",
+    "PARTS",
     "RECIPES",
     "WEIGHTY",
     "Differences",

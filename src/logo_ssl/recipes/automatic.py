@@ -11,6 +11,7 @@ from .paper import RECIPES
 from .recipe import Recipe
 
 AUTO = "auto"
+"""What stands in place of a recipe's name where one is chosen; the chosen one is called so."""
 BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenette-moco-logo")
 """Recipes that a choice begins with."""
 WEIGHTY = {

@@ -38,7 +38,7 @@ def pretrain(
     says what and why.
     """
     changes = {name: as_python(value) for name, value in changes.items()}
-    if recipe == AUTO or (isinstance(recipe, Recipe) and recipe.name == AUTO and not recipe.chosen):
+    if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
     out = Path("runs") / recipe.name if out is None else Path(out)
