@@ -190,12 +190,26 @@ def test_the_settings_end_with_options_that_there_are(framework):
 
 
 def test_the_shell_and_python_wish_alike(array):
-    line = f"--data {array} --device cpu --backbone resnet18 --batch-size 16 --crops.global-size 24"
-    by_line, rest = recipe_of(line.split())
-    assert rest == line.split()
-    python = recipe_for(str(array), "cpu", {"backbone": "resnet18", "batch_size": 16, "crops__global_size": 24})
-    assert by_line == python
+    wishes = {"device": "cpu", "backbone": "resnet18", "batch_size": 16, "crops__global_size": 24}
+    python = recipe_for(str(array), "cpu", wishes).changed(**wishes, framework="byol")
     assert (python.batch_size, python.crops.global_size) == (16, 24)
+    for line in (
+        f"--data {array} --device cpu --backbone resnet18 --batch-size 16 --crops.global-size 24 --framework byol",
+        f"--data={array} --device=cpu --backbone=resnet18 --batch_size=16 --crops.global_size=24 --framework=byol",
+        f"--batch-size 8 --data {array} --device cpu --backbone resnet18 --batch_size 16 --crops.global_size 24 "
+        "--framework simsiam --framework byol",
+    ):
+        by_line, rest = recipe_of("pretrain", [*line.split(), "--epochs", "3", "--loading.workers", "-1"])
+        assert by_line == python
+        assert rest == ["--epochs", "3", "--loading.workers", "-1"]
+
+
+@pytest.mark.parametrize("line", ["--framework=byol --strategy=two-view", "--strategy two-view --framework byol"])
+def test_parts_of_a_named_recipe_are_named_in_any_spelling(line):
+    recipe, rest = recipe_of("pretrain", ["tiny", *line.split()])
+    assert recipe == RECIPES["tiny"].changed(framework="byol", strategy="two-view")
+    assert recipe.crops.n_local == 0
+    assert rest == []
 
 
 def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):

@@ -68,7 +68,7 @@ def pretrain(arguments: Sequence[str]) -> None:
             "  logo-ssl pretrain cifar10-simsiam-logo --strategy.lam 0.1\n"
         )
         return
-    chosen, rest = recipe_of(arguments)
+    chosen, rest = recipe_of("pretrain", arguments)
 
     @dataclass(frozen=True)
     class Options:
@@ -148,7 +148,7 @@ def bench(arguments: Sequence[str]) -> None:
             "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
         )
         return
-    chosen, rest = recipe_of(arguments)
+    chosen, rest = recipe_of("bench", arguments)
 
     @dataclass(frozen=True)
     class Options:

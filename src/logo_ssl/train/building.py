@@ -52,7 +52,7 @@ def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
         return ""
     rate = _rate(recipe, fewer)
     more = "makes more, with a lower optimiser.lr" if rate is None else f"and optimiser.lr {rate:.2g} make more"
-    return f" An epoch is one step so; batch_size {fewer} {more}."
+    return f" An epoch is one step so; batch-size {fewer} {more}."
 
 
 def _rate(recipe: Recipe, batch_size: int) -> float | None:
