@@ -1,6 +1,6 @@
 """Which settings make a run, can they work, and which row of the paper do they stand for?"""
 
-from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
+from .automatic import AUTO, BASES, LEAST_BATCH, STEPS, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
 from .paper import RECIPES, find_recipe, literal, tuned
 from .recipe import PARTS, OptimiserConfig, PaperRow, Recipe, as_python
@@ -9,8 +9,10 @@ from .saved import Differences, differences, flat, is_harmless, read_recipe, ref
 __all__ = [
     "AUTO",
     "BASES",
+    "LEAST_BATCH",
     "PARTS",
     "RECIPES",
+    "STEPS",
     "WEIGHTY",
     "Differences",
     "Machine",

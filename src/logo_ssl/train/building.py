@@ -8,14 +8,13 @@ from rich.console import Console
 from ..data import ImageSet, statistics
 from ..errors import UserError
 from ..models import build_backbone
-from ..recipes import RECIPES, Recipe
+from ..recipes import LEAST_BATCH, RECIPES, STEPS, Recipe
 from ..terminal import counted
 from .module import Pretraining
 from .processes import Processes
 from .weights import initialise
 
 ONE = Processes()
-STEPS, LEAST_BATCH = 8, 32  # of an epoch and for batch norm, advised where a batch is larger than the data
 
 
 def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
