@@ -103,8 +103,7 @@ def recipes_page() -> str:
         "paper's: what we measured stands in [the experiments](../results/experiments.md).\n\n"
         "| recipe | data | backbone | paper | kNN (%) | linear (%) |\n|---|---|---|---|---|---|\n"
     )
-    named = [recipe for recipe in RECIPES.values() if recipe.name != AUTO]
-    for recipe in named:
+    for recipe in RECIPES.values():
         for row in recipe.paper or (None,):
             told = (f"Table {row.table}: {row.row}", _figure(row.knn), _figure(row.linear)) if row else ("", "", "")
             text += f"| [`{recipe.name}`](#{recipe.name}) | {recipe.data} | {recipe.backbone} | {' | '.join(told)} |\n"
@@ -112,7 +111,7 @@ def recipes_page() -> str:
     text += f"\n## {AUTO}\n\nOne of {bases}, with backbone, crops, batches, learning rate and epochs "
     text += "chosen for the images and the machine, and said. It is what `logo-ssl pretrain --data PATH` takes without "
     text += "a recipe ([0021](../decisions/0021-using-the-encoder.md)).\n"
-    for recipe in named:
+    for recipe in RECIPES.values():
         text += f"\n## {recipe.name}\n\n```sh\nlogo-ssl pretrain {recipe.name}\n```\n\n| field | value |\n|---|---|\n"
         text += "".join(f"| `{field}` | {_value(value)} |\n" for field, value in _own(recipe).items())
     return text
@@ -163,7 +162,11 @@ def options(config: Any, prefix: str = "", default: Any = None) -> Iterator[Opti
 def reads(command: str, arguments: list[str]) -> tuple[Any, Any]:
     """What a command would read its arguments into, found by asking it to."""
 
-    def stop(target: Any, default: Any = None, **_: Any) -> None:
+    read = tyro.cli
+
+    def stop(target: Any, default: Any = None, **how: Any) -> Any:
+        if how.get("return_unknown_args"):  # not yet all of them
+            return read(target, **how)
         raise Parsed(target, default)
 
     with mock.patch.object(tyro, "cli", stop), tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary
 from logo_ssl.run import Run
-from logo_ssl.show.rerun import rerun
+from logo_ssl.show.rerun import began_as, rerun, stands_beside
 from logo_ssl.train.automatic import recipe_for
 
 GB = 10**9
@@ -65,12 +65,17 @@ def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
 
 
 @pytest.mark.parametrize("side", [128, 400])
-@pytest.mark.parametrize(("n", "base"), [(9_469, "imagenette-moco-logo"), (200_000, "imagenet100-moco-logo")])
-def test_for_photographs_it_has_the_settings_of_the_nearest_recipe_but_for_epochs_and_sizes(n, base, side):
-    changed = differences(choose(Facts(n, side, 3, True), GPU), RECIPES[base])
-    sizes = {"crops.global_size", "crops.local_size"} if side != RECIPES[base].crops.global_size else set()
-    strategy = {"strategy.lam", "strategy.pairs"} if base.startswith("imagenet100") else set()  # by default
-    assert changed.keys() <= {"data", "epochs", "knn_every", "checkpoint_every"} | sizes | strategy
+@pytest.mark.parametrize(
+    ("n", "backbone"), [(9_469, "resnet18"), (50_001, "resnet34"), (200_000, "resnet34"), (2_000_000, "resnet50")]
+)
+def test_photographs_of_any_number_have_imagenettes_settings_but_for_backbone_epochs_and_sizes(n, backbone, side):
+    recipe, base = choose(Facts(n, side, 3, True), GPU), RECIPES["imagenette-moco-logo"]
+    sizes = {"crops.global_size", "crops.local_size"} if side != base.crops.global_size else set()
+    free = {"data", "backbone", "epochs", "knn_every", "checkpoint_every"} | sizes
+    assert differences(recipe, base).keys() <= free
+    assert recipe.backbone == backbone
+    told = f"{backbone}, for so many photographs, and settings that were measured on Imagenette alone"
+    assert told in recipe.chosen[0]
 
 
 @pytest.mark.parametrize("side", [64, 400])
@@ -185,21 +190,54 @@ def test_the_settings_end_with_options_that_there_are(framework):
 
 
 def test_the_shell_and_python_wish_alike(array):
-    line = f"--data {array} --device cpu --backbone resnet18 --batch-size 16 --crops.global-size 24"
-    by_line, rest = recipe_of(line.split())
-    assert rest == line.split()
-    python = recipe_for(str(array), "cpu", {"backbone": "resnet18", "batch_size": 16, "crops__global_size": 24})
-    assert by_line == python
+    wishes = {"device": "cpu", "backbone": "resnet18", "batch_size": 16, "crops__global_size": 24}
+    python = recipe_for(str(array), "cpu", wishes).changed(**wishes, framework="byol")
     assert (python.batch_size, python.crops.global_size) == (16, 24)
+    for line in (
+        f"--data {array} --device cpu --backbone resnet18 --batch-size 16 --crops.global-size 24 --framework byol",
+        f"--data={array} --device=cpu --backbone=resnet18 --batch_size=16 --crops.global_size=24 --framework=byol",
+        f"--batch-size 8 --data {array} --device cpu --backbone resnet18 --batch_size 16 --crops.global_size 24 "
+        "--framework simsiam --framework byol",
+    ):
+        by_line, rest = recipe_of("pretrain", [*line.split(), "--epochs", "3", "--loading.workers", "-1"])
+        assert by_line == python
+        assert rest == ["--epochs", "3", "--loading.workers", "-1"]
+
+
+@pytest.mark.parametrize("line", ["--framework=byol --strategy=two-view", "--strategy two-view --framework byol"])
+def test_parts_of_a_named_recipe_are_named_in_any_spelling(line):
+    recipe, rest = recipe_of("pretrain", ["tiny", *line.split()])
+    assert recipe == RECIPES["tiny"].changed(framework="byol", strategy="two-view")
+    assert recipe.crops.n_local == 0
+    assert rest == []
 
 
 def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run = logo_ssl.pretrain(RECIPES["auto"], data=array, epochs=1, device="cpu", loggers=())
-    assert read_recipe(run).chosen
+    run = logo_ssl.pretrain("auto", data=array, epochs=1, device="cpu", loggers=())
+    chosen = read_recipe(run)
+    assert chosen.chosen
+    again = logo_ssl.pretrain(chosen.changed(seed=1), "runs/again")  # a chosen recipe is one as any other
+    assert differences(read_recipe(again), chosen).keys() == {"seed"}
     with pytest.raises(SystemExit) as stop:
         cli.main(["show-crops", "--data", str(array), "--device", "cpu", "--images", "1"])
     assert stop.value.code == 0, capsys.readouterr().err
+
+
+def test_what_is_chosen_is_no_recipe_before_it_is_chosen(capsys):
+    assert "auto" not in RECIPES
+    with pytest.raises(SystemExit):
+        cli.main(["recipes", "auto"])
+    assert "`logo-ssl pretrain auto --help` shows what auto sets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("n", "side", "base"), [(50_000, 32, "cifar10-tuned-moco-logo"), (200_000, 400, "imagenette-moco-logo")]
+)
+def test_a_chosen_recipe_began_as_the_nearest_and_stands_for_no_row_of_the_paper(n, side, base):
+    recipe = choose(Facts(n, side, 3, True), GPU)
+    assert began_as(recipe) == base
+    assert stands_beside(recipe) == recipe.paper == ()
 
 
 def test_help_shows_no_default_for_what_the_data_decide(capsys):

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -6,9 +6,11 @@ import pytest
 
 from logo_ssl.augment import CropPlan
 from logo_ssl.errors import UserError
-from logo_ssl.frameworks import MoCoConfig, SimSiamConfig
+from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
 from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe, tuned, with_harmless
-from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.strategies import STRATEGIES, LoGoConfig, MultiCropConfig, TwoViewConfig
+
+TINY = find_recipe("tiny")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -16,6 +18,35 @@ def test_every_recipe_is_sound_and_survives_json(name):
     recipe = RECIPES[name]
     check(recipe)
     assert Recipe.from_json(recipe.to_json()) == recipe
+
+
+@dataclass(frozen=True)
+class MineConfig(MoCoConfig):
+    """A framework of somebody's own, made from one of ours."""
+
+    mine: int = 3
+
+
+@dataclass(frozen=True)
+class MyStrategyConfig(LoGoConfig):
+    """The same of a strategy."""
+
+
+def test_a_part_made_from_one_of_ours_stays_itself_in_json(monkeypatch):
+    monkeypatch.setitem(FRAMEWORKS, "mine", MineConfig)
+    monkeypatch.setitem(STRATEGIES, "my-strategy", MyStrategyConfig)
+    recipe = TINY.changed(framework=MineConfig(mine=5), strategy=MyStrategyConfig(lam=0.5))
+    check(recipe)
+    again = Recipe.from_json(recipe.to_json())
+    assert (type(again.framework), type(again.strategy)) == (MineConfig, MyStrategyConfig)
+    assert again == recipe
+
+
+@pytest.mark.parametrize(("part", "config"), [("framework", MineConfig()), ("strategy", MyStrategyConfig())])
+def test_a_part_that_is_not_registered_is_refused_before_anything_is_trained(part, config):
+    for tried in (check, Recipe.to_json):
+        with pytest.raises(UserError, match=rf"^{part} is {type(config).__name__}\(.* a class of your own a name in"):
+            tried(replace(TINY, **{part: config}))
 
 
 def test_the_papers_temperatures_and_lambdas():
@@ -65,13 +96,21 @@ def test_fields_can_be_changed_by_name_at_any_depth():
         find_recipe("tiny").changed(strategy__lambda=3)
 
 
+def test_parts_are_swapped_by_name_or_with_their_settings_before_their_fields_in_any_order():
+    named = TINY.changed(framework__layers=2, framework="simsiam")
+    assert named == TINY.changed(framework=SimSiamConfig(layers=2))
+    check(named)
+    for two_view in ("two-view", TwoViewConfig()):
+        recipe = TINY.changed(strategy__pairs="symmetric", strategy=two_view)
+        assert recipe == replace(TINY, strategy=TwoViewConfig("symmetric"), crops=replace(TINY.crops, n_local=0))
+        check(recipe)
+    assert TINY.changed(crops__n_local=4, strategy="multi-crop").crops.n_local == 4
+
+
 def test_an_unknown_field_in_a_recipe_file_names_the_nearest():
     text = find_recipe("tiny").to_json().replace('"epochs"', '"epoch"')
     with pytest.raises(UserError, match=r"'epoch'.*Did you mean epochs"):
         Recipe.from_json(text)
-
-
-TINY = find_recipe("tiny")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +154,10 @@ def test_a_value_that_cannot_work_is_named_with_its_cure(changes, sentence):
         ("batch_size", True, "batch_size is True, which cannot be"),
         ("backbone", 3, "backbone is 3, which cannot be; give something like 'tiny'"),
         ("optimiser__lr", "x", "lr is 'x', which cannot be"),
-        ("framework", "byol", "framework is 'byol', which cannot be; give something like MoCoConfig"),
+        ("framework", "byl", "No framework is called 'byl'; choose moco, .*, supervised. Did you mean byol"),
+        ("strategy", "two_view", "No strategy is called 'two_view'; choose .* Did you mean two-view"),
+        ("framework", 3, "framework is 3, which cannot be; choose moco, simsiam"),
+        ("strategy", SimSiamConfig(), r"strategy is SimSiamConfig\(.*, which cannot be; choose two-view"),
         ("epochs", CropPlan(), "epochs is CropPlan"),
         ("crops", OptimiserConfig(), "crops is OptimiserConfig"),
         ("stem", "cifr", "stem is 'cifr'; choose .* Did you mean cifar"),

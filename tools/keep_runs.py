@@ -12,6 +12,7 @@ from typing import Any
 from logo_ssl.recipes import find_recipe, read_recipe
 from logo_ssl.reproduce.settings import differences
 from logo_ssl.run import Run, write
+from logo_ssl.show.rerun import began_as
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -32,9 +33,10 @@ def told(run: Run) -> dict[str, Any]:
     provenance = json.loads(run.provenance_file.read_text())
     lines = list(run.metrics())
     steps = [line for line in lines if "images_per_s" in line]
-    changed = differences(recipe, find_recipe(recipe.name))
+    name = began_as(recipe)
+    changed = differences(recipe, find_recipe(name))
     return {
-        "recipe": recipe.name,
+        "recipe": name,
         "changed": {field: ours for field, (ours, _) in changed.items()},
         "epochs": recipe.epochs,
         "crops": provenance["crops"],

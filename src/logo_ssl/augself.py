@@ -5,14 +5,14 @@ invariance would throw away.
 """
 
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .models.norm import BatchNorm
+from .models import mlp
 from .types import Objective
 
 KINDS = {"crop": slice(0, 4), "colour": slice(4, 8)}
@@ -43,7 +43,7 @@ class AugSelf(nn.Module):
         super().__init__()
         self.weights = config.weights
         self.predictors = nn.ModuleDict(
-            {kind: _mlp([2 * n_features, config.hidden, config.hidden, 4]) for kind in config.weights}
+            {kind: mlp([2 * n_features, config.hidden, config.hidden, 4]) for kind in config.weights}
         )
 
     def forward(self, features: Float[Tensor, "G B F"], parameters: Float[Tensor, "G B 9"]) -> Objective:
@@ -64,10 +64,3 @@ def difference(one: Float[Tensor, "B 9"], other: Float[Tensor, "B 9"]) -> Float[
     change = one[:, :8] - other[:, :8]
     mirrored = torch.where(one[:, 8] > 0, -1.0, 1.0)
     return torch.cat([change[:, :1], change[:, 1:2] * mirrored[:, None], change[:, 2:]], dim=1)
-
-
-def _mlp(widths: list[int]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for n_in, n_out in pairwise(widths[:-1]):
-        layers += [nn.Linear(n_in, n_out, bias=False), BatchNorm(n_out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))

@@ -1,33 +1,51 @@
 """Which recipe does a command line mean? The named one, or one chosen for its data, with parts swapped by name."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import make_dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
-from .arguments import data_option, hinting
-from .errors import UserError, nearest
-from .frameworks import FRAMEWORKS
-from .recipes import AUTO, RECIPES, WEIGHTY, Recipe, examples, find_recipe, flat
-from .strategies import STRATEGIES, TwoViewConfig
+import tyro
+
+from .arguments import asks_for_help, data_option, hinting, parse
+from .errors import UserError
+from .recipes import AUTO, PARTS, RECIPES, WEIGHTY, Recipe, examples, find_recipe, flat
+
+FIRST = dict.fromkeys(PARTS, str) | {"data": str, "device": str} | WEIGHTY
+"""Fields that must be known before others have values; of parts, which decide what others there are, the names."""
 
 
-def recipe_of(arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
-    """The recipe that comes first, or one chosen for `--data`; and what else was said."""
+def recipe_of(command: str, arguments: Sequence[str], dataless: Recipe | None = None) -> tuple[Recipe, list[str]]:
+    """The recipe that comes first, or one chosen for `--data`, or `dataless` without either; and what else was said."""
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
-    if name not in RECIPES and Path(name).exists():
+    if name not in (AUTO, *RECIPES) and Path(name).exists():
         listed = "`logo-ssl recipes` lists them"
         raise UserError(f"No recipe is called {name!r}; {listed}. If these are your images, say {data_option(name)}.")
-    if name != AUTO:
-        return choose_parts(find_recipe(name), rest)
-    if {"-h", "--help"} & set(rest):
-        recipe, rest = choose_parts(examples()[0], rest)
-        return _with_hints(recipe), rest
+    recipe = None if name == AUTO else find_recipe(name)
+    said, rest = _first(rest, f"logo-ssl {command} {name}")
+    if nameless and "data" not in said:
+        recipe = dataless
+    if recipe is not None:
+        return recipe.changed(**said), rest
+    if asks_for_help(rest):
+        return _with_hints(examples()[0].changed(**said)), rest
     from .train.automatic import recipe_for
 
-    wishes = {field: _wish(rest, field, kind) for field, kind in WEIGHTY.items()}
-    told = {field: value for field, value in wishes.items() if value is not None}
-    return choose_parts(recipe_for(option(rest, "--data"), option(rest, "--device") or "auto", told), rest)
+    return recipe_for(said.get("data"), said.get("device", "auto"), said).changed(**said), rest
+
+
+def _first(arguments: Sequence[str], prog: str) -> tuple[dict[str, Any], list[str]]:
+    """What is said of the fields that must be known first; and the other arguments."""
+    some = make_dataclass("Some", [(field, _collected(field, kind), ()) for field, kind in FIRST.items()])
+    read, rest = parse(some, arguments, prog=prog, return_unknown_args=True, add_help=False)
+    return {field: values[-1] for field, values in vars(read).items() if values}, rest  # the last one counts
+
+
+def _collected(field: str, kind: Any) -> Any:
+    """The type of an option that may be left out, in the spelling of a shell."""
+    values = tyro.conf.UseAppendAction[tuple[kind, ...]]
+    return Annotated[values, tyro.conf.arg(name=field.replace("__", "."))]
 
 
 def _with_hints(recipe: Recipe) -> Recipe:
@@ -41,39 +59,3 @@ def _with_hints(recipe: Recipe) -> Recipe:
         return "required" if name == "data" else "chosen from the data" if name in open_fields else None
 
     return hinting(recipe, hint)
-
-
-def _wish(arguments: Sequence[str], field: str, kind: type) -> str | int | None:
-    """What is asked for a field, if it can be understood; if not, it is refused when all options are read."""
-    asked = option(arguments, f"--{field.replace('__', '.').replace('_', '-')}")
-    try:
-        return None if asked is None else kind(asked)
-    except ValueError:
-        return None
-
-
-def option(arguments: Sequence[str], name: str) -> str | None:
-    """The value of an option that must be known before the others can be read."""
-    found = None  # the last one counts, as for tyro
-    for place, word in enumerate(arguments):
-        if word == name and place + 1 < len(arguments):
-            found = arguments[place + 1]
-        elif word.startswith(f"{name}="):
-            found = word.partition("=")[2]
-    return found
-
-
-def choose_parts(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
-    """Swap the recipe's framework or strategy for the one named by `--framework NAME` or `--strategy NAME`."""
-    rest = list(arguments)
-    for part, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
-        while f"--{part}" in rest:
-            place = rest.index(f"--{part}")
-            name = rest[place + 1] if place + 1 < len(rest) else ""
-            if name not in registry:
-                raise UserError(f"No {part} is called {name!r}; choose {', '.join(registry)}.{nearest(name, registry)}")
-            del rest[place : place + 2]
-            recipe = replace(recipe, **{part: registry[name]()})
-    if isinstance(recipe.strategy, TwoViewConfig):
-        recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
-    return recipe, rest

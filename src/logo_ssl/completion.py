@@ -50,8 +50,7 @@ def following() -> dict[str, Behind]:
 def _behind(command: str) -> Behind:
     """The words that may come next to a command."""
     from .cli import COMMANDS
-    from .recipes import RECIPES
-    from .recipes.recipe import PARTS
+    from .recipes import AUTO, PARTS, RECIPES
     from .reproduce.tables import TITLES
 
     if command == "completion":
@@ -61,7 +60,7 @@ def _behind(command: str) -> Behind:
     if command in RECIPES_FIRST:
         options, choices = _told(COMMANDS[command], ["tiny", "--help"])
         parts = {f"--{part}": list(kinds) for part, kinds in PARTS.items()}
-        return Behind([*RECIPES, *options], choices | parts)
+        return Behind([AUTO, *RECIPES, *options], choices | parts)
     options, choices = _told(COMMANDS[command], ["--help"])
     return Behind([*(TITLES if command == TABLES else ()), *options], choices)
 

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from .hardware import available_memory
 
+PROTOCOLS = ((20, 0.07), (200, 0.1))
+"""(k, tau): the authors' public code, and the custom of the CIFAR-10 literature; the paper names neither."""
 BLOCK_BYTES = 2**28  # of similarities at a time: 4096 queries meet 16384 features of the bank
 DEVICE_SHARE = 0.5  # of what is free on a GPU may hold a bank that came from the CPU
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from logo_ssl.evaluate.knn import PROTOCOLS
 from logo_ssl.frameworks import SupervisedConfig
 from logo_ssl.recipes import find_recipe, literal
 from logo_ssl.reproduce import tables
@@ -24,10 +23,6 @@ ROOT = Path(__file__).parents[2]
 )
 def test_a_table_has_the_papers_rows(names, rows):
     assert sum(len(table.rows) for table in tables.choose(names)) == rows
-
-
-def test_knn_is_measured_by_the_protocols_of_the_evaluation():
-    assert tables.KNN == PROTOCOLS
 
 
 def test_table_5_has_the_papers_ten_figures_for_each_row():

@@ -10,9 +10,10 @@ from PIL import Image
 
 from logo_ssl import cli
 from logo_ssl.data import load_data
+from logo_ssl.data.facts import Facts
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import SimSiamConfig
-from logo_ssl.recipes import find_recipe, read_recipe
+from logo_ssl.recipes import Machine, choose, find_recipe, read_recipe
 from logo_ssl.report.page import LARGEST, page, write_report
 from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
@@ -355,7 +356,8 @@ def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch,
 )
 def test_rows_stand_beside_the_papers_and_say_whose_settings_they_have(tmp_path, light, recipe, rows):
     run = Run(tmp_path / "mine")
-    write(run.recipe_file, find_recipe(recipe).changed(epochs=3).to_json())
+    chosen = choose(Facts(50_000, 32, 3, True), Machine("cuda", "a GPU", 10**11))
+    write(run.recipe_file, (chosen if recipe == "auto" else find_recipe(recipe)).changed(epochs=3).to_json())
     told = Teller(crops=False, images=0).tell([run])
     read = Reader(page(told))
     assert [word for word in read.words if re.match(r"Table \d: ", word)] == rows

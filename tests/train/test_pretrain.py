@@ -182,17 +182,17 @@ def test_a_batch_as_large_as_the_data_comes_with_advice_that_can_be_followed(n, 
     said = io.StringIO()
     recipe = replace(find_recipe("tiny"), batch_size=1000)  # its rate is for 64
     fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400), Processes(processes))
-    told = None if advised is None else f"batch_size {advised} and optimiser.lr {0.06 * advised / 64:.2g} make more."
+    told = None if advised is None else f"batch-size {advised} and optimiser.lr {0.06 * advised / 64:.2g} make more."
     assert (told in said.getvalue()) if told else ("one step" not in said.getvalue())
 
 
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        ({"batch_size": 100_000}, "batch_size 50 and optimiser.lr 0.047 make more."),
-        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "batch_size 50 makes more, with a lower optimiser.lr."),
-        ({"batch_size": 100_000, "name": "mine"}, "batch_size 50 makes more, with a lower optimiser.lr."),
-        ({"batch_size": 100_000, "chosen": ("why",)}, "batch_size 50 makes more, with a lower optimiser.lr."),
+        ({"batch_size": 100_000}, "batch-size 50 and optimiser.lr 0.047 make more."),
+        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "batch-size 50 makes more, with a lower optimiser.lr."),
+        ({"batch_size": 100_000, "name": "mine"}, "batch-size 50 makes more, with a lower optimiser.lr."),
+        ({"batch_size": 100_000, "chosen": ("why",)}, "batch-size 50 makes more, with a lower optimiser.lr."),
         ({"name": "cifar10-moco", "batch_size": 512, "optimiser__lr": 0.512}, "50 and optimiser.lr 0.05 make more."),
     ],
     ids=["batch", "both", "unknown recipe", "chosen", "rate"],

@@ -27,7 +27,7 @@ PROTOCOL_NAMES = ("knn", "linear", "transfer", "finetune", "semi", "detect", "se
 def show_crops(arguments: Sequence[str]) -> None:
     """Draw the crops of some images; the recipe decides how they are cut."""
     from ..augment.picture import draw_crops
-    from ..chosen import choose_parts, option, recipe_of
+    from ..chosen import recipe_of
     from ..data import statistics
     from ..data.samples import look_at
     from ..data.sources import load_data, locate
@@ -36,10 +36,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     from ..run import write
 
     named = [] if not arguments or arguments[0].startswith("-") else [arguments[0]]
-    if named or option(arguments, "--data"):
-        chosen, rest = recipe_of(arguments)
-    else:
-        chosen, rest = choose_parts(find_recipe("tiny"), arguments)
+    chosen, rest = recipe_of("show-crops", arguments, find_recipe("tiny"))
 
     @dataclass(frozen=True)
     class Options:

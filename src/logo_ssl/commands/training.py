@@ -26,9 +26,9 @@ def demo(arguments: Sequence[str]) -> None:
 def recipes(arguments: Sequence[str]) -> None:
     """List the recipes."""
     if arguments and not arguments[0].startswith("-") and not Path(arguments[0]).exists():
-        from ..recipes import find_recipe
+        from ..recipes import AUTO, find_recipe
 
-        name = find_recipe(arguments[0]).name
+        name = arguments[0] if arguments[0] == AUTO else find_recipe(arguments[0]).name
         raise UserError(f"`logo-ssl recipes` lists all; `logo-ssl pretrain {name} --help` shows what {name} sets.")
     parse(list_recipes, arguments, prog="logo-ssl recipes")
 
@@ -41,12 +41,12 @@ def list_recipes() -> None:
     from ..recipes import AUTO, RECIPES
 
     table = Table("recipe", "backbone", "tables", "kNN %", "linear %", pad_edge=False, show_edge=False)
+    table.add_row(AUTO, "chosen")
     for recipe in RECIPES.values():
         tables = ", ".join(str(row.table) for row in recipe.paper)
         known = ({getattr(row, what) for row in recipe.paper} - {None} for what in ("knn", "linear"))
         figures = (" / ".join(f"{value:.2f}" for value in sorted(of)) for of in known)
-        backbone = "chosen" if recipe.name == AUTO else recipe.backbone
-        table.add_row(recipe.name, backbone, tables, *figures)
+        table.add_row(recipe.name, recipe.backbone, tables, *figures)
     console = plain_console()
     console.print(table)
     console.print("Tables and figures are the paper's; ours are in docs/results.")
@@ -56,19 +56,19 @@ def list_recipes() -> None:
 def pretrain(arguments: Sequence[str]) -> None:
     """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
     from ..chosen import recipe_of
-    from ..recipes import RECIPES, check
+    from ..recipes import AUTO, RECIPES, check
 
     if arguments and arguments[0] in ("-h", "--help"):
         put(
             "usage: logo-ssl pretrain [RECIPE] [options]\n\nWithout a recipe, or with `auto`, everything is chosen for "
-            f"the images and this machine.\n\nrecipes: {', '.join(RECIPES)}\n\n"
+            f"the images and this machine.\n\nrecipes: {', '.join((AUTO, *RECIPES))}\n\n"
             "`logo-ssl pretrain RECIPE --help` shows every option of a recipe.\n\nexamples:\n"
             "  logo-ssl pretrain --data photos/ --out runs/photos\n"
             "  logo-ssl pretrain --data photos/ --epochs 50 --backbone resnet50\n"
             "  logo-ssl pretrain cifar10-simsiam-logo --strategy.lam 0.1\n"
         )
         return
-    chosen, rest = recipe_of(arguments)
+    chosen, rest = recipe_of("pretrain", arguments)
 
     @dataclass(frozen=True)
     class Options:
@@ -148,7 +148,7 @@ def bench(arguments: Sequence[str]) -> None:
             "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
         )
         return
-    chosen, rest = recipe_of(arguments)
+    chosen, rest = recipe_of("bench", arguments)
 
     @dataclass(frozen=True)
     class Options:

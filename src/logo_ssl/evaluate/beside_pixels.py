@@ -10,11 +10,10 @@ from ..data import BadImages, ImageSet, Split, load_data, squared
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
-from ..knn import knn_accuracy
+from ..knn import PROTOCOLS, knn_accuracy
 from ..recipes import Recipe, read_recipe
 from ..run import Run, provenance
 from ..train import build, load_backbone
-from .knn import PROTOCOLS
 from .record import about_run
 
 LabelledFeatures = tuple[Tensor, Tensor]

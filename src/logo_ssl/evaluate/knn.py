@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..data import ImageSet, Photos
 from ..errors import UserError, WrongValue
 from ..hardware import best_device
-from ..knn import nearest_neighbours, top_accuracies
+from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..probes import Labelled
 from ..terminal import are, counted
 from .cache import labelled_features
@@ -19,8 +19,6 @@ from .how import Extraction
 from .labelled import labelled, labels_of, refuse_lost_classes
 from .record import claim_result, save
 
-PROTOCOLS = ((20, 0.07), (200, 0.1))
-"""(k, tau): the authors' public code, and the custom of the CIFAR-10 literature."""
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
 
 

@@ -1,15 +1,18 @@
 """Which settings make a run, can they work, and which row of the paper do they stand for?"""
 
-from .automatic import AUTO, BASES, WEIGHTY, Machine, choose, examples, summary
+from .automatic import AUTO, BASES, LEAST_BATCH, STEPS, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
 from .paper import RECIPES, find_recipe, literal, tuned
-from .recipe import OptimiserConfig, PaperRow, Recipe, as_python
+from .recipe import PARTS, OptimiserConfig, PaperRow, Recipe, as_python
 from .saved import Differences, differences, flat, is_harmless, read_recipe, refuse_harmful, with_harmless
 
 __all__ = [
     "AUTO",
     "BASES",
+    "LEAST_BATCH",
+    "PARTS",
     "RECIPES",
+    "STEPS",
     "WEIGHTY",
     "Differences",
     "Machine",

@@ -5,15 +5,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from ..augment import CropPlan
 from ..data.facts import Facts
 from ..frameworks import MoCoConfig
-from ..strategies import LoGoConfig
 from .paper import RECIPES
 from .recipe import Recipe
 
 AUTO = "auto"
-BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenette-moco-logo", "imagenet100-moco-logo")
+"""What stands in place of a recipe's name where one is chosen; the chosen one is called so."""
+BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenette-moco-logo")
 """Recipes that a choice begins with."""
 WEIGHTY = {
     "backbone": str,
@@ -31,7 +30,7 @@ FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the seco
 VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
 EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
 STEPS = 8  # of an epoch, at least, unless batches would be too small for
-LEAST_BATCH = 32  # batch norm
+LEAST_BATCH = 32  # images, which batch norm needs
 SPLIT = 32  # images of a batch that share its statistics in MoCo
 BATCH = {"cpu": 64, "mps": 128, "cuda": 256}
 BYTES_PER_PIXEL = {
@@ -82,7 +81,6 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
         base,
         name=AUTO,
         paper=(),
-        strategy=LoGoConfig(),
         epochs=epochs,
         batch_size=batch,
         framework=replace(framework, queue=queue, splits=splits),
@@ -132,13 +130,14 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
         crops = replace(base.crops, global_size=side, local_size=side)
         return replace(base, crops=crops), "ResNet-18 with the CIFAR stem, for small images."
     sizes = (224, 96) if facts.side >= LARGE else (128, 64)
-    if facts.n_images <= FEW:
-        base, name, whose = RECIPES["imagenette-moco-logo"], "resnet18", "settings that served Imagenette"
-    else:
-        base, whose = RECIPES["imagenet100-moco-logo"], "the paper's settings for ImageNet-100"
-        name = "resnet34" if facts.n_images <= MANY else "resnet50"
-    crops: CropPlan = replace(base.crops, global_size=sizes[0], local_size=sizes[1])
-    return replace(base, backbone=name, crops=crops), f"{name} and {whose}, for so many photographs."
+    name = "resnet18" if facts.n_images <= FEW else "resnet34" if facts.n_images <= MANY else "resnet50"
+    base = RECIPES["imagenette-moco-logo"]
+    crops = replace(base.crops, global_size=sizes[0], local_size=sizes[1])
+    return (
+        replace(base, backbone=name, crops=crops),
+        f"{name}, for so many photographs, and settings that were measured on Imagenette alone (resnet18, 9,469 "
+        "photographs at 128 px).",
+    )
 
 
 def _batch(base: Recipe, facts: Facts, machine: Machine) -> int:

@@ -9,7 +9,7 @@ from ..data import LoadingConfig
 from ..errors import WrongValue
 from ..models.backbones import refuse_unknown_backbone
 from ..strategies import LoGoConfig, MultiCropConfig
-from .recipe import OptimiserConfig, Recipe
+from .recipe import PARTS, OptimiserConfig, Recipe
 
 MOST_CROPS = 32
 
@@ -33,6 +33,8 @@ def check(recipe: Recipe) -> None:
         if not holds:
             raise WrongValue(sentence)
     refuse_unknown_backbone(recipe.backbone)
+    for part in PARTS:
+        recipe.kind(part)
 
 
 def _of_run(recipe: Recipe) -> list[Demand]:

@@ -191,7 +191,6 @@ RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         TINY,
-        replace(CIFAR10, name="auto"),  # what `automatic.choose` changes, once it knows the data
         *_family(
             CIFAR10,
             {

@@ -13,7 +13,7 @@ from ..augself import AugSelfConfig
 from ..data import LoadingConfig
 from ..errors import UserError, WrongValue, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, MoCoConfig
-from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig
+from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, TwoViewConfig
 
 NoFlag = tyro.conf.Suppress
 PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
@@ -121,18 +121,40 @@ class Recipe:
         return -(-self.epochs // self.knn_every) - epochs_done // self.knn_every
 
     def changed(self, **changes: Any) -> "Recipe":
-        """The recipe with other values; `strategy__lam` is the field `lam` of the strategy."""
+        """The recipe with other values; `strategy__lam` is the field `lam` of the strategy, `strategy="logo"` names it.
+
+        Whole parts come before their fields, however they are ordered.
+        """
         recipe = self
-        for path, value in changes.items():
-            recipe = _set(recipe, path.split("__"), value)
+        for path in sorted(changes, key=lambda path: (path not in PARTS, path.count("__"))):
+            if path in PARTS:
+                recipe = recipe.with_part(path, changes[path])
+            else:
+                recipe = _set(recipe, path.split("__"), changes[path])
         return recipe
+
+    def with_part(self, part: str, value: Any) -> "Recipe":
+        """The recipe with another framework or strategy, by name or with settings; two views have no local crops."""
+        known = PARTS[part]
+        if isinstance(value, str):
+            if value not in known:
+                raise UserError(f"No {part} is called {value!r}; choose {', '.join(known)}.{nearest(value, known)}")
+            value = known[value]()
+        _kind(part, value)  # refuses what is none
+        recipe = replace(self, **{part: value})
+        if isinstance(recipe.strategy, TwoViewConfig):
+            recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
+        return recipe
+
+    def kind(self, part: str) -> str:
+        """The name of the framework or strategy: that of its own class, not of one which that extends."""
+        return _kind(part, getattr(self, part))
 
     def to_json(self) -> str:
         """The recipe as text; `from_json` reads it."""
-        kinds = {"framework": _kind(FRAMEWORKS, self.framework), "strategy": _kind(STRATEGIES, self.strategy)}
         record = asdict(self)
-        for name, kind in kinds.items():
-            record[name] = {"kind": kind, **record[name]}
+        for part in PARTS:
+            record[part] = {"kind": self.kind(part), **record[part]}
         return json.dumps(record, indent=2) + "\n"
 
     @classmethod
@@ -174,7 +196,7 @@ def as_python(value: Any) -> Any:
 def _fitting(part: Any, name: str, value: Any) -> Any:
     """The value as Python has it; a UserError where it is not of the field's type."""
     value, hint = as_python(value), get_type_hints(type(part))[name]
-    if _fits(value, hint) or isinstance(value, tuple(PARTS.get(name, {}).values())):
+    if _fits(value, hint):
         return value
     if get_origin(hint) is Literal:
         known = [str(each) for each in get_args(hint)]
@@ -182,8 +204,15 @@ def _fitting(part: Any, name: str, value: Any) -> Any:
     raise UserError(f"{name} is {value!r}, which cannot be; give something like {getattr(part, name)!r}.")
 
 
-def _kind(registry: dict[str, type], config: object) -> str:
-    return next(name for name, kind in registry.items() if isinstance(config, kind))
+def _kind(part: str, config: object) -> str:
+    for name, kind in PARTS[part].items():
+        if type(config) is kind:
+            return name
+    registry = "STRATEGIES of logo_ssl.strategies" if part == "strategy" else "FRAMEWORKS of logo_ssl.frameworks"
+    known = ", ".join(PARTS[part])
+    raise UserError(
+        f"{part} is {config!r}, which cannot be; choose {known}, or give a class of your own a name in {registry}."
+    )
 
 
 def _build(cls: Any, record: Any) -> Any:

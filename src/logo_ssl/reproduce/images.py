@@ -8,12 +8,12 @@ from typing import Any
 from ..data import ImageSet, Split, load_data
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
+from ..knn import PROTOCOLS
 from ..recipes import Recipe
 from ..terminal import are, counted
 from .plan import Task
 from .settings import name_of
 from .sources import IMAGES, is_placed
-from .tables import KNN
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets
 Facts = dict[str, Any]
@@ -90,7 +90,7 @@ def _refuse_unlabelled(data: ImageSet, by_knn: bool) -> None:
     from ..evaluate.labelled import labelled  # slow to import: only where it is needed
 
     train, test = labelled(data)
-    needed = min(k for k, _ in KNN) + (test is None)
+    needed = min(k for k, _ in PROTOCOLS) + (test is None)
     if by_knn and len(train) < needed:
         why = "each of them is compared with the others" if test is None else "each test image is compared with them"
         raise UserError(

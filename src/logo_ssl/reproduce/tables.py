@@ -5,12 +5,12 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from ..errors import UserError, nearest
+from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
 from ..strategies import LoGoConfig
 from ..terminal import listed
 from .settings import name_of
 
-KNN = ((20, 0.07), (200, 0.1))  # the paper names neither k nor tau, so both customs are shown
 LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set
 TITLES = {
     "table1": "Table 1: {data}, {backbone}",
@@ -212,7 +212,7 @@ def _table_rows(number: int) -> tuple[Row, ...]:
 
 def _figures(row: PaperRow) -> Iterable[Figure]:
     if row.knn is not None:
-        for k, tau in KNN:
+        for k, tau in PROTOCOLS:
             yield Figure("knn", f"knn top-1, k={k}, tau={tau}", f"kNN k={k}, tau={tau}", row.knn)
     if row.linear is not None:
         yield Figure(f"linear-{LINEAR}", f"linear top-1, {LINEAR}", f"linear, {LINEAR}", row.linear)

@@ -1,12 +1,9 @@
 """How would a run be made again, and how does it stand to the paper? A command, and in what its settings differ."""
 
 import shlex
-from dataclasses import replace
 from typing import Any
 
-from ..frameworks import FRAMEWORKS
-from ..recipes import AUTO, BASES, RECIPES, PaperRow, Recipe, differences, flat, literal
-from ..strategies import STRATEGIES, TwoViewConfig
+from ..recipes import AUTO, BASES, PARTS, RECIPES, PaperRow, Recipe, differences, literal
 
 
 def began_as(recipe: Recipe) -> str:
@@ -18,9 +15,10 @@ def began_as(recipe: Recipe) -> str:
 
 def departures(recipe: Recipe) -> list[str]:
     """In what a recipe differs from the one of the same row with the paper's settings."""
-    if recipe.name not in RECIPES:
+    name = began_as(recipe)
+    if name not in RECIPES:
         return ["a recipe of another version"]
-    changes = differences(literal(recipe), recipe)
+    changes = differences(literal(RECIPES[name]), recipe)
     return [f"{field} ({before} -> {after})" for field, (before, after) in changes.items()]
 
 
@@ -31,17 +29,14 @@ def stands_beside(recipe: Recipe) -> tuple[PaperRow, ...]:
 
 def rerun(recipe: Recipe, out: str) -> str | None:
     """The command that trains by this recipe again, if its name is still known."""
-    if recipe.name not in RECIPES:
-        return None
     name = began_as(recipe)  # where data and machine choose, others would choose otherwise
+    if name not in RECIPES:
+        return None
     base, words = RECIPES[name], ["logo-ssl", "pretrain", name]
-    for part, registry in (("framework", FRAMEWORKS), ("strategy", STRATEGIES)):
-        kind = flat(recipe)[f"{part}.kind"]
-        if flat(base)[f"{part}.kind"] != kind:
-            base = replace(base, **{part: registry[kind]()})
+    for part in PARTS:
+        if base.kind(part) != (kind := recipe.kind(part)):
+            base = base.with_part(part, kind)
             words += [f"--{part}", kind]
-    if isinstance(base.strategy, TwoViewConfig):
-        base = replace(base, crops=replace(base.crops, n_local=0))
     for field, (_, value) in differences(base, recipe).items():
         words += _option(field.replace("_", "-"), value)
     return shlex.join([*words, "--out", f"runs/{out.rsplit('/', 1)[-1]}-again"])

@@ -9,14 +9,13 @@ from ..data import ImageSet, statistics
 from ..errors import UserError
 from ..models import build_backbone
 from ..models.norm import BatchNorm, fitting_batch, fitting_splits
-from ..recipes import RECIPES, Recipe
+from ..recipes import LEAST_BATCH, RECIPES, STEPS, Recipe
 from ..terminal import counted
 from .module import Pretraining
 from .processes import Processes
 from .weights import initialise
 
 ONE = Processes()
-STEPS, LEAST_BATCH = 8, 32  # of an epoch and for batch norm, advised where a batch is larger than the data
 LEAST_TO_SPLIT = 4  # images: two splits of two
 
 
@@ -55,7 +54,7 @@ def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
         return ""
     rate = _rate(recipe, fewer)
     more = "makes more, with a lower optimiser.lr" if rate is None else f"and optimiser.lr {rate:.2g} make more"
-    return f" An epoch is one step so; batch_size {fewer} {more}."
+    return f" An epoch is one step so; batch-size {fewer} {more}."
 
 
 def _splits(recipe: Recipe) -> int:
@@ -106,7 +105,7 @@ def about_splits(module: Pretraining, processes: Processes = ONE) -> str | None:
     normed = any(isinstance(child, BatchNorm) for child in module.framework.encoder.modules())
     if splits == 1 or processes.total > 1 or not normed or fitting_splits(n, splits) > 1:  # processes are splits
         return None
-    cure = f"batch_size {fitting_batch(n, splits)}" if n >= LEAST_TO_SPLIT else f"batch_size {LEAST_TO_SPLIT} or more"
+    cure = f"batch-size {fitting_batch(n, splits)}" if n >= LEAST_TO_SPLIT else f"batch-size {LEAST_TO_SPLIT} or more"
     return (
         f"A batch of {n} cannot be parted evenly into 2 to {splits} splits: keys are normalised in the same company as "
         f"their queries, which can give the answer away; use {cure}."

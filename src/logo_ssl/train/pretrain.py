@@ -33,11 +33,12 @@ def pretrain(
 ) -> Run:
     """Pretrain an encoder by a recipe or its name and leave everything in the folder `out` (default: runs/RECIPE).
 
-    Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. The
-    recipe `auto` chooses for the images at `data` and this machine, and says what and why.
+    Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. So are
+    its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine, and
+    says what and why.
     """
     changes = {name: as_python(value) for name, value in changes.items()}
-    if recipe == AUTO or (isinstance(recipe, Recipe) and recipe.name == AUTO and not recipe.chosen):
+    if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
     out = Path("runs") / recipe.name if out is None else Path(out)
