@@ -209,15 +209,15 @@ def test_a_batch_is_cut_to_what_mocos_splits_part_and_so_is_the_advice(tmp_path)
     said, recipe = io.StringIO(), find_recipe("imagenette-moco-logo").changed(batch_size=4096)
     cut = fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
     assert "larger than the 1021 training images; cut to 1016, which its splits part evenly (" in said.getvalue()
-    assert "An epoch is one step so; batch_size 120 " in said.getvalue()
+    assert "An epoch is one step so; batch-size 120 " in said.getvalue()
     assert cut.batch_size == 1016
 
 
 @pytest.mark.parametrize(
     ("batch_size", "changes", "told"),
     [
-        (37, {}, "A batch of 37 cannot be parted evenly into 2 to 8 splits: .*; use batch_size 32."),
-        (3, {}, ".* use batch_size 4 or more."),
+        (37, {}, "A batch of 37 cannot be parted evenly into 2 to 8 splits: .*; use batch-size 32."),
+        (3, {}, ".* use batch-size 4 or more."),
         (35, {}, None),
         (37, {"framework__splits": 1}, None),
         (37, {"framework": SimSiamConfig(dim=8, hidden=4)}, None),
