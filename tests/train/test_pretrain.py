@@ -227,7 +227,7 @@ def test_a_batch_is_cut_to_what_mocos_splits_part_and_so_is_the_advice(tmp_path)
     ids=["prime", "three", "five sevens", "unasked", "simsiam", "no batch norm", "processes"],
 )
 def test_keys_in_the_company_of_their_queries_are_told_with_the_cure(data, batch_size, changes, told):
-    recipe = SMALL.changed(**{"data": data, "batch_size": batch_size, "framework__splits": 8} | changes)
+    recipe = SMALL.changed(data=data, batch_size=batch_size, framework__splits=8).changed(**changes)
     said = about_splits(build(recipe, load_data(data, 16)), Processes(recipe.devices))
     assert said is None if told is None else re.fullmatch(told, said)
 
