@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         told = stop.interrupted("start it again")
         _fail(str(told), code=told.code)
     except UserError as error:
-        _fail(str(error))
+        _fail(error.typed)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # `| head` has seen enough

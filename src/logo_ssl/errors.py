@@ -1,6 +1,7 @@
 """What do we say when the user's input, or disk, cannot work?"""
 
 import errno
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -12,6 +13,23 @@ AGAIN = "give the same command again"
 
 class UserError(Exception):
     """One sentence that names the value and the cure; the command line prints it and exits with code 2."""
+
+    @property
+    def typed(self) -> str:
+        """The sentence for somebody who types options."""
+        return str(self)
+
+
+class WrongValue(UserError):  # noqa: N818 (an error of the user's)
+    """A sentence that names fields as options, `--epochs`, which the command line prints; in Python they are fields."""
+
+    def __str__(self) -> str:
+        return re.sub(r"(?<!\S)--(?=[a-z])", "", self.typed)
+
+    @property
+    def typed(self) -> str:
+        """The sentence as it was written."""
+        return self.args[0]
 
 
 class DataMissing(UserError):  # noqa: N818 (a state, not an error)

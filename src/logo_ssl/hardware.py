@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .errors import UserError
+from .errors import WrongValue
 
 
 def hardware(device: torch.device) -> str:
@@ -30,7 +30,7 @@ def best_device(wish: str) -> torch.device:
     if wish == "auto":
         return torch.device(there[0])
     if wish.split(":")[0] not in there:
-        raise UserError(f"device is {wish!r}, which this machine does not have; use auto or {' or '.join(there)}.")
+        raise WrongValue(f"--device is {wish!r}, which this machine does not have; use auto or {' or '.join(there)}.")
     return torch.device(wish)
 
 

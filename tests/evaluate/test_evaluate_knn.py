@@ -141,7 +141,7 @@ def test_progress_is_shown(encoder, images: ImageSet):
 def test_what_cannot_work_is_said(encoder, images: ImageSet):
     with pytest.raises(UserError, match="random/tiny is no run, so its data are unknown; name them with --data"):
         data_for(encoder, None)
-    with pytest.raises(UserError, match=r"k is 0 and tau 0.1"):
+    with pytest.raises(UserError, match=r"k 0 and tau 0.1"):
         next(knn(encoder, images, protocols=((0, 0.1),)))
     with pytest.raises(UserError, match="protocols is empty"):
         next(knn(encoder, images, protocols=()))

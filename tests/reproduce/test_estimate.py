@@ -91,6 +91,8 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, 
     assert re.search(r"In all: up to [\d.]+ min on NVIDIA H200 \(here: an abacus\)", out)
     _, out, _ = reproduce(f"{line.replace('-moco', '-moco-logo')} --seeds 2", small=False)
     assert re.search(r"seed 1: 200 epochs of 50,000 images, about [\d.]+ min .* on NVIDIA H200\)", out)  # it was alone
+    _, out, _ = reproduce(f"{line} --seeds 2 --images-per-s 9000", small=False)
+    assert "seed 1: 200 epochs of 50,000 images, about 18.5 min (9,000 images/s as --images-per-s says)" in out
     _, out, _ = reproduce(line, small=False)
     assert out.splitlines()[-1] == "Nothing is left to run."
 

@@ -17,10 +17,10 @@ from logo_ssl.report.page import LARGEST, page, write_report
 from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
 from logo_ssl.report.sections import ABOUT_AFFINITY
-from logo_ssl.run import Run
+from logo_ssl.run import Run, write
 from logo_ssl.show.report import Report
 from logo_ssl.show.rerun import departures, rerun
-from logo_ssl.show.telling import names_of
+from logo_ssl.show.telling import Teller, names_of
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
@@ -335,6 +335,35 @@ def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch,
     monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
     cli.COMMANDS["pretrain"](arguments)
     assert seen == [recipe]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rows"),
+    [
+        ("cifar10-moco-logo", ["Table 1: MoCo+LoGo", "Table 7: MoCo-LoGo full, CIFAR10"]),
+        (
+            "cifar10-tuned-moco-logo",
+            [
+                "Table 1: MoCo+LoGo, with settings of our choice, not the paper's",
+                "Table 7: MoCo-LoGo full, CIFAR10, with settings of our choice, not the paper's",
+            ],
+        ),
+        ("cifar10-best", []),
+        ("imagenette-moco-logo", []),
+        ("auto", []),
+    ],
+)
+def test_rows_stand_beside_the_papers_and_say_whose_settings_they_have(tmp_path, light, recipe, rows):
+    run = Run(tmp_path / "mine")
+    write(run.recipe_file, find_recipe(recipe).changed(epochs=3).to_json())
+    told = Teller(crops=False, images=0).tell([run])
+    read = Reader(page(told))
+    assert [word for word in read.words if re.match(r"Table \d: ", word)] == rows
+    assert ("Beside the paper" in read.text) == bool(rows)
+    if rows:
+        assert {"84.44", "85.59"} <= set(read.words)
+        assert "epochs (200 -> 3)" in read.text
+        assert ("batch_size (512 -> 256)" in read.text) == ("tuned" in recipe)
 
 
 def test_departures_name_what_was_changed(make_run):

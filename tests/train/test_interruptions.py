@@ -633,7 +633,7 @@ def test_a_finished_run_without_checkpoints_keeps_its_encoder(data, tmp_path):
 
 def test_a_run_cannot_be_cut_short(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", epochs=2)
-    with pytest.raises(UserError, match="A run of 2 epochs can be extended but not cut to 1"):
+    with pytest.raises(UserError, match="A run of 2 epochs can be extended, not cut to 1"):
         resume(run.path, console=console(), epochs=1)
 
 

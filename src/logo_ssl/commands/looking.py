@@ -60,7 +60,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     recipe, console = parsed.recipe, plain_console()
     check(recipe)
     if not 1 <= parsed.images <= MOST_SHOWN:
-        raise UserError(f"images is {parsed.images}; show 1 to {MOST_SHOWN}.")
+        raise UserError(f"--images is {parsed.images}; show 1 to {MOST_SHOWN}.")
     if parsed.out.suffix.lower() != ".png":
         raise UserError(f"--out is {parsed.out}; crops are drawn as a .png file.")
     replaced = claim(parsed.out, parsed.overwrite)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import WrongValue
 from ..hardware import available_memory
 from ..types import ImageBatch
 from . import nvjpeg
@@ -65,13 +65,13 @@ def place(
 def refuse_unfit(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
     """Raise a UserError where the settings cannot work."""
     if isinstance(images, Tensor) and config.placement in ("encoded", "disk"):
-        raise UserError(
-            f"loading.placement is {config.placement!r}, but these images are an array; use auto, device or ram."
+        raise WrongValue(
+            f"--loading.placement is {config.placement!r}, but these images are an array; use auto, device or ram."
         )
     if config.decoder == "nvjpeg" and device.type != "cuda":
-        raise UserError("loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
+        raise WrongValue("--loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
     if config.decoder == "nvjpeg" and not nvjpeg.works(device):
-        raise UserError("loading.decoder is 'nvjpeg', which this torchvision does not have; use auto or workers.")
+        raise WrongValue("--loading.decoder is 'nvjpeg', which this torchvision does not have; use auto or workers.")
 
 
 def _place_tensor(images: Tensor, device: torch.device, config: LoadingConfig) -> tuple[Feed, str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
-from ..errors import UserError
+from ..errors import WrongValue
 
 Head = Literal["c4", "fpn"]
 Norm = Literal["trained", "frozen"]
@@ -100,22 +100,23 @@ def check_recipe(recipe: DetectionRecipe) -> None:
     positive |= {"proposals": min(detector.proposals)}
     for name, value in positive.items():
         if not 0 < value < inf:
-            raise UserError(f"{name} is {value}; use more than 0.")
+            raise WrongValue(f"--{name} is {value}; use more than 0.")
     sides = {"test-side": detector.test_side, "short-sides": min(detector.short_sides, default=0)}
     for name, side in (sides | {"longest": detector.longest}).items():
         if side < SMALLEST:
-            raise UserError(f"{name} is {side}; use {SMALLEST} px or more.")
+            raise WrongValue(f"--{name} is {side}; use {SMALLEST} px or more.")
     for name, side in (("test-side", detector.test_side), ("short-sides", max(detector.short_sides))):
         if side > detector.longest:
-            raise UserError(f"{name} is {side}, and longest only {detector.longest}; raise longest, or lower {name}.")
+            more = f"--longest only {detector.longest}; raise --longest, or lower --{name}."
+            raise WrongValue(f"--{name} is {side}, and {more}")
     if not 0 <= detector.lowest_score < 1:
-        raise UserError(f"lowest-score is {detector.lowest_score}; use 0 or more, and less than 1.")
+        raise WrongValue(f"--lowest-score is {detector.lowest_score}; use 0 or more, and less than 1.")
     if min(recipe.warm_up, recipe.norm_batches, recipe.weight_decay, *recipe.steps, 0) < 0:
-        raise UserError("warm-up, norm-batches, weight-decay and steps are 0 or more.")
+        raise WrongValue("--warm-up, --norm-batches, --weight-decay and --steps are 0 or more.")
     if detector.head == "fpn" and len(detector.anchors) != LEVELS:
-        raise UserError(f"anchors are {detector.anchors}; a pyramid takes {LEVELS}, one for each level.")
+        raise WrongValue(f"--anchors are {detector.anchors}; a pyramid takes {LEVELS}, one for each level.")
     if list(recipe.steps) != sorted(recipe.steps):
-        raise UserError(f"steps are {recipe.steps}; give them in order.")
+        raise WrongValue(f"--steps are {recipe.steps}; give them in order.")
 
 
 def learning_rate(recipe: DetectionRecipe, iteration: int) -> float:

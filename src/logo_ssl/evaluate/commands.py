@@ -75,7 +75,7 @@ class Linear(OnData, OnFeatures):
     def run(self) -> None:
         """Evaluate, and show the figures."""
         if self.protocol == "lbfgs" and (self.epochs, self.rates) != (SGDConfig.epochs, RATES):
-            raise UserError("epochs and rates belong to SGD, and lbfgs has neither; leave them out, or --protocol.")
+            raise UserError("--epochs and --rates belong to SGD, and lbfgs has neither; leave them out, or --protocol.")
         frozen, console = opened(self)
         with extraction(self, console) as how:
             data = data_for(frozen, self.data, console.print)

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
-from ..errors import Interrupted, UserError
+from ..errors import Interrupted, UserError, WrongValue
 from ..frameworks import SupervisedConfig
 from ..hardware import best_device
 from ..probes import balanced_share, check_fraction, top_k
@@ -110,12 +110,14 @@ def finetune(
 
 def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
     refuse_unusable_seed(tuning.seed)
-    if tuning.epochs < 1 or not 0 < tuning.lr < math.inf:
-        raise UserError(f"epochs is {tuning.epochs} and lr {tuning.lr}; use 1 or more epochs and a positive rate.")
+    if tuning.epochs < 1:
+        raise WrongValue(f"--epochs is {tuning.epochs}; use 1 or more.")
+    if not 0 < tuning.lr < math.inf:
+        raise WrongValue(f"--lr is {tuning.lr}; use a positive learning rate.")
     if tuning.batch_size < 2:
-        raise UserError(f"batch-size is {tuning.batch_size}; use 2 or more, since batch norm compares images.")
+        raise WrongValue(f"--batch-size is {tuning.batch_size}; use 2 or more, since batch norm compares images.")
     if not fractions:
-        raise UserError("fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+        raise WrongValue("--fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
     for fraction in fractions:
         check_fraction(fraction)
 

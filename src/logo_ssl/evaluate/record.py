@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import NAMES, ImageSet, load_data, locate
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..hardware import best_device, hardware
 from ..outputs import claim, said
 from ..recipes import read_recipe
@@ -45,7 +45,7 @@ def claim_result(out: Path | None, overwrite: bool, protocol: str, encoder: str)
     if out is None:
         return
     if out.suffix.lower() != ".json" and not out.is_dir():
-        raise UserError(f"--out is {out}; a result is a .json file.")
+        raise WrongValue(f"--out is {out}; a result is a .json file.")
     claim(out, overwrite, {"evaluation": protocol, "encoder": encoder})
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ..data import NAMES, ImageSet, load_data, locate
 from ..data.sources import hinting_at_folder
-from ..errors import UserError, nearest
+from ..errors import UserError, WrongValue, nearest
 from ..hardware import best_device
 from ..probes import WEIGHTS, Labelled, Metric, mean_per_class, select, top1
 from ..randomness import refuse_unusable_seed, stream
@@ -62,7 +62,7 @@ def transfer(
     refuse_unusable_seed(seed)
     best_device(how.device)  # refused, if it is, before anything is read
     if not sets:
-        raise UserError(f"sets is empty; give one or more of {', '.join(SETS)}, or a folder of classes.")
+        raise WrongValue(f"--sets is empty; give one or more of {', '.join(SETS)}, or a folder of classes.")
     places = files_for(sets, out)
     for place in places.values():
         claim_result(place, overwrite, "transfer", encoder.name)

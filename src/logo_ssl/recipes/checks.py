@@ -6,7 +6,7 @@ from math import inf
 
 from ..augment import CropPlan
 from ..data import LoadingConfig
-from ..errors import UserError
+from ..errors import WrongValue
 from ..models.backbones import refuse_unknown_backbone
 from ..strategies import LoGoConfig, MultiCropConfig
 from .recipe import OptimiserConfig, Recipe
@@ -14,7 +14,7 @@ from .recipe import OptimiserConfig, Recipe
 MOST_CROPS = 32
 
 Demand = tuple[bool, str]
-"""Whether it holds, and the sentence if it does not."""
+"""Whether it holds, and the sentence (of a `WrongValue`) if it does not."""
 
 
 def check(recipe: Recipe) -> None:
@@ -31,33 +31,33 @@ def check(recipe: Recipe) -> None:
     )
     for holds, sentence in demands:
         if not holds:
-            raise UserError(sentence)
+            raise WrongValue(sentence)
     refuse_unknown_backbone(recipe.backbone)
 
 
 def _of_run(recipe: Recipe) -> list[Demand]:
     return [
-        (recipe.epochs >= 1, f"epochs is {recipe.epochs}; use 1 or more."),
+        (recipe.epochs >= 1, f"--epochs is {recipe.epochs}; use 1 or more."),
         (recipe.batch_size >= 2, f"A batch of {recipe.batch_size} has no other image to compare with; use 2 or more."),
         (
             recipe.devices == "auto" or recipe.devices >= 1,
-            f"devices is {recipe.devices}; use 1 or more, or auto for every GPU.",
+            f"--devices is {recipe.devices}; use 1 or more, or auto for every GPU.",
         ),
-        (recipe.nodes >= 1, f"nodes is {recipe.nodes}; use 1 or more."),
+        (recipe.nodes >= 1, f"--nodes is {recipe.nodes}; use 1 or more."),
         (
             recipe.stem == "imagenet" or not recipe.backbone.startswith("timm/"),
-            f"stem is {recipe.stem}, and {recipe.backbone} keeps the first layers that timm gives it; use --stem "
+            f"--stem is {recipe.stem}, and {recipe.backbone} keeps the first layers that timm gives it; use --stem "
             "imagenet, or --backbone resnet18 for a network with a CIFAR stem.",
         ),
-        (0 <= recipe.seed < 2**63, f"seed is {recipe.seed}; use 0 to 2^63 - 1."),
-        (recipe.log_every >= 1, f"log-every is {recipe.log_every}; use 1 or more."),
-        (recipe.checkpoint_every >= 1, f"checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),
+        (0 <= recipe.seed < 2**63, f"--seed is {recipe.seed}; use 0 to 2^63 - 1."),
+        (recipe.log_every >= 1, f"--log-every is {recipe.log_every}; use 1 or more."),
+        (recipe.checkpoint_every >= 1, f"--checkpoint-every is {recipe.checkpoint_every}; use 1 or more."),
         (
             recipe.checkpoint_minutes >= 0,
-            f"checkpoint-minutes is {recipe.checkpoint_minutes}; use 0 (epochs only) or more.",
+            f"--checkpoint-minutes is {recipe.checkpoint_minutes}; use 0 (epochs only) or more.",
         ),
-        (recipe.checkpoint_keep >= 1, f"checkpoint-keep is {recipe.checkpoint_keep}; use 1 or more."),
-        (recipe.knn_every >= 0, f"knn-every is {recipe.knn_every}; use 0 (never) or more."),
+        (recipe.checkpoint_keep >= 1, f"--checkpoint-keep is {recipe.checkpoint_keep}; use 1 or more."),
+        (recipe.knn_every >= 0, f"--knn-every is {recipe.knn_every}; use 0 (never) or more."),
     ]
 
 
@@ -66,9 +66,9 @@ def _of_number_and_size(recipe: Recipe) -> list[Demand]:
     return [
         (
             crops.n_global >= getattr(recipe.framework, "least_global", 2),
-            f"{crops.n_global} global crops make no pair; use crops.n-global 2 or more.",
+            f"{crops.n_global} global crops make no pair; use --crops.n-global 2 or more.",
         ),
-        (crops.n_local >= 0, f"crops.n-local is {crops.n_local}; use 0 or more."),
+        (crops.n_local >= 0, f"--crops.n-local is {crops.n_local}; use 0 or more."),
         (
             crops.n_global + crops.n_local <= MOST_CROPS,
             f"{crops.n_global} global and {crops.n_local} local crops are more than make sense; "
@@ -83,23 +83,23 @@ def _of_number_and_size(recipe: Recipe) -> list[Demand]:
 
 def _of_loading(loading: LoadingConfig) -> list[Demand]:
     return [
-        (0 <= loading.max_bad <= 1, f"loading.max-bad is {loading.max_bad}; a share lies in 0 to 1."),
-        (loading.max_side >= 0, f"loading.max-side is {loading.max_side}; use 0 (never shrink) or more."),
-        (loading.workers >= -1, f"loading.workers is {loading.workers}; use -1 (automatic) or more."),
+        (0 <= loading.max_bad <= 1, f"--loading.max-bad is {loading.max_bad}; a share lies in 0 to 1."),
+        (loading.max_side >= 0, f"--loading.max-side is {loading.max_side}; use 0 (never shrink) or more."),
+        (loading.workers >= -1, f"--loading.workers is {loading.workers}; use -1 (automatic) or more."),
     ]
 
 
 def _of_optimiser(optimiser: OptimiserConfig) -> list[Demand]:
     return [
-        (0 < optimiser.lr < inf, f"optimiser.lr is {optimiser.lr}; use a positive learning rate."),
-        (0 <= optimiser.momentum < 1, f"optimiser.momentum is {optimiser.momentum}; use 0 <= momentum < 1."),
-        (optimiser.weight_decay >= 0, f"optimiser.weight-decay is {optimiser.weight_decay}; use 0 or more."),
-        (optimiser.clip >= 0, f"optimiser.clip is {optimiser.clip}; use 0 (never) or more."),
+        (0 < optimiser.lr < inf, f"--optimiser.lr is {optimiser.lr}; use a positive learning rate."),
+        (0 <= optimiser.momentum < 1, f"--optimiser.momentum is {optimiser.momentum}; use 0 <= momentum < 1."),
+        (optimiser.weight_decay >= 0, f"--optimiser.weight-decay is {optimiser.weight_decay}; use 0 or more."),
+        (optimiser.clip >= 0, f"--optimiser.clip is {optimiser.clip}; use 0 (never) or more."),
         (
             0 <= optimiser.eta_min <= optimiser.lr,
-            f"optimiser.eta-min is {optimiser.eta_min}; use 0 to optimiser.lr ({optimiser.lr}).",
+            f"--optimiser.eta-min is {optimiser.eta_min}; use 0 to the learning rate ({optimiser.lr}).",
         ),
-        (optimiser.warmup_epochs >= 0, f"optimiser.warmup-epochs is {optimiser.warmup_epochs}; use 0 or more."),
+        (optimiser.warmup_epochs >= 0, f"--optimiser.warmup-epochs is {optimiser.warmup_epochs}; use 0 or more."),
     ]
 
 
@@ -112,7 +112,7 @@ def _of_augmentation(crops: CropPlan) -> Iterator[Demand]:
         p = getattr(crops, name)
         yield 0 <= p <= 1, f"{_flag(name)} is {p}; a probability lies between 0 and 1."
     in_range = min(crops.jitter) >= 0 and crops.jitter[3] <= 0.5
-    yield in_range, f"crops.jitter is {crops.jitter}; use 0 or more, hue <= 0.5."
+    yield in_range, f"--crops.jitter is {crops.jitter}; use 0 or more, hue <= 0.5."
 
 
 def _of_augself(recipe: Recipe) -> list[Demand]:
@@ -124,7 +124,7 @@ def _of_augself(recipe: Recipe) -> list[Demand]:
         ),
         (
             not recipe.augself.weights or (crops.n_global >= 2 and strategy.pairs != "paper"),
-            "augself compares two global crops that are both encoded; use crops.n-global 2 and strategy.pairs mean.",
+            "augself compares two global crops, both encoded; use --crops.n-global 2 and --strategy.pairs mean.",
         ),
     ]
 
@@ -133,27 +133,30 @@ def _of_strategy(recipe: Recipe) -> list[Demand]:
     crops, strategy = recipe.crops, recipe.strategy
     if isinstance(strategy, LoGoConfig):
         return [
-            (crops.n_local >= 2, f"LoGo tells local crops apart and has {crops.n_local}; use crops.n-local 2 or more."),
-            (0 <= strategy.lam < inf, f"strategy.lam is {strategy.lam}; use 0 or more."),
-            (strategy.noise >= 0, f"strategy.noise is {strategy.noise}; use 0 or more."),
-            (strategy.lr > 0, f"strategy.lr is {strategy.lr}; use a positive learning rate."),
+            (
+                crops.n_local >= 2,
+                f"LoGo tells local crops apart and has {crops.n_local}; use --crops.n-local 2 or more.",
+            ),
+            (0 <= strategy.lam < inf, f"--strategy.lam is {strategy.lam}; use 0 or more."),
+            (strategy.noise >= 0, f"--strategy.noise is {strategy.noise}; use 0 or more."),
+            (strategy.lr > 0, f"--strategy.lr is {strategy.lr}; use a positive learning rate."),
             (
                 min(strategy.depth, strategy.width) >= 1,
                 f"A regressor of depth {strategy.depth} and width {strategy.width} is none; use 1 or more of each.",
             ),
         ]
     if isinstance(strategy, MultiCropConfig):
-        return [(crops.n_local >= 1, "Multi-crop needs local crops and has 0; use crops.n-local 1 or more.")]
-    return [(crops.n_local == 0, f"Two views leave {crops.n_local} local crops unused; use crops.n-local 0.")]
+        return [(crops.n_local >= 1, "Multi-crop needs local crops and has 0; use --crops.n-local 1 or more.")]
+    return [(crops.n_local == 0, f"Two views leave {crops.n_local} local crops unused; use --crops.n-local 0.")]
 
 
 def _of_framework(recipe: Recipe) -> Iterator[Demand]:
     for name in ("tau", "dim", "hidden", "queue", "splits", "layers"):
         value = getattr(recipe.framework, name, 1)
-        yield value > 0, f"framework.{name} is {value}; use a positive number."
+        yield value > 0, f"--framework.{name} is {value}; use a positive number."
     m = getattr(recipe.framework, "m", 0.5)
-    yield 0 <= m <= 1, f"framework.m is {m}; a momentum lies between 0 and 1."
+    yield 0 <= m <= 1, f"--framework.m is {m}; a momentum lies between 0 and 1."
 
 
 def _flag(name: str) -> str:
-    return f"crops.{name.replace('_', '-')}"
+    return f"--crops.{name.replace('_', '-')}"

@@ -11,7 +11,7 @@ import tyro
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..data import LoadingConfig
-from ..errors import UserError, nearest
+from ..errors import UserError, WrongValue, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, MoCoConfig
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig
 
@@ -178,7 +178,7 @@ def _fitting(part: Any, name: str, value: Any) -> Any:
         return value
     if get_origin(hint) is Literal:
         known = [str(each) for each in get_args(hint)]
-        raise UserError(f"{name} is {value!r}; choose {', '.join(known)}.{nearest(str(value), known)}")
+        raise WrongValue(f"--{name} is {value!r}; choose {', '.join(known)}.{nearest(str(value), known)}")
     raise UserError(f"{name} is {value!r}, which cannot be; give something like {getattr(part, name)!r}.")
 
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..run import Run
 from .checks import check
 from .recipe import Recipe
@@ -37,11 +37,13 @@ def read_recipe(run: Run) -> Recipe:
     """The recipe of a run folder, checked."""
     try:
         recipe = Recipe.from_json(run.recipe_file.read_text())
+        check(recipe)
+    except WrongValue as error:
+        raise UserError(f"{run.recipe_file} cannot be used: {error}") from error  # nobody typed it
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."
         ) from error
-    check(recipe)
     return recipe
 
 
@@ -70,14 +72,14 @@ def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
     before, after = changes.get("epochs", (0, 0))
     if after < before:
-        raise UserError(f"A run of {before} epochs can be extended but not cut to {after}; give epochs above {before}.")
+        raise WrongValue(f"A run of {before} epochs can be extended, not cut to {after}; use --epochs above {before}.")
     harmful = [
-        f"{field.replace('_', '-')} ({before} -> {after})"
+        f"--{field.replace('_', '-')} ({before} -> {after})"
         for field, (before, after) in changes.items()
         if not is_harmless(field)
     ]
     if harmful:
-        raise UserError(
+        raise WrongValue(
             f"A run cannot change {', '.join(harmful)} on its way; start another with `logo-ssl pretrain` and its own "
             "--out."
         )

@@ -33,7 +33,7 @@ class Told:
     rerun: str | None = None
     """The command that trains it again."""
     departures: Sequence[str] = ()
-    """In what its settings differ from the named recipe."""
+    """In what its settings differ from those of the recipe with the paper's."""
     alarms: Sequence[str] = ()
     """Signs of collapse, a sentence each."""
     most_directions: int | None = None
@@ -50,6 +50,8 @@ class Told:
     """What cannot be shown, and why."""
     fingerprint: str | None = None
     """Of its present weights, if it is known."""
+    beside: Sequence[dict[str, Any]] = ()
+    """The rows of the paper that it has settings of our choice for."""
 
     @cached_property
     def recipe(self) -> dict[str, Any]:

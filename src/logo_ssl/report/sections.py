@@ -30,6 +30,8 @@ HIDDEN = (
     "keys_without_place",
 )
 
+OWN_SETTINGS = ", with settings of our choice, not the paper's"
+DEPARTURES = "differs from the recipe with the paper's settings in"
 ABOUT_AFFINITY = (
     "Each measure runs from 0 (least alike) to 1 (most alike) over the crops beside a reference; lines are means over "
     "an image's crops. References come by chance, never by looks. How well each measure ranks over many references is "
@@ -64,13 +66,13 @@ def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
 
 
 def beside_the_paper(runs: Sequence[Told], paper: Paper) -> Html:
-    """The paper's rows that the recipes stand for, and those of transfer and detection, beside what was measured."""
+    """The paper's rows, by its settings or ours, and those of transfer and detection, beside what was measured."""
     measured = [figure for run in runs for kind in ("knn", "linear") for figure in accuracies(run, kind)]
     named = labels(measured)
     rows = [
         (
             run.name,
-            f"Table {row.get('table')}: {row.get('row')}",
+            f"Table {row.get('table')}: {row.get('row')}{mark}",
             percent(row.get("knn")),
             _lines(accuracies(run, "knn"), named),
             percent(row.get("linear")),
@@ -78,9 +80,10 @@ def beside_the_paper(runs: Sequence[Told], paper: Paper) -> Html:
             ", ".join(run.departures) or "none",
         )
         for run in runs
-        for row in run.paper
+        for mark, rows_of_paper in (("", run.paper), (OWN_SETTINGS, run.beside))
+        for row in rows_of_paper
     ]
-    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", "departs from the recipe in")
+    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", DEPARTURES)
     parts = [table("Top-1 in percent; the paper names no k and no temperature", head, rows)] if rows else []
     parts += [part for part in (transfer_table(runs, paper), detection_table(runs, paper)) if part]
     return joined(parts)

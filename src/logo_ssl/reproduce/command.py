@@ -71,7 +71,7 @@ class Reproduce:
     dry_run: bool = False
     """Run nothing; say what would run, and how long by the measured speed."""
     images_per_s: float | None = None
-    """Speed to estimate by, for rows that have not run yet."""
+    """Speed to estimate by, for runs that have not begun; also where other commands slowed down another seed."""
     overwrite: bool = False
     """Replace files in --out that are called like a table or figure even if logo-ssl did not write them."""
 

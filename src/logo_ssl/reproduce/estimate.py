@@ -100,8 +100,11 @@ def detections(measurements: Iterable[str]) -> Iterator[str]:
 
 
 def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -> Speed | None:
-    """The best witness: the row's own log, that of its seed with the least company, the user, our measurements."""
-    same = [other for other in tasks if other.recipe.name == task.recipe.name]
+    """The best witness: the run's own log, the user, that of the row's seed with the least company, our measurements.
+
+    The user comes before another seed, since only the user knows whether other commands slowed that one down.
+    """
+    same = [task] if images_per_s is not None else [other for other in tasks if other.recipe.name == task.recipe.name]
     for other in sorted(same, key=lambda other: (other is not task, _company(other))):
         if speeds := [line["images_per_s"] for line in other.place.run.metrics() if "images_per_s" in line]:
             return _witnessed(other, speeds)

@@ -1,5 +1,6 @@
 """What is changed for all rows, and how does a recipe then differ from the paper's?"""
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -31,6 +32,8 @@ OTHERWISE = {  # fields that have an option of their own, or that make a row wha
 }
 ABSENT = object()
 """The value of a field that is not there."""
+ADVISED = re.compile(r"--([a-z.-]+) ")
+"""An option of `pretrain` before its value."""
 
 
 @dataclass(frozen=True)
@@ -160,15 +163,21 @@ def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
         changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
         check(changed)
     except UserError as error:
-        raise UserError(_as_typed(str(error), dict(given))) from None
+        raise UserError(_as_typed(error.typed, dict(given))) from None
     return changed
 
 
 def _as_typed(sentence: str, given: Mapping[str, str]) -> str:
-    """A sentence that begins with a field, if that was given: with its option of this command."""
-    field, told, more = sentence.removeprefix("--").partition(" is ")
-    name = field.replace("-", "_")
-    return f"{'--' if name in OTHERWISE else '--set '}{name}{told}{more}" if name in given else sentence
+    """A sentence about options of `pretrain`, what is wrong and what to do, with those of this command.
+
+    What is wrong may be a field that nobody gave, which then has no option.
+    """
+    wrong, semicolon, cure = sentence.partition("; ")
+    if wrong.startswith("--"):
+        field, told, more = wrong.removeprefix("--").partition(" ")
+        name = field.replace("-", "_")
+        wrong = ("" if name not in given else "--" if name in OTHERWISE else "--set ") + name + told + more
+    return wrong + semicolon + ADVISED.sub(lambda found: f"--set {found[1].replace('-', '_')}=", cure)
 
 
 def _words(field: str, value: str, now: Any) -> list[str]:

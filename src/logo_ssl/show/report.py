@@ -9,7 +9,7 @@ import tyro
 
 from ..data import locate
 from ..data.sources import NAMES
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..outputs import claim, said
 from ..report.figures import claim_figures, draw_figures
 from ..report.page import write_report
@@ -82,6 +82,6 @@ def refuse(runs: Sequence[Path], images: int, data: str | None) -> None:
     if not 1 <= len(runs) <= MOST_RUNS:
         raise UserError(f"{len(runs)} runs were given; give 1 to {MOST_RUNS}.")
     if images and not LEAST <= images <= MOST_IMAGES:
-        raise UserError(f"images is {images}; use {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
+        raise WrongValue(f"--images is {images}; use {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
     if data is not None and (place := locate(data)) not in NAMES and not Path(place).exists():
         raise UserError(f"No data are at {place}; say with --data where they are.")

@@ -1,11 +1,11 @@
-"""How would a run be made again? By a command, which says in what it departs from the named recipe."""
+"""How would a run be made again, and how does it stand to the paper? A command, and in what its settings differ."""
 
 import shlex
 from dataclasses import replace
 from typing import Any
 
 from ..frameworks import FRAMEWORKS
-from ..recipes import AUTO, BASES, RECIPES, Recipe, differences, flat
+from ..recipes import AUTO, BASES, RECIPES, PaperRow, Recipe, differences, flat, literal
 from ..strategies import STRATEGIES, TwoViewConfig
 
 
@@ -17,11 +17,16 @@ def began_as(recipe: Recipe) -> str:
 
 
 def departures(recipe: Recipe) -> list[str]:
-    """In what a recipe differs from the named one it began as."""
+    """In what a recipe differs from the one of the same row with the paper's settings."""
     if recipe.name not in RECIPES:
         return ["a recipe of another version"]
-    changes = differences(RECIPES[began_as(recipe)], recipe)
+    changes = differences(literal(recipe), recipe)
     return [f"{field} ({before} -> {after})" for field, (before, after) in changes.items()]
+
+
+def stands_beside(recipe: Recipe) -> tuple[PaperRow, ...]:
+    """The paper's rows that a recipe has settings of our choice for."""
+    return literal(recipe).paper if recipe.name in RECIPES and not recipe.paper else ()
 
 
 def rerun(recipe: Recipe, out: str) -> str | None:

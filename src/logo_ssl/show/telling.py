@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from ..strategies import LoGoConfig
 from .alarms import alarms, most_directions
 from .features import look_around
 from .references import choices
-from .rerun import departures, rerun
+from .rerun import departures, rerun, stands_beside
 
 PAPERS = Paper({name: found.title for name, found in SETS.items()}, TRANSFER, COLUMNS, DETECTION)
 CROPS_OF = 4  # images whose crops are shown
@@ -117,6 +117,7 @@ class Teller:
             without_effect,
             missing,
             self._fingerprint(run, quickly),
+            [asdict(row) for row in stands_beside(recipe)],
         )
 
     def _fingerprint(self, run: Run, quickly: bool) -> str | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import torch
 import tyro
 
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..printable import printable
 from ..report.page import page, plotly
 from ..run import Run
@@ -56,7 +56,7 @@ class Watch:
         """Listen until told to stop."""
         refuse(self.runs, self.images, self.data)
         if not 0.1 <= self.every <= 3600:
-            raise UserError(f"every is {self.every}; use 0.1 to 3600 seconds.")
+            raise WrongValue(f"--every is {self.every}; use 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
         runs = [awaited(path, console.print) for path in self.runs]

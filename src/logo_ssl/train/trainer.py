@@ -4,7 +4,7 @@ import lightning as L
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from ..data import ImageSet
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..recipes import Recipe
 from ..run import Run
 from ..signals import StopSignals
@@ -63,8 +63,8 @@ def trainer_for(
                 raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
             if not isinstance(error, MisconfigurationException):
                 raise
-            raise UserError(
-                f"device is {recipe.device!r}, which this machine does not have; try auto or cpu."
+            raise WrongValue(
+                f"--device is {recipe.device!r}, which this machine does not have; try auto or cpu."
             ) from error
     take_over_signals(trainer)
     return trainer

@@ -10,7 +10,7 @@ import timm
 import torchvision
 from torch import Tensor, nn
 
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..models.backbones import build_backbone, load_weights
 from ..models.hub import hub_if_reached
 from ..models.saving import plain_weights, weight_bytes
@@ -122,7 +122,7 @@ def _initial_weights(recipe: Recipe) -> dict[str, Tensor]:
     path = Path(recipe.init).expanduser()
     file = Run(path).backbone_file if path.is_dir() else path
     if not file.is_file() or file.suffix != ".safetensors":
-        raise UserError(f"init is {recipe.init!r}; give a .safetensors file, a finished run folder, or `pretrained`.")
+        raise WrongValue(f"--init is {recipe.init!r}; give a .safetensors file, a finished run, or `pretrained`.")
     try:
         return safetensors.torch.load_file(file)
     except safetensors.SafetensorError as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..evaluate import FrozenEncoder
 from .embedding import Encoder, embed
 from .loading import frozen, read_pixels
@@ -36,7 +36,7 @@ def search(
     An index says which encoder made it, and of which input; others are refused. A .csv says nothing: that is up to you.
     """
     if k < 1:
-        raise UserError(f"k is {k}; ask for 1 neighbour or more.")
+        raise WrongValue(f"--k is {k}; ask for 1 neighbour or more.")
     known, table = frozen(encoder), Path(index)
     made_by = about_table(table)
     if made_by.get("fingerprint", known.fingerprint) != known.fingerprint:

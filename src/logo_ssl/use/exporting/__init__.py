@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ...errors import UserError, nearest
+from ...errors import UserError, WrongValue, nearest
 from ...evaluate import FrozenEncoder
 from ...outputs import claim, is_ours
 from ..embedding import Encoder
@@ -66,7 +66,7 @@ def export(
     way, known = WAYS[to], frozen(encoder)
     path = Path(way.out if out is None else out)
     if way.suffixes and path.suffix.lower() not in way.suffixes:
-        raise UserError(f"--out is {path}; {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
+        raise WrongValue(f"--out is {path}; {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
     weights = path if way.suffixes else path / WEIGHTS
     if way.suffixes or is_ours(weights):
         replaced = claim(weights, overwrite, {"encoder": known.name})
