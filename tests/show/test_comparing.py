@@ -48,12 +48,25 @@ def test_runs_that_differ_in_seed_or_harmless_settings_are_one_group(make_told):
 def test_seeds_on_the_same_images_are_one_group_wherever_these_lay(make_told):
     def evaluated(name, source, train, **changes):
         told = make_told(name, data=source, **changes)
-        told.run.write_evaluation("knn", {"source": source, "data_fingerprint": {"train": train}, "results": []})
+        counts = {"train_images": 3, "test_images": 0}
+        told.run.write_evaluation("knn", {"source": source, "data_fingerprint": {"train": train}, **counts})
         return told
 
     here, there = evaluated("a", "set.npz", "1234"), evaluated("b", "elsewhere/set.npz", "1234", seed=1)
     others = evaluated("c", "set.npz", "5678", seed=2)
     assert [str(group) for group in grouped([here, there, others])] == ["A: a, b", "B: c"]
+    alone = [make_told("d", data="set.npz", seed=3), make_told("e", data="elsewhere/set.npz", seed=4)]
+    assert [str(group) for group in grouped([here, *alone])] == ["A: a, d", "B: e"]
+    assert [str(group) for group in grouped([here, there, *alone])] == ["A: a, b, d, e"]
+    assert [str(group) for group in grouped([here, others, *alone])] == ["A: a", "B: c", "C: d", "D: e"]
+
+
+def test_a_run_tells_itself_which_images_it_learned_from(make_told):
+    runs = [make_told(name, data=f"{name}.npz", seed=seed) for seed, name in enumerate("abc")]
+    for told, train in zip(runs, ("1234", "1234", "5678"), strict=True):
+        noted = {"train_images": 3, "test_images": 0, "fingerprint": {"train": train}}
+        told.run.images_file.write_text(json.dumps(noted))
+    assert [str(group) for group in grouped(runs)] == ["A: a, b", "B: c"]
 
 
 def test_the_reasons_of_an_automatic_recipe_tell_no_runs_apart(make_told):

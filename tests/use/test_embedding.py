@@ -336,7 +336,7 @@ def test_names_that_are_no_text_come_back_or_are_said(encoder, photos, tmp_path,
 def test_what_could_not_be_read_is_tried_again(encoder, photos, tmp_path, monkeypatch):
     """A disk that fails for a while, so that neither names nor times of files change."""
     monkeypatch.setattr(keeping, "PART", 4)
-    monkeypatch.setattr("logo_ssl.evaluate.fingerprints.FILES_READ", 2)  # the first and the last
+    monkeypatch.setattr("logo_ssl.data.fingerprints.FILES_READ", 2)  # the first and the last
     expected, real = logo_ssl.embed(encoder, photos, workers=0), Paths.read
     gone = {expected.paths[1], expected.paths[2], expected.paths[9]}
 

@@ -1,6 +1,5 @@
 """What is a data set here? Images, in memory or as files, with labels that only evaluation reads."""
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,16 +62,6 @@ class Split:
         if isinstance(self.images, Photos):
             raise TypeError("photographs of various sizes are no array; use `squared` first")
         return self.images
-
-    def identity(self) -> str:
-        """The same for the same images in the same order, wherever they lie: a run goes on with no others."""
-        sum_ = hashlib.blake2b(digest_size=8)
-        if isinstance(self.images, Photos):
-            for i in range(len(self)):
-                sum_.update(self.images.name(i).rsplit("/", 1)[-1].encode(errors="surrogateescape") + b"\0")
-        else:
-            sum_.update(str(tuple(self.images.shape)).encode() + self.thinned(64).array.cpu().numpy().tobytes())
-        return f"{len(self)} images, {sum_.hexdigest()}"
 
     @property
     def has_labels(self) -> bool:

@@ -111,13 +111,9 @@ class Told:
         return {name: record for name, record in found.items() if isinstance(record, dict)}
 
     @cached_property
-    def images(self) -> str:
-        """What it learned from: the fingerprint of these images, if an evaluation tells it, else where they lay."""
-        place = self.recipe.get("data")
-        told = [record.get("data_fingerprint") for record in self.evaluations.values() if record.get("source") == place]
-        return next(
-            (str(found["train"]) for found in told if isinstance(found, dict) and found.get("train")), str(place)
-        )
+    def images(self) -> str | None:
+        """The fingerprint of what it learned from, if it is known."""
+        return self.run.images().get("fingerprint", {}).get("train")
 
     def is_present(self, record: dict[str, Any]) -> bool:
         """Whether an evaluation is of the run's present weights: by their fingerprint, or else by its epochs."""

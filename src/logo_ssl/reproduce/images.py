@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from ..data import ImageSet, Split, load_data
+from ..data.fingerprints import images_told
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..recipes import Recipe
@@ -24,15 +25,12 @@ Facts = dict[str, Any]
 def facts_of(source: str, size: int) -> Facts:
     """How many images there are, by what they and their labels are known, and how many test images train has, too."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
-    from ..evaluate.fingerprints import data_fingerprint
     from ..evaluate.how import Extraction
 
     data = load_data(source, size)
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
     return {
-        "train_images": len(data.train),
-        "test_images": 0 if data.test is None or not data.test.has_labels else len(data.test),
-        "fingerprint": {part: data_fingerprint(split.images) for part, split in splits.items()},
+        **images_told(data),
         "labels": {part: _digest(split) for part, split in splits.items()},
         **copies(data.train, data.test, Extraction()),
     }

@@ -36,7 +36,6 @@ def learn(
 ) -> None:
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
-    module.data_identity = data.train.identity()
     done = 0 if checkpoint is None else load(checkpoint)["global_step"]
     if checkpoint is not None:
         console.print(f"Going on after {_epochs(done, module.steps_per_epoch)}.")
