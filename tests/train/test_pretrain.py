@@ -287,6 +287,7 @@ def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_pat
     assert results["random initialisation, k=20, tau=0.07"] == pytest.approx(online[0])
     saved = run.evaluation("knn")
     assert {"protocol", "commit", "hardware", "seed", "seconds", "versions"} <= saved.keys()
+    assert saved["evaluation"] == "knn"
 
 
 def test_unlabelled_data_train_without_knn(data, tmp_path):

@@ -37,6 +37,7 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
             results.append({"features": features, "k": k, "tau": tau, "top1": round(accuracy, 2)})
             yield f"{features}, k={k}, tau={tau}", accuracy
     record = {
+        "evaluation": "knn",
         "protocol": "weighted kNN, cosine, backbone features of whole images in eval mode, last epoch",
         "data": data.name,
         "train_images": len(splits[0]),

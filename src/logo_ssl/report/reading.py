@@ -106,9 +106,9 @@ class Told:
 
     @cached_property
     def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Each result with its protocol, by the name of its file."""
+        """Each result by the name of its file, which tells of an older one what it is."""
         found = {file.stem: _read(file) for file in sorted(self.run.evaluation_file("x").parent.glob("*.json"))}
-        return {name: record for name, record in found.items() if isinstance(record, dict)}
+        return {name: {"evaluation": name} | record for name, record in found.items() if isinstance(record, dict)}
 
     @cached_property
     def images(self) -> str | None:
