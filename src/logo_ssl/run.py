@@ -122,7 +122,8 @@ class Run:
         if (noted := read_json(self.images_file)).keys() >= IMAGES_TOLD:
             return noted
         data = read_json(self.recipe_file).get("data")
-        for file in sorted(self.evaluation_file("x").parent.glob("*.json")):
+        folder = self.evaluation_file("x").parent
+        for file in (*sorted(folder.glob("knn-*.json")), *sorted(folder.glob("*.json"))):  # kNN counts all images
             told = read_json(file)
             told["fingerprint"] = told.get("data_fingerprint")
             if told.get("source") == data and isinstance(told["fingerprint"], dict) and told.keys() >= IMAGES_TOLD:

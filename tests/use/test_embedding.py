@@ -42,6 +42,14 @@ def test_features_come_in_order_with_labels_and_without_bad_images(encoder, phot
     assert np.isfinite(found.vectors).all()
 
 
+def test_all_splits_are_embedded(encoder, tmp_path):
+    pixels = np.zeros((2, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", train_images=pixels, val_images=pixels, test_images=pixels)
+    everything, val = (logo_ssl.embed(encoder, tmp_path / "set.npz", split=split).paths for split in ("all", "val"))
+    assert everything == ["train[0]", "train[1]", "val[0]", "val[1]", "test[0]", "test[1]"]
+    assert val == ["val[0]", "val[1]"]
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
 def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(keeping, "PART", 10)
@@ -275,7 +283,7 @@ def test_bad_input_is_one_sentence(encoder, tmp_path, monkeypatch, data, options
 @pytest.mark.parametrize(
     ("data", "options", "sentence"),
     [
-        (["x.jpg"], {"split": "tset"}, r"split is 'tset'; use all, train, test\. Did you mean test"),
+        (["x.jpg"], {"split": "tset"}, r"split is 'tset'; use all, train, val, test\. Did you mean test"),
         (["x.jpg"], {"decoder": "x"}, "decoder is 'x'; use auto, nvjpeg, workers"),
         (iter(["x.jpg"]), {}, "data is of type list_iterator; give a name or a path, a list of paths"),
         ([b"x.jpg"], {}, "data holds b'x.jpg' among its paths; give paths as text"),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .images import ImageSet, Photos
+from .images import ImageSet, Photos, Split
 
 FILES_READ = 64  # evenly spread: files of equal names and sizes may differ in what they hold
 SEEN_OF_NAME = 2  # parts of a path, the class and the file, below the folder of all: where that lies may change
@@ -19,14 +19,19 @@ def images_told(data: ImageSet) -> dict[str, Any]:
     """What a run notes of its images when it begins: how many there are, and a fingerprint of each split."""
     return {
         "train_images": len(data.train),
-        "test_images": 0 if data.test is None or not data.test.has_labels else len(data.test),
+        "val_images": _labelled(data.val),
+        "test_images": _labelled(data.test),
         "fingerprint": fingerprints(data),
     }
 
 
+def _labelled(split: Split | None) -> int:
+    return 0 if split is None or not split.has_labels else len(split)
+
+
 def fingerprints(data: ImageSet) -> dict[str, str]:
     """A fingerprint of each split."""
-    splits = {"train": data.train, "test": data.test}
+    splits = {"train": data.train, "val": data.val, "test": data.test}
     return {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None}
 
 

@@ -24,7 +24,7 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
     began = time.time()
     recipe = read_recipe(run)
-    data = load_data(recipe.data, recipe.crops.global_size)
+    data = replace(load_data(recipe.data, recipe.crops.global_size), val=None)  # figures are of test images
     splits = data.for_knn()
     if splits is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")

@@ -88,9 +88,7 @@ def _announcement(making: Making) -> str:
     labelled = "without online kNN (no labels)" if data.for_knn() is None else "without online kNN"
     if splits is not None:
         bank, queries = splits
-        which = (
-            "held-out images" if data.test is not None and data.test.has_labels else "of them"
-        )  # which are trained on, without labels
+        which = "of them" if data.watched is None else data.watched[0]  # of them: trained on, too, without labels
         labelled = f"with online kNN of {len(queries):,} {which} among {len(bank):,}"
     several = f"{processes.total} processes, each with " if processes.total > 1 else ""
     return (
