@@ -12,7 +12,7 @@ from pathlib import Path
 from logo_ssl.run import write
 
 LOGGED = 40  # lines of each kind that stay of a run's log, beside all of kNN
-KEPT = ("recipe.json", "provenance.json", "sittings.json", "evaluation/*.json")
+KEPT = ("recipe.json", "provenance.json", "sittings.json", "images.json", "evaluation/*.json")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -61,6 +61,7 @@ def _clear(run: Run) -> None:
         "backbone.safetensors",
         "heads.safetensors",
         "sittings.json",
+        "images.json",
         ".lock",
     }
     ours |= {"checkpoints", "evaluation", "figures", "tensorboard"}

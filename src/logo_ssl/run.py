@@ -23,6 +23,9 @@ OLD_CHECKPOINT = "last.ckpt"  # of version 0.1.0, without a digest
 MOST_NAMED, MOST_LOOKED_AT = 3, 1000
 """Runs in a sentence; entries of a folder that is searched for runs."""
 
+IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
+"""What is known of the images of a run."""
+
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
 UMASK = os.umask(0)
@@ -74,6 +77,11 @@ class Run:
         return self.path / "sittings.json"
 
     @property
+    def images_file(self) -> Path:
+        """What it learns from: how many images there are, and a fingerprint of each split."""
+        return self.path / "images.json"
+
+    @property
     def bad_images_file(self) -> Path:
         """The images that could not be read, if there were any."""
         return self.path / "bad-images.csv"
@@ -90,8 +98,8 @@ class Run:
 
     def own_files(self) -> tuple[Path, ...]:
         """What only training writes."""
-        told = (self.recipe_file, self.metrics_file, self.sittings_file, self.bad_images_file, self.provenance_file)
-        return (*told, self.backbone_file, self.heads_file)
+        told = (self.recipe_file, self.images_file, self.metrics_file, self.sittings_file, self.bad_images_file)
+        return (*told, self.provenance_file, self.backbone_file, self.heads_file)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
@@ -108,6 +116,19 @@ class Run:
         if not self.metrics_file.exists():
             return []
         return self.metrics_file.read_text(errors="replace").splitlines(keepends=True)
+
+    def images(self) -> dict[str, Any]:
+        """What it learned from, as noted when it began; of an older run, as an evaluation on its data tells."""
+        if (noted := read_json(self.images_file)).keys() >= IMAGES_TOLD:
+            return noted
+        data = read_json(self.recipe_file).get("data")
+        folder = self.evaluation_file("x").parent
+        for file in (*sorted(folder.glob("knn-*.json")), *sorted(folder.glob("*.json"))):  # kNN counts all images
+            told = read_json(file)
+            told["fingerprint"] = told.get("data_fingerprint")
+            if told.get("source") == data and isinstance(told["fingerprint"], dict) and told.keys() >= IMAGES_TOLD:
+                return told
+        return {}
 
     def evaluation_file(self, name: str) -> Path:
         """An evaluation: `evaluation/NAME.json`."""
@@ -162,6 +183,15 @@ def _logged(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return values if isinstance(values, dict) and isinstance(values.get("step"), int) else None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """What a file says; nothing where it is not there, or not whole."""
+    try:
+        told = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def found_checkpoints(folder: Path) -> list[Path]:

@@ -115,6 +115,20 @@ def test_a_test_folder_without_labels_gives_way_to_one_that_has_them(tmp_path):
     assert load(tmp_path).test.labels.tolist() == [0]
 
 
+@pytest.mark.parametrize("val", ["val", "valid", "validation"])
+def test_val_beside_test_is_watched_and_chosen_by(tmp_path, val):
+    data = load(place(tmp_path, *(f"{part}/{name}/1.png" for part in ("train", val, "test") for name in "ab")))
+    assert names(data.val, tmp_path) == [f"{val}/a/1.png", f"{val}/b/1.png"]
+    assert names(data.test, tmp_path) == ["test/a/1.png", "test/b/1.png"]
+    assert names(data.for_knn()[1], tmp_path) == names(data.val, tmp_path)
+    assert data.says == ()
+
+
+def test_val_without_labels_is_not_watched(tmp_path):
+    data = load(place(tmp_path, "train/a/1.png", "train/b/1.png", "val/1.png", "test/a/1.png"))
+    assert (len(data.val), data.watched) == (1, ("held-out images", data.test))
+
+
 def test_an_unlabelled_or_empty_test_folder_is_no_obstacle(tmp_path):
     data = load(place(tmp_path, "train/a/1.png", "train/b/1.png", "val/1.png", "test/readme.md"))
     assert names(data.test, tmp_path) == ["val/1.png"]

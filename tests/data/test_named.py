@@ -189,7 +189,7 @@ def test_a_set_in_its_public_layout_becomes_paths_and_labels(root, layout):
 def test_an_official_validation_split_is_marked_in_train(root, layout, val):
     layout(root)
     found = load_data(layout.__name__, 224)
-    assert (None if found.val is None else found.val.tolist()) == val
+    assert (None if found.val_in_train is None else found.val_in_train.tolist()) == val
     assert found.source == layout.__name__
 
 
@@ -201,7 +201,7 @@ def test_flowers102_joins_train_and_val(root, monkeypatch):
     scipy_io.savemat(root / "flowers-102/imagelabels.mat", {"labels": [1, 2, 3]})
     data = load_data("flowers102", 224)
     assert data.train.labels.tolist() == [0, 0, 2, 2]
-    assert data.val.tolist() == [False, False, True, True]
+    assert data.val_in_train.tolist() == [False, False, True, True]
     assert data.test.labels.tolist() == [1, 1]
     assert data.classes[2] == "canterbury bells"
 
@@ -367,7 +367,7 @@ def test_images_that_only_their_set_can_read_are_encoded_when_read(root, monkeyp
     assert isinstance(photos, Photos)
     assert np.array_equal(decode(photos.read(3)), images[1])
     assert photos.name(3) == "PCAM[3]"
-    assert data.val.tolist() == [False, False, True, True]
+    assert data.val_in_train.tolist() == [False, False, True, True]
     assert photos.stamp(3) == (0, 0, 0)
     (root / "pcam" / "camelyonpatch_level_2_split_train_x.h5").write_bytes(b"broken")
     with pytest.raises(OSError, match=r"."):

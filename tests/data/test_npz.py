@@ -36,16 +36,25 @@ def test_any_number_of_channels_is_kept(tmp_path, shape):
     assert data.train.images.is_contiguous()
 
 
-def test_test_images_are_held_out_and_val_images_are_not_read(tmp_path):
-    bad = np.zeros(3)
-    source = save(tmp_path, train_images=GREY, test_images=GREY[:1], val_images=bad, val_labels=bad)
-    assert len(load_data(source, 99).test) == 1
+def test_val_images_beside_test_images_are_to_choose_by(tmp_path):
+    labels = {"train_labels": [0, 4], "test_labels": [4], "val_labels": [4, 0]}
+    data = load_data(save(tmp_path, train_images=GREY, test_images=GREY[:1], val_images=GREY[:2], **labels), 99)
+    assert (data.test.labels.tolist(), data.val.labels.tolist()) == ([1], [1, 0])
+    assert data.watched == ("validation images", data.val)
+    bank, queries = data.for_knn()
+    assert (len(bank), queries.labels.tolist()) == (2, [1, 0])
+
+
+def test_test_images_without_labels_give_way_to_val_images_that_have_them(tmp_path):
+    labels = {"train_labels": [0, 4], "val_labels": [4, 0]}
+    data = load_data(save(tmp_path, train_images=GREY, test_images=GREY[:1], val_images=GREY[:2], **labels), 99)
+    assert (data.test.labels.tolist(), data.val) == ([1, 0], None)
 
 
 def test_val_images_are_held_out_where_there_are_no_others(tmp_path):
     source = save(tmp_path, train_images=GREY, train_labels=[0, 4], val_images=GREY[:1], val_labels=[4])
     data = load_data(source, 99)
-    assert data.test.labels.tolist() == [1]
+    assert (data.test.labels.tolist(), data.val) == ([1], None)
 
 
 def test_several_labels_for_each_image_are_no_label(tmp_path):

@@ -62,6 +62,17 @@ def test_train_and_val_folders_of_shards_are_splits(tmp_path):
     assert data.test.labels.tolist() == [1, -1]
 
 
+def test_shards_of_val_beside_those_of_test_are_to_choose_by(tmp_path):
+    for i, part in enumerate(("train", "val", "test")):
+        shard(tmp_path / "named" / f"{part}-0.tar", pair(2 * i, 0) | pair(2 * i + 1, 1))
+        shard(tmp_path / "folders" / part / "0.tar", pair(2 * i, 0) | pair(2 * i + 1, 1))
+    for layout in ("named", "folders"):
+        data = load_data(str(tmp_path / layout), 32)
+        firsts = [contents(split)[0] for split in (data.train, data.val, data.test)]
+        assert firsts == [b"image 0", b"image 2", b"image 4"]
+        assert data.val.labels.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("held_out", ["val-000.tar", "test_0.tar", "validation.tar", "VAL0.tar"])
 def test_splits_may_stand_in_the_names_of_shards(tmp_path, held_out):
     shard(tmp_path / "train-000.tar", pair(0, 0))

@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 
 from logo_ssl.data import ImageSet, Photos, Split, load_data
+from logo_ssl.data.fingerprints import FILES_READ, data_fingerprint, data_stamp
 from logo_ssl.data.unpack import Encoded
 from logo_ssl.data.workers import Workers
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, FrozenEncoder, features_of, labelled_features, load_encoder
 from logo_ssl.evaluate import cache as cache_module
-from logo_ssl.evaluate.fingerprints import FILES_READ, data_fingerprint, data_stamp
 from logo_ssl.evaluate.store import Store
 from logo_ssl.features import extract
 
@@ -174,6 +174,20 @@ def test_a_fingerprint_of_photographs_is_the_same_wherever_they_lie(photos, tmp_
     here, there = (load_data(str(folder), 16).train.images for folder in (photos, tmp_path / "copy"))
     assert data_fingerprint(here) == data_fingerprint(there)
     assert data_stamp(here) != data_stamp(there)
+
+
+def test_a_folder_may_be_renamed_whether_its_images_lie_in_folders_or_not(photos, tmp_path):
+    first, *others = sorted(photos.rglob("*.png"))
+    for name in ("a", "b"):
+        (tmp_path / name / "deeper").mkdir(parents=True)
+        shutil.copy(first, tmp_path / name)
+        assert len({data_fingerprint(load_data(str(f), 16).train.images) for f in tmp_path.glob("?")}) == 1
+    for name in ("a", "b"):
+        shutil.copy(others[0], tmp_path / name / "deeper")
+    here, there = (load_data(str(tmp_path / name), 16).train.images for name in ("a", "b"))
+    assert data_fingerprint(here) == data_fingerprint(there)
+    (tmp_path / "b" / "deeper").rename(tmp_path / "b" / "else")
+    assert data_fingerprint(here) != data_fingerprint(load_data(str(tmp_path / "b"), 16).train.images)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:-9], lambda b: b"x" * 99, lambda b: b[:-4] + b"oops"])

@@ -52,7 +52,8 @@ def test_the_rows_that_authors_chose_by_choose_beside_an_official_test() -> None
     assert parts.official_val
     assert [part.features.flatten().tolist() for part in parts[:2]] == [[0, 3, 4, 5], [1, 2]]
     assert [rows.tolist() for rows in parts.rows] == [[0, 3, 4, 5], [1, 2], []]
-    assert parts.counts == {"official_test": True, "train_images": 6, "test_images": 2, "classes": 2}
+    counts = {"train_images": 6, "val_images": 2, "test_images": 2, "classes": 2}
+    assert parts.counts == {"official_test": True, "official_val": True, **counts}
 
 
 @pytest.mark.parametrize("val", [torch.zeros(6).bool(), torch.ones(6).bool()])

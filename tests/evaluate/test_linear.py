@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
-from logo_ssl.data import ImageSet, Split
+from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction
+from logo_ssl.evaluate import Extraction, parting
 from logo_ssl.evaluate.encoders import FrozenEncoder
+from logo_ssl.evaluate.held_out import part
+from logo_ssl.evaluate.knn import knn
 from logo_ssl.evaluate.linear import linear, told_choice
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
@@ -52,6 +55,44 @@ def test_separable_features_are_separated_and_recorded(encoder: FrozenEncoder, t
     assert {"protocol", "validation", "commit", "hardware", "fingerprint", "train_images"} <= record.keys()
     assert record["train_images"] == 60
     assert dict(linear(encoder, data, QUIET, protocol=protocol, epochs=15, out=out)) == figures
+
+
+@pytest.mark.parametrize("protocol", ["sgd", "sgd-augmented", "lbfgs"])
+def test_validation_images_beside_a_test_choose(encoder, tmp_path: Path, protocol: str, monkeypatch) -> None:
+    """Then they are learned from, too; nearest neighbours, which choose nothing, know train alone."""
+    train, test, val = (colours(n, seed) for seed, n in enumerate((60, 30, 12)))
+    data, out, chosen_by = ImageSet("colours", train, test, ("r", "g", "b"), val), tmp_path / "linear.json", []
+    monkeypatch.setattr(parting, "part", lambda *given: chosen_by.append(part(*given).val.labels) or part(*given))
+    list(linear(encoder, data, QUIET, protocol=protocol, epochs=5, out=out))
+    record = json.loads(out.read_text())
+    assert chosen_by[0].equal(val.labels)
+    assert (record["official_val"], record["val_images"], record["train_images"]) == (True, 12, 72)
+    assert record["data_fingerprint"].keys() == {"train", "val", "test"}
+    assert "chosen on the validation split, then trained on train and validation" in record["protocol"]
+    list(knn(encoder, data, QUIET, protocols=[(5, 0.1)], out=tmp_path / "knn.json"))
+    counts = json.loads((tmp_path / "knn.json").read_text())
+    assert (counts["train_images"], counts["test_images"]) == (60, 30)
+
+
+def test_photographs_of_val_are_joined_to_those_of_train(encoder, tmp_path: Path) -> None:
+    for part_, seed in (("train", 0), ("val", 1), ("test", 2)):
+        for i, pixels in enumerate(colours(24, seed).array.permute(0, 2, 3, 1).numpy()):
+            file = tmp_path / "set" / part_ / "rgb"[i % 3] / f"{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(file)
+    (tmp_path / "set" / "val" / "r" / "0.png").write_bytes(b"")
+    how = Extraction(device="cpu", workers=0, cache=False, max_bad=0.9)
+    data, out = load_data(str(tmp_path / "set"), 8), tmp_path / "linear.json"
+    list(linear(encoder, data, how, protocol="sgd-augmented", epochs=2, out=out))
+    record = json.loads(out.read_text())
+    assert (record["val_images"], record["train_images"], record["unreadable_count"]) == (23, 47, 1)
+
+
+def test_a_class_of_validation_images_that_train_lacks_is_refused(encoder) -> None:
+    val = Split(colours(3, 2).array, torch.tensor([0, 1, 5]))
+    data = ImageSet("colours", colours(60, 0), colours(30, 1), (), val)
+    with pytest.raises(UserError, match=r"1 validation image of colours \(the first: one of class 5\) is of no class"):
+        list(linear(encoder, data, QUIET))
 
 
 def test_without_a_test_split_a_fifth_is_held_out_and_said(encoder: FrozenEncoder) -> None:

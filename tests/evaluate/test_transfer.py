@@ -91,7 +91,7 @@ def test_names_with_a_figure_in_them_stay_whole(encoder: FrozenEncoder, tmp_path
 @pytest.fixture
 def official(monkeypatch) -> ImageSet:
     """A set whose authors chose by the last 20 of its 60 training images."""
-    data = ImageSet("flowers102", colours(60, 0), colours(30, 1), ("r", "g", "b"), torch.arange(60) >= 40)
+    data = ImageSet("flowers102", colours(60, 0), colours(30, 1), ("r", "g", "b"), val_in_train=torch.arange(60) >= 40)
     monkeypatch.setattr(transfer_module, "load_data", lambda *_: data)
     return data
 
@@ -122,7 +122,7 @@ def test_weights_are_chosen_on_the_official_validation_split(encoder, official, 
 def test_an_unreadable_photograph_leaves_the_official_split_as_it_is(encoder, tmp_path, monkeypatch) -> None:
     mine = folder(tmp_path / "mine")
     data = load_data(mine, 8)
-    data = replace(data, val=torch.arange(len(data.train)) % 3 == 0)
+    data = replace(data, val_in_train=torch.arange(len(data.train)) % 3 == 0)
     Path(data.train.images.name(3)).write_bytes(b"")  # of val
     Path(data.train.images.name(4)).write_bytes(b"")  # of train
     monkeypatch.setattr(transfer_module, "load_data", lambda *_: data)

@@ -48,12 +48,25 @@ def test_runs_that_differ_in_seed_or_harmless_settings_are_one_group(make_told):
 def test_seeds_on_the_same_images_are_one_group_wherever_these_lay(make_told):
     def evaluated(name, source, train, **changes):
         told = make_told(name, data=source, **changes)
-        told.run.write_evaluation("knn", {"source": source, "data_fingerprint": {"train": train}, "results": []})
+        counts = {"train_images": 3, "test_images": 0}
+        told.run.write_evaluation("knn", {"source": source, "data_fingerprint": {"train": train}, **counts})
         return told
 
     here, there = evaluated("a", "set.npz", "1234"), evaluated("b", "elsewhere/set.npz", "1234", seed=1)
     others = evaluated("c", "set.npz", "5678", seed=2)
     assert [str(group) for group in grouped([here, there, others])] == ["A: a, b", "B: c"]
+    alone = [make_told("d", data="set.npz", seed=3), make_told("e", data="elsewhere/set.npz", seed=4)]
+    assert [str(group) for group in grouped([here, *alone])] == ["A: a, d", "B: e"]
+    assert [str(group) for group in grouped([here, there, *alone])] == ["A: a, b, d, e"]
+    assert [str(group) for group in grouped([here, others, *alone])] == ["A: a", "B: c", "C: d", "D: e"]
+
+
+def test_a_run_tells_itself_which_images_it_learned_from(make_told):
+    runs = [make_told(name, data=f"{name}.npz", seed=seed) for seed, name in enumerate("abc")]
+    for told, train in zip(runs, ("1234", "1234", "5678"), strict=True):
+        noted = {"train_images": 3, "test_images": 0, "fingerprint": {"train": train}}
+        told.run.images_file.write_text(json.dumps(noted))
+    assert [str(group) for group in grouped(runs)] == ["A: a, b", "B: c"]
 
 
 def test_the_reasons_of_an_automatic_recipe_tell_no_runs_apart(make_told):
@@ -163,9 +176,11 @@ def test_an_evaluation_with_other_settings_is_another_figure(setting, make_told)
     usual = {"size": 32, "mean": [0.5] * 3, "std": [0.3] * 3, "test_images": 100, "seed_of_probe": 0}
     usual |= {"protocol": "p", "data": "own", "data_fingerprint": {"train": "1"}}
     for i, (run, top1) in enumerate([(runs[0], 50.0), (runs[1], 60.0)]):
+        usual |= {"evaluation": "knn"}
         write(run, f"knn-own-0000000{i}", **usual, results=[{"k": 20, "tau": 0.07, "top1": top1}])
         write(run, f"knn-own-1000000{i}", **usual, results=[{"k": 20, "tau": 0.07, "top1": top1}])  # the same again
         write(run, f"knn-own-2000000{i}", **usual | setting, results=[{"k": 20, "tau": 0.07, "top1": top1 + 1}])
+        usual |= {"evaluation": "linear-sgd"}
         write(run, f"linear-sgd-own-0000000{i}", **usual, results={"top-1": top1})
         write(run, f"linear-sgd-own-2000000{i}", **usual | setting, results={"top-1": top1 + 1})
     found = [(kind.what, spreads) for kind, spreads in comparison(grouped(runs)) if " own" in kind.what]
@@ -268,6 +283,17 @@ def test_runs_without_a_common_figure_are_not_compared(make_told):
 
 def write(run, name, **record):
     run.run.write_evaluation(name, record)
+
+
+def test_an_evaluation_is_what_it_says_whatever_its_file_is_called(make_told):
+    told = make_told("mine")
+    write(told, "linear-copy", evaluation="linear-lbfgs", data="my set", results={"top-1": 71.0})
+    write(told, "knn-linear-0123abcd", evaluation="transfer", data="linear", metric="linear top-1", value=12.0)
+    write(told, "best", evaluation="knn", data="own", results=[{"k": 20, "tau": 0.1, "top1": 60.0}])
+    names = {figure.what: figure.value for figure in figures(told)}
+    assert names["linear-lbfgs, on my set"] == 71.0
+    assert names["transfer to linear, linear top-1"] == 12.0
+    assert names["kNN, k=20, tau=0.1, on own"] == 60.0
 
 
 def test_transfer_stands_above_table_5(make_told):

@@ -113,6 +113,16 @@ def test_what_was_evaluated_otherwise_does_not_replace_the_last_knn(other, make_
     assert "41.50 %" in text
 
 
+def test_a_knn_of_validation_images_is_not_taken_for_one_of_test_images(make_told):
+    told = make_told()
+    evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 41.5}], test_images=1000)
+    noted = {"train_images": 9, "test_images": 1000, "val_images": 1000, "fingerprint": {"train": "1"}}
+    told.run.images_file.write_text(json.dumps(noted))
+    text = headline([told])
+    assert "kNN while training, after epoch 4 of 4, k=20, tau=0.07, on scenes, validation images" in text
+    assert "41.50 % on 1,000 images (standard error 1.56)</td><td></td>" in text
+
+
 OLD = {"unfinished": "epoch 2 of 4"}, {"epochs": 2}, {"epochs": 4, "fingerprint": "0ld"}
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from small_runs import SMALL, assert_equal_runs, at_step, compile_to_the_same, console, train
 
 from logo_ssl import resume
@@ -34,7 +36,7 @@ from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run, write_together
 from logo_ssl.show.alarms import alarms
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.train import Pretraining, compiling
+from logo_ssl.train import Pretraining, compiling, running
 from logo_ssl.train.checkpoints import load
 from logo_ssl.train.faults import dead_worker
 from logo_ssl.train.folder import is_finished
@@ -525,11 +527,48 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
     ):
         resume(tmp_path / "run", console=console())
     np.savez(data, **arrays | {"train_images": arrays["train_images"] + np.uint8(1)})
-    with pytest.raises(UserError, match="other names or other pixels"):
+    with pytest.raises(UserError, match="other names, order or contents"):
         resume(tmp_path / "run", console=console())
     Path(data).rename(tmp_path / "moved.npz")
     np.savez(tmp_path / "moved.npz", **arrays)
     assert is_finished(resume(tmp_path / "run", console=console(), data=str(tmp_path / "moved.npz")))
+
+
+def test_files_with_new_contents_under_their_old_names_are_other_images(tmp_path, monkeypatch, capsys):
+    photos, pixels = tmp_path / "photos", np.random.default_rng(0).integers(0, 256, (48, 16, 16, 3), np.uint8)
+    photos.mkdir()
+    files = [photos / f"{i:02d}.bmp" for i in range(len(pixels))]
+    for file, image in zip(files, pixels, strict=True):
+        Image.fromarray(image).save(file)  # all of one size in bytes
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
+    with pytest.raises(Interrupted):
+        train(SMALL, str(photos), tmp_path / "run", loading__workers=0)
+    monkeypatch.undo()
+    contents = [file.read_bytes() for file in files]
+    for file, content in zip(files, contents[1:] + contents[:1], strict=True):
+        file.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main(["resume", str(tmp_path / "run")])
+    told = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2
+    assert "does not hold the images that this run was trained on (other names, order or contents); restore" in told
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    photos.rename(tmp_path / "moved")
+    run = resume(tmp_path / "run", console=console(), data=str(tmp_path / "moved"))
+    noted = json.loads(run.images_file.read_text())
+    assert (noted["train_images"], list(noted["fingerprint"])) == (48, ["train"])
+
+
+def test_a_checkpoint_that_knew_names_alone_is_gone_on_with(data, tmp_path, monkeypatch):
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
+    with pytest.raises(Interrupted):
+        train(SMALL, data, tmp_path / "run")
+    monkeypatch.undo()
+    for before, refused in (("40 images, 0123456789abcdef", True), ("48 images, 0123456789abcdef", False)):
+        monkeypatch.setattr(running, "load", lambda file, before=before: load(file) | {"data": before})
+        with pytest.raises(UserError, match="40 images then, 48 now") if refused else nullcontext():
+            resume(tmp_path / "run", console=console())
 
 
 def test_the_filling_queue_is_explained_unless_it_is_soon_full(data, tmp_path):

@@ -319,6 +319,20 @@ def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_pat
     assert results["random initialisation, k=20, tau=0.07"] == pytest.approx(online[0])
     saved = run.evaluation("knn")
     assert {"protocol", "commit", "hardware", "seed", "seconds", "versions"} <= saved.keys()
+    assert saved["evaluation"] == "knn"
+
+
+def test_validation_images_are_watched_and_not_those_to_test_on(data, tmp_path):
+    with np.load(data) as arrays:
+        parts = dict(arrays)
+    val = {f"val_{what}": parts[f"train_{what}"][:9] for what in ("images", "labels")}
+    np.savez(tmp_path / "set.npz", **parts, **val)
+    run, said = train(SMALL, str(tmp_path / "set.npz"), tmp_path / "run", epochs=1)
+    assert "with online kNN of 9 validation images among 48" in said
+    assert {line["knn_images"] for line in run.metrics() if "knn" in line} == {9}
+    assert run.images()["val_images"] == 9
+    list(compare_knn(run))
+    assert run.evaluation("knn")["test_images"] == len(parts["test_images"])
 
 
 def test_unlabelled_data_train_without_knn(data, tmp_path):

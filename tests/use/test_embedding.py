@@ -42,6 +42,14 @@ def test_features_come_in_order_with_labels_and_without_bad_images(encoder, phot
     assert np.isfinite(found.vectors).all()
 
 
+def test_all_splits_are_embedded(encoder, tmp_path):
+    pixels = np.zeros((2, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", train_images=pixels, val_images=pixels, test_images=pixels)
+    everything, val = (logo_ssl.embed(encoder, tmp_path / "set.npz", split=split).paths for split in ("all", "val"))
+    assert everything == ["train[0]", "train[1]", "val[0]", "val[1]", "test[0]", "test[1]"]
+    assert val == ["val[0]", "val[1]"]
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
 def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(keeping, "PART", 10)
@@ -275,7 +283,7 @@ def test_bad_input_is_one_sentence(encoder, tmp_path, monkeypatch, data, options
 @pytest.mark.parametrize(
     ("data", "options", "sentence"),
     [
-        (["x.jpg"], {"split": "tset"}, r"split is 'tset'; use all, train, test\. Did you mean test"),
+        (["x.jpg"], {"split": "tset"}, r"split is 'tset'; use all, train, val, test\. Did you mean test"),
         (["x.jpg"], {"decoder": "x"}, "decoder is 'x'; use auto, nvjpeg, workers"),
         (iter(["x.jpg"]), {}, "data is of type list_iterator; give a name or a path, a list of paths"),
         ([b"x.jpg"], {}, "data holds b'x.jpg' among its paths; give paths as text"),
@@ -336,7 +344,7 @@ def test_names_that_are_no_text_come_back_or_are_said(encoder, photos, tmp_path,
 def test_what_could_not_be_read_is_tried_again(encoder, photos, tmp_path, monkeypatch):
     """A disk that fails for a while, so that neither names nor times of files change."""
     monkeypatch.setattr(keeping, "PART", 4)
-    monkeypatch.setattr("logo_ssl.evaluate.fingerprints.FILES_READ", 2)  # the first and the last
+    monkeypatch.setattr("logo_ssl.data.fingerprints.FILES_READ", 2)  # the first and the last
     expected, real = logo_ssl.embed(encoder, photos, workers=0), Paths.read
     gone = {expected.paths[1], expected.paths[2], expected.paths[9]}
 

@@ -140,3 +140,32 @@ class InMemory(Files):
     def stamp(self, i: int) -> Stamp:
         """As before."""
         return self.files.stamp(i)
+
+
+@dataclass(frozen=True)
+class Chained(Files):
+    """Some files, and behind them others."""
+
+    first: Files
+    second: Files
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def name(self, i: int) -> str:
+        """As before."""
+        files, i = self._at(i)
+        return files.name(i)
+
+    def read(self, i: int) -> bytes:
+        """As before."""
+        files, i = self._at(i)
+        return files.read(i)
+
+    def stamp(self, i: int) -> Stamp:
+        """As before."""
+        files, i = self._at(i)
+        return files.stamp(i)
+
+    def _at(self, i: int) -> tuple[Files, int]:
+        return (self.first, i) if i < len(self.first) else (self.second, i - len(self.first))

@@ -1,4 +1,4 @@
-"""Which images lie in a folder? All at any depth; class folders are labels, train/ and val/ are splits."""
+"""Which images lie in a folder? All at any depth; class folders are labels, train/, val/ and test/ are splits."""
 
 import os
 from collections import Counter
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..terminal import counted
+from ..terminal import counted, listed
 from .files import Paths
 from .formats import ending, names_image, suffixes, told
 from .images import ImageSet, Photos, Split
-from .labels import HELD_OUT, classes_of, numbered
+from .labels import HELD_OUT, classes_of, numbered, test_and_val
 from .shards import find_shards, load_shards
 
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
@@ -31,12 +31,13 @@ class Contents(NamedTuple):
 
 def load_folder(folder: Path) -> ImageSet:
     """The images of a folder, or of the tar shards in it."""
-    name, (train, tests) = folder.absolute().name, _splits(str(folder))
+    name, (train, held_out) = folder.absolute().name, _splits(str(folder))
     found, shards = look_through(train), find_shards(train)
     if shards and len(shards) >= len(found.images):  # previews beside shards, not images beside their archive
-        held_out = next((there for test in tests if (there := find_shards(test))), [])
         says = [f"Passed over in {train}: {counted(len(found.images), 'image')} beside shards."] if found.images else []
-        data = load_shards(name, shards, held_out)
+        data = load_shards(
+            name, shards, {part: there for part, path in held_out.items() if (there := find_shards(path))}
+        )
         return replace(data, says=(*says, *data.says))
     if not found.images:
         others = f"; there are {told(found.passed_over)}" if found.passed_over else ""
@@ -44,15 +45,20 @@ def load_folder(folder: Path) -> ImageSet:
         raise UserError(f"No images in {train} (looked for {looked_for} at any depth, and .tar){others}.")
     names = _class_names(train, found.images)
     classes = classes_of(names) if None not in names else ()
-    held_out = {test: there for test in tests if (there := look_through(test)).images}
+    seen = {part: there for part, path in held_out.items() if (there := look_through(path)).images}
     splits = {
-        test: split_of(there.images, _class_names(test, there.images), classes) for test, there in held_out.items()
+        part: split_of(there.images, _class_names(held_out[part], there.images), classes)
+        for part, there in seen.items()
     }
-    labelled_first = sorted(splits, key=lambda test: not splits[test].has_labels)  # ImageNet's val/ has, test/ not
-    used = labelled_first[0] if labelled_first else None
-    says = tuple(_left_out(str(folder), {train: found} | ({} if used is None else {used: held_out[used]})))
+    test, val = test_and_val({part: split.has_labels for part, split in splits.items()})
+    used = {train: found} | {held_out[part]: seen[part] for part in (val, test) if part is not None}
     return ImageSet(
-        name, split_of(found.images, names, classes), None if used is None else splits[used], classes, says=says
+        name,
+        split_of(found.images, names, classes),
+        None if test is None else splits[test],
+        classes,
+        None if val is None else splits[val],
+        says=tuple(_left_out(str(folder), used)),
     )
 
 
@@ -63,7 +69,7 @@ def _left_out(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
         others = {entry.name: os.path.isdir(entry.path) for entry in _entries(folder) if entry.path not in used}
         folders = sorted(name for name, is_folder in others.items() if is_folder)
         if folders:
-            parts = " and ".join(f"{os.path.basename(part)}/" for part in used)
+            parts = listed([f"{os.path.basename(part)}/" for part in used])
             are = "is" if len(used) == 1 else "are"
             yield f"Left out of {folder}, of which {parts} {are} used: {', '.join(f'{name}/' for name in folders)}."
         passed_over.update(ending(name) for name, is_folder in others.items() if not is_folder)
@@ -105,14 +111,14 @@ def look_through(folder: str) -> Contents:
     return Contents(sorted(found), others)
 
 
-def _splits(folder: str) -> tuple[str, list[str]]:
-    """The folder to train on and those that may be held out; a class may be called train, too."""
+def _splits(folder: str) -> tuple[str, dict[str, str]]:
+    """The folder to train on and those that may be held out, by name; a class may be called train, too."""
     within = _subfolders(folder)
-    tests = [os.path.join(folder, name) for name in HELD_OUT if name in within]
+    held_out = {name: os.path.join(folder, name) for name in HELD_OUT if name in within}
     train = os.path.join(folder, "train")
-    if "train" in within and (tests or within == {"train"} or _subfolders(train)):
-        return train, tests
-    return folder, []
+    if "train" in within and (held_out or within == {"train"} or _subfolders(train)):
+        return train, held_out
+    return folder, {}
 
 
 def _subfolders(folder: str) -> set[str]:

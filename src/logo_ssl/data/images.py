@@ -1,6 +1,5 @@
 """What is a data set here? Images, in memory or as files, with labels that only evaluation reads."""
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,8 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
-from .files import Files, Stamp
+from ..errors import UserError
+from .files import Chained, Files, Stamp
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,23 @@ class Split:
             raise TypeError("photographs of various sizes are no array; use `squared` first")
         return self.images
 
-    def identity(self) -> str:
-        """The same for the same images in the same order, wherever they lie: a run goes on with no others."""
-        sum_ = hashlib.blake2b(digest_size=8)
-        if isinstance(self.images, Photos):
-            for i in range(len(self)):
-                sum_.update(self.images.name(i).rsplit("/", 1)[-1].encode(errors="surrogateescape") + b"\0")
-        else:
-            sum_.update(str(tuple(self.images.shape)).encode() + self.thinned(64).array.cpu().numpy().tobytes())
-        return f"{len(self)} images, {sum_.hexdigest()}"
-
     @property
     def has_labels(self) -> bool:
         """Whether any image has a label; -1 marks those that have none, or one of a class that train lacks."""
         return self.labels is not None and bool((self.labels >= 0).any())
+
+    def joined(self, other: "Split") -> "Split":
+        """The images of both, all with labels or none."""
+        mine, theirs = self.images, other.images
+        if isinstance(mine, Photos) and isinstance(theirs, Photos):
+            images = Photos.all(Chained(mine, theirs))
+        else:
+            if self.array.shape[1:] != other.array.shape[1:]:
+                sizes = " and ".join(f"{split.array.shape[3]} x {split.array.shape[2]}" for split in (self, other))
+                raise UserError(f"Images to train on and to choose by are {sizes} pixels; give both the same size.")
+            images = torch.cat([self.array, other.array])
+        labels = None if self.labels is None or other.labels is None else torch.cat([self.labels, other.labels])
+        return Split(images, labels)
 
     def thinned(self, most: int) -> "Split":
         """At most so many images, evenly spread: sets are often sorted by class."""
@@ -98,8 +101,10 @@ class ImageSet:
     train: Split
     test: Split | None = None
     classes: tuple[str, ...] = ()
-    val: Bool[Tensor, " N"] | None = None
-    """Which images of train the set's authors chose by, where they say so."""
+    val: Split | None = None
+    """What settings are chosen by and training is watched with, beside a test."""
+    val_in_train: Bool[Tensor, " N"] | None = None
+    """Which images of train a published set's authors chose by, where they say so."""
     source: str | None = None
     """The name or path that it was loaded from."""
     root: str | None = None
@@ -112,14 +117,24 @@ class ImageSet:
         """Channels of an image: 3 for RGB."""
         return self.train.channels
 
+    @property
+    def watched(self) -> tuple[str, Split] | None:
+        """What training is watched with, and what to call it: validation images, so that nobody chooses on a test."""
+        for name, split in (("validation images", self.val), ("held-out images", self.test)):
+            if split is not None and split.has_labels:
+                return name, split
+        return None
+
     def for_knn(self) -> tuple[Split, Split] | None:
-        """(bank, queries) for nearest neighbours: train and test, or a tenth of train held out of the bank."""
+        """(bank, queries) for nearest neighbours: train and what is watched, or a tenth of train out of the bank."""
         if self.train.labels is None:
             return None
         bank = self.train[self.train.labels >= 0]  # STL-10 marks what has no label by -1
         if len(bank) < 2:
             return None
-        if self.test is not None and self.test.labels is not None and self.test.has_labels:
-            return bank, self.test[self.test.labels >= 0]
+        if self.watched is not None:
+            queries = self.watched[1]
+            assert queries.labels is not None
+            return bank, queries[queries.labels >= 0]
         held_out = torch.arange(len(bank)) % 10 == 0
         return bank[~held_out], bank[held_out]

@@ -1,4 +1,4 @@
-"""What does an .npz file hold? MedMNIST's convention: train_images, train_labels, test_images, test_labels."""
+"""What does an .npz file hold? MedMNIST's convention: train_images, train_labels, and the same of val and test."""
 
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -11,7 +11,9 @@ from torch import Tensor
 
 from ..errors import UserError
 from .images import ImageSet, Split
+from .labels import test_and_val
 
+PARTS = ("train", "test", "val")
 CURES = {  # by the kind of number
     "f": "(x * 255).astype('uint8') if x lies in 0 to 1",
     "u": "(x / x.max() * 255).astype('uint8')",
@@ -21,28 +23,30 @@ CURES = {  # by the kind of number
 
 
 def load_npz(path: Path) -> ImageSet:
-    """Arrays N x H x W (x C), uint8, with any number of channels; without test_images, val_images are held out."""
+    """Arrays N x H x W (x C), uint8, with any number of channels; without test_images, val_images are tested on."""
     arrays = _read(path)
     if "train_images" not in arrays:
         raise UserError(f"{path} holds {', '.join(arrays) or 'nothing'}; it needs the key train_images.")
-    parts = [part for part in ("train", "test", "val") if f"{part}_images" in arrays]
+    parts = [part for part in PARTS if f"{part}_images" in arrays]
     images = [_images(path, part, arrays[f"{part}_images"]) for part in parts]
     labels = [_labels(path, part, arrays.get(f"{part}_labels"), len(i)) for part, i in zip(parts, images, strict=True)]
     if len({split.shape[1] for split in images}) > 1:
         channels = " and ".join(str(split.shape[1]) for split in images)
-        raise UserError(f"{' and '.join(parts)} images in {path} have {channels} channels; give both the same.")
+        raise UserError(f"{' and '.join(parts)} images in {path} have {channels} channels; give all the same.")
     known = [values for values in labels if values is not None]
     classes = _classes(path, np.unique(np.concatenate(known)) if known else np.empty(0, int))
-    train, *test = (Split(i, _numbered(given, classes)) for i, given in zip(images, labels, strict=True))
-    return ImageSet(path.stem, train, next(iter(test), None), tuple(map(str, classes)))
+    train, *held_out = (Split(i, _numbered(given, classes)) for i, given in zip(images, labels, strict=True))
+    splits = dict(zip(parts[1:], held_out, strict=True))
+    test, val = test_and_val({part: split.has_labels for part, split in splits.items()})
+    tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
+    return ImageSet(path.stem, train, tested, tuple(map(str, classes)), chosen_by)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         ZipFile(path).close()  # what is none, numpy would take for a pickle
         with np.load(path, allow_pickle=False) as file:
-            parts = ("train", "test" if "test_images" in file else "val")
-            wanted = [f"{part}_{what}" for part in parts for what in ("images", "labels")]
+            wanted = [f"{part}_{what}" for part in PARTS for what in ("images", "labels")]
             return {name: file[name] for name in file if name in wanted or "train_images" not in file}
     except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile, BadStream) as error:
         raise UserError(f"{path} is not a readable .npz file ({error}); save it with numpy.savez.") from error

@@ -5,7 +5,7 @@ import os
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ..errors import UserError
 from .files import Member, Members
 from .formats import ending, suffixes, told
 from .images import ImageSet, Photos, Split
-from .labels import HELD_OUT, classes_of, numbered
+from .labels import HELD_OUT, classes_of, numbered, test_and_val
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 SPLIT_IN_NAME = re.compile(f"(train|{'|'.join(HELD_OUT)})(?![a-z])")
@@ -63,18 +63,23 @@ class Shard:
             self.passed_over[ending(file)] += 1
 
 
-def load_shards(name: str, train: Sequence[str], test: Sequence[str] = ()) -> ImageSet:
-    """The images of these shards; without shards to test on, those named so (val-000.tar) are."""
-    train, test = (train, test) if test else _by_name(train)
-    shards, tested = ([index(Path(shard)) for shard in paths] for paths in (train, test))
-    seen, held_out = ([row for shard in part for row in shard.labelled()] for part in (shards, tested))
-    passed_over = sum((shard.passed_over for shard in (*shards, *tested)), Counter[str]())
-    if not seen:
+def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence[str]] | None = None) -> ImageSet:
+    """The images of these shards; without others that are held out, those named so (val-000.tar) are."""
+    train, held_out = (train, held_out) if held_out else _by_name(train)
+    paths = {"train": train, **held_out}
+    shards = {part: [index(Path(shard)) for shard in some] for part, some in paths.items()}
+    rows = {part: [row for shard in some for row in shard.labelled()] for part, some in shards.items()}
+    passed_over = sum((shard.passed_over for some in shards.values() for shard in some), Counter[str]())
+    if not rows["train"]:
         others = f"; there are {told(passed_over)}" if passed_over else ""
         raise UserError(f"No images in {train[0]} and its like (looked for {', '.join(sorted(suffixes()))}){others}.")
-    classes = classes_of(label for _, label in seen)
-    says = (f"Passed over in {_called((*train, *test))}: {told(passed_over)}.",) if passed_over else ()
-    return ImageSet(name, _split(seen, classes), _split(held_out, classes) if held_out else None, classes, says=says)
+    classes = classes_of(label for _, label in rows["train"])
+    called = _called([shard for some in paths.values() for shard in some])
+    says = (f"Passed over in {called}: {told(passed_over)}.",) if passed_over else ()
+    splits = {part: _split(some, classes) for part, some in rows.items() if some}
+    test, val = test_and_val({part: split.has_labels for part, split in splits.items() if part != "train"})
+    tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
+    return ImageSet(name, splits["train"], tested, classes, chosen_by, says=says)
 
 
 def index(path: Path) -> Shard:
@@ -117,15 +122,15 @@ def _label(content: bytes, kind: str) -> str | None:
     return None if isinstance(label, int) and label < 0 else str(label)
 
 
-def _by_name(shards: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+def _by_name(shards: Sequence[str]) -> tuple[Sequence[str], dict[str, list[str]]]:
     named: dict[str, list[str]] = {}
     for shard in shards:
         split = SPLIT_IN_NAME.match(os.path.basename(shard).lower())
         named.setdefault(split[1] if split else "", []).append(shard)
     train = named.get("train") or named.get("")
     if train is None:
-        return shards, ()
-    return train, next((named[split] for split in HELD_OUT if split in named), ())
+        return shards, {}
+    return train, {split: named[split] for split in HELD_OUT if split in named}
 
 
 def _unpacked(name: str) -> str:

@@ -85,7 +85,8 @@ def torchvision_set(kind: Kind) -> Callable[[Path, int], ImageSet]:
             val = unpack(partial(_open, kind.name, root, kind.val))[0] if kind.val else None
         except Exception as error:  # of the network, an archive, a checksum, a missing package
             raise DataMissing(_cure(kind, root, error)) from error
-        return ImageSet(kind.name.lower(), train, test, classes, None if val is None else _within(train, val))
+        within = None if val is None else _within(train, val)
+        return ImageSet(kind.name.lower(), train, test, classes, val_in_train=within)
 
     return load
 

@@ -23,7 +23,7 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
     began = time.time()
     recipe = read_recipe(run)
-    data = load_data(recipe.data, recipe.crops.global_size)
+    data = replace(load_data(recipe.data, recipe.crops.global_size), val=None)  # figures are of test images
     splits = data.for_knn()
     if splits is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
@@ -36,6 +36,7 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
             results.append({"features": features, "k": k, "tau": tau, "top1": round(accuracy, 2)})
             yield f"{features}, k={k}, tau={tau}", accuracy
     record = {
+        "evaluation": "knn",
         "protocol": "weighted kNN, cosine, backbone features of whole images in eval mode, last epoch",
         "data": data.name,
         "train_images": len(splits[0]),

@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..data import Photos, Split
+from ..data.fingerprints import data_fingerprint, data_stamp
 from ..data.samples import CHUNK
 from .encoders import FrozenEncoder
 from .extraction import PREPROCESSING, compute
-from .fingerprints import data_fingerprint, data_stamp
 from .how import Extraction
 from .labelled import labels_of
 from .pixels import decodes_on_gpu

@@ -45,9 +45,11 @@ class Parts(NamedTuple):
 
     @property
     def counts(self) -> dict[str, int | bool]:
-        """How many images there are, and who chose those to test on."""
+        """How many images there are, and who chose those to test on and to choose by; these train, too, in the end."""
         return {
             "official_test": self.official_test,
+            "official_val": self.official_val,
+            "val_images": len(self.val.labels),
             "train_images": len(self.train.labels) + len(self.val.labels),
             "test_images": len(self.test.labels),
             "classes": self.n_classes,

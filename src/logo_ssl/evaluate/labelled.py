@@ -36,8 +36,18 @@ def labelled(data: ImageSet) -> LabelledSplits:
     values = labels_of(train).unique()
     if len(values) == 1:
         raise UserError(_one_class(data, len(train), int(values[0])))
-    test = None if data.test is None or data.test.labels is None else _test(data, data.test, values)
+    test = None if data.test is None or data.test.labels is None else _held_out(data, data.test, values, "test")
     return LabelledSplits(_numbered(train, values), None if test is None else _numbered(test, values))
+
+
+def labelled_val(data: ImageSet) -> Split | None:
+    """The labelled images to choose by beside those of `labelled`, numbered like them."""
+    train = _with_labels(data.train)
+    if train is None or data.val is None or data.val.labels is None:
+        return None
+    values = labels_of(train).unique()
+    val = _held_out(data, data.val, values, "validation")
+    return None if val is None else _numbered(val, values)
 
 
 def refuse_lost_classes(data: ImageSet, labels: Int[Tensor, " N"], readable: Int[Tensor, " n"]) -> None:
@@ -74,25 +84,25 @@ def _one_class(data: ImageSet, n_images: int, label: int) -> str:
     )
 
 
-def _test(data: ImageSet, test: Split, values: Int[Tensor, " classes"]) -> Split | None:
+def _held_out(data: ImageSet, split: Split, values: Int[Tensor, " classes"], part: str) -> Split | None:
     """What is held out, all of it of classes that train has."""
-    labels = labels_of(test)
-    if isinstance(test.images, Photos) and (labels < 0).any():  # a folder's only way to lack a class
+    labels = labels_of(split)
+    if isinstance(split.images, Photos) and (labels < 0).any():  # a folder's only way to lack a class
         strangers = (labels < 0).nonzero()
-        raise UserError(_strange(data, len(strangers), test.images.name(int(strangers[0]))))
-    test_labelled = _with_labels(test)
-    if test_labelled is None:
+        raise UserError(_strange(data, part, len(strangers), split.images.name(int(strangers[0]))))
+    known = _with_labels(split)
+    if known is None:
         return None
-    strange = labels_of(test_labelled)[~torch.isin(labels_of(test_labelled), values)]
+    strange = labels_of(known)[~torch.isin(labels_of(known), values)]
     if len(strange):
-        raise UserError(_strange(data, len(strange), f"one of class {_name(data, int(strange[0]))}"))
-    return test_labelled
+        raise UserError(_strange(data, part, len(strange), f"one of class {_name(data, int(strange[0]))}"))
+    return known
 
 
-def _strange(data: ImageSet, n: int, first: str) -> str:
+def _strange(data: ImageSet, part: str, n: int, first: str) -> str:
     return (
-        f"{counted(n, 'test image')} of {data.name} (the first: {first}) {are(n)} of no class that train has; add "
-        f"training images of it, or take {them(n)} out of the test."
+        f"{counted(n, f'{part} image')} of {data.name} (the first: {first}) {are(n)} of no class that train has; add "
+        f"training images of it, or take {them(n)} out of the {part}."
     )
 
 

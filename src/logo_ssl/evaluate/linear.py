@@ -9,16 +9,14 @@ from typing import Any, Literal, TypeAlias
 from ..data import ImageSet, Split
 from ..errors import UserError, WrongValue
 from ..hardware import best_device
-from ..probes import RATES, WEIGHTS, Labelled, Linear, SGDConfig, select, top_k
+from ..probes import RATES, WEIGHTS, Linear, SGDConfig, select, top_k
 from ..randomness import refuse_unusable_seed
-from .cache import labelled_features
 from .chance import say_chance
-from .copies import copies
 from .encoders import FrozenEncoder
-from .held_out import Parts, part
+from .held_out import Parts
 from .how import Extraction
-from .labelled import labelled, labels_of, refuse_lost_classes, with_rows
 from .mocos_sgd import on_crops, on_features
+from .parting import parted
 from .record import claim_result, save
 
 Protocol = Literal["sgd", "sgd-augmented", "lbfgs"]
@@ -26,10 +24,11 @@ Learned: TypeAlias = tuple[Linear, dict[str, Any]]
 """A classifier, and how its rate or weight was chosen."""
 MOCOS = "MoCo's SGD (batch 256, momentum 0.9, no weight decay, lr / 10 after 60 and 80 % of the epochs) on"
 CHOSEN = "chosen on a fifth of train, then trained on all of train"
+CHOSEN_ON_VAL = "chosen on the validation split, then trained on train and validation"
 ABOUT: dict[Protocol, str] = {
-    "sgd": f"{MOCOS} cached features, lr {CHOSEN}",
-    "sgd-augmented": f"{MOCOS} features of random crops and flips, lr {CHOSEN}",
-    "lbfgs": f"multinomial logistic regression by L-BFGS, one of 45 L2 weights {CHOSEN}",
+    "sgd": f"{MOCOS} cached features, lr",
+    "sgd-augmented": f"{MOCOS} features of random crops and flips, lr",
+    "lbfgs": "multinomial logistic regression by L-BFGS, one of 45 L2 weights",
 }
 
 
@@ -50,7 +49,10 @@ def linear(
     how = (how or Extraction()).afresh()
     claim_result(out, overwrite, f"linear-{protocol}", encoder.name)
     _refuse_unusable(epochs, rates, seed)
-    train, parts, copied = _parted(encoder, data, how, seed)
+    train, parts, copied = parted(encoder, data, how, seed)
+    if not parts.official_test:
+        how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
+    parts = parts.to(best_device(how.device))
     chance = parts.chance()
     say_chance(chance, how)
     if protocol == "lbfgs":
@@ -63,7 +65,7 @@ def linear(
     for name, value in figures.items():
         yield f"linear {name}, {protocol}", value
     record = {
-        "protocol": ABOUT[protocol],
+        "protocol": f"{ABOUT[protocol]} {CHOSEN_ON_VAL if parts.official_val else CHOSEN}",
         "results": {name: round(value, 2) for name, value in figures.items()},
         **choice,
         "epochs_of_probe": settings.get("epochs"),
@@ -83,20 +85,6 @@ def _refuse_unusable(epochs: int, rates: Sequence[float], seed: int) -> None:
         raise WrongValue(f"--epochs is {epochs}; use 1 or more.")
     if not rates or not all(0 < rate < math.inf for rate in rates):
         raise WrongValue(f"--rates is {list(rates)}; give one or more learning rates above 0, such as 30.")
-
-
-def _parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int) -> tuple[Split, Parts, dict[str, int]]:
-    """The training images that can be read, the features of all that can, parted, and copies among them."""
-    train, test = labelled(data)
-    copied = copies(train, test, how)
-    features, rows = labelled_features(encoder, with_rows(train), how, "training images")
-    refuse_lost_classes(data, labels_of(train), labels_of(train)[rows])
-    train = train if len(rows) == len(train) else train[rows]  # whatever is split later is split of these
-    held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, "test images"))
-    parts = part(Labelled(features, labels_of(train)), held_out, seed, data.name)
-    if not parts.official_test:
-        how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
-    return train, parts.to(best_device(how.device)), copied
 
 
 def _by_lbfgs(parts: Parts, how: Extraction) -> Learned:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..data import NAMES, ImageSet, load_data, locate
+from ..data.fingerprints import fingerprints
 from ..errors import UserError, WrongValue
 from ..hardware import best_device, hardware
 from ..outputs import claim, said
 from ..recipes import read_recipe
 from ..run import Run, provenance, write
 from .encoders import FrozenEncoder
-from .fingerprints import data_fingerprint
 from .how import Extraction
 from .table5 import SETS
 
@@ -63,10 +63,8 @@ def save(
     In a run the name is PROTOCOL-DATA-HASH.json, with a hash of images, sizes and settings: the same evaluation
     replaces itself, and another has a name of its own.
     """
-    splits = {"train": data.train, "test": data.test}
-    images = {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None}
     above = "" if data.root is None else os.path.join(data.root, "")
-    about = {"data": data.name, "source": data.source, "data_fingerprint": images}
+    about = {"data": data.name, "source": data.source, "data_fingerprint": fingerprints(data)}
     about["unreadable_count"] = len(how.unreadable)
     about["unreadable_images"] = [name.removeprefix(above) for name in how.unreadable[:MOST_UNREADABLE]]
     return save_about(protocol, result | about, encoder, how, out, settings)

@@ -14,14 +14,13 @@ from ..data import NAMES, ImageSet, load_data, locate
 from ..data.sources import hinting_at_folder
 from ..errors import UserError, WrongValue, nearest
 from ..hardware import best_device
-from ..probes import WEIGHTS, Labelled, Metric, mean_per_class, select, top1
+from ..probes import WEIGHTS, Metric, mean_per_class, select, top1
 from ..randomness import refuse_unusable_seed, stream
-from .cache import labelled_features
-from .copies import copies
 from .encoders import FrozenEncoder
-from .held_out import Parts, part
+from .held_out import Parts
 from .how import Extraction
-from .labelled import labelled, labels_of, refuse_lost_classes, with_rows
+from .labelled import labels_of
+from .parting import parted
 from .record import claim_result, save
 from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
 
@@ -96,7 +95,10 @@ def _one(
 ) -> tuple[SetFigure, float]:
     began, how = time.time(), how.afresh()
     data = data if name != "caltech101" else thirty_per_class(data)
-    parts, copied = _parted(encoder, found, data, how, seed)
+    names = [f"{found.title}, {split}" for split in ("train", "val", "test")]
+    _, parts, copied = parted(encoder, data, how, seed, names)
+    if not parts.official_test:
+        how.say(f"{found.title} has no test split; a fifth of it is held out.")
     parts, chance = parts.to(best_device(how.device)), parts.chance(per_class=found.per_class)
     how.say(f"{found.title}: {chance}")
     figure: Metric = mean_per_class if found.per_class else top1
@@ -115,30 +117,12 @@ def _one(
         **parts.counts,
         **chance.recorded,
         **copied,
-        "official_val": parts.official_val,
-        "val_images": len(parts.val.labels),
         "seed_of_split": seed,
         "seconds": round(time.time() - began, 1),
     }
     settings = {"seed": seed, "penalise_bias": penalise_bias, "figure": metric.figure}
     save("transfer", record, encoder, data, how, place, settings)
     return metric, value
-
-
-def _parted(
-    encoder: FrozenEncoder, found: TransferSet, data: ImageSet, how: Extraction, seed: int
-) -> tuple[Parts, dict[str, int]]:
-    """Features to learn from, to choose by and to test on, by official splits where there are any; and copies."""
-    train, test = labelled(data)
-    copied = copies(train, test, how)
-    features, rows = labelled_features(encoder, with_rows(train), how, f"{found.title}, train")
-    refuse_lost_classes(data, labels_of(train), labels_of(train)[rows])
-    held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, f"{found.title}, test"))
-    val = None if data.val is None else data.val[labels_of(data.train) >= 0][rows]
-    parts = part(Labelled(features, labels_of(train)[rows]), held_out, seed, data.name, val)
-    if not parts.official_test:
-        how.say(f"{found.title} has no test split; a fifth of it is held out.")
-    return parts, copied
 
 
 def _protocol(parts: Parts, penalise_bias: bool) -> str:
@@ -154,7 +138,7 @@ def thirty_per_class(data: ImageSet) -> ImageSet:
     chosen = torch.cat([order[labels[order] == label][:PER_CLASS_TRAIN] for label in labels.unique()])
     rest = torch.ones(len(labels), dtype=torch.bool)
     rest[chosen] = False
-    return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val=None)
+    return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val_in_train=None)
 
 
 def refuse_unknown(sets: Sequence[str]) -> None:

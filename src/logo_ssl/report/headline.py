@@ -80,7 +80,7 @@ def _while_training(run: Told, line: dict[str, Any]) -> Entry:
 
 def _evaluated_alike(run: Told, line: dict[str, Any]) -> bool:
     """Whether the finished encoder was evaluated in the way of that line, its last: then it says nothing more."""
-    if not run.finished or line.get("epochs_done") != run.recipe["epochs"]:
+    if not run.finished or run.watches_val or line.get("epochs_done") != run.recipe["epochs"]:
         return False
     wanted = (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images"), run.recipe.get("data"))
     evaluated = [
@@ -101,7 +101,7 @@ def _accuracies(run: Told) -> Iterator[Entry]:
             seen.add(figure.kind)
             n_images = record.get("test_images")
             beside = [f"{other['features']}: {percent(other.get('top1'))} %" for other in _other_features(row, record)]
-            if kind == "knn" and _source(record) == run.recipe.get("data"):
+            if kind == "knn" and _source(record) == run.recipe.get("data") and not run.watches_val:
                 beside.append(_untrained(run, row.get("k"), row.get("tau"), n_images))
             if chance := percent(record.get("chance")):
                 beside.append(f"chance: {chance} %")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..run import Run
+from ..run import Run, read_json
 from .affinity_bars import Comparison
 from .feature_map import FeatureMap
 from .neighbours import Neighbourhood
@@ -106,18 +106,19 @@ class Told:
 
     @cached_property
     def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Each result with its protocol, by the name of its file."""
+        """Each result by the name of its file, which tells of an older one what it is."""
         found = {file.stem: _read(file) for file in sorted(self.run.evaluation_file("x").parent.glob("*.json"))}
-        return {name: record for name, record in found.items() if isinstance(record, dict)}
+        return {name: {"evaluation": name} | record for name, record in found.items() if isinstance(record, dict)}
 
     @cached_property
-    def images(self) -> str:
-        """What it learned from: the fingerprint of these images, if an evaluation tells it, else where they lay."""
-        place = self.recipe.get("data")
-        told = [record.get("data_fingerprint") for record in self.evaluations.values() if record.get("source") == place]
-        return next(
-            (str(found["train"]) for found in told if isinstance(found, dict) and found.get("train")), str(place)
-        )
+    def images(self) -> str | None:
+        """The fingerprint of what it learned from, if it is known."""
+        return self.run.images().get("fingerprint", {}).get("train")
+
+    @cached_property
+    def watches_val(self) -> bool:
+        """Whether the kNN while training is of validation images, and not of those that evaluations test on."""
+        return bool(read_json(self.run.images_file).get("val_images"))
 
     def is_present(self, record: dict[str, Any]) -> bool:
         """Whether an evaluation is of the run's present weights: by their fingerprint, or else by its epochs."""

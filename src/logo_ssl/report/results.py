@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -129,6 +128,7 @@ def _measured(run: Told) -> Iterator[Figure]:
 def online(run: Told, line: dict[str, Any], when: str = "last") -> Figure:
     """The kNN that a line of metrics holds."""
     protocol = f"k={line.get('knn_k')}, tau={line.get('knn_tau')}, on {run.recipe.get('data')}"
+    protocol += ", validation images" * run.watches_val
     how = (("test images", words(line["knn_images"])),) if "knn_images" in line else ()
     return Figure(f"kNN while training, {when}, {protocol}", line["knn"], "higher", how=how)
 
@@ -140,15 +140,12 @@ def accuracies(run: Told, kind: str) -> Iterator[Figure]:
 
 def top1s(run: Told, kind: str) -> Iterator[tuple[Figure, dict[str, Any], dict[str, Any]]]:
     """Top-1 of the trained encoder, each with its row and its record."""
-    for name, record in run.evaluations.items():
-        if name.split("-")[0] != kind or not run.is_present(record):
-            continue
+    for record in evaluations_of(run, kind):
         for row in rows(record):
             top1 = row.get("top1", row.get("top-1"))
             if top1 is not None and _is_number(top1) and row.get("features", "trained encoder") == "trained encoder":
                 told = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
-                title = re.sub("-[0-9a-f]{8}$", "", name).removesuffix(f"-{record.get('data')}")
-                title = "kNN" if kind == "knn" else title
+                title = "kNN" if kind == "knn" else record["evaluation"]
                 what = ", ".join([title, *told, f"on {record.get('data')}"])
                 yield Figure(what, top1, "higher", how=how_measured(record), chosen=choice(record)), row, record
 
@@ -171,8 +168,8 @@ def precision(row: dict[str, Any]) -> dict[str, float]:
 
 def evaluations_of(run: Told, kind: str) -> list[dict[str, Any]]:
     """The records of a kind that are of the run's present weights."""
-    found = [record for name, record in run.evaluations.items() if name.split("-")[0] == kind]
-    return [record for record in found if run.is_present(record)]
+    found = [record for record in run.evaluations.values() if run.is_present(record)]
+    return [record for record in found if f"{record['evaluation']}-".startswith(f"{kind}-")]  # linear-sgd is linear
 
 
 def how_measured(record: dict[str, Any]) -> How:

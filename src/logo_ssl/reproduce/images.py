@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from ..data import ImageSet, Split, load_data
+from ..data.fingerprints import images_told
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
@@ -24,15 +25,12 @@ Facts = dict[str, Any]
 def facts_of(source: str, size: int) -> Facts:
     """How many images there are, by what they and their labels are known, and how many test images train has, too."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
-    from ..evaluate.fingerprints import data_fingerprint
     from ..evaluate.how import Extraction
 
     data = load_data(source, size)
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
     return {
-        "train_images": len(data.train),
-        "test_images": 0 if data.test is None or not data.test.has_labels else len(data.test),
-        "fingerprint": {part: data_fingerprint(split.images) for part, split in splits.items()},
+        **images_told(data),
         "labels": {part: _digest(split) for part, split in splits.items()},
         **copies(data.train, data.test, Extraction()),
     }
@@ -113,8 +111,14 @@ def images_there(recipe: Recipe) -> Facts:
 
 
 def differ(one: Facts, other: Facts) -> bool:
-    """Whether two sets are known to differ; an older run does not tell its labels."""
-    return any(one[what] != other[what] for what in ("fingerprint", "labels") if what in one and what in other)
+    """Whether two sets are known to differ; an older run does not tell its labels, nor of validation images."""
+
+    def told(facts: Facts, what: str) -> dict[str, str]:
+        return {part: digest for part, digest in facts[what].items() if part != "val"}
+
+    return any(
+        told(one, what) != told(other, what) for what in ("fingerprint", "labels") if what in one and what in other
+    )
 
 
 def _compared(one: Facts, other: Facts) -> str:

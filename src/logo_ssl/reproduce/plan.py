@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError
 from ..recipes import Differences, Recipe
-from ..run import Run, write
+from ..run import IMAGES_TOLD, Run, read_json, write
 from .settings import differences
 from .tables import PaperTable
 
@@ -19,9 +19,8 @@ CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
 """Fields that a run has lower than they were asked for, where the data are few."""
 KINDS = {"asked": dict, "jobs": int, "figures": dict, "measured_at": dict, "images": dict}
 """What is noted beside a run."""
-FACTS = {"train_images", "test_images", "fingerprint"}
 MORE_FACTS = {"labels", "test_images_compared", "test_images_in_train"}
-"""What is noted of its images: always, and where it is known."""
+"""What is noted of its images beside what every run tells, where it is known."""
 TOLD = {"commit", "hardware", "seconds"}
 """What a finished run tells of its making."""
 
@@ -38,7 +37,7 @@ class Place:
     @property
     def finished(self) -> bool:
         """Whether every epoch is done; a run that tells no more who made it goes on from its last checkpoint."""
-        return _read(self.run.provenance_file).keys() >= TOLD
+        return read_json(self.run.provenance_file).keys() >= TOLD
 
     @property
     def begun(self) -> bool:
@@ -56,25 +55,22 @@ class Place:
 
     def record(self) -> dict[str, Any]:
         """What stands beside the run, as far as it can be used."""
-        told = _read(self.file)
+        told = read_json(self.file)
         known = {name: told[name] for name, kind in KINDS.items() if isinstance(told.get(name), kind)}
         figures = {name: of for name, of in known.get("figures", {}).items() if _are_figures(of)}
         return known | {"figures": figures}
 
     def images(self) -> dict[str, Any]:
-        """On which images the run was begun: as it was noted, or as an evaluation tells; nothing where neither does."""
+        """On which images the run was begun: as it was noted, or as the run itself tells; else nothing."""
         if not (self.begun or self.finished):
             return {}
-        told = [self.record().get("images", {})]
-        for file in sorted((self.run.path / "evaluation").glob("knn-*.json")):
-            evaluation = _read(file)
-            told.append(evaluation | {"fingerprint": evaluation.get("data_fingerprint")})
-        found = next((facts for facts in told if facts.keys() >= FACTS and isinstance(facts["fingerprint"], dict)), {})
-        return {name: value for name, value in found.items() if name in FACTS | MORE_FACTS}
+        noted = self.record().get("images", {})
+        found = noted if noted.keys() >= IMAGES_TOLD else self.run.images()
+        return {name: value for name, value in found.items() if name in IMAGES_TOLD | MORE_FACTS}
 
     def provenance(self) -> dict[str, Any] | None:
         """Who made the run, once it is finished."""
-        return _read(self.run.provenance_file) if self.finished else None
+        return read_json(self.run.provenance_file) if self.finished else None
 
     def recipe(self) -> Recipe:
         """The run's own recipe, as the data cut it."""
@@ -110,15 +106,6 @@ class Place:
     def figures(self) -> dict[str, dict[str, float]]:
         """What was measured: (metric, percent) by measurement; what is no number is measured again."""
         return self.record()["figures"]
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """What a file says; nothing where it is not there, or not whole."""
-    try:
-        told = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _are_figures(measured: object) -> bool:

@@ -17,7 +17,8 @@ def vacant(out: Path) -> Run:
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
-    begun = (run.recipe_file, run.metrics_file, run.bad_images_file, run.sittings_file, run.path / LOCK)
+    told = (run.recipe_file, run.images_file, run.metrics_file, run.bad_images_file, run.sittings_file)
+    begun = (*told, run.path / LOCK)
     if out.exists() and (not out.is_dir() or any(not _is_left_of(child.name, begun) for child in out.iterdir())):
         if run.recipe_file.is_file():
             raise UserError(f"{out} holds a run that has only begun; go on with `logo-ssl resume {out}`.")

@@ -39,7 +39,6 @@ def learn(
 ) -> None:
     """Train a module on data; what can be mended is told in a sentence."""
     recipe, device = module.recipe, trainer.strategy.root_device
-    module.data_identity = data.train.identity()
     before = {"global_step": 0} if checkpoint is None else load(checkpoint)
     done = before["global_step"]
     if checkpoint is not None:

@@ -1,10 +1,14 @@
 """What trains a run? Networks and a trainer, built from its recipe, and built anew when numbers break."""
 
+from functools import cached_property
+from typing import Any
+
 import lightning as L
 import torch
 from rich.console import Console
 
 from ..data import ImageSet
+from ..data.fingerprints import images_told
 from ..recipes import Recipe
 from ..run import Run
 from .building import build
@@ -26,6 +30,11 @@ class Making:
         self.run, self.recipe, self.data, self.console, self.sittings = run, recipe, data, console, sittings
         self.journal = Journal(run, console.print)
 
+    @cached_property
+    def images(self) -> dict[str, Any]:
+        """What it is trained on."""
+        return images_told(self.data)
+
     @property
     def device(self) -> torch.device:
         """Where it is trained."""
@@ -34,6 +43,7 @@ class Making:
     def build(self, *, fresh: bool) -> None:
         """Build what trains; if not `fresh`, its weights will be loaded."""
         self.module = build(self.recipe, self.data, self.console, fresh=fresh)
+        self.module.data_identity = f"{self.images['train_images']} images, {self.images['fingerprint']['train']}"
         progress = ProgressDisplay(self.journal, self.console)  # a new one: Lightning ties callbacks to the module
         self.trainer = trainer_for(self.run, self.recipe, self.data, self.journal, progress, self.sittings)
 

@@ -38,7 +38,7 @@ def carry_out(
     making.build(fresh=checkpoint is None)
     refuse_misfit(making.module, data.channels)
     if checkpoint is not None:
-        _refuse_other_data(checkpoint, data, recipe)
+        _refuse_other_data(checkpoint, making.module.data_identity, recipe)
     refuse_unfit(data.train.images, making.device, recipe.loading)
     if not begins:
         _train(making, checkpoint)
@@ -49,17 +49,17 @@ def carry_out(
         _train(making, checkpoint)
 
 
-def _refuse_other_data(checkpoint: Path, data: ImageSet, recipe: Recipe) -> None:
+def _refuse_other_data(checkpoint: Path, now: str, recipe: Recipe) -> None:
     """A run that goes on with other images would be neither run."""
     before = load(checkpoint).get("data")
-    now = data.train.identity()
-    if before is not None and before != now:
-        counts = [text.split(" images")[0] for text in (before, now)]
-        told = f"{counts[0]} images then, {counts[1]} now" if counts[0] != counts[1] else "other names or other pixels"
-        raise UserError(
-            f"{recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start "
-            "again in another --out."
-        )
+    counts = [text.split(" images")[0] for text in (before or now, now)]
+    if before in (None, now) or (counts[0] == counts[1] and len(before) < len(now)):  # older ones tell the number alone
+        return
+    told = f"{counts[0]} images then, {counts[1]} now" if counts[0] != counts[1] else "other names, order or contents"
+    raise UserError(
+        f"{recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start again "
+        "in another --out."
+    )
 
 
 def _train(making: Making, checkpoint: Path | None) -> None:
@@ -69,6 +69,7 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         clear(run.checkpoints, checkpoint)
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
+        write(run.images_file, json.dumps(making.images, indent=2) + "\n")
         making.sittings.save()
     splits = about_splits(making.module, processes_for(recipe))
     for sentence in (*making.data.says, _announcement(making), *([splits] if splits else [])):
@@ -103,8 +104,7 @@ def _about_knn(recipe: Recipe, data: ImageSet) -> str:
         f"{len(used):,}" if len(used) == whole else f"{len(used):,} of {whole:,}"
         for used, whole in zip(*found, strict=True)
     )
-    held_out = data.test is not None and data.test.has_labels
-    which = "held-out images" if held_out else "of them"  # which are trained on, without labels
+    which = "of them" if data.watched is None else data.watched[0]  # of them: trained on, too, without labels
     return f"with online kNN of {queries} {which} among {bank}"
 
 

@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder, data_for
 from .tables import Part
 
-Which = Literal["all", "train", "test"]
+Which = Literal["all", "train", "val", "test"]
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
 
 
@@ -51,7 +51,7 @@ class Images(NamedTuple):
 def images_of(
     encoder: FrozenEncoder, data: Data | None, which: Which, say: Callable[[str], Any] = Extraction.say
 ) -> list[Images]:
-    """The images that a name, a path, paths or arrays stand for: train, then test."""
+    """The images that a name, a path, paths or arrays stand for: train, then val, then test."""
     data = _listed(data)
     if isinstance(data, np.ndarray | Tensor):
         pixels = torch.as_tensor(data)
@@ -65,7 +65,7 @@ def images_of(
         data = ImageSet("images", data)
     if not isinstance(data, ImageSet):
         data = data_for(encoder, None if data is None else os.fspath(data), say)
-    parts = {"train": data.train, "test": data.test}
+    parts = {"train": data.train, "val": data.val, "test": data.test}
     chosen = [
         Images(name, part, data.classes, data.source)
         for name, part in parts.items()

@@ -1,0 +1,84 @@
+"""Which images are these? Hashes of what is in them, equal on every machine, and stamps that change when files do."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .images import ImageSet, Photos, Split
+
+FILES_READ = 64  # evenly spread: files of equal names and sizes may differ in what they hold
+SEEN_OF_NAME = 2  # parts of a path, the class and the file, below the folder of all: where that lies may change
+
+
+def images_told(data: ImageSet) -> dict[str, Any]:
+    """What a run notes of its images when it begins: how many there are, and a fingerprint of each split."""
+    return {
+        "train_images": len(data.train),
+        "val_images": _labelled(data.val),
+        "test_images": _labelled(data.test),
+        "fingerprint": fingerprints(data),
+    }
+
+
+def _labelled(split: Split | None) -> int:
+    return 0 if split is None or not split.has_labels else len(split)
+
+
+def fingerprints(data: ImageSet) -> dict[str, str]:
+    """A fingerprint of each split."""
+    splits = {"train": data.train, "val": data.val, "test": data.test}
+    return {part: data_fingerprint(split.images) for part, split in splits.items() if split is not None}
+
+
+def data_fingerprint(images: Tensor | Photos) -> str:
+    """sha256 over the bytes of an array; over names and sizes of all photographs, and the bytes of some.
+
+    It is the same on every machine; whether any file was written anew, `data_stamp` tells.
+    """
+    if isinstance(images, Tensor):
+        digest = hashlib.sha256(f"{images.dtype} {tuple(images.shape)} ".encode())
+        for part in images.split(max(1, 2**26 // max(1, images[:1].nbytes))):  # a view may need a copy: bounded
+            digest.update(part.cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+    read = set(np.linspace(0, len(images) - 1, FILES_READ).astype(int).tolist())
+    above = len(_folder_of_all(images))
+
+    def told(row: int) -> bytes:
+        parts = images.name(row)[above:].replace(os.sep, "/").rsplit("/", SEEN_OF_NAME)[-SEEN_OF_NAME:]
+        name = "/".join(parts).encode(errors="surrogateescape")
+        return b"%b\n%d\n%b" % (name, images.stamp(row).size, images.read(row) if row in read else b"")
+
+    return _over_files(images, told)
+
+
+def data_stamp(images: Tensor | Photos) -> str:
+    """sha256 over path and stamp of every file, none of them read; empty for an array, whose bytes are known."""
+    if isinstance(images, Tensor):
+        return ""
+
+    def told(row: int) -> bytes:
+        return f"{images.name(row)}\n{tuple(images.stamp(row))}\n".encode(errors="surrogateescape")
+
+    return _over_files(images, told)
+
+
+def _folder_of_all(photos: Photos) -> str:
+    """What all names begin with, up to a folder's end."""
+    first, last = (of(map(photos.name, range(len(photos))), default="") for of in (min, max))
+    shared = os.path.commonprefix([first, last])  # noqa: RUF071 (whole and relative paths may stand in one list)
+    return shared[: shared.rfind(os.sep) + 1]
+
+
+def _over_files(photos: Photos, told: Callable[[int], bytes]) -> str:
+    digest = hashlib.sha256(f"{len(photos)} files\n".encode())
+    for row in range(len(photos)):
+        try:
+            digest.update(told(row))
+        except OSError:  # gone or unreadable; whoever reads it will say so
+            digest.update(b"unreadable\n")
+    return digest.hexdigest()

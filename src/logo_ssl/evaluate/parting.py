@@ -1,0 +1,52 @@
+"""What does a probe learn from, choose by and test on? Features of the splits there are, else of parts of train."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..data import ImageSet, Split
+from ..probes import Labelled
+from .cache import labelled_features
+from .copies import copies
+from .encoders import FrozenEncoder
+from .held_out import Parts, part
+from .how import Extraction
+from .labelled import labelled, labelled_val, labels_of, refuse_lost_classes, with_rows
+
+NAMES = ("training images", "validation images", "test images")
+
+
+class Parted(NamedTuple):
+    """Features in their parts."""
+
+    known: Split
+    """The images that can be read to learn from and choose by, which the rows of `parts` count."""
+    parts: Parts
+    copied: dict[str, int]
+    """How many test images were looked for among those to train on, and found."""
+
+
+def parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int, names: Sequence[str] = NAMES) -> Parted:
+    """The features of all images that can be read; validation images choose, where there are any beside a test."""
+    train, test = labelled(data)
+    copied = copies(train, test, how)
+    known, features, rows = _seen(encoder, train, how, names[0])
+    refuse_lost_classes(data, labels_of(train), labels_of(known))
+    chosen_by = None if data.val_in_train is None else data.val_in_train[labels_of(data.train) >= 0][rows]
+    if test is not None and (val := labelled_val(data)) is not None:
+        others, more, _ = _seen(encoder, val, how, names[1])
+        known, features = known.joined(others), torch.cat([features, more])
+        chosen_by = torch.arange(len(known)) >= len(rows)
+    held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, names[2]))
+    return Parted(known, part(Labelled(features, labels_of(known)), held_out, seed, data.name, chosen_by), copied)
+
+
+def _seen(
+    encoder: FrozenEncoder, split: Split, how: Extraction, what: str
+) -> tuple[Split, Float[Tensor, "n F"], Int[Tensor, " n"]]:
+    """The images that can be read, their features and their rows."""
+    features, rows = labelled_features(encoder, with_rows(split), how, what)
+    return split if len(rows) == len(split) else split[rows], features, rows
