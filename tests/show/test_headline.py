@@ -113,6 +113,15 @@ def test_what_was_evaluated_otherwise_does_not_replace_the_last_knn(other, make_
     assert "41.50 %" in text
 
 
+def test_a_knn_among_some_of_the_images_stands_beside_one_among_all(make_told, monkeypatch):
+    monkeypatch.setitem(LINE, "knn_bank_of", 5000)
+    told = make_told()
+    evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 41.5}], test_images=1000)
+    text = headline([told])
+    assert "35.70 %" in text
+    assert "41.50 % on 1,000 images (standard error 1.56)</td><td></td>" in text  # epoch 0 is no baseline of it
+
+
 def test_a_knn_of_validation_images_is_not_taken_for_one_of_test_images(make_told):
     told = make_told()
     evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 41.5}], test_images=1000)

@@ -75,20 +75,28 @@ def _while_training(run: Told, line: dict[str, Any]) -> Entry:
     if epoch == 0:
         return Entry(online(run, line, UNTRAINED), written)
     figure = online(run, line, f"after epoch {epoch} of {run.recipe['epochs']}")
-    return Entry(figure, written, _untrained(run, line.get("knn_k"), line.get("knn_tau"), n_images))
+    return Entry(figure, written, _untrained(run, _way(line)))
 
 
 def _evaluated_alike(run: Told, line: dict[str, Any]) -> bool:
     """Whether the finished encoder was evaluated in the way of that line, its last: then it says nothing more."""
     if not run.finished or run.watches_val or line.get("epochs_done") != run.recipe["epochs"]:
         return False
-    wanted = (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images"), run.recipe.get("data"))
-    evaluated = [
-        (row.get("k"), row.get("tau"), record.get("test_images"), _source(record))
+    return any(
+        _way_of_evaluation(row, record) == _way(line) and _source(record) == run.recipe.get("data")
         for _, row, record in top1s(run, "knn")
         if not record.get("unfinished")
-    ]
-    return wanted in evaluated
+    )
+
+
+def _way(line: dict[str, Any]) -> tuple[Any, ...]:
+    """How a logged kNN was measured: k, tau, on how many images, and whether only among some of all."""
+    return line.get("knn_k"), line.get("knn_tau"), line.get("knn_images"), "knn_bank_of" in line
+
+
+def _way_of_evaluation(row: dict[str, Any], record: dict[str, Any]) -> tuple[Any, ...]:
+    """The same of `eval knn`, which looks among all."""
+    return row.get("k"), row.get("tau"), record.get("test_images"), False
 
 
 def _accuracies(run: Told) -> Iterator[Entry]:
@@ -102,7 +110,7 @@ def _accuracies(run: Told) -> Iterator[Entry]:
             n_images = record.get("test_images")
             beside = [f"{other['features']}: {percent(other.get('top1'))} %" for other in _other_features(row, record)]
             if kind == "knn" and _source(record) == run.recipe.get("data") and not run.watches_val:
-                beside.append(_untrained(run, row.get("k"), row.get("tau"), n_images))
+                beside.append(_untrained(run, _way_of_evaluation(row, record)))
             if chance := percent(record.get("chance")):
                 beside.append(f"chance: {chance} %")
             beside.append(figure.chosen)
@@ -120,12 +128,10 @@ def _source(record: dict[str, Any]) -> Any:
     return record.get("source", record.get("data"))
 
 
-def _untrained(run: Told, k: Any, tau: Any, n_images: Any) -> str:
-    """What it had by the same protocol on as many images: on others it is nothing to compare with."""
+def _untrained(run: Told, way: tuple[Any, ...]) -> str:
+    """What it had, measured in the same way: otherwise it is nothing to compare with."""
     line = run.untrained_knn()
-    if not line or (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images")) != (k, tau, n_images):
-        return ""
-    return f"{UNTRAINED}: {percent(line['knn'])} %"
+    return f"{UNTRAINED}: {percent(line['knn'])} %" if line and _way(line) == way else ""
 
 
 def _affinities(run: Told) -> Iterator[Entry]:
