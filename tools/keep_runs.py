@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from logo_ssl.recipes import find_recipe, read_recipe
-from logo_ssl.reproduce.settings import differences
+from logo_ssl.reproduce.settings import decisive_differences
 from logo_ssl.run import Run, write
 from logo_ssl.show.rerun import began_as
 
@@ -34,7 +34,7 @@ def told(run: Run) -> dict[str, Any]:
     lines = list(run.metrics())
     steps = [line for line in lines if "images_per_s" in line]
     name = began_as(recipe)
-    changed = differences(recipe, find_recipe(name))
+    changed = decisive_differences(recipe, find_recipe(name))
     return {
         "recipe": name,
         "changed": {field: ours for field, (ours, _) in changed.items()},

@@ -119,7 +119,7 @@ def stacked(rows: Shaped[Tensor, "n *rest"]) -> Shaped[Tensor, "N *rest"]:
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
-def listed(thing: Any) -> list[Any]:
+def of_every_process(thing: Any) -> list[Any]:
     """The things of all processes, in order."""
     if world_size() == 1:
         return [thing]

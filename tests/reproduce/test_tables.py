@@ -12,7 +12,7 @@ from logo_ssl.reproduce import tables
 from logo_ssl.reproduce.markdown import _minutes, markdown
 from logo_ssl.reproduce.plan import Place, tasks_for
 from logo_ssl.reproduce.results import gather
-from logo_ssl.reproduce.settings import differences, set_of, with_data, with_settings
+from logo_ssl.reproduce.settings import decisive_differences, set_of, with_data, with_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,7 +95,7 @@ def test_rows_with_settings_of_our_choice_stand_beside_the_papers_figures():
     assert [row.recipe for row in curves.rows] == [row.recipe for row in table1.rows]
     assert [len(table.rows) for table in tables.choose(["fig1b", "table2"], own=True)] == [4]
     assert (table1.stem, table1.title) == ("table1-tuned", "Table 1: CIFAR-10, ResNet-18, with settings of our choice")
-    changed = differences(table1.rows[0].recipe, literal(table1.rows[0].recipe))
+    changed = decisive_differences(table1.rows[0].recipe, literal(table1.rows[0].recipe))
     assert changed["framework.tau"] == (0.2, 0.1)  # from the paper's settings, not from our own
     assert "crops.local_scale" not in changed  # of crops that the row does not have
 
@@ -136,7 +136,7 @@ def test_a_setting_reaches_the_rows_that_have_it():
     recipes = [find_recipe("cifar10-moco"), find_recipe("cifar10-simsiam-logo")]
     settings = ["strategy.lam=0.1", "framework.constant-lr=False", "crops.global_scale=0.3 1", "batch_size=256"]
     moco, simsiam = with_settings(recipes, settings)
-    assert differences(moco, recipes[0]) == {
+    assert decisive_differences(moco, recipes[0]) == {
         "batch_size": (256, 512),
         "crops.global_scale": ([0.3, 1.0], [0.2, 1.0]),
     }
@@ -146,10 +146,10 @@ def test_a_setting_reaches_the_rows_that_have_it():
 def test_what_does_not_decide_a_result_is_no_difference():
     recipe = find_recipe("cifar10-moco")
     other = replace(recipe, seed=3, device="cpu", knn_every=0, loggers=(), data="/a/cifar10.npz")
-    assert differences(other, recipe) == {}
-    assert differences(replace(recipe, data="/a/other.npz"), recipe) == {"data": ("other", "cifar10")}
+    assert decisive_differences(other, recipe) == {}
+    assert decisive_differences(replace(recipe, data="/a/other.npz"), recipe) == {"data": ("other", "cifar10")}
     labelled = find_recipe("cifar10-supervised")
-    assert differences(replace(labelled, framework=SupervisedConfig(dim=7)), labelled) == {}
+    assert decisive_differences(replace(labelled, framework=SupervisedConfig(dim=7)), labelled) == {}
 
 
 def test_data_are_given_for_one_set_or_for_each():
@@ -300,8 +300,8 @@ def test_what_befell_a_run_is_told_below_the_table():
 
 def test_smaller_photographs_are_another_setting_and_more_workers_are_not():
     recipe = find_recipe("imagenet100-moco")
-    assert differences(recipe.changed(loading__max_side=64), recipe).keys() == {"loading.max_side"}
-    assert differences(recipe.changed(loading__workers=1, seed=3, device="cpu"), recipe) == {}
+    assert decisive_differences(recipe.changed(loading__max_side=64), recipe).keys() == {"loading.max_side"}
+    assert decisive_differences(recipe.changed(loading__workers=1, seed=3, device="cpu"), recipe) == {}
 
 
 @pytest.mark.parametrize(("killed", "minutes"), [(0, "5.0"), (1, "> 5.0")])

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 from ..data.workers import fitting_workers
 from ..errors import UserError, WrongValue
 from ..terminal import counted, them
-from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, listed
+from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, first_of
 from .samples import BYTES, read
 from .sources import Detection
 from .training import Progress, Say
@@ -95,4 +95,4 @@ def _mend(n: int) -> str:
 
 def _told(what: str, wrong: dict[int, str], part: PictureSet) -> str:
     of = counted(len(part), f"{what} picture")
-    return f"{len(wrong):,} of {of} cannot be used: {listed([*wrong.values()], '; ')}."
+    return f"{len(wrong):,} of {of} cannot be used: {first_of([*wrong.values()], '; ')}."

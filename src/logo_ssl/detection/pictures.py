@@ -153,12 +153,12 @@ def settled(
     counts, strange = Counter[str](), Counter[str]()
     pictures = tuple(_settled(picture, number, counts, strange, masks) for picture in told)
     if strange:
-        counts[f"of unknown categories ({listed([*strange])}), dropped"] = strange.total()
+        counts[f"of unknown categories ({first_of([*strange])}), dropped"] = strange.total()
     classes = AGNOSTIC if agnostic else tuple(classes)
     return PictureSet(classes, pictures, counts, strange, numbers=tuple(range(1, len(classes) + 1)))
 
 
-def listed(names: Sequence[str], between: str = ", ") -> str:
+def first_of(names: Sequence[str], between: str = ", ") -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return between.join(names[:NAMED]) + more

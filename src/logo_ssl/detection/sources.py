@@ -13,7 +13,7 @@ from ..data.sources import data_root, hinting_at_folder, refuse_empty
 from ..errors import DataMissing, UserError, nearest
 from ..terminal import are, counted
 from .coco import read_coco
-from .pictures import AGNOSTIC, ONE, PictureSet, Told, ToldPicture, listed, settled
+from .pictures import AGNOSTIC, ONE, PictureSet, Told, ToldPicture, first_of, settled
 from .voc import CLASSES, has_list, names_in, read_voc
 
 VOC, COCO = "voc07+12", "coco"
@@ -66,10 +66,12 @@ class Detection(NamedTuple):
             there = f"{counted(len(part), 'picture')}, {counted(part.n_objects, 'object')}"
             sentences.append(f"{self.name}, {what}: {there}{odd}.")
         if both := self._in_both():
-            many = f"{counted(len(both), 'picture')} {are(len(both))} in train and in test ({listed(both)})"
+            many = f"{counted(len(both), 'picture')} {are(len(both))} in train and in test ({first_of(both)})"
             sentences.append(f"{many}; what is learned by heart counts as found.")
         if never := self._never_learned():
-            sentences.append(f"Test objects of classes that no training picture has cannot be found: {listed(never)}.")
+            sentences.append(
+                f"Test objects of classes that no training picture has cannot be found: {first_of(never)}."
+            )
         if self.name in OFFICIAL and not self.official:
             train, test, classes = OFFICIAL[self.name]
             sentences.append(
@@ -220,8 +222,8 @@ def _both(
     if test.strange:
         raise UserError(
             f"The test of {name} has objects of classes that train does not have ({test.strange.total():,}: "
-            f"{listed([*test.strange])}); add training pictures of them, take them out of the test, or make one class "
-            "of all with --agnostic."
+            f"{first_of([*test.strange])}); add training pictures of them, take them out of the test, or make one "
+            "class of all with --agnostic."
         )
     for what, part in (("train", train), ("test", test)):
         if not part.n_objects:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..errors import UserError
 from ..recipes import Differences, Recipe
 from ..run import IMAGES_TOLD, Run, read_json, write
-from .settings import differences
+from .settings import decisive_differences
 from .tables import PaperTable
 
 MOST_TOLD = 3  # settings that a sentence names
@@ -170,7 +170,7 @@ def refuse_occupied(tasks: Sequence[Task]) -> None:
 def changed_since(task: Task) -> Differences:
     """Settings that were others when the run was begun, with both values; nothing where it was not."""
     known = task.place.asked() if task.place.begun or task.place.finished else None
-    changed = {} if known is None else differences(task.recipe, known)
+    changed = {} if known is None else decisive_differences(task.recipe, known)
     if task.place.noted() is None:  # then it is the run's own recipe, which the data may have cut
         changed = {name: pair for name, pair in changed.items() if name not in CUT or pair[0] < pair[1]}
     return changed

@@ -8,7 +8,7 @@ from typing import Any
 from ..recipes import Differences, Recipe, find_recipe, literal
 from .launch import Outcome
 from .plan import Task
-from .settings import differences
+from .settings import decisive_differences
 from .tables import Figure, PaperTable, Row
 
 Ended = Sequence[tuple[Task, Outcome]]
@@ -34,8 +34,8 @@ def _row(row: Row, ended: Ended) -> dict[str, Any]:
         "row": row.label,
         "recipe": row.recipe.name,
         "note": "; ".join(filter(None, (row.note, *_left_out(row, runs)))),
-        "departures": _pairs(differences(recipes[0], book)),
-        "changed": {} if own == book else _pairs(differences(recipes[0], own)),
+        "departures": _pairs(decisive_differences(recipes[0], book)),
+        "changed": {} if own == book else _pairs(decisive_differences(recipes[0], own)),
         "data": recipes[0].data,
         "crops": f"{recipes[0].crops.n_global} + {recipes[0].crops.n_local}",
         "epochs": recipes[0].epochs,

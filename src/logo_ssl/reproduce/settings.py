@@ -14,8 +14,7 @@ from ..arguments import parse
 from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import is_there
-from ..recipes import Differences, Recipe, check, find_recipe, flat, is_harmless
-from ..recipes import differences as all_differences
+from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless
 from ..terminal import listed
 from .sources import IMAGES
 
@@ -94,22 +93,20 @@ def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]
     return [replace(recipe, data=places.get(recipe.data, recipe.data)) for recipe in recipes]
 
 
-def differences(ours: Recipe, theirs: Recipe) -> Differences:
+def decisive_differences(ours: Recipe, theirs: Recipe) -> Differences:
     """The fields that decide a result and differ, with both values; a file named after a set is that set."""
     ours, theirs = (replace(recipe, data=name_of(recipe.data)) for recipe in (ours, theirs))
     unused = ["framework.dim"] if getattr(ours.framework, "labelled", False) else []  # as many as there are classes
     if ours.crops.n_local == theirs.crops.n_local == 0:
         unused += ["crops.local_size", "crops.local_scale"]
-    return {
-        name: values for name, values in all_differences(ours, theirs).items() if name not in unused and matters(name)
-    }
+    return {name: values for name, values in differences(ours, theirs).items() if name not in unused and matters(name)}
 
 
 def changes(recipes: Sequence[Recipe]) -> Iterator[str]:
     """Each field that is not as the recipes of these names have it, but for data and seeds, and the rows it reaches."""
     reached: dict[tuple[str, str], dict[str, Any]] = {}
     for recipe in recipes:
-        for field, (ours, theirs) in all_differences(recipe, find_recipe(recipe.name)).items():
+        for field, (ours, theirs) in differences(recipe, find_recipe(recipe.name)).items():
             if field not in ("data", "seed"):
                 reached.setdefault((field, spelt(ours)), {})[recipe.name] = spelt(theirs)
     together: dict[tuple[str, ...], list[str]] = {}

@@ -9,7 +9,7 @@ from torch.utils._triton import has_triton
 
 from ..models import Encoder
 from ..randomness import global_streams, set_global_streams
-from ..ranks import listed, meet, rehearsed, world_size
+from ..ranks import meet, of_every_process, rehearsed, world_size
 
 
 def compile_everywhere(framework: nn.Module, trial: Callable[[], Tensor], device: torch.device) -> str | None:
@@ -19,7 +19,7 @@ def compile_everywhere(framework: nn.Module, trial: Callable[[], Tensor], device
     """
     failure = compile_if_it_works(framework, trial, device)
     meet()  # others may still be compiling
-    for number, reason in enumerate(listed(failure)):
+    for number, reason in enumerate(of_every_process(failure)):
         if reason is not None:
             uncompile_networks(framework)
             return reason if world_size() == 1 else f"{reason} (process {number} of {world_size()})"

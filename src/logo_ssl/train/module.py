@@ -16,7 +16,7 @@ from ..frameworks import Framework
 from ..hardware import to_device
 from ..models.norm import average_statistics
 from ..randomness import global_streams, seed_global_streams, set_global_streams, stream
-from ..ranks import averaged, listed, order_device, own, rank, world_size
+from ..ranks import averaged, of_every_process, order_device, own, rank, world_size
 from ..recipes import Recipe
 from ..strategies import Strategy
 from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
@@ -232,7 +232,7 @@ class Pretraining(L.LightningModule):
         """Keep what is no weight."""
         kept = {"recipe": self.recipe.to_json(), "data": self.data_identity, "steps_per_epoch": self.steps_per_epoch}
         kept |= {"mean": list(self.mean), "std": list(self.std)}
-        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": listed(global_streams(self.device))}
+        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": of_every_process(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; a checkpoint of version 0.1.0 has none of it."""
