@@ -1,6 +1,7 @@
 """Do linear probes and transfer give the figures of the features, chosen without the test images?"""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,15 @@ def test_photographs_of_val_are_joined_to_those_of_train(encoder, tmp_path: Path
     list(linear(encoder, data, how, protocol="sgd-augmented", epochs=2, out=out))
     record = json.loads(out.read_text())
     assert (record["val_images"], record["train_images"], record["unreadable_count"]) == (23, 47, 1)
+
+
+def test_validation_images_of_another_size_do_but_for_random_crops(encoder) -> None:
+    val = colours(12, 2)
+    data = ImageSet("colours", colours(60, 0), colours(30, 1), (), replace(val, images=val.array[..., :-1]))
+    for protocol in ("sgd", "lbfgs"):
+        assert list(linear(encoder, data, QUIET, protocol=protocol, **({"epochs": 2} if protocol == "sgd" else {})))
+    with pytest.raises(UserError, match=r"to train on and to choose by are .* pixels; give both the same size"):
+        list(linear(encoder, data, QUIET, protocol="sgd-augmented", epochs=2))
 
 
 def test_a_class_of_validation_images_that_train_lacks_is_refused(encoder) -> None:

@@ -141,8 +141,9 @@ def test_caltech101_trains_on_thirty_images_of_each_class_and_tests_on_the_rest(
     assert rows.sort().values.equal(images.flatten())
     for part in (split.train, split.test):
         assert part.labels.equal(labels[part.array.flatten().long()])
-    again = thirty_per_class(ImageSet("caltech101", Split(images, labels)))
+    again = thirty_per_class(ImageSet("caltech101", Split(images, labels), val=Split(images, labels)))
     assert again.train.array.equal(split.train.array)
+    assert again.val is None
 
 
 def test_the_papers_rows_have_a_number_for_each_set() -> None:

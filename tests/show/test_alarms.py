@@ -43,6 +43,12 @@ def test_a_fall_of_knn_in_a_run_that_was_made_longer_is_no_alarm():
     assert len(alarms([lines[0], longer, *lines], RECIPE)) == 1
 
 
+def test_a_knn_on_other_images_is_not_compared_with_those_before():
+    lines = [knn(0, 70.0), knn(5, 80.0), knn(6, 30.0)]
+    assert len(alarms(lines, RECIPE)) == 2  # below its best, and below the untrained encoder
+    assert alarms([*lines[:2], lines[2] | {"knn_of": "validation images"}], RECIPE) == []
+
+
 def test_falling_behind_the_untrained_encoder_rings_until_it_is_caught_up():
     lines = [knn(0, 36.8), latents(1, 0.8), knn(3, 18.1)]
     (sentence,) = alarms(lines, RECIPE)

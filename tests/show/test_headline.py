@@ -122,11 +122,10 @@ def test_a_knn_among_some_of_the_images_stands_beside_one_among_all(make_told, m
     assert "41.50 % on 1,000 images (standard error 1.56)</td><td></td>" in text  # epoch 0 is no baseline of it
 
 
-def test_a_knn_of_validation_images_is_not_taken_for_one_of_test_images(make_told):
+def test_a_knn_of_validation_images_is_not_taken_for_one_of_test_images(make_told, monkeypatch):
+    monkeypatch.setitem(LINE, "knn_of", "validation images")
     told = make_told()
     evaluate(told, "knn-scenes-1", [{"k": 20, "tau": 0.07, "top1": 41.5}], test_images=1000)
-    noted = {"train_images": 9, "test_images": 1000, "val_images": 1000, "fingerprint": {"train": "1"}}
-    told.run.images_file.write_text(json.dumps(noted))
     text = headline([told])
     assert "kNN while training, after epoch 4 of 4, k=20, tau=0.07, on scenes, validation images" in text
     assert "41.50 % on 1,000 images (standard error 1.56)</td><td></td>" in text

@@ -182,18 +182,20 @@ def test_a_batch_as_large_as_the_data_comes_with_advice_that_can_be_followed(n, 
     said = io.StringIO()
     recipe = replace(find_recipe("tiny"), batch_size=1000)  # its rate is for 64
     fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400), Processes(processes))
-    told = None if advised is None else f"batch-size {advised} and optimiser.lr {0.06 * advised / 64:.2g} make more."
+    told = (
+        None if advised is None else f"--batch-size {advised} and --optimiser.lr {0.06 * advised / 64:.2g} make more."
+    )
     assert (told in said.getvalue()) if told else ("one step" not in said.getvalue())
 
 
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        ({"batch_size": 100_000}, "batch-size 50 and optimiser.lr 0.047 make more."),
-        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "batch-size 50 makes more, with a lower optimiser.lr."),
-        ({"batch_size": 100_000, "name": "mine"}, "batch-size 50 makes more, with a lower optimiser.lr."),
-        ({"batch_size": 100_000, "chosen": ("why",)}, "batch-size 50 makes more, with a lower optimiser.lr."),
-        ({"name": "cifar10-moco", "batch_size": 512, "optimiser__lr": 0.512}, "50 and optimiser.lr 0.05 make more."),
+        ({"batch_size": 100_000}, "--batch-size 50 and --optimiser.lr 0.047 make more."),
+        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "--batch-size 50 makes more, with a lower --optimiser.lr."),
+        ({"batch_size": 100_000, "name": "mine"}, "--batch-size 50 makes more, with a lower --optimiser.lr."),
+        ({"batch_size": 100_000, "chosen": ("why",)}, "--batch-size 50 makes more, with a lower --optimiser.lr."),
+        ({"name": "cifar10-moco", "batch_size": 512, "optimiser__lr": 0.512}, "50 and --optimiser.lr 0.05 make more."),
     ],
     ids=["batch", "both", "unknown recipe", "chosen", "rate"],
 )
@@ -209,22 +211,23 @@ def test_a_batch_is_cut_to_what_mocos_splits_part_and_so_is_the_advice(tmp_path)
     said, recipe = io.StringIO(), find_recipe("imagenette-moco-logo").changed(batch_size=4096)
     cut = fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
     assert "larger than the 1021 training images; cut to 1016, which its splits part evenly (" in said.getvalue()
-    assert "An epoch is one step so; batch-size 120 " in said.getvalue()
+    assert "An epoch is one step so; --batch-size 120 " in said.getvalue()
     assert cut.batch_size == 1016
 
 
 @pytest.mark.parametrize(
     ("batch_size", "changes", "told"),
     [
-        (37, {}, "A batch of 37 cannot be parted evenly into 2 to 8 splits: .*; use batch-size 32."),
-        (3, {}, ".* use batch-size 4 or more."),
+        (37, {}, "A batch of 37 cannot be parted evenly into 2 to 8 splits: .*; use --batch-size 32."),
+        (3, {}, ".* use --batch-size 4 or more."),
+        (37, {"framework__splits": 2}, "A batch of 37 cannot be parted evenly into 2 splits: .*; use --batch-size 36."),
         (35, {}, None),
         (37, {"framework__splits": 1}, None),
         (37, {"framework": SimSiamConfig(dim=8, hidden=4)}, None),
         (37, {"backbone": "timm/vit_tiny_patch16_224", "crops__global_size": 224, "crops__n_local": 0}, None),
         (37, {"devices": 37}, None),
     ],
-    ids=["prime", "three", "five sevens", "unasked", "simsiam", "no batch norm", "processes"],
+    ids=["prime", "three", "two splits", "five sevens", "unasked", "simsiam", "no batch norm", "processes"],
 )
 def test_keys_in_the_company_of_their_queries_are_told_with_the_cure(data, batch_size, changes, told):
     recipe = SMALL.changed(data=data, batch_size=batch_size, framework__splits=8).changed(**changes)
@@ -329,10 +332,26 @@ def test_validation_images_are_watched_and_not_those_to_test_on(data, tmp_path):
     np.savez(tmp_path / "set.npz", **parts, **val)
     run, said = train(SMALL, str(tmp_path / "set.npz"), tmp_path / "run", epochs=1)
     assert "with online kNN of 9 validation images among 48" in said
-    assert {line["knn_images"] for line in run.metrics() if "knn" in line} == {9}
+    logged = [(line["knn_images"], line["knn_of"]) for line in run.metrics() if "knn" in line]
+    assert logged == [(9, "validation images")] * 2
     assert run.images()["val_images"] == 9
     list(compare_knn(run))
     assert run.evaluation("knn")["test_images"] == len(parts["test_images"])
+
+
+def test_what_was_reached_on_other_images_is_not_gone_on_with(data):
+    watched = OnlineKNN(load_data(data, 16), SMALL)
+    older, same = {"best": 60.0, "untrained": 40.0}, {"best": 60.0, "untrained": 40.0, "of": None}
+    for state in (older, same, watched.state_dict() | {"best": 60.0}):
+        watched.best = 0.0
+        watched.load_state_dict(state)
+        assert watched.best == 60.0
+    parts = load_data(data, 16)
+    beside = OnlineKNN(replace(parts, val=parts.test), SMALL)
+    beside.load_state_dict(older)  # which were of test images
+    assert (beside.best, beside.untrained) == (0.0, 0.0)
+    beside.load_state_dict(beside.state_dict() | {"best": 60.0})
+    assert beside.best == 60.0
 
 
 def test_unlabelled_data_train_without_knn(data, tmp_path):

@@ -10,6 +10,9 @@ from torch import Tensor
 from ..errors import UserError
 from .files import Chained, Files, Stamp
 
+VALIDATION = "validation images"
+"""What training is watched with, where there are any beside a test."""
+
 
 @dataclass(frozen=True)
 class Photos(Files):
@@ -120,7 +123,7 @@ class ImageSet:
     @property
     def watched(self) -> tuple[str, Split] | None:
         """What training is watched with, and what to call it: validation images, so that nobody chooses on a test."""
-        for name, split in (("validation images", self.val), ("held-out images", self.test)):
+        for name, split in ((VALIDATION, self.val), ("held-out images", self.test)):
             if split is not None and split.has_labels:
                 return name, split
         return None

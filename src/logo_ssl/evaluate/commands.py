@@ -54,7 +54,8 @@ class KNN(OnData, OnFeatures):
 class Linear(OnData, OnFeatures):
     """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS.
 
-    Rate or L2 weight are chosen on a fifth of train, never on test images; then all of train trains the classifier.
+    Rate or L2 weight are chosen on validation images or, without any, on a fifth of train, never on test images; then
+    train and validation images together train the classifier.
 
     example: logo-ssl eval linear runs/first --data photos/ --protocol lbfgs
     """

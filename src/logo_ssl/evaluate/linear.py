@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -49,7 +50,7 @@ def linear(
     how = (how or Extraction()).afresh()
     claim_result(out, overwrite, f"linear-{protocol}", encoder.name)
     _refuse_unusable(epochs, rates, seed)
-    train, parts, copied = parted(encoder, data, how, seed)
+    known, parts, copied = parted(encoder, data, how, seed)
     if not parts.official_test:
         how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
     parts = parts.to(best_device(how.device))
@@ -59,7 +60,7 @@ def linear(
         settings, (probe, choice) = {}, _by_lbfgs(parts, how)
     else:
         settings = {"epochs": epochs, "rates": list(rates)}
-        probe, choice = _by_sgd(protocol, encoder, train, parts, rates, epochs, seed, how)
+        probe, choice = _by_sgd(protocol, encoder, known, parts, rates, epochs, seed, how)
     scores = probe.scores(parts.test.features)
     figures = {f"top-{top}": top_k(scores, parts.test.labels, top) for top in chance.tops}
     for name, value in figures.items():
@@ -97,7 +98,7 @@ def _by_lbfgs(parts: Parts, how: Extraction) -> Learned:
 def _by_sgd(
     protocol: Protocol,
     encoder: FrozenEncoder,
-    train: Split,
+    known: Sequence[Split],
     parts: Parts,
     rates: Sequence[float],
     epochs: int,
@@ -108,7 +109,7 @@ def _by_sgd(
     if protocol == "sgd":
         rated, probe = on_features(parts, *settings)
     else:
-        rated, probe = on_crops(encoder, train, parts, *settings)
+        rated, probe = on_crops(encoder, reduce(Split.joined, known), parts, *settings)
     if not probe.finite:
         raise UserError(f"lr {rated.rate:g}, the best on validation, diverged on all of train; use lbfgs.")
     how.say(told_choice("lr", rated.rate, rated.validation))

@@ -22,8 +22,8 @@ NAMES = ("training images", "validation images", "test images")
 class Parted(NamedTuple):
     """Features in their parts."""
 
-    known: Split
-    """The images that can be read to learn from and choose by, which the rows of `parts` count."""
+    known: list[Split]
+    """The images that can be read to learn from and, after them, to choose by; the rows of `parts` count them all."""
     parts: Parts
     copied: dict[str, int]
     """How many test images were looked for among those to train on, and found."""
@@ -33,15 +33,17 @@ def parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int, n
     """The features of all images that can be read; validation images choose, where there are any beside a test."""
     train, test = labelled(data)
     copied = copies(train, test, how)
-    known, features, rows = _seen(encoder, train, how, names[0])
-    refuse_lost_classes(data, labels_of(train), labels_of(known))
+    seen, features, rows = _seen(encoder, train, how, names[0])
+    refuse_lost_classes(data, labels_of(train), labels_of(seen))
+    known = [seen]
     chosen_by = None if data.val_in_train is None else data.val_in_train[labels_of(data.train) >= 0][rows]
     if test is not None and (val := labelled_val(data)) is not None:
         others, more, _ = _seen(encoder, val, how, names[1])
-        known, features = known.joined(others), torch.cat([features, more])
-        chosen_by = torch.arange(len(known)) >= len(rows)
+        known, features = [seen, others], torch.cat([features, more])
+        chosen_by = torch.arange(len(features)) >= len(rows)
     held_out = None if test is None else Labelled(*labelled_features(encoder, test, how, names[2]))
-    return Parted(known, part(Labelled(features, labels_of(known)), held_out, seed, data.name, chosen_by), copied)
+    labels = torch.cat([labels_of(split) for split in known])
+    return Parted(known, part(Labelled(features, labels), held_out, seed, data.name, chosen_by), copied)
 
 
 def _seen(

@@ -138,7 +138,7 @@ def thirty_per_class(data: ImageSet) -> ImageSet:
     chosen = torch.cat([order[labels[order] == label][:PER_CLASS_TRAIN] for label in labels.unique()])
     rest = torch.ones(len(labels), dtype=torch.bool)
     rest[chosen] = False
-    return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val_in_train=None)
+    return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val=None, val_in_train=None)
 
 
 def refuse_unknown(sets: Sequence[str]) -> None:

@@ -80,7 +80,7 @@ def _while_training(run: Told, line: dict[str, Any]) -> Entry:
 
 def _evaluated_alike(run: Told, line: dict[str, Any]) -> bool:
     """Whether the finished encoder was evaluated in the way of that line, its last: then it says nothing more."""
-    if not run.finished or run.watches_val or line.get("epochs_done") != run.recipe["epochs"]:
+    if not run.finished or line.get("epochs_done") != run.recipe["epochs"]:
         return False
     return any(
         _way_of_evaluation(row, record) == _way(line) and _source(record) == run.recipe.get("data")
@@ -90,13 +90,14 @@ def _evaluated_alike(run: Told, line: dict[str, Any]) -> bool:
 
 
 def _way(line: dict[str, Any]) -> tuple[Any, ...]:
-    """How a logged kNN was measured: k, tau, on how many images, and whether only among some of all."""
-    return line.get("knn_k"), line.get("knn_tau"), line.get("knn_images"), "knn_bank_of" in line
+    """How a logged kNN was measured: k, tau, on how many images, on which, and whether only among some of all."""
+    asked = (line.get("knn_k"), line.get("knn_tau"), line.get("knn_images"))
+    return *asked, line.get("knn_of"), "knn_bank_of" in line
 
 
 def _way_of_evaluation(row: dict[str, Any], record: dict[str, Any]) -> tuple[Any, ...]:
-    """The same of `eval knn`, which looks among all."""
-    return row.get("k"), row.get("tau"), record.get("test_images"), False
+    """The same of `eval knn`, which is of test images and looks among all."""
+    return row.get("k"), row.get("tau"), record.get("test_images"), None, False
 
 
 def _accuracies(run: Told) -> Iterator[Entry]:
@@ -109,7 +110,7 @@ def _accuracies(run: Told) -> Iterator[Entry]:
             seen.add(figure.kind)
             n_images = record.get("test_images")
             beside = [f"{other['features']}: {percent(other.get('top1'))} %" for other in _other_features(row, record)]
-            if kind == "knn" and _source(record) == run.recipe.get("data") and not run.watches_val:
+            if kind == "knn" and _source(record) == run.recipe.get("data"):
                 beside.append(_untrained(run, _way_of_evaluation(row, record)))
             if chance := percent(record.get("chance")):
                 beside.append(f"chance: {chance} %")

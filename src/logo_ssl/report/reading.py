@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..run import Run, read_json
+from ..run import Run
 from .affinity_bars import Comparison
 from .feature_map import FeatureMap
 from .neighbours import Neighbourhood
@@ -114,11 +114,6 @@ class Told:
     def images(self) -> str | None:
         """The fingerprint of what it learned from, if it is known."""
         return self.run.images().get("fingerprint", {}).get("train")
-
-    @cached_property
-    def watches_val(self) -> bool:
-        """Whether the kNN while training is of validation images, and not of those that evaluations test on."""
-        return bool(read_json(self.run.images_file).get("val_images"))
 
     def is_present(self, record: dict[str, Any]) -> bool:
         """Whether an evaluation is of the run's present weights: by their fingerprint, or else by its epochs."""

@@ -128,7 +128,7 @@ def _measured(run: Told) -> Iterator[Figure]:
 def online(run: Told, line: dict[str, Any], when: str = "last") -> Figure:
     """The kNN that a line of metrics holds."""
     protocol = f"k={line.get('knn_k')}, tau={line.get('knn_tau')}, on {run.recipe.get('data')}"
-    protocol += ", validation images" * run.watches_val
+    protocol += f", {line['knn_of']}" if "knn_of" in line else ""
     how = (("test images", words(line["knn_images"])),) if "knn_images" in line else ()
     return Figure(f"kNN while training, {when}, {protocol}", line["knn"], "higher", how=how)
 

@@ -45,7 +45,7 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
         curves.append(Curve(row.recipe.name, row.label, name_of(row.recipe.data), tuple(runs)))
     drawn = [curve for curve in curves if curve.points()]
     failed = {c.row: "it has no finished run with kNN over epochs." for c in curves if c not in drawn}
-    remarks = [*strange_pictures([table]), *_torn(drawn, table.rows), *_thinned(drawn)]
+    remarks = [*strange_pictures([table]), *_torn(drawn, table.rows), *_measured_on(drawn)]
     points = {curve.row: curve.points() for curve in drawn}
     record |= {"curves": points, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
@@ -64,15 +64,16 @@ def _torn(curves: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
             yield f"The log of {curve.row} tells no kNN after epoch {last} of {epochs[curve.row]}."
 
 
-def _thinned(curves: Sequence[Any]) -> Iterator[str]:
-    """Panels whose neighbours were looked for among some of the images; logs of old do not tell."""
-    found = {
-        f"Neighbours of {curve.panel} are looked for among {line['knn_bank']:,} of {line['knn_bank_of']:,} images."
-        for curve in curves
-        for run in curve.runs
-        for line in run.metrics()
-        if "knn_bank_of" in line
-    }
+def _measured_on(curves: Sequence[Any]) -> Iterator[str]:
+    """Panels that are not of test images among all: logs of old do not tell."""
+    found = set()
+    for curve in curves:
+        for line in (line for run in curve.runs for line in run.metrics()):
+            if "knn_bank_of" in line:
+                among = f"{line['knn_bank']:,} of {line['knn_bank_of']:,} images"
+                found.add(f"Neighbours of {curve.panel} are looked for among {among}.")
+            if "knn_of" in line:
+                found.add(f"Curves of {curve.panel} are of {line['knn_of']}, tables of test images.")
     yield from sorted(found)
 
 

@@ -26,7 +26,8 @@ LACKING = {
 }
 PROTOCOLS = {
     "knn": "kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.",
-    "linear": "Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on a fifth of train.",
+    "linear": "Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on validation images "
+    "or, without any, on a fifth of train.",
     "transfer": "Transfer: logistic regression on frozen backbone features, its penalty chosen on the official "
     "validation images or, without any, on a fifth of train.",
     "detect": "Detection: Faster R-CNN with a ResNet-C4 head, fine-tuned by MoCo's protocol (docs/decisions/0020); "

@@ -54,9 +54,11 @@ def most_directions(recipe: Recipe) -> int:
 
 
 def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Reading]:
-    gauge, best, untrained, ratio = CollapseGauge(lambda sentence: None, recipe), 0.0, 0.0, None
+    gauge, best, untrained, ratio, of = CollapseGauge(lambda sentence: None, recipe), 0.0, 0.0, None, None
     for line in lines:
         ratio = line.get("ratio", ratio)
+        if "knn" in line and line.get("knn_of") != of:  # on other images from here
+            best, untrained, of = 0.0, 0.0, line.get("knn_of")
         match line:
             case {"z_std": float(std), "z_rank": float(rank), "epoch": int(epoch)}:
                 sentence = gauge.alarm(std, rank, recipe.batch_size, recipe.framework.dim)

@@ -53,8 +53,8 @@ def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
     if not 2 * processes.total <= fewer <= n // 2:
         return ""
     rate = _rate(recipe, fewer)
-    more = "makes more, with a lower optimiser.lr" if rate is None else f"and optimiser.lr {rate:.2g} make more"
-    return f" An epoch is one step so; batch-size {fewer} {more}."
+    more = "makes more, with a lower --optimiser.lr" if rate is None else f"and --optimiser.lr {rate:.2g} make more"
+    return f" An epoch is one step so; --batch-size {fewer} {more}."
 
 
 def _splits(recipe: Recipe) -> int:
@@ -105,10 +105,11 @@ def about_splits(module: Pretraining, processes: Processes = ONE) -> str | None:
     normed = any(isinstance(child, BatchNorm) for child in module.framework.encoder.modules())
     if splits == 1 or processes.total > 1 or not normed or fitting_splits(n, splits) > 1:  # processes are splits
         return None
-    cure = f"batch-size {fitting_batch(n, splits)}" if n >= LEAST_TO_SPLIT else f"batch-size {LEAST_TO_SPLIT} or more"
+    cure = f"{fitting_batch(n, splits)}" if n >= LEAST_TO_SPLIT else f"{LEAST_TO_SPLIT} or more"
+    parts = "2 splits" if splits == 2 else f"2 to {splits} splits"
     return (
-        f"A batch of {n} cannot be parted evenly into 2 to {splits} splits: keys are normalised in the same company as "
-        f"their queries, which can give the answer away; use {cure}."
+        f"A batch of {n} cannot be parted evenly into {parts}: keys are normalised in the same company as "
+        f"their queries, which can give the answer away; use --batch-size {cure}."
     )
 
 

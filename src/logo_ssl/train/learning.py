@@ -123,6 +123,8 @@ def _new_rate(module: Pretraining, checkpoint: dict[str, Any]) -> str:
     scale = checkpoint.get("lr_scale", 1.0)
     was = scale * rate_at(before, done - 1, per_epoch)
     now = min(module.lr_scale, scale) * rate_at(module.recipe, done, per_epoch)
+    if now <= was:
+        return ""
     return f" The learning rate goes from {was:.2g} back to {now:.2g}, where it stands on the longer cosine."
 
 

@@ -69,7 +69,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         clear(run.checkpoints, checkpoint)
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
-        write(run.images_file, json.dumps(making.images, indent=2) + "\n")
+        if checkpoint is None or run.images_file.exists():  # of older runs nobody noted what they began with
+            write(run.images_file, json.dumps(making.images, indent=2) + "\n")
         making.sittings.save()
     splits = about_splits(making.module, processes_for(recipe))
     for sentence in (*making.data.says, _announcement(making), *([splits] if splits else [])):

@@ -10,6 +10,7 @@ import lightning as L
 import torch
 
 from ...data import BadImages, ImageSet, Split, squared
+from ...data.images import VALIDATION
 from ...features import extract
 from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
@@ -70,15 +71,17 @@ class OnlineKNN(L.Callback):
         self.splits, (self.bank_of, _) = found or (None, (0, 0))
         self.thinned = self.splits is not None and len(self.splits[0]) < self.bank_of
         self.best, self.untrained, self.n_bank, self.n_images = 0.0, 0.0, 0, 0
+        self.of = VALIDATION if data.watched and data.watched[0] == VALIDATION else None
         self.epochs, self.epochs_before = recipe.epochs, recipe.epochs
 
-    def state_dict(self) -> dict[str, float]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"best": self.best, "untrained": self.untrained}
+        return {"best": self.best, "untrained": self.untrained, "of": self.of}
 
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Go on with what was reached before an interruption."""
-        self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with what was reached before an interruption, if it was reached on the same images."""
+        if state_dict.get("of") == self.of:
+            self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Note how long the run was meant to be; a checkpoint of version 0.1.0 does not tell."""
@@ -141,6 +144,7 @@ class OnlineKNN(L.Callback):
         if accuracy is not None:
             about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images, "knn_bank": self.n_bank}
             about |= {"knn_bank_of": self.bank_of} if self.thinned else {}
+            about |= {"knn_of": self.of} if self.of else {}
             about |= {"knn_s": round(self.clock() - began, 3)}
             log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
             self._judge(accuracy, epoch, pl_module.recipe)
