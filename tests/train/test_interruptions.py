@@ -689,10 +689,13 @@ def test_a_longer_run_says_where_its_learning_rate_goes(data, tmp_path):
     assert (rates[5], rates[6], rates[11], rates[12]) == ("0.002", "0.015", "0.00051", "0.027")
 
 
-def test_a_rate_that_has_not_come_down_yet_does_not_come_back(data, tmp_path):
-    run, _ = train(SMALL.changed(optimiser__warmup_epochs=1), data, tmp_path / "run", epochs=1)
+def test_a_rate_that_goes_on_falling_does_not_come_back(data, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 1)
+        with pytest.raises(Interrupted):
+            train(SMALL, data, tmp_path / "run")
     longer = console()
-    resume(run.path, console=longer, epochs=2)
+    resume(tmp_path / "run", console=longer, epochs=3)
     assert "learning rate goes" not in longer.file.getvalue()
 
 
