@@ -92,8 +92,11 @@ def test_photographs_of_val_are_joined_to_those_of_train(encoder, tmp_path: Path
 def test_validation_images_of_another_size_do_but_for_random_crops(encoder) -> None:
     val = colours(12, 2)
     data = ImageSet("colours", colours(60, 0), colours(30, 1), (), replace(val, images=val.array[..., :-1]))
+    said: list[str] = []
+    how = Extraction(device="cpu", workers=0, cache=False, say=said.append)
     for protocol in ("sgd", "lbfgs"):
-        assert list(linear(encoder, data, QUIET, protocol=protocol, **({"epochs": 2} if protocol == "sgd" else {})))
+        assert list(linear(encoder, data, how, protocol=protocol, **({"epochs": 2} if protocol == "sgd" else {})))
+    assert sum(sentence.startswith("Validation images of colours choose, and train with") for sentence in said) == 2
     with pytest.raises(UserError, match=r"to train on and to choose by are .* pixels; give both the same size"):
         list(linear(encoder, data, QUIET, protocol="sgd-augmented", epochs=2))
 

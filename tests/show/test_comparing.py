@@ -89,6 +89,8 @@ def test_better_is_said_only_where_intervals_lie_apart():
     assert verdict(Figure("seconds", 1.0, "lower"), apart) == "A is better"
     close = {"A": Spread((50.0, 60.0)), "B": Spread((52.0, 61.0))}
     assert verdict(ACCURACY, close) == "B is higher, but its interval overlaps that of A"
+    equal = {"A": Spread((50.0, 50.0)), "B": Spread((60.0, 60.1))}
+    assert verdict(ACCURACY, equal).startswith("B is higher; seeds of A agree in every digit")
     single = {"A": Spread((50.0,)), "B": Spread((60.0, 60.1))}
     assert verdict(ACCURACY, single) == "B is higher; by one run of A this may be chance"
     few = {"A": Spread((50.0,)), "B": Spread((60.0,)), "C": Spread((55.0,))}

@@ -368,10 +368,11 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
         list(compare_knn(run))
 
 
-def test_advice_for_runs_without_labels_is_given_to_them_alone(data, tmp_path, monkeypatch):
-    assert "Without labels" not in train(SMALL, data, tmp_path / "labelled", epochs=1, knn_every=0)[1]
+def test_what_the_end_says_fits_the_images(data, tmp_path, monkeypatch):
+    said = train(SMALL, data, tmp_path / "labelled", epochs=1, knn_every=0)[1]
+    assert ("Without labels" in said, "48 images are few" in said) == (False, True)
     np.savez(tmp_path / "plain.npz", train_images=np.load(data)["train_images"])
-    monkeypatch.setattr("logo_ssl.train.without_labels.FEW", 48)
+    monkeypatch.setattr("logo_ssl.train.last_words.FEW", 48)
     said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "many", epochs=1)[1]
     assert ("Without labels" in said, "are few" in said) == (True, False)
 

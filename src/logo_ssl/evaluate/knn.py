@@ -90,6 +90,10 @@ def _compared(encoder: FrozenEncoder, data: ImageSet, how: Extraction, k: int) -
     asked = bank if test is None else Labelled(*labelled_features(encoder, test, how, "test images"))
     if leave_one_out:
         how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
+    elif data.val is not None:
+        how.say(
+            f"These are the test images of {data.name}; its validation images, which training watches, are left out."
+        )
     _refuse_too_few(len(bank.labels) - leave_one_out, k, data)  # now that some may have turned out unreadable
     if len(asked.labels) == 0:
         raise UserError(f"None of the test images of {data.name} can be read; look at the files.")

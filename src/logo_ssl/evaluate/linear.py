@@ -51,6 +51,8 @@ def linear(
     claim_result(out, overwrite, f"linear-{protocol}", encoder.name)
     _refuse_unusable(epochs, rates, seed)
     known, parts, copied = parted(encoder, data, how, seed)
+    if len(known) > 1:
+        how.say(f"Validation images of {data.name} choose, and train with the training images; test images only test.")
     if not parts.official_test:
         how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
     parts = parts.to(best_device(how.device))

@@ -103,6 +103,10 @@ def verdict(kind: Figure, spreads: Mapping[str, Spread]) -> str:
     if single:
         few = "one run each" if len(single) == len(order) else f"one run of {listed(sorted(single))}"
         return f"{order[0]} is {kind.better}; by {few} this may be chance"
+    if flat := [name for name in order if len(set(spreads[name].values)) == 1]:
+        return (
+            f"{order[0]} is {kind.better}; seeds of {listed(flat)} agree in every digit, so how far they vary is open"
+        )
     best = spreads[order[0]].interval()
     apart = [name for name in order[1:] if not _overlap(best, spreads[name].interval())]
     if len(apart) == len(order) - 1:

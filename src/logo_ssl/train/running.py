@@ -20,13 +20,13 @@ from .building import about_splits, refuse_misfit
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
 from .folder import alone, cure, vacant
+from .last_words import last_words
 from .learning import learn
 from .making import Making
 from .monitors import splits_for_knn
 from .processes import processes_for, refuse_uneven
 from .sittings import Sittings
 from .weights import save_encoder
-from .without_labels import without_labels
 
 
 def carry_out(
@@ -159,7 +159,7 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
             "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
         )
-    for sentence in without_labels(run, module, making.data, making.journal.latest):
+    for sentence in last_words(run, module, making.data, making.journal.latest):
         making.console.print(sentence)
     if sentence := writer.summary(module.steps):
         making.console.print(sentence)
