@@ -45,7 +45,11 @@ def test_features_come_in_order_with_labels_and_without_bad_images(encoder, phot
 def test_all_splits_are_embedded(encoder, tmp_path):
     pixels = np.zeros((2, 16, 16, 3), np.uint8)
     np.savez(tmp_path / "set.npz", train_images=pixels, val_images=pixels, test_images=pixels)
-    everything, val = (logo_ssl.embed(encoder, tmp_path / "set.npz", split=split).paths for split in ("all", "val"))
+    said: list[str] = []
+    everything, val = (
+        logo_ssl.embed(encoder, tmp_path / "set.npz", split=split, say=said.append).paths for split in ("all", "val")
+    )
+    assert said == ["Images in this order: 2 train, 2 val and 2 test; --split train takes one part alone."]
     assert everything == ["train[0]", "train[1]", "val[0]", "val[1]", "test[0]", "test[1]"]
     assert val == ["val[0]", "val[1]"]
 

@@ -24,7 +24,7 @@ from ..hardware import best_device
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
 from ..signals import Stopped
-from ..terminal import are, counted, them
+from ..terminal import are, counted, listed, them
 from .images import Data, Images, Which, images_of, refuse_no_data
 from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
 from .loading import frozen
@@ -90,6 +90,9 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     known = frozen(encoder)
     images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
     how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
+    if len(images) > 1:
+        counts = listed(f"{len(each.split):,} {each.part}" for each in images)
+        how.say(f"Images in this order: {counts}; --split {images[0].part} takes one part alone.")
     home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
     try:
         return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target, split)
@@ -102,9 +105,9 @@ def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise WrongValue(f"--{name} is {value!r}; use {', '.join(known)}.{nearest(str(value), known)}")
 
 
-def _bad_among(chosen: list[Images], how: Extraction, listed: Path | None = None) -> BadImages:
+def _bad_among(chosen: list[Images], how: Extraction, bad_file: Path | None = None) -> BadImages:
     """What is bad among the images of all splits, which share one list: their share is of all images, too."""
-    return BadImages(sum(len(images.split) for images in chosen), how.max_bad, listed)
+    return BadImages(sum(len(images.split) for images in chosen), how.max_bad, bad_file)
 
 
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
@@ -141,13 +144,13 @@ def _as_begun(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, kep
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, split: Which) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
-    kept, listed = _kept_beside(out), _bad_beside(out)
+    kept, bad_file = _kept_beside(out), _bad_beside(out)
     how = _as_begun(encoder, chosen, how, kept)
     keys = [key_of(encoder, images, how) for images in chosen]
     if not belongs(kept, keys):
         clear_folder(kept, KEPT)
-    listed.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
-    store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, listed)
+    bad_file.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
+    store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, bad_file)
     splits = [Keeping(encoder, images, how, store, key, bad) for images, key in zip(chosen, keys, strict=True)]
     try:
         parts = [part for keeping in splits for part in keeping.parts()]
@@ -174,7 +177,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     left_out = sum(len(images.split) for images in chosen) - good
     if left_out:
         how.say(
-            f"{counted(left_out, 'image')} cannot be read and {are(left_out)} left out; {listed} lists "
+            f"{counted(left_out, 'image')} cannot be read and {are(left_out)} left out; {bad_file} lists "
             f"{them(left_out)}, and the same command tries {them(left_out)} again."
         )
     return out
