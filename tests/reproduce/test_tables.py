@@ -251,7 +251,8 @@ unless that is among the settings below.
 Minutes after > are fewer than it took: a run was killed after its last checkpoint, or went on before its time was \
 counted in full.
 kNN: weighted votes of frozen backbone features, top-1; the paper names neither k nor tau.
-Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on validation images or, without any, on a fifth of train.
+Linear: MoCo's SGD on frozen backbone features, top-1; its learning rate is chosen on validation images or, without \
+any, on a fifth of train.
 
 \\* Settings that differ from the recipe with the paper's:
 
