@@ -689,21 +689,23 @@ def test_a_longer_run_says_where_its_learning_rate_goes(data, tmp_path):
     assert (rates[5], rates[6], rates[11], rates[12]) == ("0.002", "0.015", "0.00051", "0.027")
 
 
-def test_a_rate_that_goes_on_falling_does_not_come_back(data, tmp_path, monkeypatch):
+def interrupted_after(step, data, out, monkeypatch):
+    """Leave an unfinished run."""
     with monkeypatch.context() as patch:
-        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 1)
+        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), step)
         with pytest.raises(Interrupted):
-            train(SMALL, data, tmp_path / "run")
+            train(SMALL, data, out)
+
+
+def test_a_rate_that_goes_on_falling_does_not_come_back(data, tmp_path, monkeypatch):
+    interrupted_after(1, data, tmp_path / "run", monkeypatch)
     longer = console()
     resume(tmp_path / "run", console=longer, epochs=3)
     assert "learning rate goes" not in longer.file.getvalue()
 
 
 def test_a_run_that_goes_on_as_long_as_it_was_says_nothing_of_its_rate(data, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 3)
-        with pytest.raises(Interrupted):
-            train(SMALL, data, tmp_path / "run")
+    interrupted_after(3, data, tmp_path / "run", monkeypatch)
     said = console()
     resume(tmp_path / "run", console=said)
     assert "Going on after 1 epoch and 1 step.\n" in said.file.getvalue()
