@@ -28,6 +28,7 @@ class Row(NamedTuple):
         return f"{self.kept}:{self.line}"
 
 
+BY_PAPER, DECAYED = "cifar10-paper", "2026-11-17-simsiam-weight-decay.jsonl"
 PICTURES = {
     "cifar10-crops": (
         Row("MoCo", "2 crops", "cifar10-tuned/cifar10-tuned-moco/seed0"),
@@ -41,11 +42,14 @@ PICTURES = {
         Row("SimSiam", "4 large crops", "2026-11-16-simsiam-four-large-crops.jsonl"),
     ),
     "cifar10-paper": (
-        Row("MoCo, the paper's settings", "2 crops", "cifar10-paper/cifar10-moco/seed0"),
-        Row("MoCo, the paper's settings", "2 + 2 crops, LoGo", "cifar10-paper/cifar10-moco-logo/seed0"),
-        Row("SimSiam, the paper's settings", "2 crops", "cifar10-paper/cifar10-simsiam/seed0"),
-        Row("SimSiam, the paper's settings", "2 + 2 crops, LoGo", "cifar10-paper/cifar10-simsiam-logo/seed0"),
-        Row("SimSiam, the paper's settings", "2 crops, weight decay 5e-4", "2026-11-17-simsiam-weight-decay.jsonl"),
+        Row("MoCo, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-moco/seed0"),
+        Row("MoCo, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-moco-multicrop/seed0"),
+        Row("MoCo, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-moco-logo/seed0"),
+        Row("SimSiam, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-simsiam/seed0"),
+        Row("SimSiam, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-simsiam-multicrop/seed0"),
+        Row("SimSiam, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-simsiam-logo/seed0"),
+        Row("SimSiam, the paper's settings", "2 crops, weight decay 5e-4", DECAYED, 1),
+        Row("SimSiam, the paper's settings", "2 + 2 crops, LoGo, weight decay 5e-4", DECAYED, 2),
     ),
     "imagenette-knn": (
         Row("Imagenette, MoCo", "2 crops", "2026-11-16-imagenette-equal-crops.jsonl", 1),
