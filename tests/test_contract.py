@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import ImageSet, Split
@@ -19,8 +20,10 @@ from logo_ssl.frameworks import (
 )
 from logo_ssl.models import Encoder
 from logo_ssl.recipes import OptimiserConfig, Recipe
+from logo_ssl.run import Run
 from logo_ssl.strategies import STRATEGIES
 from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
 from logo_ssl.types import Crops
 
 CONFIGS = {
@@ -33,6 +36,7 @@ CONFIGS = {
 BATCHES = (2, 3, 8)
 LEARN_FROM_BOTH_SIDES = {"simclr"}  # its negatives hold it apart; elsewhere the target is a constant
 OWN_STATE = ("momentum_encoder.", "queue.")
+PREDICT = {"simsiam", "byol"}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -172,3 +176,16 @@ def test_a_framework_says_which_crops_pass_with_and_without_gradient(framework, 
     f.project(crops, roles)
     told = global_passes(module.framework.config, roles, len(crops.x_g))
     assert (told.learning + len(crops.x_l), told.answering) == (seen[True], seen[False])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_run_keeps_the_projector_and_where_there_are_any_the_predictor_and_the_regressor(
+    framework, strategy, tmp_path
+):
+    module, _ = make(framework, strategy, 4)
+    save_encoder(Run(tmp_path), module)
+    kept = {name.split(".")[0] for name in load_file(Run(tmp_path).heads_file)}
+    assert "projector" in kept
+    assert ("h" in kept, "regressor" in kept) == (framework in PREDICT, strategy == "logo")
+    assert kept <= {"projector", "h", "regressor"}

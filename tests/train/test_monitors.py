@@ -1,9 +1,13 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
+from logo_ssl.train import build
 from logo_ssl.train.monitors import CollapseGauge, effective_rank, feature_std
 from logo_ssl.train.optimisers import learning_rate
 
@@ -59,6 +63,19 @@ def test_a_fall_from_a_wider_spread_is_a_collapse():
     later = CollapseGauge(print, RECIPE)
     later.load_state_dict(gauge.state_dict())
     assert "spread 0.100 of 1" in later.alarm(std=0.1, rank=20.0, n_latents=64, width=32)
+
+
+def test_a_queue_of_equal_keys_is_told_as_the_cause_once_it_is_full():
+    images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)
+    module = build(replace(RECIPE, framework=MoCoConfig(dim=8, queue=4)), ImageSet("noise", Split(images)))
+    gauge, queue = CollapseGauge(print, module.recipe), module.framework.queue
+    queue.push(torch.ones(3, 8))
+    assert "queue" not in gauge._cause(module)
+    queue.push(torch.ones(1, 8))
+    assert "nearly equal keys (mean cosine 1.000)" in gauge._cause(module)
+    del module.framework.queue
+    module.framework.queue = torch.ones(4, 8)  # somebody's own, which is no such queue
+    assert "queue" not in gauge._cause(module)
 
 
 def test_the_schedule_is_the_papers_cosine():

@@ -1,7 +1,7 @@
 """Which frameworks are there? The registry: add a framework by one file and one line here."""
 
 from .byol import BYOL, BYOLConfig
-from .framework import Framework, Passes, global_passes
+from .framework import Framework, FrameworkTraits, Passes, global_passes
 from .moco import MoCo, MoCoConfig
 from .simclr import SimCLR, SimCLRConfig
 from .simsiam import SimSiam, SimSiamConfig
@@ -23,6 +23,7 @@ __all__ = [
     "BYOLConfig",
     "Framework",
     "FrameworkConfig",
+    "FrameworkTraits",
     "MoCo",
     "MoCoConfig",
     "Passes",

@@ -22,9 +22,34 @@ Answers = Literal["encoder", "momentum encoder", "label"]
 """Who answers a query: the encoder itself, a copy that follows it, or nobody who is encoded."""
 
 
+class FrameworkTraits(NamedTuple):
+    """What others ask of a framework's config.
+
+    It answers by a field, a property or a `ClassVar` of the same name; where it has none, the default here holds.
+    """
+
+    answers: Answers = "encoder"
+    """Who makes the targets: estimates of time go by it."""
+    labelled: bool = False
+    """Whether labels teach. Its field `dim` becomes the number of classes."""
+    least_global: int = 2
+    """The fewest global crops that it can compare."""
+    queue: int = 0
+    """How many keys of earlier steps it compares with. A field: it is cut to half of the images."""
+    splits: int = 1
+    """Into how many parts a batch should divide evenly."""
+    constant_lr: bool = True
+    """Whether a predictor keeps its learning rate while the rest decays; latents may collapse where it does not."""
+
+    @classmethod
+    def of(cls, config: object) -> "FrameworkTraits":
+        """What a config says of itself."""
+        return cls(**{name: getattr(config, name) for name in cls._fields if hasattr(config, name)})
+
+
 def global_passes(config: object, roles: Roles, n_global: int) -> Passes:
-    """What a step passes, by who answers, as a config says in `answers`: the encoder itself, where it says nothing."""
-    answers: Answers = getattr(config, "answers", "encoder")
+    """What a step passes, by who answers."""
+    answers = FrameworkTraits.of(config).answers
     match answers:
         case "encoder":
             return Passes(n_global, 0)
@@ -37,7 +62,10 @@ def global_passes(config: object, roles: Roles, n_global: int) -> Passes:
 
 
 class Framework(nn.Module, ABC):
-    """An encoder, a similarity loss, and whatever answers: a momentum encoder, a queue, or the encoder itself."""
+    """An encoder, a similarity loss, and whatever answers: a momentum encoder, a queue, or the encoder itself.
+
+    A predictor is called `h`: a run keeps it with the projector.
+    """
 
     encoder: Encoder
 

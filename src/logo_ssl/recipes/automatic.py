@@ -105,7 +105,7 @@ def examples() -> tuple[Recipe, ...]:
 
 def summary(recipe: Recipe) -> str:
     """The values that `choose` decides, as they are after all changes."""
-    crops, queue = recipe.crops, getattr(recipe.framework, "queue", 0)
+    crops, queue = recipe.crops, recipe.framework_traits.queue
     return (
         f"{recipe.backbone} with the {recipe.stem} stem, crops of {crops.global_size} and {crops.local_size} px, "
         f"batches of {recipe.batch_size}, learning rate {recipe.optimiser.lr:.3g}, "

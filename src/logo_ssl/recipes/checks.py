@@ -67,7 +67,7 @@ def _of_number_and_size(recipe: Recipe) -> list[Demand]:
     crops = recipe.crops
     return [
         (
-            crops.n_global >= getattr(recipe.framework, "least_global", 2),
+            crops.n_global >= recipe.framework_traits.least_global,
             f"{crops.n_global} global crops make no pair; use --crops.n-global 2 or more.",
         ),
         (crops.n_local >= 0, f"--crops.n-local is {crops.n_local}; use 0 or more."),

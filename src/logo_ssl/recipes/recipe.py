@@ -12,7 +12,7 @@ from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..data import LoadingConfig
 from ..errors import UserError, WrongValue, nearest
-from ..frameworks import FRAMEWORKS, FrameworkConfig, MoCoConfig
+from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, TwoViewConfig
 
 NoFlag = tyro.conf.Suppress
@@ -113,6 +113,11 @@ class Recipe:
     """The rows of the paper that this recipe stands for."""
     chosen: NoFlag[tuple[str, ...]] = ()
     """Why values are what they are, where they were chosen for the data (recipe `auto`)."""
+
+    @property
+    def framework_traits(self) -> FrameworkTraits:
+        """What the framework's config says of itself."""
+        return FrameworkTraits.of(self.framework)
 
     def evaluations_after(self, epochs_done: int) -> int:
         """How many online kNN evaluations come after so many epochs: every n, and after the last."""

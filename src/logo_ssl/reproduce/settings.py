@@ -96,7 +96,7 @@ def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]
 def decisive_differences(ours: Recipe, theirs: Recipe) -> Differences:
     """The fields that decide a result and differ, with both values; a file named after a set is that set."""
     ours, theirs = (replace(recipe, data=name_of(recipe.data)) for recipe in (ours, theirs))
-    unused = ["framework.dim"] if getattr(ours.framework, "labelled", False) else []  # as many as there are classes
+    unused = ["framework.dim"] if ours.framework_traits.labelled else []  # as many as there are classes
     if ours.crops.n_local == theirs.crops.n_local == 0:
         unused += ["crops.local_size", "crops.local_scale"]
     return {name: values for name, values in differences(ours, theirs).items() if name not in unused and matters(name)}

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ..regressor import Regressor
 from ..types import Chance, Latents, Objective, Projections, Roles, Similarity
 
 PairWeights = Literal["paper", "symmetric", "mean"]
@@ -35,6 +36,8 @@ class Strategy(nn.Module, ABC):
 
     def __init__(self, pairs: PairWeights, n_global: int, n_local: int) -> None:
         super().__init__()
+        self.regressor: Regressor | None = None
+        """f_theta_d, where it is learned; a run keeps it with the projector."""
         self.roles = assign_roles(pairs, n_global, n_local)
         self.n_gg, self.n_lg = len(self.roles.pairs), n_local * len(self.roles.targets)
         self.weight = 1 / (self.n_gg + self.n_lg) if pairs == "mean" else 1.0

@@ -24,17 +24,17 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
     n = len(data.train)
     if n < 2:
         raise UserError(f"{recipe.data} has {counted(n, 'training image')}; LoGo compares images and needs 2 or more.")
-    if getattr(recipe.framework, "labelled", False):
+    if recipe.framework_traits.labelled:
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
-        most = fitting_batch(n, _splits(recipe), processes.total)
+        most = fitting_batch(n, recipe.framework_traits.splits, processes.total)
         evenly = ", which its splits part evenly" if n - most >= processes.total else ""
         console.print(
             f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most}{evenly} "
             f"(optimiser.lr stays {recipe.optimiser.lr:g}).{_advice(recipe, n, processes)}"
         )
         recipe = replace(recipe, batch_size=most)
-    queue, half = getattr(recipe.framework, "queue", 0), max(n // 2, 1)
+    queue, half = recipe.framework_traits.queue, max(n // 2, 1)
     if queue > half:  # else an image often meets its own last key as a negative
         console.print(f"The queue of {queue} is more than half of the {n} training images; cut to {half}.")
         recipe = replace(recipe, framework=replace(recipe.framework, queue=half))  # type: ignore[call-arg] (it has one)
@@ -49,16 +49,12 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
 
 def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
     """How an epoch of n images would have more than one step, where batches need not be too small for that."""
-    fewer = fitting_batch(max(n // STEPS, LEAST_BATCH), _splits(recipe), processes.total)
+    fewer = fitting_batch(max(n // STEPS, LEAST_BATCH), recipe.framework_traits.splits, processes.total)
     if not 2 * processes.total <= fewer <= n // 2:
         return ""
     rate = _rate(recipe, fewer)
     more = "makes more, with a lower --optimiser.lr" if rate is None else f"and --optimiser.lr {rate:.2g} make more"
     return f" An epoch is one step so; --batch-size {fewer} {more}."
-
-
-def _splits(recipe: Recipe) -> int:
-    return getattr(recipe.framework, "splits", 1)
 
 
 def _rate(recipe: Recipe, batch_size: int) -> float | None:
@@ -95,13 +91,13 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fre
         crops = recipe.crops
         strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
         say = console.print if console is not None else (lambda sentence: None)
-        labels = data.train.labels if getattr(recipe.framework, "labelled", False) else None
+        labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
 
 
 def about_splits(module: Pretraining, processes: Processes = ONE) -> str | None:
     """A sentence with the cure where splits are asked for, a batch norm needs them, and the batch has no divisor."""
-    n, splits = module.batch_size, _splits(module.recipe)
+    n, splits = module.batch_size, module.recipe.framework_traits.splits
     normed = any(isinstance(child, BatchNorm) for child in module.framework.encoder.modules())
     if splits == 1 or processes.total > 1 or not normed or fitting_splits(n, splits) > 1:  # processes are splits
         return None

@@ -1,6 +1,7 @@
 """Why do the latents collapse? The known cause that fits best, and its cure."""
 
 from ..recipes import Recipe
+from ..strategies import LoGoConfig
 
 SMALL_BATCH = 32
 HIGH_RATE = 0.5  # of SGD, for a batch of 256
@@ -14,10 +15,11 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
 
     `ratio` is the latest norm of the similarity gradient over that of L2L's, `queue_alike` the queue's mean cosine.
     """
-    optimiser, crops, framework, strategy = recipe.optimiser, recipe.crops, recipe.framework, recipe.strategy
+    optimiser, crops = recipe.optimiser, recipe.crops
+    logo = recipe.strategy if isinstance(recipe.strategy, LoGoConfig) else LoGoConfig(lam=0.0)  # others push nothing
     rate = optimiser.lr * 256 / recipe.batch_size
-    push = getattr(strategy, "lam", 0.0)
-    if getattr(strategy, "balance", "") == "weight":  # lambda is a plain weight: what it comes to depends on the ratio
+    push = logo.lam
+    if logo.balance == "weight":  # lambda is a plain weight: what it comes to depends on the ratio
         push = push / ratio if ratio else 0.0
     weak = crops.jitter_p == 0 or max(crops.jitter) == 0
     causes = [
@@ -46,14 +48,14 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
             "crops.global-scale",
         ),
         (
-            getattr(framework, "constant_lr", True) is False,
+            not recipe.framework_traits.constant_lr,
             "the predictor's learning rate falls with the encoder's: use framework.constant-lr",
         ),
         (
-            getattr(strategy, "lam", 0.0) > 0 and getattr(strategy, "affinity", "") == "cosine",
+            logo.lam > 0 and logo.affinity == "cosine",
             "the affinity is a cosine, which the paper saw collapse: use strategy.affinity learned",
         ),
     ]
     likely = next((cause for applies, cause in causes if applies), None)
-    weaker = " or a smaller strategy.lam" if getattr(strategy, "lam", 0.0) > 0 else ""
+    weaker = " or a smaller strategy.lam" if logo.lam > 0 else ""
     return f"Most likely {likely}." if likely else f"A lower optimiser.lr{weaker} usually helps."

@@ -10,6 +10,7 @@ from torch import nn
 from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
+from ..strategies import LoGoConfig
 
 TRIES = 2
 """How often training goes back to its last good state, each time with half the learning rate, before it gives up."""
@@ -38,9 +39,9 @@ def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
     if not recipe.optimiser.clip:
         cures.append("optimiser.clip 1")
     strategy = recipe.strategy
-    if any(name in ("omega", "l_ll") for name in diverged.broken) and getattr(strategy, "bound", None):
-        cures.insert(0, f"a lower strategy.lr ({getattr(strategy, 'lr', 0):g})")
-        if getattr(strategy, "bound", None) == "mean-difference":
+    if isinstance(strategy, LoGoConfig) and any(name in ("omega", "l_ll") for name in diverged.broken):
+        cures.insert(0, f"a lower strategy.lr ({strategy.lr:g})")
+        if strategy.bound == "mean-difference":
             cures.insert(0, "strategy.bound logistic, since a mean difference has no bound")
     return UserError(
         f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite), and again after "

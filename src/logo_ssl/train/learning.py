@@ -107,7 +107,7 @@ def place_images(data: ImageSet, device: torch.device, recipe: Recipe, bad: BadI
 
 
 def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -> None:
-    if queue := getattr(module.recipe.framework, "queue", 0):
+    if queue := module.recipe.framework_traits.queue:
         full = -(-queue // (module.recipe.batch_size * len(module.strategy.roles.targets)))
         if done < full >= SLOW:
             console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")

@@ -154,7 +154,7 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
         making.console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
     writer = making.trainer.strategy.checkpoint_io
     assert isinstance(writer, Writer)
-    if getattr(making.recipe.framework, "queue", 0) and module.steps == 1:
+    if making.recipe.framework_traits.queue and module.steps == 1:
         making.console.print(
             "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."

@@ -38,7 +38,7 @@ def save_encoder(run: Run, module: Pretraining) -> None:
         "step": str(module.global_step),
     }
     heads = plain_weights(framework.encoder.projector, "projector.") | plain_weights(module.strategy)
-    if isinstance(h := getattr(framework, "h", None), nn.Module):
+    if (h := dict(framework.named_children()).get("h")) is not None:
         heads |= plain_weights(h, "h.")
     files = {run.backbone_file: plain_weights(framework.encoder.backbone), run.heads_file: heads}
     write_together({file: weight_bytes(weights, metadata) for file, weights in files.items()})
@@ -81,10 +81,9 @@ def build_heads(recipe: Recipe, weights: dict[str, Tensor], backbone: nn.Module)
     projector = recipe.framework.build(backbone, features).encoder.projector
     projector.load_state_dict(_stripped("projector", weights))
     strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
-    regressor = getattr(strategy, "regressor", None)
-    if isinstance(regressor, Regressor):
-        regressor.load_state_dict(_stripped("regressor", weights))
-        return projector.eval(), regressor.eval()
+    if isinstance(strategy.regressor, Regressor):
+        strategy.regressor.load_state_dict(_stripped("regressor", weights))
+        return projector.eval(), strategy.regressor.eval()
     return projector.eval(), None
 
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from ...models import Queue
 from ...ranks import gathered
 from ...recipes import Recipe
 from ...types import ImageBatch
@@ -79,8 +80,8 @@ class CollapseGauge(L.Callback):
             ring(f"Epoch {trainer.current_epoch + 1}: {sentence} {self._cause(pl_module)}", self.recipe, self.say)
 
     def _cause(self, module: Pretraining) -> str:
-        ratio, queue = module.logged.get("ratio"), getattr(module.framework, "queue", None)
-        alike = None
+        ratio, alike = module.logged.get("ratio"), None
+        queue = next((part for part in module.framework.children() if isinstance(part, Queue)), None)
         if queue is not None and not queue.vacant.any():
             alike = F.normalize(queue.keys, dim=-1).mean(dim=0).square().sum().item()  # the mean cosine of all pairs
         return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
