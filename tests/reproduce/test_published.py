@@ -367,7 +367,9 @@ def test_rates_and_weight_decays_stand_in_the_cell_of_their_settings():
 
 def best_of_both(found, one, other):
     """By how much a row's best lies above another's, of the settings that both were run with."""
-    columns = {column for label, column in found if label == one} & {column for label, column in found if label == other}
+    columns = {column for label, column in found if label == one} & {
+        column for label, column in found if label == other
+    }
     best = [max(found[label, column] for column in columns) for label in (one, other)]
     return best[0] - best[1]
 
