@@ -75,7 +75,6 @@ def _fit(
     """Train from so many steps into an epoch on."""
     recipe, part = module.recipe, (trainer.global_rank, trainer.world_size)
     feed = place_images(data, trainer.strategy.root_device, recipe, bad, console)
-    module.waiting = partial(awaited, trainer)
     try:
         batches = Batches(
             feed,
@@ -84,7 +83,7 @@ def _fit(
             recipe.seed,
             steps_before,
             part=part,
-            waiting=module.waiting,
+            waiting=partial(awaited, trainer),
         )
         trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
     finally:

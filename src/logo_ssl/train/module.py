@@ -1,7 +1,6 @@
 """What happens in one step? Algorithm 1, as a Lightning module."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import lightning as L
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from ..augself import AugSelf
-from ..data.batches import Waiting
 from ..frameworks import Framework
 from ..hardware import to_device
 from ..models.norm import average_statistics
@@ -20,10 +18,8 @@ from ..ranks import averaged, of_every_process, order_device, own, rank, world_s
 from ..recipes import Recipe
 from ..strategies import Strategy
 from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
-from .compiling import compile_everywhere, has_compiler
 from .cropping import Cropping
 from .optimisers import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
-from .replay import Replay
 from .skipping import Skipped
 
 
@@ -55,8 +51,7 @@ class Pretraining(L.LightningModule):
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
             framework.encoder.keeps_features = True
-        self.compiled = self.prepared = False
-        self.waiting: Waiting = nullcontext
+        self.compiled = False
         self.data_identity = ""
         self.lr_scale = 1.0  # halved each time that training goes back after it diverged
         self.streams: dict[str, Any] | None = None
@@ -207,26 +202,6 @@ class Pretraining(L.LightningModule):
         self.skipped.reset()
         for optimiser in self.trainer.optimizers[1:]:  # the regressor's
             set_learning_rate(optimiser, self.lr_scale * self.strategy.inner_lr)
-
-    def on_train_batch_start(self, batch: ImageBatch, batch_idx: int) -> None:
-        """Before the first step: compile and record, where the recipe and the device allow it."""
-        if self.prepared:
-            return
-        self.prepared = True
-        if self.recipe.compile == "on" or (self.recipe.compile == "auto" and has_compiler(self.device)):
-            self.say("Compiling (a minute or two; `--compile off` trains at once, and slower).")
-            with self.waiting():  # for the compiler's processes, which a signal may end
-                failure = compile_everywhere(self.framework, lambda: self._trial(batch), self.device)
-            self.compiled = self.cropping.compiled = failure is None
-            if failure:
-                self.say(f"Compiling is off, and training slower: {failure}")
-        if self.compiled and self.device.type == "cuda" and self.trainer.world_size == 1:
-            self.learn = Replay(self.algorithm_1, self.say)
-
-    def _trial(self, batch: ImageBatch) -> Tensor:
-        """Something to differentiate, by compiled crops and networks."""
-        p = self.project(self.cropping.make(batch, stream(0, "trial"), bf16=self.bf16, compiled=True))
-        return p.q_g.sum() + p.q_l.sum()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""

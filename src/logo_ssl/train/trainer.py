@@ -8,6 +8,7 @@ from ..errors import UserError, WrongValue
 from ..recipes import Recipe
 from ..run import Run
 from ..signals import StopSignals
+from .acceleration import Acceleration
 from .checkpoints import Checkpoints, Writer
 from .compiling import first_line
 from .folder import cure
@@ -34,6 +35,7 @@ def trainer_for(
     sittings = sittings or Sittings(run)
     stop, processes = StopSignals(cure(run)), processes_for(recipe)
     callbacks = [
+        Acceleration(),
         Steps(progress.say),
         CollapseGauge(progress.say, recipe),
         OnlineKNN(data, recipe, run.bad_images_file, progress.say, progress.clock),
