@@ -17,22 +17,28 @@ from .settings import name_of
 from .sources import IMAGES, is_placed
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets
+AMONG = {
+    "train": "training images, so figures are too good",
+    "val": "validation images, so linear figures are too good",
+}
+"""What is told of test images that a split has, too."""
 Facts = dict[str, Any]
 """What is noted of the images beside a run."""
 
 
 @cache
 def facts_of(source: str, size: int) -> Facts:
-    """How many images there are, by what they and their labels are known, and how many test images train has, too."""
+    """How many images there are, by what they and their labels are known, and how many test images train or val have."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
     from ..evaluate.how import Extraction
 
     data = load_data(source, size)
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
+    val = data.val if data.val is not None and data.val.has_labels else None
     return {
         **images_told(data),
         "labels": {part: _digest(split) for part, split in splits.items()},
-        **copies(data.train, data.test, Extraction()),
+        **copies(data.train, data.test, Extraction(), val),
     }
 
 
@@ -78,9 +84,10 @@ def remarks_on(data: str, facts: Facts) -> list[str]:
         told.append(f"not the {official[0]:,} and {official[1]:,} of the paper's {name}")
     if not facts["test_images"]:
         told.append("so kNN leaves each training image out in turn, and linear holds some of them out")
-    if found := facts.get("test_images_in_train"):
-        looked_at = f"{found:,} of {facts['test_images_compared']:,} test images that were looked at"
-        told.append(f"{looked_at} {are(found)} among the training images, so figures are too good")
+    for part, among in AMONG.items():
+        if found := facts.get(f"test_images_in_{part}"):
+            looked_at = f"{found:,} of {facts['test_images_compared']:,} test images that were looked at"
+            told.append(f"{looked_at} {are(found)} among the {among}")
     return ["; ".join(told)]
 
 
