@@ -161,7 +161,10 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval knn nowhere", "nowhere"),
         ("eval knn random/tiny", "name them with --data"),
         ("eval knn random/tiny --data nowhere", "No data at"),
-        ("eval knn random/tiny --data scenes --size 32 --protocols 200 0.1", "k=200 asks more neighbours than the 40"),
+        (
+            "eval knn random/tiny --data scenes --size 32 --protocols 200 0.1",
+            "k=200 needs more than 200 images",
+        ),
         ("eval linear random/tiny --data scenes --epochs 0", "logo-ssl: --epochs is 0"),
         ("eval linear random/tiny --data scenes --rates", "--rates is .*; give one or more learning rates above 0"),
         ("eval linear random/tiny --data scenes --seed -1", "logo-ssl: --seed is -1; use 0 to"),

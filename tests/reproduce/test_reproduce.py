@@ -673,7 +673,7 @@ def place(file, parts):
 @pytest.mark.parametrize(
     ("n", "labels", "sentence"),
     [
-        (19, 3, "cifar10 has 19 labelled images to train on, and kNN needs 20 or more (each test image is compared"),
+        (20, 3, "cifar10 has 20 labelled images to train on, and kNN needs 21 or more (each test image is compared"),
         (300, 1, "are of one class"),
     ],
 )
@@ -690,7 +690,7 @@ def test_images_that_cannot_be_measured_are_refused_before_any_training(
     assert code == (0 if labels > 1 else 2)  # kNN over epochs takes fewer neighbours where there are fewer images
 
 
-def test_a_k_above_the_number_of_images_is_left_out_and_the_table_says_so(reproduce, performed, data, tmp_path):
+def test_a_k_that_asks_for_all_images_is_left_out_and_the_table_says_so(reproduce, performed, data, tmp_path):
     with np.load(data) as parts:
         few = {name: values[:40] for name, values in parts.items()}
     place(data, few)
@@ -700,7 +700,7 @@ def test_a_k_above_the_number_of_images_is_left_out_and_the_table_says_so(reprod
     assert "k=200 is left out: there are only 40 training images of cifar10 to compare with" in out
     assert re.search(r"kNN k=20, tau=0.07 \| 80.48 \| [\d.]+ \| n=1 ", out)
     assert re.search(r"kNN k=200, tau=0.1 \| 80.48 \| - \| n=0 of 1 ", out)
-    told = "- SimSiam: kNN k=200, tau=0.1 is left out, since there are fewer images to compare with\n"
+    told = "- SimSiam: kNN k=200, tau=0.1 is left out, since there are too few images to compare with\n"
     assert told in (tmp_path / "out" / "table1.md").read_text()
     code, out, _ = reproduce(line)
     assert (code, performed, told in out) == (0, ["cifar10-simsiam, seed 0"], True)  # not measured again

@@ -28,7 +28,7 @@ Facts = dict[str, Any]
 
 @cache
 def facts_of(source: str, size: int) -> Facts:
-    """How many images there are, by what they and their labels are known, and how many test images train or val have."""
+    """How many images there are, by what they and their labels are known, and how many of test are in train or val."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
     from ..evaluate.how import Extraction
 
@@ -95,7 +95,7 @@ def _refuse_unlabelled(data: ImageSet, by_knn: bool) -> None:
     from ..evaluate.labelled import labelled  # slow to import: only where it is needed
 
     train, test = labelled(data)
-    needed = min(k for k, _ in PROTOCOLS) + (test is None)
+    needed = min(k for k, _ in PROTOCOLS) + 1 + (test is None)  # or all would vote
     if by_knn and len(train) < needed:
         why = "each of them is compared with the others" if test is None else "each test image is compared with them"
         raise UserError(
