@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from ..data import ImageSet, Split, load_data
+from ..data.differing import UNKNOWN, difference
 from ..data.fingerprints import images_told
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
@@ -65,7 +66,8 @@ def refuse_other_images(tasks: Iterable[Task]) -> None:
             continue
         source, there = task.recipe.data, images_there(task.recipe)
         if differ(known, there):
-            told = f"{task.place.run.path} was begun on other images than {source} has now ({_compared(known, there)})"
+            compared = _compared(known, there, task)
+            told = f"{task.place.run.path} was begun on other images than {source} has now ({compared})"
             raise UserError(f"{told}; choose another --out, or give those images.")
         other = first.setdefault(name_of(source), task)
         if differ(known, other.place.images()):
@@ -119,17 +121,29 @@ def images_there(recipe: Recipe) -> Facts:
 
 def differ(one: Facts, other: Facts) -> bool:
     """Whether two sets are known to differ; an older run does not tell its labels, nor of validation images."""
-
-    def told(facts: Facts, what: str) -> dict[str, str]:
-        return {part: digest for part, digest in facts[what].items() if part != "val"}
-
-    return any(
-        told(one, what) != told(other, what) for what in ("fingerprint", "labels") if what in one and what in other
-    )
+    return bool(_differing(one, other, "fingerprint") or _differing(one, other, "labels"))
 
 
-def _compared(one: Facts, other: Facts) -> str:
-    counts = [f"{facts['train_images']:,} + {facts['test_images']:,}" for facts in (one, other)]
-    if counts[0] == counts[1]:
-        return "of other names, order, pixels or labels; the same images as files and as an array count as others"
-    return f"{counts[0]}, and {counts[1]}"
+def _differing(one: Facts, other: Facts, what: str) -> list[str]:
+    """The splits that are known to differ in their images (`fingerprint`) or their labels."""
+    if what not in one or what not in other:
+        return []
+    return [part for part in ("train", "test") if one[what].get(part) != other[what].get(part)]
+
+
+def _compared(one: Facts, other: Facts, task: Task | None = None) -> str:
+    """Which splits differ, and in what; of a run and the images of its task that lie there now, where."""
+    splits = _differing(one, other, "fingerprint")
+    names = task.place.run.images().get("names", {}) if task else {}
+    data = load_data(task.recipe.data, task.recipe.crops.global_size) if task and splits else None
+    there = {} if data is None else {"train": data.train, "test": data.test}
+    told = []
+    for part in splits:
+        n_one, n_other = one[f"{part}_images"], other[f"{part}_images"]
+        split = there.get(part)
+        if split is not None and len(split) == n_other:  # test images without labels are not counted
+            told.append(f"{part}: {difference(n_one, names.get(part), split.images)}")
+        else:
+            told.append(f"{part}: {n_one:,} images" + (f" and {n_other:,}" if n_one != n_other else f" {UNKNOWN}"))
+    told += [f"{part}: other labels" for part in _differing(one, other, "labels") if part not in splits]
+    return "; ".join(told)
