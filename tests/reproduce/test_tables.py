@@ -172,8 +172,9 @@ def test_figures_of_a_run_that_was_removed_are_forgotten(tmp_path):
     assert place.asked() == recipe
 
 
-def test_packaged_speeds_are_those_of_the_results():
-    packaged = (Path(tables.__file__).parent / "speed.jsonl").read_text().splitlines()
+@pytest.mark.parametrize("file", ["speed.jsonl", "speed-cpu.jsonl"])
+def test_packaged_speeds_are_those_of_the_results(file):
+    packaged = (Path(tables.__file__).parent / file).read_text().splitlines()
     raw = "".join(file.read_text() for file in (ROOT / "docs" / "results" / "raw").glob("*-speed.jsonl")).splitlines()
     measured = [json.loads(line) for line in raw]
     assert packaged
