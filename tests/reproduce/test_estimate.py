@@ -82,12 +82,12 @@ def test_days_on_a_cpu_are_told_with_what_to_do_instead(reproduce, monkeypatch):
     _, out, _ = reproduce("table1 table2 --dry-run", small=False)
     told = [line for line in out.splitlines() if line.startswith("Without a GPU")]
     assert told == [
-        "Without a GPU a row on cifar10 takes about 4 to 11 days (11 to 30 images/s, by what was measured on CPU, 2 "
+        "Without a GPU a row on cifar10 takes about 4 to 11 days (11 to 30 images/s, by the fastest runs on CPU, 2 "
         "threads; more cores are faster). Use a machine with one, or fewer epochs (--epochs 2), or see a small encoder "
         "learn in minutes: `logo-ssl pretrain tiny`."
     ]
     _, out, _ = reproduce("table1 --rows cifar10-simsiam --epochs 2 --dry-run", small=False)
-    assert "Without a GPU a row on cifar10 takes about 1 hour (25 images/s, by what" in out
+    assert "Without a GPU a row on cifar10 takes about 1 hour (25 images/s, by the fastest" in out
     assert "pretrain tiny" not in out
     assert "Without" not in reproduce("table2 --dry-run", small=False)[1]  # nothing like it was measured
     assert "Without" not in reproduce("table1 --dry-run --images-per-s 9", small=False)[1]  # somebody knows better

@@ -98,7 +98,7 @@ def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
     (shortest, fastest), (longest, slowest) = min(found), max(found)
     speeds = dict.fromkeys(f"{speed.images_per_s:.0f}" for speed in (slowest, fastest))
     told = f"Without a GPU a row on {listed(sets)} takes {_span(shortest, longest)}"
-    by = f"{' to '.join(speeds)} images/s, by what was measured on {slowest.elsewhere}; more cores are faster"
+    by = f"{' to '.join(speeds)} images/s, by the fastest runs on {slowest.elsewhere}; more cores are faster"
     cure = f"Use a machine with one, or fewer epochs (--epochs {FEW_EPOCHS}), or see a small encoder learn in minutes: "
     yield f"{told} ({by}). {cure + '`logo-ssl pretrain tiny`.' if longest > LONG else ''}".strip()
 
