@@ -19,7 +19,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.outputs import claim, claim_folder, clear_folder, is_ours
 from logo_ssl.report.page import page
 from logo_ssl.run import Run, provenance, write
-from logo_ssl.use.tables import Part, Shape, write_table
+from logo_ssl.use.tables import Part, Shape, read_table, write_table
 
 LINES = {
     "f.npz": "embed random/tiny --size 16 --data photos --out f.npz --device cpu --workers 0",
@@ -149,7 +149,7 @@ def test_an_empty_file_is_nobodys_and_a_link_that_leads_nowhere_somebodys(tmp_pa
     assert claim(tmp_path / "new.csv") is False
 
 
-PART = Part(["a.png"], [None], np.zeros((1, 2), np.float32))
+PART = Part(["a.png"], [None], ["train"], np.zeros((1, 2), np.float32))
 
 
 def table(file: Path) -> None:
@@ -175,6 +175,34 @@ def npz_with_an_array_of_mine(file: Path) -> None:
     table(file)
     with np.load(file) as ours:
         np.savez(file, **ours, mine=np.arange(3))
+
+
+def parquet_before_splits(file: Path) -> None:
+    table(file)
+    with_splits = arrow.parquet.read_table(file)
+    arrow.parquet.write_table(with_splits.drop_columns("split"), file)
+
+
+def parquet_with_splits_of_mine(file: Path) -> None:
+    parquet_before_splits(file)
+    ours = arrow.parquet.read_table(file)
+    arrow.parquet.write_table(ours.append_column("split", arrow.array(["mine"])), file)
+
+
+def npz_before_splits(file: Path) -> None:
+    table(file)
+    with np.load(file) as ours:
+        np.savez(file, **{name: ours[name] for name in ours if name != "splits"})
+
+
+def npz_with_splits_of_mine(file: Path) -> None:
+    npz_before_splits(file)
+    with np.load(file) as ours:
+        np.savez(file, **ours, splits=np.array(["mine"]))
+
+
+def csv_before_splits(file: Path) -> None:
+    file.write_bytes(b"path,label,f0,f1\r\na.png,,1.0,2.0\r\n")
 
 
 def npz_that_names_us(file: Path) -> None:
@@ -211,7 +239,9 @@ LOOK_ALIKE = [
     ("f.parquet", parquet_of_a_folder_of_that_name),
     ("f.parquet", parquet_with_a_column_of_mine),
     ("f.parquet", parquet_without_a_word),
+    ("f.parquet", parquet_with_splits_of_mine),
     ("f.npz", npz_with_an_array_of_mine),
+    ("f.npz", npz_with_splits_of_mine),
     ("f.npz", npz_that_names_us),
     ("photo.png", png_that_speaks_of_us),
     ("w.safetensors", weights_that_tell_a_version),
@@ -221,6 +251,8 @@ LOOK_ALIKE = [
     ("f.csv", b"path,label,f0,f1,notes\r\na.png,,1,2,mine\r\n"),
     ("f.csv", b"path,label,f0,f2\r\n"),
     ("f.csv", b"path,label\r\n"),
+    ("f.csv", b"path,label,split\r\n"),
+    ("f.csv", b"path,label,split,f1,f2\r\n"),
     ("f.csv", b"path,label,f0,f1\na.png,x,1,2\n"),  # as another program writes it
     ("f.csv", b"image,reason\r\n"),
     ("f.npz-bad-images.csv", b"image,reason,who looks\r\n"),
@@ -249,6 +281,18 @@ def test_files_of_others_that_look_like_ours_stay(tmp_path, name, made):
 def test_our_tables_are_known_by_what_they_hold(tmp_path, name):
     table(tmp_path / name)
     assert is_ours(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [("f.parquet", parquet_before_splits), ("f.npz", npz_before_splits), ("f.csv", csv_before_splits)],
+)
+def test_our_tables_from_before_splits_were_written_are_known_and_read(tmp_path, name, made):
+    made(tmp_path / name)
+    assert is_ours(tmp_path / name)
+    (part,) = read_table(tmp_path / name)
+    assert (part.paths, part.labels, part.splits) == (["a.png"], [None], [None])
+    assert part.vectors.shape == (1, 2)
 
 
 @pytest.mark.parametrize("file", Run("").own_files(), ids=str)

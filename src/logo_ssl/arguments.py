@@ -29,6 +29,7 @@ WANTED = {
 }
 """What an option takes, by the words in which tyro and Python complain of a value."""
 CHOICE = re.compile(r"invalid choice ('.*') for argument '--(\S+)'\. Expected one of \((.*)\)")
+MISTYPED = re.compile(r"nrecognized options: .*?(--[^\s,=]+=)")
 TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) values")
 
 
@@ -43,6 +44,8 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
         if stop.code in (0, None):
             raise
         sentence = _sentence(box.getvalue())
+        if (apart := _apart(arguments, sentence)) != [*arguments]:
+            return parse(target, apart, **options)
         hint = _data_among(arguments, sentence) if _takes_data(target, options.get("default")) else ""
         raise UserError(f"{sentence}{hint} `{options['prog']} --help` shows every option.") from None
 
@@ -121,6 +124,16 @@ def _plainly(message: str) -> str:
 def _likest(typed: str, options: list[str]) -> str:
     """The hint for an option that is none; tyro's first, where none is spelt alike."""
     return nearest(typed, options) or f" Did you mean {options[0]}?"
+
+
+def _apart(arguments: Sequence[str], sentence: str) -> list[str]:
+    """The arguments with a mistyped option apart from its value: together tyro knows none that is like it."""
+    mistyped = MISTYPED.search(sentence)
+    return [
+        part
+        for word in arguments
+        for part in (word.split("=", 1) if mistyped and word.startswith(mistyped[1]) else [word])
+    ]
 
 
 def _takes_data(target: Any, default: Any) -> bool:

@@ -15,8 +15,13 @@ FIRST = dict.fromkeys(PARTS, str) | {"data": str, "device": str} | WEIGHTY
 """Fields that must be known before others have values; of parts, which decide what others there are, the names."""
 
 
-def recipe_of(command: str, arguments: Sequence[str], dataless: Recipe | None = None) -> tuple[Recipe, list[str]]:
-    """The recipe that comes first, or one chosen for `--data`, or `dataless` without either; and what else was said."""
+def recipe_of(
+    command: str, arguments: Sequence[str], dataless: Recipe | None = None, own: Sequence[str] = ()
+) -> tuple[Recipe, list[str]]:
+    """The recipe that comes first, or one chosen for `--data`, or `dataless` without either; and what else was said.
+
+    `own` are the command's options that no recipe has.
+    """
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
     if name not in (AUTO, *RECIPES) and Path(name).exists():
@@ -30,6 +35,8 @@ def recipe_of(command: str, arguments: Sequence[str], dataless: Recipe | None = 
         return recipe.changed(**said), rest
     if asks_for_help(rest):
         return _with_hints(examples()[0].changed(**said)), rest
+    if "data" not in said:
+        _refuse_mistyped(examples()[0].changed(**said), rest, own, f"logo-ssl {command} {AUTO}")
     from .train.automatic import recipe_for
 
     return recipe_for(said.get("data"), said.get("device", "auto"), said).changed(**said), rest
@@ -40,6 +47,13 @@ def _first(arguments: Sequence[str], prog: str) -> tuple[dict[str, Any], list[st
     some = make_dataclass("Some", [(field, _collected(field, kind), ()) for field, kind in FIRST.items()])
     read, rest = parse(some, arguments, prog=prog, return_unknown_args=True, add_help=False)
     return {field: values[-1] for field, values in vars(read).items() if values}, rest  # the last one counts
+
+
+def _refuse_mistyped(recipe: Recipe, arguments: Sequence[str], own: Sequence[str], prog: str) -> None:
+    """Tell of a mistake in the options, which may be why `--data` is missing."""
+    fields = [("recipe", Annotated[type(recipe), tyro.conf.arg(name="")]), *((name, str, "") for name in own)]
+    options = make_dataclass("Options", fields)
+    parse(options, arguments, prog=prog, default=options(recipe))
 
 
 def _collected(field: str, kind: Any) -> Any:

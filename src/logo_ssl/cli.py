@@ -25,7 +25,7 @@ commands:
   pretrain [RECIPE]    pretrain an encoder; without a recipe, all is chosen for --data and this machine
   resume RUN           go on with an interrupted run
   eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi, detect, segment
-  embed RUN            write features of images: path, label, vector
+  embed RUN            write features of images: path, label, split, vector
   search RUN           find the images most like a query
   export RUN           write an encoder for torchvision, timm, ONNX, safetensors or the Hugging Face Hub
   affinity RUN         draw how alike crops are by the learned measure, beside cosine, and measure how well both rank

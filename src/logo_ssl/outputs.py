@@ -136,20 +136,24 @@ def _looked_through(folder: Path, ours: re.Pattern[str]) -> Iterator[tuple[os.Di
 
 
 def _npz(file: IO[bytes]) -> bool:
-    return {*zipfile.ZipFile(file).namelist()} == {"vectors.npy", "paths.npy", "labels.npy", f"{MAKER}.npy"}
+    names = zipfile.ZipFile(file).namelist()
+    before = ["vectors.npy", "paths.npy", "labels.npy", f"{MAKER}.npy"]  # of earlier versions
+    return sorted(names) == sorted(before) or names == [*before[:-1], "splits.npy", before[-1]]
 
 
 def _parquet(file: IO[bytes]) -> bool:
     import pyarrow.parquet
 
     schema = pyarrow.parquet.read_schema(file)
-    return schema.names == ["path", "label", "vector"] and MAKER.encode() in (schema.metadata or {})
+    ours = ["path", "label", "split", "vector"], ["path", "label", "vector"]  # and of earlier versions
+    return schema.names in ours and MAKER.encode() in (schema.metadata or {})
 
 
 def _csv(file: IO[bytes]) -> bool:
-    header = file.readline(MOST)
-    numbers = range(header.count(b",") - 1)
-    return header == ",".join(["path", "label", *(f"f{i}" for i in numbers)]).encode() + b"\r\n" and len(numbers) > 0
+    named, ending = file.readline(MOST).decode().split(","), "\r\n"
+    before = ["path", "label", "split"] if named[2:3] == ["split"] else ["path", "label"]  # as earlier versions have it
+    numbers = [f"f{i}" for i in range(len(named) - len(before))]
+    return bool(numbers) and ",".join(named) == ",".join([*before, *numbers]) + ending
 
 
 def _bad_images(file: IO[bytes]) -> bool:

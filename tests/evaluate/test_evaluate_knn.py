@@ -57,26 +57,38 @@ def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_pat
     assert "leave-one-out" in json.loads(out.read_text())["protocol"]
 
 
-def test_more_neighbours_than_images_are_refused(encoder, images: ImageSet):
-    with pytest.raises(UserError, match="k=200 asks more neighbours than the 60 training images of blobs that there"):
+def test_as_many_neighbours_as_images_are_refused(encoder, images: ImageSet):
+    with pytest.raises(UserError, match=r"k=200 needs more than 200 images .* blobs has 60 training images"):
         next(knn(encoder, images))
-    every = ((20, 0.07), (60, 0.1))
-    results = dict(knn(encoder, images, protocols=every))
-    assert list(results) == [f"knn top-{n}, k={k}, tau={tau}" for k, tau in every for n in (1, 5)]
-    with pytest.raises(UserError, match="than the 1 training image of blobs that there is to compare"):
-        next(knn(encoder, replace(images, train=images.train[torch.tensor([0, 1])], test=None), protocols=every))
-    with pytest.raises(UserError, match="k=60 asks more neighbours than the 59"):  # one is left out
-        next(knn(encoder, replace(images, test=None), protocols=every))
+    with pytest.raises(UserError, match="k=60 needs more than 60 images to compare with, or all would vote"):
+        next(knn(encoder, images, protocols=((60, 0.1),)))
+    most = ((20, 0.07), (59, 0.1))
+    results = dict(knn(encoder, images, protocols=most))
+    assert list(results) == [f"knn top-{n}, k={k}, tau={tau}" for k, tau in most for n in (1, 5)]
+    with pytest.raises(UserError, match="blobs has 1 training image for it"):
+        next(knn(encoder, replace(images, train=images.train[torch.tensor([0, 1])], test=None), protocols=most))
+    with pytest.raises(UserError, match=r"k=59 needs .* has 59 training images"):  # one is left out
+        next(knn(encoder, replace(images, test=None), protocols=most))
+
+
+@pytest.mark.parametrize(("n_train", "shown"), [(200, {20}), (201, {20, 200})])
+def test_a_customary_k_is_shown_where_there_are_more_images_than_it(encoder, images: ImageSet, n_train, shown):
+    said: list[str] = []
+    data = replace(images, train=images.train[torch.arange(n_train) % 60])
+    figures = knn(encoder, data, Extraction(say=said.append), protocols=None)
+    assert {int(name.split("k=")[1].split(",")[0]) for name, _ in figures} == shown
+    told = "k=200 is left out: there are only 200 training images of blobs to compare with, and all would vote."
+    assert (told in said) == (200 not in shown)
 
 
 def test_images_that_cannot_be_read_are_no_neighbours(encoder, photos):
     (photos / "b" / "4.png").write_bytes(b"")
     data, how = load_data(str(photos), 16), Extraction(workers=0)
-    assert len(list(knn(encoder, data, how, protocols=((28, 0.07),)))) == 1
-    with pytest.raises(UserError, match=r"k=29 asks more neighbours than the 28 .* to compare with; give"):
-        next(knn(encoder, data, how, protocols=((29, 0.07),)))
-    with pytest.raises(UserError, match=r"k=30 asks more neighbours than the 29 .* compare with, if all can be read;"):
-        next(knn(encoder, data, how, protocols=((30, 0.07),)))  # before anything is read
+    assert len(list(knn(encoder, data, how, protocols=((27, 0.07),)))) == 1
+    with pytest.raises(UserError, match=r"k=28 needs .* photos has 28 training images for it; give"):
+        next(knn(encoder, data, how, protocols=((28, 0.07),)))
+    with pytest.raises(UserError, match=r"k=29 needs .* 29 training images for it, if all can be read;"):
+        next(knn(encoder, data, how, protocols=((29, 0.07),)))  # before anything is read
 
 
 def test_where_no_protocols_are_asked_for_those_that_fit_are_measured(encoder, photos, tmp_path):
@@ -85,10 +97,10 @@ def test_where_no_protocols_are_asked_for_those_that_fit_are_measured(encoder, p
     data, how = load_data(str(photos), 16), Extraction(workers=0, say=said.append)
     out = tmp_path / "knn.json"
     assert list(dict(knn(encoder, data, how, protocols=None, out=out))) == ["knn top-1, k=20, tau=0.07"]
-    assert "k=200 is left out: there are only 28 training images of photos to compare with." in said
+    assert "k=200 is left out: there are only 28 training images of photos to compare with, and all would vote." in said
     assert [(row["k"], row["tau"]) for row in json.loads(out.read_text())["results"]] == [(20, 0.07)]
     few = replace(data, train=data.train[torch.arange(0, 30, 2)])
-    with pytest.raises(UserError, match="k=20 asks more neighbours than the 14 training images of photos"):
+    with pytest.raises(UserError, match=r"k=20 needs more than 20 images .* photos has 14 training images"):
         next(knn(encoder, few, how, protocols=None))
 
 

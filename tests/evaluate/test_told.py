@@ -205,6 +205,28 @@ def test_copies_of_training_images_are_counted(parted, images) -> None:
     assert copies.copies(images.train, None, how) == {}
 
 
+@pytest.mark.parametrize("protocol", ["linear", "transfer"])
+def test_copies_among_validation_images_are_told_where_these_choose(capsys, parted, tmp_path, protocol) -> None:
+    for name in ("val/a/0.png", "val/b/1.png", "val/c/2.png"):
+        (parted / name).parent.mkdir(parents=True, exist_ok=True)
+    for source, copy in (("test/a/0", "val/a/0"), ("test/b/1", "val/b/1"), ("train/c/2", "val/c/2")):
+        (parted / f"{copy}.png").write_bytes((parted / f"{source}.png").read_bytes())
+    code, out, err = shell(capsys, *options(protocol, parted), "--out", str(tmp_path / "x.json"))
+    assert code == 0, err
+    assert "2 of 15 test images are among the validation images, byte by byte, and the figures are too good" in out
+    assert "1 of 3 validation images is among the training images, byte by byte, and what validation chooses" in out
+    assert "among the training images, byte by byte, and the figures" not in out
+    record = json.loads(next(tmp_path.glob("x*.json")).read_text())
+    assert (record["test_images_in_val"], record["test_images_in_train"]) == (2, 0)
+    assert (record["val_images_in_train"], record["val_images_compared"]) == (1, 3)
+
+
+def test_validation_images_that_take_no_part_are_not_looked_among(encoder, images) -> None:
+    how, said = listening()
+    list(knn(encoder, replace(images, val=images.test), how, protocols=((5, 0.07),)))
+    assert not any("Warning" in sentence for sentence in said)
+
+
 def test_a_look_for_copies_is_bounded(images, monkeypatch) -> None:
     monkeypatch.setattr(copies, "LOOKED_AT", 20)
     monkeypatch.setattr(copies, "MOST_READ", 10)
@@ -214,7 +236,7 @@ def test_a_look_for_copies_is_bounded(images, monkeypatch) -> None:
     assert 0 < found["test_images_in_train"] < 20
     assert " of 20 test images that were looked at are among" in said[0]
     assert said[0].startswith("Warning: at least ")
-    monkeypatch.setattr(copies, "MOST_TRAIN", 59)
+    monkeypatch.setattr(copies, "MOST_KNOWN", 59)
     assert copies.copies(images.train, images.train, how) == {}
 
 
@@ -313,8 +335,8 @@ def test_a_small_folder_is_measured_by_the_protocol_that_fits_and_refused_what_i
     command = ["knn", "random/tiny", "--data", str(parted), "--size", "16", "--workers", "0"]
     code, out, err = shell(capsys, *command)
     assert code == 0, err
-    assert "k=200 is left out: there are only 30 training images of parted to compare with." in out
+    assert "k=200 is left out: there are only 30 training images of parted to compare with, and all would vote." in out
     assert "knn top-1, k=20, tau=0.07" in out
     code, _, err = shell(capsys, *command, "--protocols", "20", "0.07", "200", "0.1")  # the usual ones, asked for
     assert code == 2
-    assert "k=200 asks more neighbours than the 30 training images of parted" in err
+    assert "k=200 needs more than 200 images to compare with, or all would vote, and parted has 30" in err

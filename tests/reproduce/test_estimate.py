@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from logo_ssl.recipes import find_recipe
+from logo_ssl.reproduce import estimate
 from logo_ssl.reproduce.estimate import Speed, _benched, _benchmarks, _cost, _measured, _network, _roughly, _time
 
 PIXELS = 32**2
@@ -73,6 +75,33 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     assert out.splitlines()[-1] == "Nothing of it can run here."
     _, out, _ = reproduce("table2 --dry-run --images-per-s 5000", small=False)
     assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
+
+
+def test_days_on_a_cpu_are_told_with_what_to_do_instead(reproduce, monkeypatch):
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
+    _, out, _ = reproduce("table1 table2 --dry-run", small=False)
+    told = [line for line in out.splitlines() if line.startswith("Without a GPU")]
+    assert told == [
+        "Without a GPU a row on cifar10 takes about 4 to 11 days (11 to 30 images/s, by the fastest runs on CPU, 2 "
+        "threads; more cores are faster). Use a machine with one, or fewer epochs (--epochs 2), or see a small encoder "
+        "learn in minutes: `logo-ssl pretrain tiny`."
+    ]
+    _, out, _ = reproduce("table1 --rows cifar10-simsiam --epochs 2 --dry-run", small=False)
+    assert "Without a GPU a row on cifar10 takes about 1 hour (25 images/s, by the fastest" in out
+    assert "pretrain tiny" not in out
+    assert "Without" not in reproduce("table2 --dry-run", small=False)[1]  # nothing like it was measured
+    assert "Without" not in reproduce("table1 --dry-run --images-per-s 9", small=False)[1]  # somebody knows better
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cuda"))
+    monkeypatch.setattr(estimate, "hardware", lambda device: "a GPU")
+    assert "Without" not in reproduce("table1 --dry-run", small=False)[1]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "told"),
+    [(5, 20, "about 1 hour"), (60, 600, "about 1 to 10 hours"), (600, 6_000, "about 1 to 4 days")],
+)
+def test_a_span_is_told_in_one_unit(least, most, told):
+    assert estimate._span(least, most) == told
 
 
 def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, monkeypatch):

@@ -4,11 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from logo_ssl.frameworks import SupervisedConfig
 from logo_ssl.recipes import find_recipe, literal
 from logo_ssl.reproduce import tables
+from logo_ssl.reproduce.images import facts_of, remarks_on
 from logo_ssl.reproduce.markdown import _minutes, markdown
 from logo_ssl.reproduce.plan import Place, tasks_for
 from logo_ssl.reproduce.results import gather
@@ -170,8 +172,9 @@ def test_figures_of_a_run_that_was_removed_are_forgotten(tmp_path):
     assert place.asked() == recipe
 
 
-def test_packaged_speeds_are_those_of_the_results():
-    packaged = (Path(tables.__file__).parent / "speed.jsonl").read_text().splitlines()
+@pytest.mark.parametrize("file", ["speed.jsonl", "speed-cpu.jsonl"])
+def test_packaged_speeds_are_those_of_the_results(file):
+    packaged = (Path(tables.__file__).parent / file).read_text().splitlines()
     raw = "".join(file.read_text() for file in (ROOT / "docs" / "results" / "raw").glob("*-speed.jsonl")).splitlines()
     measured = [json.loads(line) for line in raw]
     assert packaged
@@ -181,6 +184,18 @@ def test_packaged_speeds_are_those_of_the_results():
 
 
 FACTS = {"train_images": 600, "test_images": 200, "test_images_compared": 200, "test_images_in_train": 3}
+
+
+def test_test_images_that_validation_has_too_are_told_below_a_table(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 8, 8, 3), dtype=np.uint8)
+    parts = {"train": pixels[:6], "val": pixels[6:9], "test": pixels[8:]}
+    arrays = {f"{part}_images": images for part, images in parts.items()}
+    labels = {f"{part}_labels": np.arange(len(images)) % 2 for part, images in parts.items()}
+    np.savez(tmp_path / "cifar10.npz", **arrays, **labels)
+    (told,) = remarks_on("cifar10", facts_of(str(tmp_path / "cifar10.npz"), 8))
+    assert told.endswith(
+        "; 1 of 4 test images that were looked at is among the validation images, so linear figures are too good"
+    )
 
 
 def run(seed, state="done", sentence="", **provenance):

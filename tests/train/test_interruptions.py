@@ -527,7 +527,7 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
     ):
         resume(tmp_path / "run", console=console())
     np.savez(data, **arrays | {"train_images": arrays["train_images"] + np.uint8(1)})
-    with pytest.raises(UserError, match="other names, order or contents"):
+    with pytest.raises(UserError, match="48 images of other pixels or in another order"):
         resume(tmp_path / "run", console=console())
     Path(data).rename(tmp_path / "moved.npz")
     np.savez(tmp_path / "moved.npz", **arrays)
@@ -551,7 +551,11 @@ def test_files_with_new_contents_under_their_old_names_are_other_images(tmp_path
         main(["resume", str(tmp_path / "run")])
     told = " ".join(capsys.readouterr().err.split())
     assert ended.value.code == 2
-    assert "does not hold the images that this run was trained on (other names, order or contents); restore" in told
+    assert "(48 images of the same names, with other contents or in another order); restore" in told
+    files[7].rename(tmp_path / "elsewhere.bmp")
+    with pytest.raises(UserError, match=r"\(48 images then, 47 now: 07.bmp is gone\); restore"):
+        resume(tmp_path / "run", console=console())
+    (tmp_path / "elsewhere.bmp").rename(files[7])
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)
     photos.rename(tmp_path / "moved")

@@ -47,11 +47,25 @@ def test_all_splits_are_embedded(encoder, tmp_path):
     np.savez(tmp_path / "set.npz", train_images=pixels, val_images=pixels, test_images=pixels)
     said: list[str] = []
     everything, val = (
-        logo_ssl.embed(encoder, tmp_path / "set.npz", split=split, say=said.append).paths for split in ("all", "val")
+        logo_ssl.embed(encoder, tmp_path / "set.npz", split=split, say=said.append) for split in ("all", "val")
     )
-    assert said == ["Images in this order: 2 train, 2 val and 2 test; --split train takes one part alone."]
-    assert everything == ["train[0]", "train[1]", "val[0]", "val[1]", "test[0]", "test[1]"]
-    assert val == ["val[0]", "val[1]"]
+    assert said == [
+        "Images in this order: 2 train, 2 val and 2 test, each with its split; --split train takes one alone."
+    ]
+    assert everything.paths == ["train[0]", "train[1]", "val[0]", "val[1]", "test[0]", "test[1]"]
+    assert everything.splits == ["train", "train", "val", "val", "test", "test"]
+    assert (val.paths, val.splits) == (["val[0]", "val[1]"], ["val", "val"])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
+def test_every_format_tells_the_split_of_each_image(encoder, tmp_path, suffix):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", train_images=pixels, val_images=pixels[:1], test_images=pixels[:2])
+    file = logo_ssl.embed(encoder, tmp_path / "set.npz", out=tmp_path / f"f.{suffix}")
+    parts = list(read_table(file))
+    assert [split for part in parts for split in part.splits] == ["train"] * 3 + ["val"] + ["test"] * 2
+    expected = logo_ssl.embed(encoder, tmp_path / "set.npz")
+    assert np.array_equal(np.concatenate([part.vectors for part in parts]), expected.vectors)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
@@ -81,15 +95,18 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
 
     expected = logo_ssl.embed(encoder, photos, workers=0)
     table = parquet.read_table(logo_ssl.embed(encoder, photos, out=tmp_path / "f.parquet", workers=0))
-    assert table.column_names == ["path", "label", "vector"]
+    assert table.column_names == ["path", "label", "split", "vector"]
+    assert table["split"].to_pylist() == ["train"] * len(expected.paths)
     assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), expected.vectors)
     with np.load(logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0), allow_pickle=False) as file:
         assert np.array_equal(file["vectors"], expected.vectors)
         assert file["paths"].tolist() == expected.paths
+        assert file["splits"].tolist() == expected.splits
     text = logo_ssl.embed(encoder, photos, out=tmp_path / "f.csv", workers=0).read_text()
     rows = list(csv.reader(text.splitlines()))
-    assert rows[0][:3] == ["path", "label", "f0"]
-    assert np.array_equal(np.array([row[2:] for row in rows[1:]], np.float32), expected.vectors)
+    assert rows[0][:4] == ["path", "label", "split", "f0"]
+    assert {row[2] for row in rows[1:]} == {"train"}
+    assert np.array_equal(np.array([row[3:] for row in rows[1:]], np.float32), expected.vectors)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped(signal.SIGTERM), RuntimeError()], ids=repr)

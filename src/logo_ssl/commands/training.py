@@ -68,7 +68,7 @@ def pretrain(arguments: Sequence[str]) -> None:
             "  logo-ssl pretrain cifar10-simsiam-logo --strategy.lam 0.1\n"
         )
         return
-    chosen, rest = recipe_of("pretrain", arguments)
+    chosen, rest = recipe_of("pretrain", arguments, own=["out"])
 
     @dataclass(frozen=True)
     class Options:

@@ -48,11 +48,10 @@ def data_fingerprint(images: Tensor | Photos) -> str:
             digest.update(part.cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
     read = set(np.linspace(0, len(images) - 1, FILES_READ).astype(int).tolist())
-    above = len(_folder_of_all(images))
+    above = folder_of_all(images)
 
     def told(row: int) -> bytes:
-        parts = images.name(row)[above:].replace(os.sep, "/").rsplit("/", SEEN_OF_NAME)[-SEEN_OF_NAME:]
-        name = "/".join(parts).encode(errors="surrogateescape")
+        name = name_below(above, images.name(row)).encode(errors="surrogateescape")
         return b"%b\n%d\n%b" % (name, images.stamp(row).size, images.read(row) if row in read else b"")
 
     return _over_files(images, told)
@@ -69,7 +68,13 @@ def data_stamp(images: Tensor | Photos) -> str:
     return _over_files(images, told)
 
 
-def _folder_of_all(photos: Photos) -> str:
+def name_below(above: str, name: str) -> str:
+    """What counts of a name: its last parts, below the folder of all."""
+    parts = name[len(above) :].replace(os.sep, "/").rsplit("/", SEEN_OF_NAME)
+    return "/".join(parts[-SEEN_OF_NAME:])
+
+
+def folder_of_all(photos: Photos) -> str:
     """What all names begin with, up to a folder's end."""
     first, last = (of(map(photos.name, range(len(photos))), default="") for of in (min, max))
     shared = os.path.commonprefix([first, last])  # noqa: RUF071 (whole and relative paths may stand in one list)

@@ -38,7 +38,7 @@ class KNN(OnData, OnFeatures):
         tuple[tuple[int, float], ...] | None,
         tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(f'{k} {tau}' for k, tau in PROTOCOLS_OF_KNN)})"),
     ] = None
-    """k and tau, one pair after the other; of the usual ones a k larger than there are images is left out."""
+    """k and tau, one pair after the other; of the usual ones a k that is not below the number of images is left out."""
 
     def run(self) -> None:
         """Evaluate, and show the figures."""

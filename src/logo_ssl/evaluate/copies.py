@@ -1,4 +1,4 @@
-"""Are test images among the training images? A look at some of them, cheap enough to be taken each time."""
+"""Are test images among those that train or choose? A look at some of them, cheap enough to be taken each time."""
 
 import hashlib
 
@@ -9,31 +9,53 @@ from ..data import Photos, Split
 from ..terminal import are, them
 from .how import Extraction
 
-LOOKED_AT = 1_000  # test images, evenly spread
-MOST_TRAIN = 200_000  # training images: to ask a disk for the sizes of more would take longer than some evaluations
-MOST_READ = 4_000  # training images whose bytes are compared
+LOOKED_AT = 1_000  # images that are looked for, evenly spread
+MOST_KNOWN = (
+    200_000  # images to look among: to ask a disk for the sizes of more would take longer than some evaluations
+)
+MOST_READ = 4_000  # of these, whose bytes are compared
 MOST_BYTES = 2**26  # of an array at a time
+CALLED = {"train": "training images", "val": "validation images", "test": "test images"}
+THEREFORE = {
+    ("test", "train"): "and the figures are too good",
+    ("test", "val"): "and the figures are too good, since these train the last classifier, too",
+    ("val", "train"): "and what validation chooses may be fitted too closely",
+}
+"""What comes of it where images of the first split are among those of the second."""
 
 
-def copies(train: Split, test: Split | None, how: Extraction) -> dict[str, int]:
-    """How many of the test images that were looked at are training images, byte by byte; said where any is."""
-    if test is None or len(train) > MOST_TRAIN or isinstance(train.images, Photos) != isinstance(test.images, Photos):
+def copies(train: Split, test: Split | None, how: Extraction, val: Split | None = None) -> dict[str, int]:
+    """How many of the test images that were looked at are training images, byte by byte; said where any is.
+
+    Where validation images are given, since they choose and train, too, these are looked among and looked for as well.
+    """
+    if test is None:
         return {}
-    some = test.thinned(LOOKED_AT)
-    wanted, offered = _keys(some.images), _keys(train.images)
+    found = _among("test", test, "train", train, how)
+    if val is None:
+        return found
+    return found | _among("test", test, "val", val, how) | _among("val", val, "train", train, how)
+
+
+def _among(asked: str, images: Split, known_as: str, others: Split, how: Extraction) -> dict[str, int]:
+    if len(others) > MOST_KNOWN or isinstance(others.images, Photos) != isinstance(images.images, Photos):
+        return {}
+    some = images.thinned(LOOKED_AT)
+    wanted, offered = _keys(some.images), _keys(others.images)
     alike = set(wanted) & set(offered) - {0}  # an empty file is no image
     candidates = [row for row, key in enumerate(offered) if key in alike]
     read = candidates[:: 1 + len(candidates) // MOST_READ]
-    known = {_digest(train.images, row) for row in read} - {None}
+    known = {_digest(others.images, row) for row in read} - {None}
     found = sum(_digest(some.images, row) in known for row, key in enumerate(wanted) if key in alike)
     if found:
         least = "at least " if len(read) < len(candidates) else ""
-        looked = " that were looked at" if len(some) < len(test) else ""
+        looked = " that were looked at" if len(some) < len(images) else ""
         how.say(
-            f"Warning: {least}{found:,} of {len(some):,} test images{looked} {are(found)} among the "
-            f"training images, byte by byte, and the figures are too good; take {them(found)} out of train or test."
+            f"Warning: {least}{found:,} of {len(some):,} {CALLED[asked]}{looked} {are(found)} among the "
+            f"{CALLED[known_as]}, byte by byte, {THEREFORE[asked, known_as]}; take {them(found)} out of {known_as} or "
+            f"{asked}."
         )
-    return {"test_images_compared": len(some), "test_images_in_train": found}
+    return {f"{asked}_images_compared": len(some), f"{asked}_images_in_{known_as}": found}
 
 
 def _keys(images: Tensor | Photos) -> list[int]:

@@ -33,8 +33,8 @@ def knn(
 ) -> Iterator[tuple[str, float]]:
     """Yield ("knn top-1, k=20, tau=0.07", percent) and so on for a frozen encoder; save them in its run, or at `out`.
 
-    Without a labelled test split each image is classified by all the others. A k above the number of images is
-    refused; where `protocols` is None, it is left out of the customary ones, and that is said.
+    Without a labelled test split each image is classified by all the others. Where there are no more than k images, all
+    would vote: such a k is refused or, where `protocols` is None, left out of the customary ones, and that is said.
     """
     began = time.time()
     how = (how or Extraction()).afresh()
@@ -112,16 +112,16 @@ def _largest(protocols: Sequence[tuple[int, float]]) -> int:
 
 def _fitting(n_images: int, data: ImageSet, how: Extraction) -> list[tuple[int, float]]:
     """The customary protocols for so many images; which asks too much is said."""
-    if large := [f"k={k}" for k, _ in PROTOCOLS if k > n_images]:
+    if large := [f"k={k}" for k, _ in PROTOCOLS if k >= n_images]:
         few = f"{counted(n_images, 'training image')} of {data.name} to compare with"
-        how.say(f"{', '.join(large)} is left out: there {are(n_images)} only {few}.")
-    return [(k, tau) for k, tau in PROTOCOLS if k <= n_images]
+        how.say(f"{', '.join(large)} is left out: there {are(n_images)} only {few}, and all would vote.")
+    return [(k, tau) for k, tau in PROTOCOLS if k < n_images]
 
 
 def _refuse_too_few(n_images: int, k: int, data: ImageSet, unread: bool = False) -> None:
-    if k > n_images:
+    if k >= n_images:
         readable = ", if all can be read" if unread else ""
         raise UserError(
-            f"k={k} asks more neighbours than the {counted(n_images, 'training image')} of {data.name} that there "
-            f"{are(n_images)} to compare with{readable}; give more images, or a smaller k (--protocols 5 0.07)."
+            f"k={k} needs more than {counted(k, 'image')} to compare with, or all would vote, and {data.name} has "
+            f"{counted(n_images, 'training image')} for it{readable}; give more, or a smaller k (--protocols 5 0.07)."
         )

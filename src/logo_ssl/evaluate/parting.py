@@ -26,18 +26,19 @@ class Parted(NamedTuple):
     """The images that can be read to learn from and, after them, to choose by; the rows of `parts` count them all."""
     parts: Parts
     copied: dict[str, int]
-    """How many test images were looked for among those to train on, and found."""
+    """How many images were looked for among those to train on or to choose by, and found."""
 
 
 def parted(encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int, names: Sequence[str] = NAMES) -> Parted:
     """The features of all images that can be read; validation images choose, where there are any beside a test."""
     train, test = labelled(data)
-    copied = copies(train, test, how)
+    val = None if test is None else labelled_val(data)
+    copied = copies(train, test, how, val)
     seen, features, rows = _seen(encoder, train, how, names[0])
     refuse_lost_classes(data, labels_of(train), labels_of(seen))
     known = [seen]
     chosen_by = None if data.val_in_train is None else data.val_in_train[labels_of(data.train) >= 0][rows]
-    if test is not None and (val := labelled_val(data)) is not None:
+    if val is not None:
         others, more, _ = _seen(encoder, val, how, names[1])
         known, features = [seen, others], torch.cat([features, more])
         chosen_by = torch.arange(len(features)) >= len(rows)

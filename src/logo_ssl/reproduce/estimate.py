@@ -19,6 +19,7 @@ from .sources import Images, look
 
 FASTEST = 0.95  # quantile
 IN_MINUTES = 120  # what is longer is told in hours
+LONG, FEW_EPOCHS = 12 * 60, 2  # minutes that nobody waits for on a CPU; an advice then
 LEARNING = 3  # forward passes that a forward and a backward one cost
 
 
@@ -60,6 +61,7 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
     yield from dict.fromkeys(e.images.remark for e in estimates if e.images.remark and not e.task.place.finished)
     yield from detections(measurement for task in tasks for measurement in task.unmeasured)
+    yield from _without_gpu(estimates)
     yield "Nothing is left to run." if all(task.done for task in tasks) else _sum(estimates, jobs)
 
 
@@ -78,6 +80,34 @@ def _sum(estimates: Sequence[Estimate], jobs: int) -> str:
     at_once = min(jobs, n_left)
     beside = f"; {at_once} at a time end sooner if one alone leaves the device idle" if at_once > 1 else ""
     return f"In all: {told},{order} evaluation not counted{beside}."
+
+
+def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
+    """How long rows take on a CPU, where there is nothing else and no speed is known of it, and what to do instead."""
+    measured, found, sets = _benchmarks("speed-cpu.jsonl"), list[tuple[float, Speed]](), list[str]()
+    for task, images, speed, _ in estimates:
+        known_here = speed is not None and not speed.elsewhere
+        if known_here or images.missing or best_device(task.recipe.device).type != "cpu":
+            continue
+        on_cpu = _benched(task.recipe, measured)
+        if on_cpu and (left := minutes_left(task, images, on_cpu)):
+            found.append((left, on_cpu))
+            sets.append(name_of(task.recipe.data))
+    if not found:
+        return
+    (shortest, fastest), (longest, slowest) = min(found), max(found)
+    speeds = dict.fromkeys(f"{speed.images_per_s:.0f}" for speed in (slowest, fastest))
+    told = f"Without a GPU a row on {listed(sets)} takes {_span(shortest, longest)}"
+    by = f"{' to '.join(speeds)} images/s, by the fastest runs on {slowest.elsewhere}; more cores are faster"
+    cure = f"Use a machine with one, or fewer epochs (--epochs {FEW_EPOCHS}), or see a small encoder learn in minutes: "
+    yield f"{told} ({by}). {cure + '`logo-ssl pretrain tiny`.' if longest > LONG else ''}".strip()
+
+
+def _span(least: float, most: float) -> str:
+    """From so many minutes to so many, in whole days or hours."""
+    unit, minutes = ("day", 24 * 60) if most >= 2 * 24 * 60 else ("hour", 60)
+    low, high = (max(1, round(time / minutes)) for time in (least, most))
+    return f"about {counted(high, unit)}" if low == high else f"about {low} to {counted(high, unit)}"
 
 
 def detections(measurements: Iterable[str]) -> Iterator[str]:
@@ -174,9 +204,9 @@ def _time(minutes: float) -> str:
     return f"{minutes:.1f} min" if minutes <= IN_MINUTES else f"{hours} h {rest} min"
 
 
-def _benchmarks() -> list[dict[str, Any]]:
+def _benchmarks(file: str = "speed.jsonl") -> list[dict[str, Any]]:
     """Lines of `logo-ssl bench`, as docs/results/raw has them."""
-    text = files("logo_ssl.reproduce").joinpath("speed.jsonl").read_text("utf-8")
+    text = files("logo_ssl.reproduce").joinpath(file).read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from ..data import ImageSet, Split, load_data
+from ..data.differing import UNKNOWN, difference
 from ..data.fingerprints import images_told
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
@@ -17,22 +18,28 @@ from .settings import name_of
 from .sources import IMAGES, is_placed
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets
+AMONG = {
+    "train": "training images, so figures are too good",
+    "val": "validation images, so linear figures are too good",
+}
+"""What is told of test images that a split has, too."""
 Facts = dict[str, Any]
 """What is noted of the images beside a run."""
 
 
 @cache
 def facts_of(source: str, size: int) -> Facts:
-    """How many images there are, by what they and their labels are known, and how many test images train has, too."""
+    """How many images there are, by what they and their labels are known, and how many of test are in train or val."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
     from ..evaluate.how import Extraction
 
     data = load_data(source, size)
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
+    val = data.val if data.val is not None and data.val.has_labels else None
     return {
         **images_told(data),
         "labels": {part: _digest(split) for part, split in splits.items()},
-        **copies(data.train, data.test, Extraction()),
+        **copies(data.train, data.test, Extraction(), val),
     }
 
 
@@ -59,7 +66,8 @@ def refuse_other_images(tasks: Iterable[Task]) -> None:
             continue
         source, there = task.recipe.data, images_there(task.recipe)
         if differ(known, there):
-            told = f"{task.place.run.path} was begun on other images than {source} has now ({_compared(known, there)})"
+            compared = _compared(known, there, task)
+            told = f"{task.place.run.path} was begun on other images than {source} has now ({compared})"
             raise UserError(f"{told}; choose another --out, or give those images.")
         other = first.setdefault(name_of(source), task)
         if differ(known, other.place.images()):
@@ -78,9 +86,10 @@ def remarks_on(data: str, facts: Facts) -> list[str]:
         told.append(f"not the {official[0]:,} and {official[1]:,} of the paper's {name}")
     if not facts["test_images"]:
         told.append("so kNN leaves each training image out in turn, and linear holds some of them out")
-    if found := facts.get("test_images_in_train"):
-        looked_at = f"{found:,} of {facts['test_images_compared']:,} test images that were looked at"
-        told.append(f"{looked_at} {are(found)} among the training images, so figures are too good")
+    for part, among in AMONG.items():
+        if found := facts.get(f"test_images_in_{part}"):
+            looked_at = f"{found:,} of {facts['test_images_compared']:,} test images that were looked at"
+            told.append(f"{looked_at} {are(found)} among the {among}")
     return ["; ".join(told)]
 
 
@@ -88,7 +97,7 @@ def _refuse_unlabelled(data: ImageSet, by_knn: bool) -> None:
     from ..evaluate.labelled import labelled  # slow to import: only where it is needed
 
     train, test = labelled(data)
-    needed = min(k for k, _ in PROTOCOLS) + (test is None)
+    needed = min(k for k, _ in PROTOCOLS) + 1 + (test is None)  # or all would vote
     if by_knn and len(train) < needed:
         why = "each of them is compared with the others" if test is None else "each test image is compared with them"
         raise UserError(
@@ -112,17 +121,29 @@ def images_there(recipe: Recipe) -> Facts:
 
 def differ(one: Facts, other: Facts) -> bool:
     """Whether two sets are known to differ; an older run does not tell its labels, nor of validation images."""
-
-    def told(facts: Facts, what: str) -> dict[str, str]:
-        return {part: digest for part, digest in facts[what].items() if part != "val"}
-
-    return any(
-        told(one, what) != told(other, what) for what in ("fingerprint", "labels") if what in one and what in other
-    )
+    return bool(_differing(one, other, "fingerprint") or _differing(one, other, "labels"))
 
 
-def _compared(one: Facts, other: Facts) -> str:
-    counts = [f"{facts['train_images']:,} + {facts['test_images']:,}" for facts in (one, other)]
-    if counts[0] == counts[1]:
-        return "of other names, order, pixels or labels; the same images as files and as an array count as others"
-    return f"{counts[0]}, and {counts[1]}"
+def _differing(one: Facts, other: Facts, what: str) -> list[str]:
+    """The splits that are known to differ in their images (`fingerprint`) or their labels."""
+    if what not in one or what not in other:
+        return []
+    return [part for part in ("train", "test") if one[what].get(part) != other[what].get(part)]
+
+
+def _compared(one: Facts, other: Facts, task: Task | None = None) -> str:
+    """Which splits differ, and in what; of a run and the images of its task that lie there now, where."""
+    splits = _differing(one, other, "fingerprint")
+    names = task.place.run.images().get("names", {}) if task else {}
+    data = load_data(task.recipe.data, task.recipe.crops.global_size) if task and splits else None
+    there = {} if data is None else {"train": data.train, "test": data.test}
+    told = []
+    for part in splits:
+        n_one, n_other = one[f"{part}_images"], other[f"{part}_images"]
+        split = there.get(part)
+        if split is not None and len(split) == n_other:  # test images without labels are not counted
+            told.append(f"{part}: {difference(n_one, names.get(part), split.images)}")
+        else:
+            told.append(f"{part}: {n_one:,} images" + (f" and {n_other:,}" if n_one != n_other else f" {UNKNOWN}"))
+    told += [f"{part}: other labels" for part in _differing(one, other, "labels") if part not in splits]
+    return "; ".join(told)

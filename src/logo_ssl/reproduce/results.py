@@ -45,11 +45,11 @@ def _row(row: Row, ended: Ended) -> dict[str, Any]:
 
 
 def _left_out(row: Row, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is said of a kNN with more neighbours than there were images."""
+    """What is said of a kNN whose neighbours would be all the images there were."""
     measured = [run["figures"]["knn"] for run in runs if "knn" in run["figures"]]
     asked = [figure for figure in row.figures if figure.measurement == "knn"]
     lacking = [figure.protocol for figure in asked if any(figure.metric not in found for found in measured)]
-    return [f"{protocol} is left out, since there are fewer images to compare with" for protocol in lacking]
+    return [f"{protocol} is left out, since there are too few images to compare with" for protocol in lacking]
 
 
 def _pairs(found: Differences) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, ImageSet
+from ..data.differing import difference
 from ..data.placement import refuse_unfit
 from ..errors import UserError
 from ..hardware import hardware
@@ -38,7 +39,7 @@ def carry_out(
     making.build(fresh=checkpoint is None)
     refuse_misfit(making.module, data.channels)
     if checkpoint is not None:
-        _refuse_other_data(checkpoint, making.module.data_identity, recipe)
+        _refuse_other_data(checkpoint, making)
     refuse_unfit(data.train.images, making.device, recipe.loading)
     if not begins:
         _train(making, checkpoint)
@@ -49,16 +50,18 @@ def carry_out(
         _train(making, checkpoint)
 
 
-def _refuse_other_data(checkpoint: Path, now: str, recipe: Recipe) -> None:
+def _refuse_other_data(checkpoint: Path, making: Making) -> None:
     """A run that goes on with other images would be neither run."""
-    before = load(checkpoint).get("data")
-    counts = [text.split(" images")[0] for text in (before or now, now)]
-    if before in (None, now) or (counts[0] == counts[1] and len(before) < len(now)):  # older ones tell the number alone
+    before, now = load(checkpoint).get("data"), making.module.data_identity
+    n_then, n_now = (int(text.split(" images")[0]) for text in (before or now, now))
+    if before in (None, now) or (n_then == n_now and len(before) < len(now)):  # older ones tell the number alone
         return
-    told = f"{counts[0]} images then, {counts[1]} now" if counts[0] != counts[1] else "other names, order or contents"
+    noted = making.run.images()
+    names = noted["names"] if "names" in noted and before.endswith(noted["fingerprint"]["train"]) else {}
+    told = difference(n_then, names.get("train"), making.data.train.images)
     raise UserError(
-        f"{recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start again "
-        "in another --out."
+        f"{making.recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start "
+        "again in another --out."
     )
 
 

@@ -28,7 +28,7 @@ from .tables import FORMATS, about_table, read_table, refuse_unknown
 
 @dataclass(frozen=True)
 class Embed(Source):
-    """Write the features of images to a file: path, label and vector of each, in order.
+    """Write the features of images to a file: path, label, split and vector of each, in order.
 
     Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
 

@@ -1,4 +1,4 @@
-"""What does an encoder see in each image? Paths, labels and vectors, in order; interruptions cost a part at most."""
+"""What does an encoder see in each image? Paths, labels, splits, vectors, in order; an interruption costs a part."""
 
 import os
 import warnings
@@ -44,6 +44,8 @@ class Embeddings(NamedTuple):
     vectors: Float32[np.ndarray, "N F"]
     bad: list[str]
     """Paths of the images that could not be read."""
+    splits: list[str | None]
+    """train, val or test; train where the data are not parted."""
 
     def __repr__(self) -> str:
         n, width = self.vectors.shape
@@ -92,7 +94,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
     if len(images) > 1:
         counts = listed(f"{len(each.split):,} {each.part}" for each in images)
-        how.say(f"Images in this order: {counts}; --split {images[0].part} takes one part alone.")
+        how.say(f"Images in this order: {counts}, each with its split; --split {images[0].part} takes one alone.")
     home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
     try:
         return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target, split)
@@ -118,7 +120,8 @@ def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) ->
         parts += [images.told(*pair) for pair in zip(rows, made, strict=True)]
     paths = [path for part in parts for path in part.paths]
     labels = [label for part in parts for label in part.labels]
-    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(found.names))
+    splits = [split for part in parts for split in part.splits]
+    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(found.names), splits)
 
 
 def _kept_beside(out: Path) -> Path:

@@ -45,7 +45,8 @@ class Images(NamedTuple):
         """The rows of a table, without those of images that could not be read."""
         good = ~features[:, 0].isnan()
         kept = rows[good]
-        return Part([*map(self.name, kept.tolist())], self.labels(kept), features[good].numpy())
+        names = [self.name(row) for row in kept.tolist()]
+        return Part(names, self.labels(kept), [self.part] * len(names), features[good].numpy())
 
 
 def images_of(

@@ -18,14 +18,18 @@ from ..printable import printable
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""
+COLUMNS = ["path", "label", "split"]
+"""What stands before the vector of each image; earlier versions wrote no split."""
 ROWS = 4096  # read at a time
 
 
 class Part(NamedTuple):
-    """Some rows of a table: where each image lies, its class (if any), and what the encoder saw in it."""
+    """Some rows of a table: where each image lies, its class (if any), its split, and what the encoder saw in it."""
 
     paths: Sequence[str]
     labels: Sequence[str | None]
+    splits: Sequence[str | None]
+    """train, val or test; none in the files of earlier versions."""
     vectors: Float32[np.ndarray, "n F"]
 
 
@@ -100,26 +104,26 @@ def _pyarrow() -> Any:
 
 def _write_parquet(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
     arrow = _pyarrow()
-    columns = [
-        ("path", arrow.string()),
-        ("label", arrow.string()),
-        ("vector", arrow.list_(arrow.float32(), shape.width)),
-    ]
+    columns = [*((name, arrow.string()) for name in COLUMNS), ("vector", arrow.list_(arrow.float32(), shape.width))]
     schema = arrow.schema(columns, metadata={ABOUT: json.dumps(about)})
     with arrow.parquet.ParquetWriter(path, schema) as writer:
         for part in parts:
             flat = arrow.array(part.vectors.ravel())
             vectors = arrow.FixedSizeListArray.from_arrays(flat, shape.width)
-            paths = arrow.array([printable(name) for name in part.paths], arrow.string())
             labels = [None if label is None else printable(label) for label in part.labels]
-            writer.write_batch(arrow.record_batch([paths, arrow.array(labels, arrow.string()), vectors], schema=schema))
+            texts = ([printable(name) for name in part.paths], labels, part.splits)
+            columns = [*(arrow.array(text, arrow.string()) for text in texts), vectors]
+            writer.write_batch(arrow.record_batch(columns, schema=schema))
 
 
 def _read_parquet(path: Path) -> Iterator[Part]:
     with _pyarrow().parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS, columns=["path", "label", "vector"]):
+        known = [name for name in COLUMNS if name in file.schema_arrow.names]
+        for batch in file.iter_batches(ROWS, columns=[*known, "vector"]):
             vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False)
-            yield Part(batch["path"].to_pylist(), batch["label"].to_pylist(), _rows(vectors, batch.num_rows))
+            splits = batch["split"].to_pylist() if "split" in known else _unknown(batch.num_rows)
+            told = batch["path"].to_pylist(), batch["label"].to_pylist(), splits
+            yield Part(*told, _rows(vectors, batch.num_rows))
 
 
 def _about_parquet(path: Path) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def _about_parquet(path: Path) -> dict[str, Any]:
 
 def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
     """An ordinary .npz; the vectors go into it part by part."""
-    paths, labels = list[str](), list[str]()
+    paths, labels, splits = list[str](), list[str](), list[str]()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as member:
             head = {"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}
@@ -137,7 +141,9 @@ def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str,
                 member.write(np.ascontiguousarray(part.vectors, "<f4").data)
                 paths += part.paths  # as they are: numpy keeps bytes that are no text, too
                 labels += [label or "" for label in part.labels]
-        for name, values in (("paths", paths), ("labels", labels), (ABOUT, json.dumps(about))):
+                splits += [split or "" for split in part.splits]
+        arrays = {"paths": paths, "labels": labels, "splits": splits, ABOUT: json.dumps(about)}
+        for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.array(values, dtype=np.str_), allow_pickle=False)
 
@@ -155,14 +161,15 @@ def _opened(path: Path) -> Iterator[Any]:
 def _read_npz(path: Path) -> Iterator[Part]:
     with _opened(path) as file:
         paths, labels = file["paths"], file["labels"]
+        splits = file["splits"] if "splits" in file else np.full(len(paths), "")
     with zipfile.ZipFile(path) as archive, archive.open("vectors.npy") as member:
         np.lib.format.read_magic(member)
         (n, width), _, kind = np.lib.format.read_array_header_1_0(member)
         for begin in range(0, n, ROWS):
             end = min(begin + ROWS, n)
             vectors = np.frombuffer(member.read((end - begin) * width * kind.itemsize), kind).reshape(-1, width)
-            known = [label or None for label in labels[begin:end].tolist()]
-            yield Part(paths[begin:end].tolist(), known, vectors.astype(np.float32))
+            known, parts = ([text or None for text in texts[begin:end].tolist()] for texts in (labels, splits))
+            yield Part(paths[begin:end].tolist(), known, parts, vectors.astype(np.float32))
 
 
 def _about_npz(path: Path) -> dict[str, Any]:
@@ -173,30 +180,40 @@ def _about_npz(path: Path) -> dict[str, Any]:
 def _write_csv(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file)
-        writer.writerow(["path", "label", *(f"f{i}" for i in range(shape.width))])
+        writer.writerow([*COLUMNS, *(f"f{i}" for i in range(shape.width))])
         for part in parts:
-            for name, label, vector in zip(part.paths, part.labels, part.vectors, strict=True):
-                writer.writerow([name, label or "", *map(str, vector)])  # as few digits as give the same float32 again
+            for name, label, split, vector in zip(*part, strict=True):
+                numbers = map(str, vector)  # as few digits as give the same float32 again
+                writer.writerow([name, label or "", split or "", *numbers])
 
 
 def _read_csv(path: Path) -> Iterator[Part]:
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = csv.reader(file)
-        if next(rows, [])[:2] != ["path", "label"]:
-            raise ValueError("its columns are not path, label, f0, ...")
+        header = next(rows, [])
+        if header[:2] != COLUMNS[:2]:
+            raise ValueError(f"its columns are not {', '.join(COLUMNS)}, f0, ...")
+        before = 3 if header[2:3] == COLUMNS[2:] else 2
         waiting: list[list[str]] = []
         for row in rows:
             waiting.append(row)
             if len(waiting) == ROWS:
-                yield _parsed(waiting)
+                yield _parsed(waiting, before)
                 waiting = []
         if waiting:
-            yield _parsed(waiting)
+            yield _parsed(waiting, before)
 
 
-def _parsed(rows: list[list[str]]) -> Part:
-    vectors = np.array([row[2:] for row in rows], dtype=np.float32)
-    return Part([row[0] for row in rows], [row[1] or None for row in rows], vectors)
+def _parsed(rows: list[list[str]], before: int) -> Part:
+    """The rows, whose vectors come after so many other columns."""
+    vectors = np.array([row[before:] for row in rows], dtype=np.float32)
+    splits = [row[2] or None for row in rows] if before > 2 else _unknown(len(rows))
+    return Part([row[0] for row in rows], [row[1] or None for row in rows], splits, vectors)
+
+
+def _unknown(n: int) -> list[str | None]:
+    """The splits of so many images in a file that does not tell them."""
+    return [None] * n
 
 
 def _rows(flat: np.ndarray, n: int) -> np.ndarray:

@@ -1,0 +1,93 @@
+"""Which images are others than before? Names are noted in a few places, so that a sentence can say where."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from torch import Tensor
+
+from ..printable import on_one_line
+from ..terminal import counted, listed
+from .fingerprints import folder_of_all, name_below
+from .images import ImageSet, Photos
+
+PLACES = 64  # of a split, however large it is
+MOST_TOLD = 3
+UNKNOWN = "of other names, order or contents"
+
+
+class Place(NamedTuple):
+    """The images whose names come from this one on in the alphabet, before the next place: how many, and a checksum."""
+
+    first: str
+    n: int
+    checksum: int
+
+
+def names_noted(data: ImageSet) -> dict[str, list[Place]]:
+    """What a run notes of the names of its images, beside their fingerprint; an array has none."""
+    splits = {"train": data.train, "val": data.val, "test": data.test}
+    return {
+        part: _noted(split.images) if isinstance(split.images, Photos) else []
+        for part, split in splits.items()
+        if split is not None
+    }
+
+
+def difference(n_then: int, noted: Sequence[Sequence[Any]] | None, images: Tensor | Photos) -> str:
+    """How images differ from those of before: how many there are and, by what was noted of their names, where."""
+    n_now = len(images)
+    counts = f"{counted(n_then, 'image')} then, {n_now:,} now" if n_then != n_now else f"{counted(n_now, 'image')}"
+    if noted is None:
+        return counts if n_then != n_now else f"{counts} {UNKNOWN}"
+    if bool(noted) != isinstance(images, Photos):
+        return f"{counts}; {'files then, an array now' if noted else 'an array then, files now'}, which count as others"
+    if not isinstance(images, Photos):
+        return counts if n_then != n_now else f"{counts} of other pixels or in another order"
+    where = _where([Place(*place) for place in noted], images)
+    return f"{counts}: {where}" if where else f"{counts} of the same names, with other contents or in another order"
+
+
+def _where(then: Sequence[Place], photos: Photos) -> str:
+    """The places where names differ, in words; nothing where none does."""
+    above = folder_of_all(photos)
+    now = _counted([place.first for place in then], _names(photos, above))
+    ends = [*(f" up to {on_one_line(after.first)}" for _, after in pairwise(then)), " on"]
+    changed = [trio for trio in zip(then, now, ends, strict=True) if trio[0] != trio[1]]
+    if len(changed) == len(then) > 1:
+        first = on_one_line(min(_names(photos, above)))
+        return f"others everywhere, the first {on_one_line(then[0].first)} then, {first} now"
+    told = [_told(*trio) for trio in changed[:MOST_TOLD]]
+    more = [f"{counted(len(changed) - MOST_TOLD, 'place')} more"] if len(changed) > MOST_TOLD else []
+    return listed([*told, *more]) if changed else ""
+
+
+def _told(then: Place, now: Place, end: str) -> str:
+    first = on_one_line(then.first)
+    if then.n == 1 >= now.n:
+        return f"another in place of {first}" if now.n else f"{first} is gone"
+    numbers = f"{then.n:,} then and {now.n:,} now" if then.n != now.n else f"other names of {then.n:,}"
+    return f"{numbers} from {first}{end}"
+
+
+def _noted(photos: Photos) -> list[Place]:
+    rows, above = np.linspace(0, len(photos) - 1, min(PLACES, len(photos))).astype(int), folder_of_all(photos)
+    firsts = {name_below(above, photos.name(row)) for row in rows.tolist()}
+    return _counted(sorted(firsts), _names(photos, above))
+
+
+def _names(photos: Photos, above: str) -> Iterable[str]:
+    return (name_below(above, photos.name(row)) for row in range(len(photos)))
+
+
+def _counted(firsts: Sequence[str], names: Iterable[str]) -> list[Place]:
+    """How many names there are in each place, whatever their order; those before all places are in the first."""
+    n, checksums = [0] * len(firsts), [0] * len(firsts)
+    for name in names:
+        i = max(0, bisect_right(firsts, name) - 1)
+        n[i] += 1
+        checksums[i] = (checksums[i] + crc32(name.encode(errors="surrogateescape"))) % 2**32
+    return [Place(*told) for told in zip(firsts, n, checksums, strict=True)]

@@ -1,0 +1,74 @@
+"""Where images are others than before, in words."""
+
+import json
+
+import pytest
+import torch
+
+from logo_ssl.data import ImageSet
+from logo_ssl.data.differing import PLACES, difference, names_noted
+from logo_ssl.data.folders import split_of
+
+
+def photos(names):
+    return split_of([f"/data/{name}" for name in names], [None] * len(names), ())
+
+
+def told(then, now) -> str:
+    noted = json.loads(json.dumps(names_noted(ImageSet("photos", photos(then)))))["train"]
+    return difference(len(then), noted, photos(now).images)
+
+
+FEW = [f"{folder}/{i}.jpg" for folder in "ab" for i in range(5)]
+MANY = [f"{i:05}.jpg" for i in range(10_000)]
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        (FEW[:3] + FEW[4:], "10 images then, 9 now: a/3.jpg is gone"),
+        (FEW[1:-1], "10 images then, 8 now: a/0.jpg is gone and b/4.jpg is gone"),
+        ([*FEW, "b/new.jpg"], "10 images then, 11 now: 1 then and 2 now from b/4.jpg on"),
+        (["a/.jpg", *FEW], "10 images then, 11 now: 1 then and 2 now from a/0.jpg up to a/1.jpg"),
+        (
+            [*FEW[:6], "b/1-new.jpg", *FEW[7:]],
+            "10 images: 1 then and 2 now from b/0.jpg up to b/1.jpg and b/1.jpg is gone",
+        ),
+        ([*FEW[:6], "b/1.png", *FEW[7:]], "10 images: another in place of b/1.jpg"),
+        (FEW[::-1], "10 images of the same names, with other contents or in another order"),
+        (
+            [f"c/x/{i}.png" for i in range(4)],
+            "10 images then, 4 now: others everywhere, the first a/0.jpg then, 0.png now",
+        ),
+        (FEW[::2], "10 images then, 5 now: a/1.jpg is gone, a/3.jpg is gone, b/0.jpg is gone and 2 places more"),
+    ],
+)
+def test_a_few_images_are_named(now, sentence):
+    assert told(FEW, now) == sentence
+
+
+def test_many_images_are_noted_in_a_few_places_which_tell_where():
+    noted = names_noted(ImageSet("photos", photos(MANY)))["train"]
+    assert len(noted) == PLACES
+    assert sum(place.n for place in noted) == len(MANY)
+    assert len(json.dumps(noted)) < 4_000
+    now = [name for name in MANY if name not in ("00500.jpg", "00501.jpg")]
+    assert told(MANY, now) == "10,000 images then, 9,998 now: 158 then and 156 now from 00476.jpg up to 00634.jpg"
+
+
+def test_places_do_not_depend_on_the_order_of_a_list():
+    assert told(MANY[::-1], [*MANY[:4000], *MANY[4001:]]).startswith("10,000 images then, 9,999 now: 159 then and 158")
+
+
+def test_names_of_any_bytes_are_noted():
+    assert told(["cl\udce9.jpg", "x.jpg"], ["x.jpg"]) == "2 images then, 1 now: cl\\xe9.jpg is gone"
+
+
+def test_arrays_have_no_names_and_are_other_images_than_files():
+    pixels = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
+    assert difference(4, [], pixels) == "4 images of other pixels or in another order"
+    assert difference(5, [], pixels) == "5 images then, 4 now"
+    assert difference(4, None, pixels) == "4 images of other names, order or contents"  # an older run
+    assert difference(4, None, photos(FEW).images) == "4 images then, 10 now"
+    assert difference(10, [], photos(FEW).images) == "10 images; an array then, files now, which count as others"
+    assert difference(4, [["a.jpg", 4, 0]], pixels) == "4 images; files then, an array now, which count as others"
