@@ -153,6 +153,7 @@ def _of_strategy(recipe: Recipe) -> list[Demand]:
 
 
 def _of_framework(recipe: Recipe) -> Iterator[Demand]:
+    """Settings of whichever framework has them, by name."""
     for name in ("tau", "dim", "hidden", "queue", "splits", "layers"):
         value = getattr(recipe.framework, name, 1)
         yield value > 0, f"--framework.{name} is {value}; use a positive number."

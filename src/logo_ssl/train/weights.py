@@ -81,7 +81,7 @@ def build_heads(recipe: Recipe, weights: dict[str, Tensor], backbone: nn.Module)
     projector = recipe.framework.build(backbone, features).encoder.projector
     projector.load_state_dict(_stripped("projector", weights))
     strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
-    if isinstance(strategy.regressor, Regressor):
+    if strategy.regressor is not None:
         strategy.regressor.load_state_dict(_stripped("regressor", weights))
         return projector.eval(), strategy.regressor.eval()
     return projector.eval(), None
