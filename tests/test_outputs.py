@@ -201,6 +201,12 @@ def npz_with_splits_of_mine(file: Path) -> None:
         np.savez(file, **ours, splits=np.array(["mine"]))
 
 
+def npz_saved_again_by_me(file: Path) -> None:
+    npz_before_splits(file)
+    with np.load(file) as ours:
+        np.savez(file, **{name: ours[name] for name in sorted(ours)})
+
+
 def csv_before_splits(file: Path) -> None:
     file.write_bytes(b"path,label,f0,f1\r\na.png,,1.0,2.0\r\n")
 
@@ -242,6 +248,7 @@ LOOK_ALIKE = [
     ("f.parquet", parquet_with_splits_of_mine),
     ("f.npz", npz_with_an_array_of_mine),
     ("f.npz", npz_with_splits_of_mine),
+    ("f.npz", npz_saved_again_by_me),
     ("f.npz", npz_that_names_us),
     ("photo.png", png_that_speaks_of_us),
     ("w.safetensors", weights_that_tell_a_version),

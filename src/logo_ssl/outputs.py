@@ -136,9 +136,9 @@ def _looked_through(folder: Path, ours: re.Pattern[str]) -> Iterator[tuple[os.Di
 
 
 def _npz(file: IO[bytes]) -> bool:
-    names = zipfile.ZipFile(file).namelist()
-    before = ["vectors.npy", "paths.npy", "labels.npy", f"{MAKER}.npy"]  # of earlier versions
-    return sorted(names) == sorted(before) or names == [*before[:-1], "splits.npy", before[-1]]
+    arrays = [name.removesuffix(".npy") for name in zipfile.ZipFile(file).namelist()]
+    ours = ["vectors", "paths", "labels", "splits", MAKER], ["vectors", "paths", "labels", MAKER]  # of earlier versions
+    return arrays in ours  # in this order: an array that somebody added comes last
 
 
 def _parquet(file: IO[bytes]) -> bool:

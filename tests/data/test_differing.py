@@ -21,6 +21,7 @@ def told(then, now) -> str:
 
 FEW = [f"{folder}/{i}.jpg" for folder in "ab" for i in range(5)]
 MANY = [f"{i:05}.jpg" for i in range(10_000)]
+CLASSES = [f"{folder}/{i:05}.jpg" for folder in "abc" for i in range(1_000)]
 
 
 @pytest.mark.parametrize(
@@ -29,17 +30,15 @@ MANY = [f"{i:05}.jpg" for i in range(10_000)]
         (FEW[:3] + FEW[4:], "10 images then, 9 now: a/3.jpg is gone"),
         (FEW[1:-1], "10 images then, 8 now: a/0.jpg is gone and b/4.jpg is gone"),
         ([*FEW, "b/new.jpg"], "10 images then, 11 now: 1 then and 2 now from b/4.jpg on"),
-        (["a/.jpg", *FEW], "10 images then, 11 now: 1 then and 2 now from a/0.jpg up to a/1.jpg"),
-        (
-            [*FEW[:6], "b/1-new.jpg", *FEW[7:]],
-            "10 images: 1 then and 2 now from b/0.jpg up to b/1.jpg and b/1.jpg is gone",
-        ),
+        (["a/.jpg", *FEW], "10 images then, 11 now: 1 then and 2 now up to a/1.jpg"),
+        ([*FEW[:6], "b/1-new.jpg", *FEW[7:]], "10 images: other names of 2 from b/0.jpg up to b/2.jpg"),
         ([*FEW[:6], "b/1.png", *FEW[7:]], "10 images: another in place of b/1.jpg"),
         (FEW[::-1], "10 images of the same names, with other contents or in another order"),
         (
             [f"c/x/{i}.png" for i in range(4)],
             "10 images then, 4 now: others everywhere, the first a/0.jpg then, 0.png now",
         ),
+        ([], "10 images then, 0 now: others everywhere, the first a/0.jpg then, none now"),
         (FEW[::2], "10 images then, 5 now: a/1.jpg is gone, a/3.jpg is gone, b/0.jpg is gone and 2 places more"),
     ],
 )
@@ -54,6 +53,29 @@ def test_many_images_are_noted_in_a_few_places_which_tell_where():
     assert len(json.dumps(noted)) < 4_000
     now = [name for name in MANY if name not in ("00500.jpg", "00501.jpg")]
     assert told(MANY, now) == "10,000 images then, 9,998 now: 158 then and 156 now from 00476.jpg up to 00634.jpg"
+
+
+def test_what_comes_before_all_names_is_in_a_place_without_a_beginning():
+    now = [*(f"0/{i}.jpg" for i in range(5)), *CLASSES]
+    assert told(CLASSES, now) == "3,000 images then, 3,005 now: 47 then and 52 now up to a/00047.jpg"
+
+
+def test_a_renamed_class_is_told_as_what_is_gone_and_what_came():
+    now = [name.replace("b/", "d/") for name in CLASSES]
+    assert told(CLASSES, now) == (
+        "3,000 images: 1,047 then and 47 now from a/00999.jpg up to c/00046.jpg and 1 then and 1,001 now "
+        "from c/00999.jpg on"
+    )
+
+
+def test_the_same_files_in_other_folders_are_told_as_such():
+    alike = " (files are called as before, but lie in other folders)"
+    beside = [f"a/{name}" for name in MANY] + ["b/new.jpg"]
+    sentence = "10,000 images then, 10,001 now: others everywhere, the first 00000.jpg then, a/00000.jpg now"
+    assert told(MANY, beside) == sentence + alike
+    assert told(beside, MANY).startswith("10,001 images then, 10,000 now: others everywhere, the first a/00000.jpg")
+    assert told(MANY, [f"a/x{name}" for name in MANY] + ["b/new.jpg"]) == sentence.replace("a/", "a/x")
+    assert alike not in told(FEW, [*FEW, *(f"{name}.png" for name in FEW)])  # beside the others
 
 
 def test_places_do_not_depend_on_the_order_of_a_list():

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,6 +204,15 @@ def test_copies_of_training_images_are_counted(parted, images) -> None:
     assert said[1].startswith("Warning: 1 of 1 test images is among")
     assert said[1].endswith("take it out of train or test.")
     assert copies.copies(images.train, None, how) == {}
+
+
+def test_files_to_look_among_are_asked_for_their_sizes_once(parted, monkeypatch) -> None:
+    data, (how, _), asked = load_data(str(parted), 16), listening(), []
+    size = copies._size
+    monkeypatch.setattr(copies, "_size", lambda photos, row: asked.append(photos.name(row)) or size(photos, row))
+    copies.copies(data.train, data.test, how, data.test)
+    counts = Counter(asked)
+    assert {counts[data.train.images.name(row)] for row in range(len(data.train))} == {1}
 
 
 @pytest.mark.parametrize("protocol", ["linear", "transfer"])

@@ -11,6 +11,8 @@ import torch
 from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce import estimate
 from logo_ssl.reproduce.estimate import Speed, _benched, _benchmarks, _cost, _measured, _network, _roughly, _time
+from logo_ssl.reproduce.plan import Place, Task
+from logo_ssl.reproduce.sources import Images
 
 PIXELS = 32**2
 
@@ -80,28 +82,50 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
 def test_days_on_a_cpu_are_told_with_what_to_do_instead(reproduce, monkeypatch):
     monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
     _, out, _ = reproduce("table1 table2 --dry-run", small=False)
-    told = [line for line in out.splitlines() if line.startswith("Without a GPU")]
-    assert told == [
-        "Without a GPU a row on cifar10 takes about 4 to 11 days (11 to 30 images/s, by the fastest runs on CPU, 2 "
-        "threads; more cores are faster). Use a machine with one, or fewer epochs (--epochs 2), or see a small encoder "
-        "learn in minutes: `logo-ssl pretrain tiny`."
-    ]
+    advice = ", or fewer epochs (--epochs 2), or see a small encoder learn in minutes: `logo-ssl pretrain tiny`."
+    assert (
+        "Without a GPU a row on cifar10 takes at least 4 to 11 days, by the most that was measured (11 to 30 images/s "
+        f"on CPU, 2 threads; more cores are faster).\nUse a machine with one{advice}\n"
+    ) in out
     _, out, _ = reproduce("table1 --rows cifar10-simsiam --epochs 2 --dry-run", small=False)
-    assert "Without a GPU a row on cifar10 takes about 1 hour (25 images/s, by the fastest" in out
+    assert "Without a GPU a row on cifar10 takes at least 67 minutes, by the most that was measured (25 images" in out
     assert "pretrain tiny" not in out
     assert "Without" not in reproduce("table2 --dry-run", small=False)[1]  # nothing like it was measured
     assert "Without" not in reproduce("table1 --dry-run --images-per-s 9", small=False)[1]  # somebody knows better
-    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cuda"))
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cuda" if wish == "auto" else wish))
     monkeypatch.setattr(estimate, "hardware", lambda device: "a GPU")
+    assert f"\nLeave out --device cpu{advice}\n" in reproduce("table1 --dry-run --device cpu", small=False)[1]
     assert "Without" not in reproduce("table1 --dry-run", small=False)[1]
 
 
 @pytest.mark.parametrize(
     ("least", "most", "told"),
-    [(5, 20, "about 1 hour"), (60, 600, "about 1 to 10 hours"), (600, 6_000, "about 1 to 4 days")],
+    [
+        (5, 20, "5 to 20 minutes"),
+        (69, 69.3, "69 minutes"),
+        (120, 600, "2 to 10 hours"),
+        (600, 6_000, "10 to 100 hours"),
+        (5_500, 15_000, "4 to 10 days"),
+    ],
 )
 def test_a_span_is_told_in_one_unit(least, most, told):
     assert estimate._span(least, most) == told
+
+
+@pytest.mark.parametrize("file", ["speed.jsonl", "speed-cpu.jsonl"])
+def test_a_speed_is_of_the_batches_that_were_measured(file):
+    for bench in _benchmarks(file):
+        assert _measured(bench).batch_size == bench["batch_size"]
+    bigger = find_recipe(bench["recipe"]).changed(batch_size=bench["batch_size"] * 2)
+    assert f" in batches of {bench['batch_size']} on " in _benched(bigger, _benchmarks(file)).source
+
+
+def test_speeds_are_told_from_low_to_high_whatever_the_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
+    epochs = {"cifar10-moco": 100, "cifar10-moco-logo": 1}  # the faster one takes longer
+    tasks = [Task(find_recipe(name).changed(epochs=n), Place(tmp_path / name), ()) for name, n in epochs.items()]
+    told, _ = estimate._without_gpu([estimate.Estimate(task, Images(50_000), None, None) for task in tasks])
+    assert "(11 to 30 images/s on" in told
 
 
 def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, monkeypatch):

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from logo_ssl.frameworks import SupervisedConfig
 from logo_ssl.recipes import find_recipe, literal
 from logo_ssl.reproduce import tables
-from logo_ssl.reproduce.images import facts_of, remarks_on
+from logo_ssl.reproduce.images import _compared, facts_of, remarks_on
 from logo_ssl.reproduce.markdown import _minutes, markdown
-from logo_ssl.reproduce.plan import Place, tasks_for
+from logo_ssl.reproduce.plan import MORE_FACTS, Place, tasks_for
 from logo_ssl.reproduce.results import gather
 from logo_ssl.reproduce.settings import decisive_differences, set_of, with_data, with_settings
+from logo_ssl.run import IMAGES_TOLD
 
 ROOT = Path(__file__).parents[2]
 
@@ -188,14 +190,41 @@ FACTS = {"train_images": 600, "test_images": 200, "test_images_compared": 200, "
 
 def test_test_images_that_validation_has_too_are_told_below_a_table(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (12, 8, 8, 3), dtype=np.uint8)
-    parts = {"train": pixels[:6], "val": pixels[6:9], "test": pixels[8:]}
+    parts = {"train": pixels[:6], "val": pixels[5:9], "test": pixels[8:]}
     arrays = {f"{part}_images": images for part, images in parts.items()}
     labels = {f"{part}_labels": np.arange(len(images)) % 2 for part, images in parts.items()}
     np.savez(tmp_path / "cifar10.npz", **arrays, **labels)
-    (told,) = remarks_on("cifar10", facts_of(str(tmp_path / "cifar10.npz"), 8))
+    facts = facts_of(str(tmp_path / "cifar10.npz"), 8)
+    assert facts.keys() - {"val_images"} == IMAGES_TOLD | MORE_FACTS  # what is looked for is kept
+    (told,) = remarks_on("cifar10", facts, by_linear=True)
     assert told.endswith(
         "; 1 of 4 test images that were looked at is among the validation images, so linear figures are too good"
+        "; 1 of 4 validation images that were looked at is among the training images, so what linear chooses may be "
+        "fitted too closely"
     )
+    (told,) = remarks_on("cifar10", facts, by_linear=False)
+    assert "validation" not in told
+    table = {"title": "t", "rows": [RECORD["rows"][0] | {"runs": [run(0) | {"images": facts}]}]}
+    assert "linear figures are too good" in markdown(table)
+    table["rows"][0]["figures"] = table["rows"][0]["figures"][:1]
+    assert "validation" not in markdown(table)
+
+
+def test_how_many_images_there_are_is_told_where_any_is_known():
+    then = {"test_images": 0, "fingerprint": {"test": "a"}}
+    assert _compared(then, then | {"fingerprint": {"test": "b"}}) == "test: images of other names, order or contents"
+    then["test_images"] = 9
+    assert _compared(then, then | {"fingerprint": {"test": "b"}}).startswith("test: 9 images of other names")
+
+
+def test_validation_images_that_linear_refuses_are_not_looked_among(tmp_path):
+    for i, name in enumerate(["train/a/0", "train/b/1", "val/a/2", "val/stranger/3", "test/a/4", "test/b/5"]):
+        file = tmp_path / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(file)
+    facts = facts_of(str(tmp_path), 8)
+    assert facts["test_images_in_train"] == 0
+    assert "test_images_in_val" not in facts
 
 
 def run(seed, state="done", sentence="", **provenance):

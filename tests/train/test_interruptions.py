@@ -564,6 +564,17 @@ def test_files_with_new_contents_under_their_old_names_are_other_images(tmp_path
     assert (noted["train_images"], list(noted["fingerprint"])) == (48, ["train"])
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_names_are_noted_by_the_process_that_writes_them(data, tmp_path, monkeypatch, first):
+    noted = []
+    monkeypatch.setattr(running, "is_first", lambda: first)
+    monkeypatch.setattr(running, "names_noted", lambda data: noted.append(data.name) or {})
+    monkeypatch.setattr(running, "_learn_or_go_back", lambda *of: None)
+    monkeypatch.setattr(running, "_leave", lambda *of: None)
+    train(SMALL, data, tmp_path / "run")
+    assert len(noted) == first
+
+
 def test_a_checkpoint_that_knew_names_alone_is_gone_on_with(data, tmp_path, monkeypatch):
     at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
     with pytest.raises(Interrupted):

@@ -2,7 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import groupby
+from posixpath import basename
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -30,17 +31,13 @@ class Place(NamedTuple):
 def names_noted(data: ImageSet) -> dict[str, list[Place]]:
     """What a run notes of the names of its images, beside their fingerprint; an array has none."""
     splits = {"train": data.train, "val": data.val, "test": data.test}
-    return {
-        part: _noted(split.images) if isinstance(split.images, Photos) else []
-        for part, split in splits.items()
-        if split is not None
-    }
+    images = {part: split.images for part, split in splits.items() if split is not None}
+    return {part: _noted(found) if isinstance(found, Photos) else [] for part, found in images.items()}
 
 
 def difference(n_then: int, noted: Sequence[Sequence[Any]] | None, images: Tensor | Photos) -> str:
     """How images differ from those of before: how many there are and, by what was noted of their names, where."""
-    n_now = len(images)
-    counts = f"{counted(n_then, 'image')} then, {n_now:,} now" if n_then != n_now else f"{counted(n_now, 'image')}"
+    counts = counted(n_then, "image") + (f" then, {n_now:,} now" if (n_now := len(images)) != n_then else "")
     if noted is None:
         return counts if n_then != n_now else f"{counts} {UNKNOWN}"
     if bool(noted) != isinstance(images, Photos):
@@ -52,25 +49,29 @@ def difference(n_then: int, noted: Sequence[Sequence[Any]] | None, images: Tenso
 
 
 def _where(then: Sequence[Place], photos: Photos) -> str:
-    """The places where names differ, in words; nothing where none does."""
+    """The places where names differ, neighbours as one, in words; nothing where none does."""
     above = folder_of_all(photos)
     now = _counted([place.first for place in then], _names(photos, above))
-    ends = [*(f" up to {on_one_line(after.first)}" for _, after in pairwise(then)), " on"]
-    changed = [trio for trio in zip(then, now, ends, strict=True) if trio[0] != trio[1]]
-    if len(changed) == len(then) > 1:
-        first = on_one_line(min(_names(photos, above)))
-        return f"others everywhere, the first {on_one_line(then[0].first)} then, {first} now"
-    told = [_told(*trio) for trio in changed[:MOST_TOLD]]
+    changed = [[*places] for differs, places in groupby(range(len(then)), lambda i: then[i] != now[i]) if differs]
+    if changed == [[*range(len(then))]]:
+        firsts, names = {place.first for place in then}, {*_names(photos, above)}
+        is_moved = not firsts & names and {*map(basename, firsts)} <= {*map(basename, names)}
+        moved = " (files are called as before, but lie in other folders)" if is_moved else ""
+        first, first_now = on_one_line(min(firsts)), on_one_line(min(names, default="none"))
+        return f"others everywhere, the first {first} then, {first_now} now{moved}"
+    told = [_told(then, now, places[0], places[-1] + 1) for places in changed[:MOST_TOLD]]
     more = [f"{counted(len(changed) - MOST_TOLD, 'place')} more"] if len(changed) > MOST_TOLD else []
-    return listed([*told, *more]) if changed else ""
+    return listed([*told, *more])
 
 
-def _told(then: Place, now: Place, end: str) -> str:
-    first = on_one_line(then.first)
-    if then.n == 1 >= now.n:
-        return f"another in place of {first}" if now.n else f"{first} is gone"
-    numbers = f"{then.n:,} then and {now.n:,} now" if then.n != now.n else f"other names of {then.n:,}"
-    return f"{numbers} from {first}{end}"
+def _told(then: Sequence[Place], now: Sequence[Place], begin: int, end: int) -> str:
+    n_then, n_now = (sum(place.n for place in places[begin:end]) for places in (then, now))
+    first = on_one_line(then[begin].first)
+    if n_then == 1 >= n_now:
+        return f"another in place of {first}" if n_now else f"{first} is gone"
+    numbers = f"{n_then:,} then and {n_now:,} now" if n_then != n_now else f"other names of {n_then:,}"
+    since = f" from {first}" if begin else ""  # the first place has what comes before it, too
+    return f"{numbers}{since} up to {on_one_line(then[end].first)}" if end < len(then) else f"{numbers}{since} on"
 
 
 def _noted(photos: Photos) -> list[Place]:

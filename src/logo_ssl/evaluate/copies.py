@@ -1,6 +1,7 @@
 """Are test images among those that train or choose? A look at some of them, cheap enough to be taken each time."""
 
 import hashlib
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -10,9 +11,8 @@ from ..terminal import are, them
 from .how import Extraction
 
 LOOKED_AT = 1_000  # images that are looked for, evenly spread
-MOST_KNOWN = (
-    200_000  # images to look among: to ask a disk for the sizes of more would take longer than some evaluations
-)
+MOST_KNOWN = 200_000
+"""Images to look among: to ask a disk for the sizes of more would take longer than some evaluations."""
 MOST_READ = 4_000  # of these, whose bytes are compared
 MOST_BYTES = 2**26  # of an array at a time
 CALLED = {"train": "training images", "val": "validation images", "test": "test images"}
@@ -31,17 +31,27 @@ def copies(train: Split, test: Split | None, how: Extraction, val: Split | None 
     """
     if test is None:
         return {}
-    found = _among("test", test, "train", train, how)
     if val is None:
-        return found
-    return found | _among("test", test, "val", val, how) | _among("val", val, "train", train, how)
+        return _among("train", train, {"test": test}, how)
+    return _among("train", train, {"test": test, "val": val}, how) | _among("val", val, {"test": test}, how)
 
 
-def _among(asked: str, images: Split, known_as: str, others: Split, how: Extraction) -> dict[str, int]:
-    if len(others) > MOST_KNOWN or isinstance(others.images, Photos) != isinstance(images.images, Photos):
+def _among(known_as: str, others: Split, splits: Mapping[str, Split], how: Extraction) -> dict[str, int]:
+    """Look for images of some splits among those of another, whose keys are asked for once."""
+    if len(others) > MOST_KNOWN:
         return {}
+    offered, found = _keys(others.images), dict[str, int]()
+    for asked, images in splits.items():
+        if isinstance(images.images, Photos) == isinstance(others.images, Photos):
+            found |= _found(asked, images, known_as, others, offered, how)
+    return found
+
+
+def _found(
+    asked: str, images: Split, known_as: str, others: Split, offered: list[int], how: Extraction
+) -> dict[str, int]:
     some = images.thinned(LOOKED_AT)
-    wanted, offered = _keys(some.images), _keys(others.images)
+    wanted = _keys(some.images)
     alike = set(wanted) & set(offered) - {0}  # an empty file is no image
     candidates = [row for row, key in enumerate(offered) if key in alike]
     read = candidates[:: 1 + len(candidates) // MOST_READ]

@@ -19,7 +19,9 @@ from .sources import Images, look
 
 FASTEST = 0.95  # quantile
 IN_MINUTES = 120  # what is longer is told in hours
-LONG, FEW_EPOCHS = 12 * 60, 2  # minutes that nobody waits for on a CPU; an advice then
+LONG = 12 * 60  # minutes: a row that takes longer on a CPU comes with advice
+FEW_EPOCHS = 2  # what is advised then: enough to see a row run
+UNITS = {"day": 24 * 60, "hour": 60}  # minutes of each
 LEARNING = 3  # forward passes that a forward and a backward one cost
 
 
@@ -84,30 +86,34 @@ def _sum(estimates: Sequence[Estimate], jobs: int) -> str:
 
 def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
     """How long rows take on a CPU, where there is nothing else and no speed is known of it, and what to do instead."""
-    measured, found, sets = _benchmarks("speed-cpu.jsonl"), list[tuple[float, Speed]](), list[str]()
+    measured, found = _benchmarks("speed-cpu.jsonl"), list[tuple[float, Speed, str]]()
     for task, images, speed, _ in estimates:
         known_here = speed is not None and not speed.elsewhere
         if known_here or images.missing or best_device(task.recipe.device).type != "cpu":
             continue
         on_cpu = _benched(task.recipe, measured)
         if on_cpu and (left := minutes_left(task, images, on_cpu)):
-            found.append((left, on_cpu))
-            sets.append(name_of(task.recipe.data))
+            found.append((left, on_cpu, name_of(task.recipe.data)))
     if not found:
         return
-    (shortest, fastest), (longest, slowest) = min(found), max(found)
-    speeds = dict.fromkeys(f"{speed.images_per_s:.0f}" for speed in (slowest, fastest))
-    told = f"Without a GPU a row on {listed(sets)} takes {_span(shortest, longest)}"
-    by = f"{' to '.join(speeds)} images/s, by the fastest runs on {slowest.elsewhere}; more cores are faster"
-    cure = f"Use a machine with one, or fewer epochs (--epochs {FEW_EPOCHS}), or see a small encoder learn in minutes: "
-    yield f"{told} ({by}). {cure + '`logo-ssl pretrain tiny`.' if longest > LONG else ''}".strip()
+    minutes, speeds, sets = zip(*found, strict=True)
+    images_per_s = [speed.images_per_s for speed in speeds]
+    most = " to ".join(dict.fromkeys(f"{speed:.0f}" for speed in (min(images_per_s), max(images_per_s))))
+    yield (
+        f"Without a GPU a row on {listed(sets)} takes at least {_span(min(minutes), max(minutes))}, by the most that "
+        f"was measured ({most} images/s on {speeds[0].elsewhere}; more cores are faster)."
+    )
+    if max(minutes) > LONG:
+        gpu = "Use a machine with one" if best_device("auto").type == "cpu" else "Leave out --device cpu"
+        fewer = f"or fewer epochs (--epochs {FEW_EPOCHS})"
+        yield f"{gpu}, {fewer}, or see a small encoder learn in minutes: `logo-ssl pretrain tiny`."
 
 
 def _span(least: float, most: float) -> str:
-    """From so many minutes to so many, in whole days or hours."""
-    unit, minutes = ("day", 24 * 60) if most >= 2 * 24 * 60 else ("hour", 60)
-    low, high = (max(1, round(time / minutes)) for time in (least, most))
-    return f"about {counted(high, unit)}" if low == high else f"about {low} to {counted(high, unit)}"
+    """From so many minutes to so many, in the largest unit of which the shorter time has two."""
+    unit, minutes = next((pair for pair in UNITS.items() if least >= 2 * pair[1]), ("minute", 1))
+    low, high = round(least / minutes), round(most / minutes)
+    return counted(high, unit) if low == high else f"{low:,} to {counted(high, unit)}"
 
 
 def detections(measurements: Iterable[str]) -> Iterator[str]:
@@ -229,8 +235,8 @@ def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | No
 
 
 def _measured(bench: Mapping[str, Any]) -> Recipe:
-    """The recipe as it was measured: those with the paper's settings averaged their pairs once."""
-    return RECIPES[bench["recipe"]].changed(strategy__pairs=bench["pairs"])
+    """The recipe as it was measured: in batches of another size, or pairs that the paper's settings averaged once."""
+    return RECIPES[bench["recipe"]].changed(batch_size=bench["batch_size"], strategy__pairs=bench["pairs"])
 
 
 def _network(recipe: Recipe) -> tuple[object, ...]:

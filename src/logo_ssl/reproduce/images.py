@@ -18,29 +18,40 @@ from .settings import name_of
 from .sources import IMAGES, is_placed
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets
+CALLED = {"train": "training images", "val": "validation images", "test": "test images"}
 AMONG = {
-    "train": "training images, so figures are too good",
-    "val": "validation images, so linear figures are too good",
+    ("test", "train"): "so figures are too good",
+    ("test", "val"): "so linear figures are too good",
+    ("val", "train"): "so what linear chooses may be fitted too closely",
 }
-"""What is told of test images that a split has, too."""
+"""What comes of images of the first split that the second one has, too."""
 Facts = dict[str, Any]
 """What is noted of the images beside a run."""
 
 
 @cache
 def facts_of(source: str, size: int) -> Facts:
-    """How many images there are, by what they and their labels are known, and how many of test are in train or val."""
+    """How many images there are, by what they and their labels are known, and how many of a split are in another."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
     from ..evaluate.how import Extraction
 
     data = load_data(source, size)
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
-    val = data.val if data.val is not None and data.val.has_labels else None
     return {
         **images_told(data),
         "labels": {part: _digest(split) for part, split in splits.items()},
-        **copies(data.train, data.test, Extraction(), val),
+        **copies(data.train, data.test, Extraction(), _chosen_by(data)),
     }
+
+
+def _chosen_by(data: ImageSet) -> Split | None:
+    """The images that `linear` chooses by; those that it refuses choose nothing."""
+    from ..evaluate.labelled import labelled_val  # slow to import: only where it is needed
+
+    try:
+        return labelled_val(data)
+    except UserError:
+        return None
 
 
 def refuse_unmeasurable(recipes: Iterable[Recipe], measured: Mapping[str, Sequence[str]]) -> None:
@@ -75,8 +86,8 @@ def refuse_other_images(tasks: Iterable[Task]) -> None:
             raise UserError(f"{told} ({_compared(known, other.place.images())}); make a table of each with --rows.")
 
 
-def remarks_on(data: str, facts: Facts) -> list[str]:
-    """What a reader of figures must know of their images."""
+def remarks_on(data: str, facts: Facts, by_linear: bool) -> list[str]:
+    """What a reader of figures must know of their images; those to choose by matter where any is `by_linear`."""
     name = name_of(data)
     if not facts:
         return [f"{name}: which images they were was not noted"]
@@ -86,10 +97,11 @@ def remarks_on(data: str, facts: Facts) -> list[str]:
         told.append(f"not the {official[0]:,} and {official[1]:,} of the paper's {name}")
     if not facts["test_images"]:
         told.append("so kNN leaves each training image out in turn, and linear holds some of them out")
-    for part, among in AMONG.items():
-        if found := facts.get(f"test_images_in_{part}"):
-            looked_at = f"{found:,} of {facts['test_images_compared']:,} test images that were looked at"
-            told.append(f"{looked_at} {are(found)} among the {among}")
+    for (part, other), therefore in AMONG.items():
+        found = facts.get(f"{part}_images_in_{other}")
+        if found and (by_linear or "val" not in (part, other)):
+            looked_at = f"{found:,} of {facts[f'{part}_images_compared']:,} {CALLED[part]} that were looked at"
+            told.append(f"{looked_at} {are(found)} among the {CALLED[other]}, {therefore}")
     return ["; ".join(told)]
 
 
@@ -143,7 +155,9 @@ def _compared(one: Facts, other: Facts, task: Task | None = None) -> str:
         split = there.get(part)
         if split is not None and len(split) == n_other:  # test images without labels are not counted
             told.append(f"{part}: {difference(n_one, names.get(part), split.images)}")
+        elif n_one != n_other:
+            told.append(f"{part}: {n_one:,} images and {n_other:,}")
         else:
-            told.append(f"{part}: {n_one:,} images" + (f" and {n_other:,}" if n_one != n_other else f" {UNKNOWN}"))
+            told.append(f"{part}: {counted(n_one, 'image') if n_one else 'images'} {UNKNOWN}")
     told += [f"{part}: other labels" for part in _differing(one, other, "labels") if part not in splits]
     return "; ".join(told)

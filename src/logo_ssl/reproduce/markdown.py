@@ -124,7 +124,9 @@ def _change(name: str, pair: Record) -> str:
 def _images(rows: Iterable[Record]) -> Iterable[str]:
     """What the images were, each set once."""
     ended = [(row["data"], run) for row in rows for run in row["runs"] if run["state"] == "done"]
-    return dict.fromkeys(told for data, run in ended for told in remarks_on(data, run["images"]))
+    figures = [figure["measurement"] for row in rows for figure in row["figures"] if figure["n"]]
+    by_linear = any(measurement.startswith("linear") for measurement in figures)
+    return dict.fromkeys(told for data, run in ended for told in remarks_on(data, run["images"], by_linear))
 
 
 def _remarks(rows: Sequence[Record]) -> Iterator[str]:

@@ -19,7 +19,14 @@ CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
 """Fields that a run has lower than they were asked for, where the data are few."""
 KINDS = {"asked": dict, "jobs": int, "figures": dict, "measured_at": dict, "images": dict}
 """What is noted beside a run."""
-MORE_FACTS = {"labels", "test_images_compared", "test_images_in_train", "test_images_in_val"}
+MORE_FACTS = {
+    "labels",
+    "test_images_compared",
+    "test_images_in_train",
+    "test_images_in_val",
+    "val_images_compared",
+    "val_images_in_train",
+}
 """What is noted of its images beside what every run tells, where it is known."""
 TOLD = {"commit", "hardware", "seconds"}
 """What a finished run tells of its making."""

@@ -8,7 +8,6 @@ import torch
 from rich.console import Console
 
 from ..data import ImageSet
-from ..data.differing import names_noted
 from ..data.fingerprints import images_told
 from ..recipes import Recipe
 from ..run import Run
@@ -34,7 +33,7 @@ class Making:
     @cached_property
     def images(self) -> dict[str, Any]:
         """What it is trained on."""
-        return images_told(self.data) | {"names": names_noted(self.data)}
+        return images_told(self.data)
 
     @property
     def device(self) -> torch.device:

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, ImageSet
-from ..data.differing import difference
+from ..data.differing import difference, names_noted
 from ..data.placement import refuse_unfit
 from ..errors import UserError
 from ..hardware import hardware
@@ -73,7 +73,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
         if checkpoint is None or run.images_file.exists():  # of older runs nobody noted what they began with
-            write(run.images_file, json.dumps(making.images, indent=2) + "\n")
+            told = making.images | {"names": names_noted(making.data)}  # slow for millions of names: here alone
+            write(run.images_file, json.dumps(told, indent=2) + "\n")
         making.sittings.save()
     splits = about_splits(making.module, processes_for(recipe))
     for sentence in (*making.data.says, _announcement(making), *([splits] if splits else [])):

@@ -44,7 +44,7 @@ class Embeddings(NamedTuple):
     vectors: Float32[np.ndarray, "N F"]
     bad: list[str]
     """Paths of the images that could not be read."""
-    splits: list[str | None]
+    splits: list[str]
     """train, val or test; train where the data are not parted."""
 
     def __repr__(self) -> str:
@@ -113,14 +113,15 @@ def _bad_among(chosen: list[Images], how: Extraction, bad_file: Path | None = No
 
 
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
-    parts, found = list[Part](), _bad_among(chosen, how)
+    parts, splits, found = list[Part](), list[str](), _bad_among(chosen, how)
     for images in chosen:
         rows = parts_of(images.split)
         made = compute(encoder, images.split, rows, how, f"{images.part} images", found)
-        parts += [images.told(*pair) for pair in zip(rows, made, strict=True)]
+        told = [images.told(*pair) for pair in zip(rows, made, strict=True)]
+        parts += told
+        splits += [images.part] * sum(len(part.paths) for part in told)
     paths = [path for part in parts for path in part.paths]
     labels = [label for part in parts for label in part.labels]
-    splits = [split for part in parts for split in part.splits]
     return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(found.names), splits)
 
 

@@ -112,8 +112,8 @@ def _write_parquet(path: Path, parts: Iterator[Part], shape: Shape, about: dict[
             vectors = arrow.FixedSizeListArray.from_arrays(flat, shape.width)
             labels = [None if label is None else printable(label) for label in part.labels]
             texts = ([printable(name) for name in part.paths], labels, part.splits)
-            columns = [*(arrow.array(text, arrow.string()) for text in texts), vectors]
-            writer.write_batch(arrow.record_batch(columns, schema=schema))
+            arrays = [*(arrow.array(text, arrow.string()) for text in texts), vectors]
+            writer.write_batch(arrow.record_batch(arrays, schema=schema))
 
 
 def _read_parquet(path: Path) -> Iterator[Part]:
