@@ -698,6 +698,16 @@ def test_images_that_cannot_be_measured_are_refused_before_any_training(
     assert code == (0 if labels > 1 else 2)  # kNN over epochs takes fewer neighbours where there are fewer images
 
 
+def test_validation_images_of_strange_classes_are_refused_before_any_training(reproduce, performed, data):
+    with np.load(data) as parts:
+        strange = {"val_images": parts["test_images"], "val_labels": np.full(len(parts["test_images"]), 99)}
+        place(data, {**parts, **strange})
+    code, _, err = reproduce("table1 --rows cifar10-simsiam --epochs 1")
+    assert (code, performed) == (2, [])
+    assert "validation" in err
+    assert reproduce("table7 --rows cifar10-simsiam-logo --epochs 1 --dry-run")[0] == 0  # kNN chooses nothing
+
+
 def test_a_k_that_asks_for_all_images_is_left_out_and_the_table_says_so(reproduce, performed, data, tmp_path):
     with np.load(data) as parts:
         few = {name: values[:40] for name, values in parts.items()}

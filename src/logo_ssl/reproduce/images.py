@@ -1,7 +1,7 @@
 """On which images is a row trained and measured? Known before it is, so that no table mixes them or hides them."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -59,13 +59,13 @@ def refuse_unmeasurable(recipes: Iterable[Recipe], measured: Mapping[str, Sequen
 
     `measured` says what is measured of each recipe on the images of its pretraining.
     """
-    wanted: dict[tuple[str, int], bool] = {}
+    wanted: dict[tuple[str, int], set[str]] = {}
     for recipe in recipes:
         if recipe.name in measured and recipe.data not in NAMES:
             place = recipe.data, recipe.crops.global_size
-            wanted[place] = wanted.get(place, False) or "knn" in measured[recipe.name]
-    for (source, size), by_knn in wanted.items():
-        _refuse_unlabelled(load_data(source, size), by_knn)
+            wanted.setdefault(place, set()).update(measured[recipe.name])
+    for (source, size), figures in wanted.items():
+        _refuse_unlabelled(load_data(source, size), figures)
 
 
 def refuse_other_images(tasks: Iterable[Task]) -> None:
@@ -105,12 +105,14 @@ def remarks_on(data: str, facts: Facts, by_linear: bool) -> list[str]:
     return ["; ".join(told)]
 
 
-def _refuse_unlabelled(data: ImageSet, by_knn: bool) -> None:
-    from ..evaluate.labelled import labelled  # slow to import: only where it is needed
+def _refuse_unlabelled(data: ImageSet, figures: Collection[str]) -> None:
+    from ..evaluate.labelled import labelled, labelled_val  # slow to import: only where it is needed
 
     train, test = labelled(data)
+    if test is not None and any(figure != "knn" for figure in figures):
+        labelled_val(data)  # which refuses classes that train lacks
     needed = min(k for k, _ in PROTOCOLS) + 1 + (test is None)  # or all would vote
-    if by_knn and len(train) < needed:
+    if "knn" in figures and len(train) < needed:
         why = "each of them is compared with the others" if test is None else "each test image is compared with them"
         raise UserError(
             f"{data.name} has {counted(len(train), 'labelled image')} to train on, and kNN needs {needed} or more "
