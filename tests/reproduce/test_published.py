@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
@@ -372,6 +373,31 @@ def best_of_both(found, one, other):
     }
     best = [max(found[label, column] for column in columns) for label in (one, other)]
     return best[0] - best[1]
+
+
+def test_crops_of_scenes_are_those_of_the_runs():
+    runs, tables = told_of("scenes-crops")
+    labels = ("two large crops", LOCAL, "LoGo, lambda 0.05", "LoGo, lambda 0.5", "four large crops")
+    by_seed = {label: [figures_of(run) for run in runs[5 * i : 5 * i + 5]] for i, label in enumerate(labels)}
+    assert [run["seed"] for run in runs] == 5 * [0, 1, 2, 3, 4]
+    kinds = [(run["changed"].get("strategy.kind", "logo"), run["changed"].get("strategy.lam", 0.05)) for run in runs]
+    two, local, logo, push = ("two-view", None), ("multi-crop", None), ("logo", 0.05), ("logo", 0.5)
+    assert kinds == [kind for kind in (two, local, logo, push, two) for _ in range(5)]
+    for label, crops in zip(labels, ("2", "2 + 2", "2 + 2", "2 + 2", "4"), strict=True):
+        columns = zip(*by_seed[label], strict=True)
+        assert [label, crops, *(f"{mean(column):.2f} ± {stdev(column):.2f}" for column in columns)] in tables
+    differences_told = {
+        "local crops, without L2L, over two crops": (LOCAL, "two large crops"),
+        "L2L, lambda 0.05": ("LoGo, lambda 0.05", LOCAL),
+        "L2L, lambda 0.5": ("LoGo, lambda 0.5", LOCAL),
+        "four large crops over LoGo, lambda 0.05": ("four large crops", "LoGo, lambda 0.05"),
+    }
+    for label, (one, other) in differences_told.items():
+        columns = zip(*(minus(a, b) for a, b in zip(by_seed[one], by_seed[other], strict=True)), strict=True)
+        assert [label, *(f"{mean(column):+.2f} ± {stdev(column) / 5**0.5:.2f}" for column in columns)] in tables
+
+
+LOCAL = "with local crops, without L2L"
 
 
 def test_simsiams_crops_are_those_of_the_runs():
