@@ -400,6 +400,15 @@ def test_crops_of_scenes_are_those_of_the_runs():
 LOCAL = "with local crops, without L2L"
 
 
+def test_crops_of_photographs_on_a_cpu_are_those_of_the_runs():
+    runs, tables = told_of("photographs-crops")
+    ends = {row[0]: row[2:] for row in tables}
+    assert [run["seed"] for run in runs] == 4 * [0, 1]
+    for i, label in enumerate(("two large crops", LOCAL, "LoGo", "four large crops")):
+        columns = zip(*map(figures_of, runs[2 * i : 2 * i + 2]), strict=True)
+        assert ends[label] == [", ".join(shown(column)) for column in columns]
+
+
 def test_simsiams_crops_are_those_of_the_runs():
     (four, local, large, three), tables = told_of("simsiam-crops")
     ends = {row[0]: row[-1] for row in tables}
