@@ -12,6 +12,8 @@ from .files import Chained, Files, Stamp
 
 VALIDATION = "validation images"
 """What training is watched with, where there are any beside a test."""
+CALLED = {"train": "training images", "val": VALIDATION, "test": "test images"}
+"""What the images of a split are called."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..data import Photos, Split
+from ..data.images import CALLED
 from ..terminal import are, them
 from .how import Extraction
 
@@ -15,7 +16,6 @@ MOST_KNOWN = 200_000
 """Images to look among: to ask a disk for the sizes of more would take longer than some evaluations."""
 MOST_READ = 4_000  # of these, whose bytes are compared
 MOST_BYTES = 2**26  # of an array at a time
-CALLED = {"train": "training images", "val": "validation images", "test": "test images"}
 THEREFORE = {
     ("test", "train"): "and the figures are too good",
     ("test", "val"): "and the figures are too good, since these train the last classifier, too",

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..data import ImageSet, Split
+from ..data.images import CALLED
 from ..probes import Labelled
 from .cache import labelled_features
 from .copies import copies
@@ -16,7 +17,7 @@ from .held_out import Parts, part
 from .how import Extraction
 from .labelled import labelled, labelled_val, labels_of, refuse_lost_classes, with_rows
 
-NAMES = ("training images", "validation images", "test images")
+NAMES = tuple(CALLED.values())
 
 
 class Parted(NamedTuple):

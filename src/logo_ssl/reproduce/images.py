@@ -8,6 +8,7 @@ from typing import Any
 from ..data import ImageSet, Split, load_data
 from ..data.differing import UNKNOWN, difference
 from ..data.fingerprints import images_told
+from ..data.images import CALLED
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
@@ -18,7 +19,6 @@ from .settings import name_of
 from .sources import IMAGES, is_placed
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets
-CALLED = {"train": "training images", "val": "validation images", "test": "test images"}
 AMONG = {
     ("test", "train"): "so figures are too good",
     ("test", "val"): "so linear figures are too good",
