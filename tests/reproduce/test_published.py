@@ -418,6 +418,51 @@ def test_simsiams_crops_are_those_of_the_runs():
     assert ends["without L2L, one global crop more"] == f"{last_knn(three):.2f}"
 
 
+def test_lambda_with_local_crops_is_that_of_the_runs():
+    runs = told_of("local-crops-lambda")[0] + told_of("lambda-of-local-crops")[0]
+    assert [run["changed"].get("strategy.lam", 0.05) for run in runs] == [0, 0.05, 0.2]
+    assert shown(map(last_knn, runs)) in told_of("lambda-of-local-crops")[1]
+
+
+def test_what_else_was_tried_on_simsiam_is_what_the_runs_tell():
+    runs, tables = told_of("simsiam-local-crops")
+    as_it_was = told_of("simsiam-crops")[0][1], told_of("rate-and-weight-decay")[0][7]
+    assert [run["changed"] for run in as_it_was] == 2 * [{"data": "cifar10-val", "epochs": 40}]
+    told = {(row[0], row[1]): row[2:] for row in tables}
+    for before, recipe, label, changes in (
+        (as_it_was[0], "multicrop", "without L2L", {0: "batch norm's statistics of all crops together",
+                                                    1: "no predictor for local crops"}),
+        (as_it_was[1], "logo", "SimSiam-LoGo", {2: "noise 0.3", 3: "the regressor's rate 0.003",
+                                                4: "lambda measured at the parameters"}),
+    ):  # fmt: skip
+        (unchanged,) = [told[key] for key in told if key[0] == label and key[1].startswith("nothing")]
+        assert unchanged == [f"{last_knn(before):.2f}", f"{before['last_gauged']['z_rank']:.0f}"]
+        for line, change in changes.items():
+            assert runs[line]["recipe"] == f"cifar10-tuned-simsiam-{recipe}"
+            rank = runs[line]["last_gauged"]["z_rank"]
+            assert told[label, change] == [f"{last_knn(runs[line]):.2f}", f"{rank:.0f}"]
+
+
+def test_areas_of_crops_are_those_of_the_runs():
+    (large, tuned), tables = told_of("crop-areas")
+    alone, logo = told_of("simsiam-weight-decay")[0]
+    page = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")[1]
+    for label, run in (
+        (["SimSiam", "40-100 %", ""], large),
+        (["SimSiam-LoGo (experiment 33)", "40-100 %", "5-40 %"], logo),
+        (["SimSiam (experiment 30)", "20-100 %", ""], alone),
+        (["SimSiam-LoGo", "20-100 %", "20-80 %"], tuned),
+    ):
+        assert [*label, *shown(figures_of(run)), f"{run['last_gauged']['z_rank']:.0f}"] in tables
+    for areas, one, other in (("40-100 %", logo, large), ("20-100 %", tuned, alone)):
+        above = shown(minus(figures_of(one), figures_of(other)), "+")
+        assert [f"LoGo over SimSiam, global crops of {areas}", "", "", *above, ""] in tables
+        assert [f"LoGo over SimSiam, weight decay 5e-4, global crops of {areas}", *above] in page
+    but = "the paper's settings, but weight decay 5e-4 and"
+    assert [f"SimSiam, {but} LoGo's global crops (40-100 %)", *shown(figures_of(large))] in page
+    assert [f"SimSiam-LoGo, {but} the tuned crops (20-100, 20-80 %)", *shown(figures_of(tuned))] in page
+
+
 @pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
 def test_what_summed_pairs_do_is_what_the_runs_tell(page):
     runs, tables = told_of("summed-pairs", RESULTS / page)

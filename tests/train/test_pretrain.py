@@ -26,7 +26,7 @@ from logo_ssl.evaluate import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
-from logo_ssl.train import Pretraining, build
+from logo_ssl.train import Pretraining, acceleration, build
 from logo_ssl.train.building import about_splits, fitted
 from logo_ssl.train.compiling import first_line
 from logo_ssl.train.folder import is_finished
@@ -521,7 +521,7 @@ def test_a_recorded_step_learns_what_a_plain_one_does(data, tmp_path, monkeypatc
     losses = []
     for recorded in (True, False):
         if not recorded:
-            monkeypatch.setattr(sys.modules["logo_ssl.train.module"], "Replay", lambda function, say: function)
+            monkeypatch.setattr(acceleration, "Replay", lambda function, say: function)
         run, said = train(
             SMALL, data, tmp_path / f"{recorded}", framework=framework, device="cuda", compile="on", precision="fp32",
             epochs=4, log_every=1, deterministic=True,  # such small runs are chaotic: 1e-4 becomes 0.1 in 12 steps
