@@ -705,7 +705,7 @@ def test_validation_images_of_strange_classes_are_refused_before_any_training(re
     code, _, err = reproduce("table1 --rows cifar10-simsiam --epochs 1")
     assert (code, performed) == (2, [])
     assert "validation" in err
-    assert reproduce("table7 --rows cifar10-simsiam-logo --epochs 1 --dry-run")[0] == 0  # kNN chooses nothing
+    assert reproduce("fig1b --rows cifar10-simsiam-logo --epochs 1 --dry-run")[0] == 0  # kNN chooses nothing
 
 
 def test_a_k_that_asks_for_all_images_is_left_out_and_the_table_says_so(reproduce, performed, data, tmp_path):
@@ -722,6 +722,26 @@ def test_a_k_that_asks_for_all_images_is_left_out_and_the_table_says_so(reproduc
     assert told in (tmp_path / "out" / "table1.md").read_text()
     code, out, _ = reproduce(line)
     assert (code, performed, told in out) == (0, ["cifar10-simsiam, seed 0"], True)  # not measured again
+
+
+def test_what_was_measured_of_a_run_stands_when_its_weights_are_gone(reproduce, performed, tmp_path):
+    line = "table7 --epochs 1 --rows cifar10-simsiam-multicrop"
+    assert reproduce(line)[0] == 0
+    run = tmp_path / "out" / "cifar10-simsiam-multicrop" / "seed0"
+    (run / "backbone.safetensors").unlink()
+    shutil.rmtree(run / "checkpoints")
+    noted = json.loads(run.with_name("seed0.json").read_text())
+    del noted["figures"]["linear-sgd"]
+    run.with_name("seed0.json").write_text(json.dumps(noted))
+    code, out, err = reproduce(line)
+    assert (code, performed) == (0, ["cifar10-simsiam-multicrop, seed 0"]), err  # not worked at again
+    told = "SimSiam-LoGo w/o L2L, CIFAR10, seed 0: linear, sgd was not measured, and its weights are gone"
+    assert f"- {told}\n" in (tmp_path / "out" / "table7.md").read_text()
+    assert re.search(r"linear, sgd \| - \| - \| n=0 of 1 ", out)
+    run.with_name("seed0.json").write_text(json.dumps(noted | {"figures": {}}))
+    code, out, _ = reproduce(line)
+    assert code != 0  # a run of which nothing is known is no row
+    assert "its checkpoints are gone" in out
 
 
 def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, performed, tmp_path):

@@ -137,7 +137,8 @@ def _remarks(rows: Sequence[Record]) -> Iterator[str]:
     yield from (f"{row}: {note}" for row, note in notes.items() if note)
     for row in rows:
         for run in row["runs"]:
-            yield from (f"{row['row']}, seed {run['seed']}: {told}" for told in _mishaps(run["provenance"] or {}))
+            mishaps = (*_mishaps(run["provenance"] or {}), *_not_to_be_had(row, run))
+            yield from (f"{row['row']}, seed {run['seed']}: {told}" for told in mishaps)
 
 
 def _mishaps(provenance: Record) -> Iterator[str]:
@@ -145,6 +146,12 @@ def _mishaps(provenance: Record) -> Iterator[str]:
         yield f"it diverged on its way, and ended with {scale:g} of its learning rate"
     if n := provenance.get("bad_images", 0):
         yield f"{counted(n, 'training image')} could not be read, and others took their place"
+
+
+def _not_to_be_had(row: Record, run: Record) -> Iterator[str]:
+    if run.get("only_told"):
+        lacking = (figure["protocol"] for figure in row["figures"] if figure["measurement"] not in run["figures"])
+        yield from (f"{protocol} was not measured, and its weights are gone" for protocol in lacking)
 
 
 def _absent(rows: Iterable[Record]) -> Iterator[str]:

@@ -110,6 +110,12 @@ class Place:
             return Recipe.from_json(json.dumps(self.record()["asked"]))
         return None
 
+    @property
+    def only_told(self) -> bool:
+        """Whether figures of it stand and its weights are gone: then nothing else can be measured."""
+        weights = self.run.backbone_file.is_file() or self.run.newest_step()
+        return self.finished and not weights and bool(self.figures())
+
     def figures(self) -> dict[str, dict[str, float]]:
         """What was measured: (metric, percent) by measurement; what is no number is measured again."""
         return self.record()["figures"]
@@ -135,8 +141,8 @@ class Task(NamedTuple):
 
     @property
     def unmeasured(self) -> list[str]:
-        """Measurements that are still to be made."""
-        known = self.place.figures()
+        """Measurements that are still to be made, and can be."""
+        known = self.measurements if self.place.only_told else self.place.figures()
         return [measurement for measurement in self.measurements if measurement not in known]
 
     @property
