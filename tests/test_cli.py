@@ -139,7 +139,7 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval knn random/tiny --mean a b c", "logo-ssl: --mean is 'a', 'b', 'c'; give numbers"),
         ("pretrain tiny --epochs 0", "logo-ssl: --epochs is 0"),
         ("pretrain --data scenes --stem cifr", "logo-ssl: --stem is 'cifr'; choose .* Did you mean cifar"),
-        ("pretrain tiny --crops.n-local 1", "has 1; use --crops.n-local 2 or more"),
+        ("pretrain tiny --crops.n-local 1", "--crops.n-local is 1; strategy logo wants 2 or more"),
         ("pretrain tiny --batch-size 1", "batch of 1 has no other image"),
         ("pretrain tiny --strategy.bound none", "--strategy.bound is 'none'; choose logistic, mean-difference\\. `"),
         ("eval knn random/tiny --stem resnet", "logo-ssl: --stem is 'resnet'; choose cifar, imagenet, solo-learn\\. `"),

@@ -1,5 +1,6 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -40,6 +41,24 @@ def test_a_part_made_from_one_of_ours_stays_itself_in_json(monkeypatch):
     again = Recipe.from_json(recipe.to_json())
     assert (type(again.framework), type(again.strategy)) == (MineConfig, MyStrategyConfig)
     assert again == recipe
+
+
+@dataclass(frozen=True)
+class ThreeCropsConfig(TwoViewConfig):
+    """A strategy that wants three local crops, and has a rate."""
+
+    lr: float = 0.1
+    least_local: ClassVar[int] = 3
+
+
+def test_a_strategy_of_ones_own_says_how_many_local_crops_it_wants(monkeypatch):
+    monkeypatch.setitem(STRATEGIES, "three", ThreeCropsConfig)
+    recipe = TINY.changed(strategy="three", crops__n_local=3)
+    check(recipe)
+    with pytest.raises(UserError, match="n-local is 2; strategy three wants 3 or more"):
+        check(recipe.changed(crops__n_local=2))
+    with pytest.raises(UserError, match=r"strategy\.lr is -1; use a positive number"):
+        check(recipe.changed(strategy__lr=-1))
 
 
 @pytest.mark.parametrize(("part", "config"), [("framework", MineConfig()), ("strategy", MyStrategyConfig())])
@@ -124,7 +143,7 @@ def test_an_unknown_field_in_a_recipe_file_names_the_nearest():
         ({"optimiser": OptimiserConfig(eta_min=1.0)}, "eta-min is 1.0"),
         ({"optimiser": OptimiserConfig(warmup_epochs=-1)}, "warmup-epochs is -1"),
         ({"crops": CropPlan(n_global=1)}, "1 global crops make no pair"),
-        ({"crops": CropPlan(n_local=1)}, "LoGo tells local crops apart and has 1; use crops.n-local 2 or more"),
+        ({"crops": CropPlan(n_local=1)}, "crops.n-local is 1; strategy logo wants 2 or more"),
         ({"crops": CropPlan(n_local=31)}, "more than make sense"),
         ({"crops": CropPlan(local_size=4)}, "too small to see"),
         ({"crops": CropPlan(global_scale=(0.5, 1.5))}, "global-scale is 0.5 1.5"),
@@ -132,10 +151,13 @@ def test_an_unknown_field_in_a_recipe_file_names_the_nearest():
         ({"crops": CropPlan(ratio=(0.0, 1.0))}, "ratio is 0.0 1.0"),
         ({"crops": CropPlan(grey_p=1.5)}, "grey-p is 1.5"),
         ({"crops": CropPlan(jitter=(0.4, 0.4, 0.4, 0.6))}, "hue <= 0.5"),
-        ({"strategy": TwoViewConfig()}, "leave 2 local crops unused"),
+        ({"strategy": TwoViewConfig()}, "n-local is 2; strategy two-view leaves local crops unused: use 0"),
         ({"strategy": LoGoConfig(lam=-1.0)}, "lam is -1.0"),
-        ({"strategy": LoGoConfig(depth=0)}, "depth 0"),
-        ({"strategy": MultiCropConfig(), "crops": CropPlan(n_local=0)}, "needs local crops"),
+        ({"strategy": LoGoConfig(depth=0)}, "depth is 0; use a positive number"),
+        (
+            {"strategy": MultiCropConfig(), "crops": CropPlan(n_local=0)},
+            "n-local is 0; strategy multi-crop wants 1 or more",
+        ),
         ({"framework": MoCoConfig(tau=0.0)}, "tau is 0.0"),
         ({"framework": MoCoConfig(m=1.5)}, "m is 1.5"),
         ({"framework": MoCoConfig(queue=0)}, "queue is 0"),

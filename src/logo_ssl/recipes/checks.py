@@ -8,7 +8,7 @@ from ..augment import CropPlan
 from ..data import LoadingConfig
 from ..errors import WrongValue
 from ..models.backbones import refuse_unknown_backbone
-from ..strategies import LoGoConfig, MultiCropConfig
+from ..strategies import least_local
 from .recipe import PARTS, OptimiserConfig, Recipe
 
 MOST_CROPS = 32
@@ -131,25 +131,20 @@ def _of_augself(recipe: Recipe) -> list[Demand]:
     ]
 
 
-def _of_strategy(recipe: Recipe) -> list[Demand]:
-    crops, strategy = recipe.crops, recipe.strategy
-    if isinstance(strategy, LoGoConfig):
-        return [
-            (
-                crops.n_local >= 2,
-                f"LoGo tells local crops apart and has {crops.n_local}; use --crops.n-local 2 or more.",
-            ),
-            (0 <= strategy.lam < inf, f"--strategy.lam is {strategy.lam}; use 0 or more."),
-            (strategy.noise >= 0, f"--strategy.noise is {strategy.noise}; use 0 or more."),
-            (strategy.lr > 0, f"--strategy.lr is {strategy.lr}; use a positive learning rate."),
-            (
-                min(strategy.depth, strategy.width) >= 1,
-                f"A regressor of depth {strategy.depth} and width {strategy.width} is none; use 1 or more of each.",
-            ),
-        ]
-    if isinstance(strategy, MultiCropConfig):
-        return [(crops.n_local >= 1, "Multi-crop needs local crops and has 0; use --crops.n-local 1 or more.")]
-    return [(crops.n_local == 0, f"Two views leave {crops.n_local} local crops unused; use --crops.n-local 0.")]
+def _of_strategy(recipe: Recipe) -> Iterator[Demand]:
+    """The local crops that it needs; settings of whichever strategy has them, by name."""
+    strategy, kind = recipe.strategy, recipe.kind("strategy")
+    n, least = recipe.crops.n_local, least_local(strategy)
+    if least:
+        yield n >= least, f"--crops.n-local is {n}; strategy {kind} wants {least} or more."
+    else:
+        yield n == 0, f"--crops.n-local is {n}; strategy {kind} leaves local crops unused: use 0."
+    for name in ("lam", "noise"):
+        value = getattr(strategy, name, 0.0)
+        yield 0 <= value < inf, f"--strategy.{name} is {value}; use 0 or more."
+    for name in ("lr", "depth", "width"):
+        value = getattr(strategy, name, 1)
+        yield 0 < value < inf, f"--strategy.{name} is {value}; use a positive number."
 
 
 def _of_framework(recipe: Recipe) -> Iterator[Demand]:

@@ -13,7 +13,7 @@ from ..augself import AugSelfConfig
 from ..data import LoadingConfig
 from ..errors import UserError, WrongValue, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
-from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, TwoViewConfig
+from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, least_local
 
 NoFlag = tyro.conf.Suppress
 PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
@@ -139,7 +139,7 @@ class Recipe:
         return recipe
 
     def with_part(self, part: str, value: Any) -> "Recipe":
-        """The recipe with another framework or strategy, by name or with settings; two views have no local crops."""
+        """The recipe with another framework or strategy, by name or with settings; unused local crops are left out."""
         known = PARTS[part]
         if isinstance(value, str):
             if value not in known:
@@ -147,7 +147,7 @@ class Recipe:
             value = known[value]()
         _kind(part, value)  # refuses what is none
         recipe = replace(self, **{part: value})
-        if isinstance(recipe.strategy, TwoViewConfig):
+        if not least_local(recipe.strategy):
             recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
         return recipe
 

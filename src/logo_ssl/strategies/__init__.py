@@ -2,7 +2,7 @@
 
 from .logo import LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
-from .strategy import PairWeights, Strategy, assign_roles
+from .strategy import PairWeights, Strategy, assign_roles, least_local
 from .two_view import TwoView, TwoViewConfig
 
 StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig
@@ -21,4 +21,5 @@ __all__ = [
     "TwoView",
     "TwoViewConfig",
     "assign_roles",
+    "least_local",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,7 @@ from .strategy import PairWeights, Strategy
 class LoGoConfig:
     """Settings of LoGo."""
 
+    least_local: ClassVar[int] = 2
     lam: float = 0.05
     """lambda: how strongly local crops of one image are pushed apart."""
     balance: Literal["latents", "parameters", "weight"] = "latents"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from .strategy import PairWeights, Strategy
 class MultiCropConfig:
     """Settings of multi-crop."""
 
+    least_local: ClassVar[int] = 1
     pairs: PairWeights = "mean"
     """Weights of the pairs: the paper's 1 gg + 4 lg summed, symmetric 2 + 4 summed, or their mean."""
 

@@ -15,6 +15,11 @@ PairWeights = Literal["paper", "symmetric", "mean"]
 """paper: each global pair once, sums (1 gg + 4 lg). symmetric: both ways, sums (2 + 4). mean: both ways, averaged."""
 
 
+def least_local(config: object) -> int:
+    """The fewest local crops that a strategy can do with; 0, where its config says nothing, has no use for any."""
+    return getattr(config, "least_local", 0)
+
+
 def assign_roles(pairs: PairWeights, n_global: int, n_local: int) -> Roles:
     """Who asks whom among the global crops. What nobody asks is not encoded, and what nobody is asked neither."""
     asked = [(i, j) for i, j in permutations(range(n_global), 2) if pairs != "paper" or i < j]
