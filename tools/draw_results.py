@@ -50,9 +50,9 @@ PICTURES = {
         Row("SimSiam, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-simsiam-multicrop/seed0"),
         Row("SimSiam, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-simsiam-logo/seed0"),
         Row("SimSiam, weight decay 5e-4", "2 crops of 20-100 %", DECAYED, 1),
-        Row("SimSiam, weight decay 5e-4", "2 of 40-100 % + 2 of 5-40 %, LoGo", DECAYED, 2),
         Row("SimSiam, weight decay 5e-4", "2 crops of 40-100 %", AREAS, 1),
         Row("SimSiam, weight decay 5e-4", "2 of 20-100 % + 2 of 20-80 %, LoGo", AREAS, 2),
+        Row("SimSiam, weight decay 5e-4", "2 of 40-100 % + 2 of 5-40 %, LoGo", DECAYED, 2),
     ),
     "imagenette-knn": (
         Row("Imagenette, MoCo", "2 crops", "2026-11-16-imagenette-equal-crops.jsonl", 1),

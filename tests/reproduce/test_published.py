@@ -467,7 +467,7 @@ def test_areas_of_crops_are_those_of_the_runs():
         assert [f"LoGo over SimSiam, weight decay 5e-4, global crops of {areas}", *above] in page
     but = "the paper's settings, but weight decay 5e-4 and"
     assert [f"SimSiam, {but} LoGo's global crops (40-100 %)", *shown(figures_of(large))] in page
-    assert [f"SimSiam-LoGo, {but} the tuned crops (20-100, 20-80 %)", *shown(figures_of(tuned))] in page
+    assert [f"SimSiam-LoGo, {but} crops of 20-100 and 20-80 %", *shown(figures_of(tuned))] in page
 
 
 @pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
