@@ -349,6 +349,12 @@ def test_smaller_photographs_are_another_setting_and_more_workers_are_not():
     assert decisive_differences(recipe.changed(loading__workers=1, seed=3, device="cpu"), recipe) == {}
 
 
+def test_minutes_of_a_run_that_tells_nothing_of_its_sittings_are_those_it_tells():
+    told = run(0)
+    told["provenance"].pop("resumed")
+    assert _minutes([told]) == "5.0"
+
+
 @pytest.mark.parametrize(("killed", "minutes"), [(0, "5.0"), (1, "> 5.0")])
 def test_minutes_are_known_where_every_sitting_was_counted_to_its_end(killed, minutes):
     assert _minutes([run(0, resumed=True, sittings=2, sittings_killed=killed)]) == minutes

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 from small_runs import SMALL, assert_equal_runs, at_step, compile_to_the_same, console, train
 
-from logo_ssl import resume
+from logo_ssl import load_backbone, resume
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import LoadingConfig, ending
@@ -293,6 +293,18 @@ def test_loading_a_checkpoint_runs_nothing_in_it(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         load(tmp_path / "evil.ckpt")
     assert not (tmp_path / "harmed").exists()
+
+
+def test_a_run_that_goes_on_normalises_as_it_began(data, tmp_path, monkeypatch):
+    whole, _ = train(SMALL, data, tmp_path / "whole")
+    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 4)
+    with pytest.raises(Interrupted):
+        train(SMALL, data, tmp_path / "run")
+    monkeypatch.undo()
+    monkeypatch.setattr("logo_ssl.train.building.statistics", lambda images: ((0.1,) * 3, (0.9,) * 3))  # some are lost
+    again = resume(tmp_path / "run", console=console())
+    assert all(torch.equal(a, b) for a, b in zip(_weights(whole), _weights(again), strict=True))
+    assert load_backbone(again.path)[1] == load_backbone(whole.path)[1]
 
 
 def test_a_run_of_the_first_version_resumes(data, tmp_path, monkeypatch):

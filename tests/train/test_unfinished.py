@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shlex
+import shutil
 import signal
 from dataclasses import replace
 
@@ -83,6 +84,19 @@ def test_its_input_is_that_of_the_finished_run(cut):
     assert (before.mean, before.std, before.size) == (after.mean, after.std, after.size)
     assert after.unfinished is None
     assert after.fingerprint != before.fingerprint
+
+
+def test_a_finished_run_whose_file_is_gone_gives_that_of_its_last_checkpoint(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run")
+    own = load_encoder(str(run.path))
+    run.backbone_file.unlink()
+    kept = load_encoder(str(run.path))
+    assert kept.fingerprint == own.fingerprint
+    assert (own.unfinished, kept.unfinished) == (None, None)
+    assert kept.says[0].startswith(f"{run.path}: epoch 2 of 2, without backbone.safetensors; this is the encoder of")
+    shutil.rmtree(run.checkpoints)
+    with pytest.raises(UserError, match="its checkpoints are gone"):
+        load_encoder(str(run.path))
 
 
 def test_commands_take_it_and_say_so(cut, tmp_path, capsys, monkeypatch):

@@ -174,8 +174,9 @@ def _of_run(run: Run, *, unfinished: bool) -> FoundEncoder:
     found = FoundEncoder(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
     if newest is None:
         return found
-    said = f"{run.path}: {newest.progress}, unfinished; this is the encoder of its newest checkpoint."
-    return found._replace(says=(said,), unfinished=newest.progress, heads=newest.heads)
+    state = f"without {run.backbone_file.name}" if newest.ended else "unfinished"
+    said = f"{run.path}: {newest.progress}, {state}; this is the encoder of its newest checkpoint."
+    return found._replace(says=(said,), unfinished=None if newest.ended else newest.progress, heads=newest.heads)
 
 
 def _of_checkpoint(run: Run) -> Unfinished | None:

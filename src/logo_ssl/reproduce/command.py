@@ -76,7 +76,7 @@ class Reproduce:
     """Replace files in --out that are called like a table or figure even if logo-ssl did not write them."""
 
     def run(self) -> bool:
-        """Do it; whether all that was asked for is there."""
+        """Do it; whether all that was asked for, and can be had, is there."""
         console = plain_console()
         tables = self._tables()
         out = self._claimed(tables)

@@ -104,7 +104,8 @@ def _about_minutes(rows: Sequence[Record]) -> Iterator[str]:
 
 
 def _is_partly_counted(provenance: Record) -> bool:
-    return provenance["resumed"] if "sittings" not in provenance else provenance["sittings_killed"] > 0
+    told = "sittings_killed" if "sittings" in provenance else "resumed"
+    return bool(provenance.get(told))
 
 
 def _departures(rows: Sequence[Record], kind: str) -> Iterator[str]:
@@ -149,9 +150,8 @@ def _mishaps(provenance: Record) -> Iterator[str]:
 
 
 def _not_to_be_had(row: Record, run: Record) -> Iterator[str]:
-    if run.get("only_told"):
-        lacking = (figure["protocol"] for figure in row["figures"] if figure["measurement"] not in run["figures"])
-        yield from (f"{protocol} was not measured, and its weights are gone" for protocol in lacking)
+    lacking = [f["protocol"] for f in row["figures"] if f["measurement"] in run.get("not_to_be_had", [])]
+    yield from (f"{protocol} was not measured, and its weights are gone" for protocol in lacking)
 
 
 def _absent(rows: Iterable[Record]) -> Iterator[str]:

@@ -111,10 +111,9 @@ class Place:
         return None
 
     @property
-    def only_told(self) -> bool:
-        """Whether figures of it stand and its weights are gone: then nothing else can be measured."""
-        weights = self.run.backbone_file.is_file() or self.run.newest_step()
-        return self.finished and not weights and bool(self.figures())
+    def weightless(self) -> bool:
+        """Whether it is finished and its weights are gone, so that nothing more can be measured."""
+        return self.finished and not (self.run.backbone_file.is_file() or self.run.saved())
 
     def figures(self) -> dict[str, dict[str, float]]:
         """What was measured: (metric, percent) by measurement; what is no number is measured again."""
@@ -141,8 +140,14 @@ class Task(NamedTuple):
 
     @property
     def unmeasured(self) -> list[str]:
-        """Measurements that are still to be made, and can be."""
-        known = self.measurements if self.place.only_told else self.place.figures()
+        """Measurements that are still to be made; none of a run that has some of them and no weights."""
+        lacking = self.lacking
+        return [] if self.place.weightless and len(lacking) < len(self.measurements) else lacking
+
+    @property
+    def lacking(self) -> list[str]:
+        """Measurements that are not there."""
+        known = self.place.figures()
         return [measurement for measurement in self.measurements if measurement not in known]
 
     @property

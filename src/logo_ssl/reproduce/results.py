@@ -67,7 +67,7 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
         "sentence": outcome.sentence,
         "jobs": noted.get("jobs"),
         "figures": place.figures() if finished else {},
-        "only_told": place.only_told,
+        "not_to_be_had": task.lacking if task.done else [],
         "measured_at": noted.get("measured_at", {}),
         "images": place.images(),
         "provenance": place.provenance(),

@@ -40,7 +40,6 @@ class Pretraining(L.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.recipe, self.framework, self.strategy = recipe, framework, strategy
-        self.mean, self.std = mean, std
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
         self.say = say
@@ -61,6 +60,16 @@ class Pretraining(L.LightningModule):
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
         self.z: Latent | None = None
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each channel; crops are normalised by it, and an encoder's file tells it."""
+        return self.cropping.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Of each channel, likewise."""
+        return self.cropping.std
 
     @property
     def steps(self) -> int:
@@ -193,6 +202,10 @@ class Pretraining(L.LightningModule):
         """Leave the batch alone: its pixels are where they should be, and its sizes belong on the CPU."""
         return batch
 
+    def setup(self, stage: str) -> None:
+        """Normalise as the first process does: which of the images can be read may differ between machines."""
+        self.cropping.mean, self.cropping.std = of_every_process((self.mean, self.std))[0]
+
     def on_train_start(self) -> None:
         """Set the streams and rates that are no part of a checkpoint's weights."""
         if self.streams is None:  # a fresh run, or one of another number of processes
@@ -212,6 +225,8 @@ class Pretraining(L.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back; a checkpoint of version 0.1.0 has none of it."""
         self.lr_scale = min(self.lr_scale, checkpoint.get("lr_scale", 1.0))
+        if "mean" in checkpoint:  # images that were lost or came back since change nothing
+            self.cropping.mean, self.cropping.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
         streams = checkpoint.get("streams", [])
         self.streams = streams[rank()] if len(streams) == world_size() else None
         self.resumed_at = checkpoint["global_step"]

@@ -1,5 +1,6 @@
 """Which encoder has a run that is not finished? That of its newest checkpoint, read without running any code in it."""
 
+from math import inf
 from typing import Any, NamedTuple
 
 import safetensors
@@ -10,6 +11,7 @@ from ..models.backbones import build_backbone
 from ..recipes import Recipe
 from ..run import Run
 from .checkpoints import is_whole, load
+from .folder import is_finished
 
 PREFIX = "framework.encoder.net.backbone."
 HEADS = {"framework.encoder.net.projector.": "projector.", "strategy.regressor.": "regressor."}
@@ -26,12 +28,14 @@ class Unfinished(NamedTuple):
     """epoch 12 of 200."""
     heads: dict[str, Tensor]
     """The weights of projector and regressor, named as in a run's file."""
+    ended: bool
+    """Whether the run ended here, so that its own file held the same."""
 
 
 def newest_encoder(run: Run) -> Unfinished | None:
     """The encoder of the newest checkpoint; None for a run whose own file is as new, or that has no checkpoint."""
-    saved = _saved_step(run)
-    if run.provenance_file.is_file() or not run.saved() or run.newest_step() <= saved:
+    saved = inf if is_finished(run) and run.backbone_file.is_file() else _saved_step(run)
+    if not run.saved() or run.newest_step() <= saved:
         return None
     state = _newest(run)
     if state["global_step"] <= saved:  # what is newer by its name is torn
@@ -47,7 +51,8 @@ def newest_encoder(run: Run) -> Unfinished | None:
     backbone.load_state_dict(_renamed(state["state_dict"], {PREFIX: ""}))
     heads = _renamed(state["state_dict"], HEADS)
     needs |= {"backbone": recipe.backbone, "stem": recipe.stem}
-    return Unfinished(backbone.eval(), needs, f"epoch {-(-step // per_epoch)} of {recipe.epochs}", heads)
+    progress, ended = f"epoch {-(-step // per_epoch)} of {recipe.epochs}", step == per_epoch * recipe.epochs
+    return Unfinished(backbone.eval(), needs, progress, heads, ended and is_finished(run))
 
 
 def _renamed(weights: dict[str, Tensor], prefixes: dict[str, str]) -> dict[str, Tensor]:
