@@ -1,16 +1,16 @@
 """A framework of your own, in one file: alignment and uniformity (Wang & Isola 2020), trained with every strategy.
 
-python examples/own_framework.py OUT [EPOCHS] [DATA]
+python examples/own_framework.py pretrain tiny --framework align-uniform --epochs 5 --out runs/own
+python examples/own_framework.py report runs/own   # every command of logo-ssl knows the framework from here
 """
 
-import sys
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-import logo_ssl
+from logo_ssl.cli import main
 from logo_ssl.frameworks import FRAMEWORKS, Framework
 from logo_ssl.models import Encoder, mlp, pick
 from logo_ssl.types import Crops, Latent, PerImage, Projections, Roles
@@ -50,10 +50,8 @@ class AlignUniform(Framework):
         return Projections(z_g, z_l, q_g=pick(z_g, roles.queries), q_l=z_l, t_g=pick(z_g, roles.targets))
 
 
-FRAMEWORKS["align-uniform"] = AlignUniformConfig  # so that recipe.json can name it
+FRAMEWORKS["align-uniform"] = AlignUniformConfig  # so that an option and recipe.json can name it
 
 
 if __name__ == "__main__":
-    out, epochs, data = [*sys.argv[1:], *["runs/own", "5", "scenes"][len(sys.argv) - 1 :]]
-    run = logo_ssl.pretrain("tiny", out=out, framework=AlignUniformConfig(), epochs=int(epochs), data=data)
-    print(logo_ssl.embed(run.path, workers=0).vectors.shape)
+    main()

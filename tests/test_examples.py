@@ -12,6 +12,8 @@ import torch
 
 import logo_ssl
 from logo_ssl.data.scenes import make_scenes
+from logo_ssl.errors import UserError
+from logo_ssl.recipes import Recipe
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 LONGEST = 60
@@ -51,9 +53,18 @@ def test_hugging_face_data_train(tmp_path, monkeypatch):
 def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
     images, _ = make_scenes(32, 32, 0)
     np.savez(tmp_path / "scenes.npz", train_images=images.permute(0, 2, 3, 1).numpy())
-    line = [sys.executable, str(EXAMPLES / "own_framework.py"), "run", "1", "scenes.npz"]
     env = os.environ | {"PYTHONPATH": str(Path(logo_ssl.__file__).parent.parent)}
-    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "(32, 256)"
+
+    def own(line):
+        command = [sys.executable, str(EXAMPLES / "own_framework.py"), *line.split()]
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    trained = own("pretrain tiny --framework align-uniform --framework.t 3 --epochs 1 --data scenes.npz --out run")
+    assert trained.returncode == 0, trained.stderr
     assert '"kind": "align-uniform"' in (tmp_path / "run" / "recipe.json").read_text()
+    embedded = own("embed run --out features.npz --workers 0")
+    assert embedded.returncode == 0, embedded.stderr
+    assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 256)
+    assert own("pretrain tiny --framework align-uniform --framework.x 3").stderr.startswith("logo-ssl: Unrecognized")
+    with pytest.raises(UserError, match=r"framework is 'align-uniform', and .*; one of your own is known"):
+        Recipe.from_json((tmp_path / "run" / "recipe.json").read_text())

@@ -65,6 +65,8 @@ def test_the_commit_is_this_checkouts_or_the_release(monkeypatch, tmp_path):
     monkeypatch.setattr("logo_ssl.run.__file__", str(tmp_path / "site-packages" / "logo_ssl" / "run.py"))
     (tmp_path / "site-packages" / "logo_ssl").mkdir(parents=True)
     assert commit() == f"release {__version__}"
+    (tmp_path / "site-packages" / "logo_ssl" / "COMMIT").write_text("0123456789ab\n")  # tools/commit_of_build.py
+    assert commit() == "0123456789ab"
     monkeypatch.setenv("LOGO_COMMIT", "abc")
     assert commit() == "abc"
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
 from itertools import dropwhile, takewhile
@@ -37,7 +38,8 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
     """Parse with tyro; its box of errors becomes one sentence."""
     box = io.StringIO()
     try:
-        with contextlib.redirect_stderr(box):
+        with contextlib.redirect_stderr(box), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "[^ ]* .* does not match any type in Union")  # somebody's own part
             config, registry = (tyro.conf.AvoidSubcommands,), readable() if asks_for_help(arguments) else None
             return tyro.cli(target, args=list(arguments), config=config, registry=registry, **options)
     except SystemExit as stop:

@@ -262,7 +262,8 @@ def provenance(hardware: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of this checkout ($LOGO_COMMIT where there is none), marked when files were changed since."""
+    """The commit of this checkout, marked when files were changed since; where there is none, $LOGO_COMMIT's or, of an
+    installed package, that which it was built from."""
     package = Path(__file__).resolve().parent
     try:
         if Path(_git(package, "rev-parse", "--show-toplevel")) / "src" / package.name != package:
@@ -270,7 +271,9 @@ def commit() -> str:
         changed = "+changes" if _git(package, "status", "--porcelain", "--untracked-files=no") else ""
         return _git(package, "rev-parse", "--short=12", "HEAD") + changed
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("LOGO_COMMIT", f"release {__version__}")
+        built = package / "COMMIT"
+        known = built.read_text().strip() if built.is_file() else f"release {__version__}"
+        return os.environ.get("LOGO_COMMIT", known)
 
 
 def _git(folder: Path, *arguments: str) -> str:

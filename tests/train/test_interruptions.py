@@ -35,13 +35,15 @@ from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run, write_together
 from logo_ssl.show.alarms import alarms
+from logo_ssl.signals import StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, compiling, running
-from logo_ssl.train.checkpoints import load
+from logo_ssl.train.checkpoints import Checkpoints, load
 from logo_ssl.train.faults import dead_worker
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import OnlineKNN
+from logo_ssl.train.sittings import Sittings
 
 STEPS = 6  # of the small recipe: two epochs of three
 
@@ -293,6 +295,17 @@ def test_loading_a_checkpoint_runs_nothing_in_it(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         load(tmp_path / "evil.ckpt")
     assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.parametrize(("began_at", "has_saved", "minutes"), [(0, False, 1), (0, True, 10), (7, False, 10)])
+def test_a_runs_first_checkpoint_comes_after_a_tenth_of_the_minutes(tmp_path, began_at, has_saved, minutes):
+    saves = Checkpoints(
+        tmp_path, replace(SMALL, checkpoint_minutes=10.0), StopSignals("resume"), Sittings(Run(tmp_path))
+    )
+    saves.began_at, saves.has_saved = began_at, has_saved
+    for waited, due in ((minutes - 0.5, False), (minutes + 0.5, True)):
+        saves.saved_at = time.monotonic() - 60 * waited
+        assert saves._is_time() == due
 
 
 def test_a_run_that_goes_on_normalises_as_it_began(data, tmp_path, monkeypatch):

@@ -100,7 +100,8 @@ class Recipe:
     checkpoint_every: int = 1
     """Epochs between two checkpoints."""
     checkpoint_minutes: float = 10.0
-    """Minutes between two checkpoints, inside an epoch if need be; 0 for epochs only."""
+    """Minutes between two checkpoints, inside an epoch if need be (the first comes after a tenth of them); 0 for epochs
+    only."""
     checkpoint_keep: int = 2
     """How many checkpoints stay on disk."""
     on_collapse: Literal["warn", "stop"] = "warn"
@@ -169,7 +170,11 @@ class Recipe:
         for name, registry in PARTS.items():
             part = record[name]
             if part["kind"] not in registry:
-                raise UserError(f"Unknown {name} {part['kind']!r} in the recipe; choose {', '.join(registry)}.")
+                raise UserError(
+                    f"The recipe's {name} is {part['kind']!r}, and there are {', '.join(registry)}; one of your own is "
+                    "known where the file that registers it runs the command, as `python examples/own_framework.py "
+                    "report runs/own` does."
+                )
             record[name] = _build(registry[part.pop("kind")], part)
         record["crops"] = _build(CropPlan, record["crops"])
         record["augself"] = _build(AugSelfConfig, record.get("augself", {}))

@@ -28,6 +28,8 @@ from .settings import set_of, with_data, with_settings
 from .sources import refuse_wrong_paths
 from .tables import PICTURED, PaperTable, choose, measured_at_home, pictured, without_own
 
+MOST_SEEDS = 1000
+
 
 @dataclass(frozen=True)
 class Reproduce:
@@ -119,6 +121,8 @@ class Reproduce:
         for name in ("seeds", "jobs"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name} is {getattr(self, name)}; use 1 or more.")
+        if self.seeds > MOST_SEEDS:
+            raise UserError(f"--seeds is {self.seeds}; use {MOST_SEEDS} or fewer.")
         if self.images_per_s is not None and not 0 < self.images_per_s < inf:  # nor not a number
             raise UserError(f"--images-per-s is {self.images_per_s}; use a number above 0.")
         tables = choose(self.tables, self.rows, self.tuned, self._sets())

@@ -32,12 +32,16 @@ class Rhythm(Protocol):
         ...
 
 
+FIRST = 0.1
+"""The share of the minutes after which a run's first checkpoint comes."""
+
+
 class Checkpoints(Checkpoint):
     """Says when to save: every so many epochs and minutes, after the last epoch, and when a signal asks to stop."""
 
     def __init__(self, folder: Path, rhythm: Rhythm, stop: StopSignals, sittings: Sittings) -> None:
         self.folder, self.rhythm, self.stop, self.sittings = folder, rhythm, stop, sittings
-        self.saved_at, self.began_at = time.monotonic(), 0
+        self.saved_at, self.began_at, self.has_saved = time.monotonic(), 0, False
         self.agreement = Agreement()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -95,6 +99,8 @@ class Checkpoints(Checkpoint):
 
     def _is_time(self) -> bool:
         minutes = self.rhythm.checkpoint_minutes
+        if not (self.has_saved or self.began_at):
+            minutes *= FIRST  # until then a crash costs everything
         return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
 
     def _agreed(self, trainer: L.Trainer) -> tuple[bool, bool]:
@@ -113,7 +119,7 @@ class Checkpoints(Checkpoint):
         began = time.perf_counter()
         trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}")
         self.sittings.blocked(time.perf_counter() - began)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.has_saved = time.monotonic(), True
 
     def _save_and_stop(self, trainer: L.Trainer) -> None:
         self._save(trainer)
