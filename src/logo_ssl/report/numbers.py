@@ -50,7 +50,7 @@ def words(value: Any) -> str:
 
 def short(value: float) -> str:
     """Four digits that count: for what has no custom of its own."""
-    return f"{value:.4g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def _standard_error(value: float, n_images: int) -> float:

@@ -225,7 +225,7 @@ def _training(run: Told) -> Iterator[Figure]:
     speeds = sorted(line["images_per_s"] for line in run.metrics if _is_number(line.get("images_per_s")))
     where = run.provenance.get("hardware", "unknown hardware")
     if speeds:
-        yield Figure(f"images per second, median, {where}", speeds[len(speeds) // 2], "higher", "", shared)
+        yield Figure(f"images per second, median, {where}", speeds[len(speeds) // 2], "neither", "", shared)
     if _is_number(run.provenance.get("seconds")):
         yield Figure(f"seconds, {where}", run.provenance["seconds"], "neither", "")
 
