@@ -150,9 +150,10 @@ def test_a_run_is_resumed_from_any_folder(data, tmp_path, monkeypatch):
 
 def test_a_torn_recipe_is_told_when_resuming(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    run.recipe_file.write_text(run.recipe_file.read_text()[:50])
-    with pytest.raises(UserError, match="not a whole recipe"):
-        resume(run.path)
+    for torn in (run.recipe_file.read_text()[:50], "[" * 200_000):
+        run.recipe_file.write_text(torn)
+        with pytest.raises(UserError, match="not a whole recipe"):
+            resume(run.path)
 
 
 def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):

@@ -127,7 +127,7 @@ def _is_exported(folder: Path) -> bool:
         return is_ours(folder / WEIGHTS)
     try:
         return json.loads(config.read_text("utf-8"))["pretrained_cfg"]["tag"] == TAG
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False
 
 
