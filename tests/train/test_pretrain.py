@@ -95,8 +95,6 @@ def test_any_number_of_crops_trains(data, tmp_path, pairs, framework):
 
 
 def test_bf16_trains_on_a_cpu(data, tmp_path):
-    # Local crops of 8 px would shrink to one pixel, where the CPU's bfloat16 convolution gives a gradient from
-    # memory it never wrote (torch 2.15: a 3x3 kernel on a 1x1 input).
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1, precision="bf16", crops=replace(SMALL.crops, local_size=16))
     weights = safetensors.torch.load_file(run.backbone_file)
     assert all(torch.isfinite(value).all() and value.dtype != torch.bfloat16 for value in weights.values())
