@@ -88,7 +88,7 @@ class Run:
 
     @property
     def heads_file(self) -> Path:
-        """Projector, predictor and regressor."""
+        """Projector, predictor, regressor, and what else framework and strategy name as their heads."""
         return self.path / "heads.safetensors"
 
     @property

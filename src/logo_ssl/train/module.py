@@ -68,6 +68,12 @@ class Pretraining(L.LightningModule):
         return self.steps_per_epoch * self.recipe.epochs
 
     @property
+    def kept(self) -> list[str]:
+        """What a run keeps beside the backbone, by name."""
+        own, others = self.framework.kept, self.strategy.kept
+        return [*(f"framework.{head}" for head in own), *(f"strategy.{head}" for head in others)]
+
+    @property
     def bf16(self) -> bool:
         """Whether the encoder runs in bfloat16."""
         if self.recipe.precision == "auto":
@@ -212,7 +218,7 @@ class Pretraining(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""
         kept = {"recipe": self.recipe.to_json(), "data": self.data_identity, "steps_per_epoch": self.steps_per_epoch}
-        kept |= {"mean": list(self.mean), "std": list(self.std)}
+        kept |= {"mean": list(self.mean), "std": list(self.std), "kept": self.kept}
         checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": of_every_process(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

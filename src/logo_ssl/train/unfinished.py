@@ -10,10 +10,9 @@ from ..models.backbones import build_backbone
 from ..recipes import Recipe
 from ..run import Run
 from .checkpoints import is_whole, load
+from .heads import NAMES, named_heads
 
 PREFIX = "framework.encoder.net.backbone."
-HEADS = {"framework.encoder.net.projector.": "projector.", "strategy.regressor.": "regressor."}
-"""What they are called in checkpoints, and in a run's file."""
 TRIES = 3  # a run that goes on may remove a checkpoint while it is read
 
 
@@ -25,7 +24,7 @@ class Unfinished(NamedTuple):
     progress: str
     """epoch 12 of 200."""
     heads: dict[str, Tensor]
-    """The weights of projector and regressor, named as in a run's file."""
+    """The weights of projector, predictor, regressor and other heads, named as in a run's file."""
 
 
 def newest_encoder(run: Run) -> Unfinished | None:
@@ -44,20 +43,11 @@ def newest_encoder(run: Run) -> Unfinished | None:
     recipe, step, per_epoch = Recipe.from_json(state["recipe"]), state["global_step"], state["steps_per_epoch"]
     needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe.crops.global_size}
     backbone = build_backbone(recipe.backbone, recipe.stem, len(needs["mean"]), needs["size"])
-    backbone.load_state_dict(_renamed(state["state_dict"], {PREFIX: ""}))
-    heads = _renamed(state["state_dict"], HEADS)
+    weights = state["state_dict"]
+    backbone.load_state_dict({k.removeprefix(PREFIX): v for k, v in weights.items() if k.startswith(PREFIX)})
+    heads = named_heads(weights, state.get("kept", NAMES))  # an earlier version did not tell
     needs |= {"backbone": recipe.backbone, "stem": recipe.stem}
     return Unfinished(backbone.eval(), needs, f"epoch {-(-step // per_epoch)} of {recipe.epochs}", heads)
-
-
-def _renamed(weights: dict[str, Tensor], prefixes: dict[str, str]) -> dict[str, Tensor]:
-    """The weights whose names begin so, with other beginnings."""
-    return {
-        new + key.removeprefix(old): value
-        for old, new in prefixes.items()
-        for key, value in weights.items()
-        if key.startswith(old)
-    }
 
 
 def _newest(run: Run) -> dict[str, Any]:
