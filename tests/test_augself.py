@@ -51,6 +51,19 @@ def test_crops_hand_out_their_parameters_when_asked():
     assert told.x_g.equal(plain.x_g)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_a_colour_change_is_told_where_it_shows(channels):
+    images = torch.randint(0, 256, (4, channels, 20, 20), dtype=torch.uint8)
+    settings = (0.5,) * channels, (0.5,) * channels
+    for column, strength in enumerate(0.4 * torch.eye(4)):
+        plan = CropPlan(global_size=16, n_local=0, jitter_p=1.0, jitter=tuple(strength.tolist()), grey_p=0.0)
+        still = replace(plan, jitter_p=0.0)
+        crops = make_crops(images, plan, torch.Generator().manual_seed(1), *settings, described=True)
+        shows = not crops.x_g.equal(make_crops(images, still, torch.Generator().manual_seed(1), *settings).x_g)
+        assert bool((crops.parameters[:, :, 4 + column] != 0).all()) == shows
+        assert bool((crops.parameters[:, :, 4:8] != 0).any()) == shows
+
+
 def test_a_mirrored_crop_sees_the_other_on_the_other_side():
     one, other = torch.zeros(2, 9), torch.full((2, 9), 0.2)
     one[1, 8] = 1.0

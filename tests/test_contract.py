@@ -19,7 +19,7 @@ from logo_ssl.frameworks import (
     global_passes,
 )
 from logo_ssl.models import Encoder
-from logo_ssl.recipes import OptimiserConfig, Recipe
+from logo_ssl.recipes import OptimiserConfig, Recipe, check
 from logo_ssl.run import Run
 from logo_ssl.strategies import STRATEGIES, least_local
 from logo_ssl.train import build
@@ -57,6 +57,7 @@ def make(framework: str, strategy: str, batch: int, **changes):
         crops=CropPlan(n_local=n_local, global_size=16, local_size=8),
         optimiser=OptimiserConfig(),
     )
+    check(recipe)
     data = ImageSet("noise", Split(torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)))
     torch.manual_seed(1)
     x_g, x_l = torch.randn(2, batch, 3, 16, 16).double(), torch.randn(n_local, batch, 3, 8, 8).double()

@@ -7,7 +7,7 @@ import pytest
 
 from logo_ssl import __version__
 from logo_ssl.errors import NoRun, UserError
-from logo_ssl.run import Run, commit, write
+from logo_ssl.run import Run, commit, read_json, write
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -27,6 +27,14 @@ def test_a_torn_last_line_is_left_out(tmp_path):
     run = Run(tmp_path)
     run.metrics_file.write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert [line["step"] for line in run.metrics()] == [1, 2]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 200_000], ids=["empty", "torn", "a list", "too deep"])
+def test_a_file_that_is_not_whole_says_nothing(tmp_path, content):
+    run = Run(tmp_path)
+    for file in (run.images_file, run.metrics_file, run.evaluation_file("knn")):
+        write(file, content)
+    assert (read_json(run.images_file), list(run.metrics()), run.evaluation("knn")) == ({}, [], None)
 
 
 def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):

@@ -88,7 +88,7 @@ class Run:
 
     @property
     def heads_file(self) -> Path:
-        """Projector, predictor and regressor."""
+        """Projector, predictor, regressor, and what else framework and strategy name as their heads."""
         return self.path / "heads.safetensors"
 
     @property
@@ -139,9 +139,8 @@ class Run:
         return write(self.evaluation_file(name), json.dumps(result, indent=2) + "\n")
 
     def evaluation(self, name: str) -> dict[str, Any] | None:
-        """A saved evaluation, if there is one."""
-        file = self.evaluation_file(name)
-        return json.loads(file.read_text()) if file.exists() else None
+        """A saved evaluation, if there is a whole one."""
+        return read_json(self.evaluation_file(name)) or None
 
     @classmethod
     def existing(cls, path: str | Path) -> "Run":
@@ -180,7 +179,7 @@ def _logged(line: str) -> dict[str, Any] | None:
     """A line of metrics, if it is one."""
     try:
         values = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # lists in lists in lists
         return None
     return values if isinstance(values, dict) and isinstance(values.get("step"), int) else None
 
@@ -189,7 +188,7 @@ def read_json(file: Path) -> dict[str, Any]:
     """What a file says; nothing where it is not there, or not whole."""
     try:
         told = json.loads(file.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

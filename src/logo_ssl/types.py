@@ -66,7 +66,11 @@ class Projections(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """What a strategy draws for one step, before anything is computed; empty where nothing is left to chance."""
+    """What a strategy draws for one step, before anything is computed; empty where nothing is left to chance.
+
+    Whole numbers are places in the batch of all processes; others belong to images, along their second dimension, and
+    each process gets its own.
+    """
 
     inner_partner: Int[Tensor, " B"] | None = None
     """Another image for each image, in the regressor's step (Eq. 6)."""

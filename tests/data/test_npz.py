@@ -1,5 +1,7 @@
 """Are arrays in MedMNIST's convention read, and all others explained?"""
 
+from zipfile import ZipFile
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,12 @@ from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
 
 GREY = np.zeros((2, 4, 5), np.uint8)
+
+
+def claiming(shape: str) -> bytes:
+    """An array of 8 bytes, and of any shape by its header."""
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
 
 
 def save(folder, **arrays):
@@ -128,6 +136,44 @@ def test_a_damaged_npz_is_refused(tmp_path):
     content[500:600] = bytes(100)
     (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(UserError, match="not a readable"):
+        load_data(str(tmp_path / "x.npz"), 32)
+
+
+def as_it_was(content: bytearray, directory: int) -> None:
+    """Nothing is changed."""
+
+
+def encrypted(content: bytearray, directory: int) -> None:
+    content[6] |= 1
+    content[directory + 8] |= 1
+
+
+def packed_unknown(content: bytearray, directory: int) -> None:
+    content[8] = content[directory + 10] = 99
+
+
+@pytest.mark.parametrize(
+    ("array", "change", "sentence"),
+    [
+        (
+            claiming("(1000000000, 10000, 3)"),
+            as_it_was,
+            r"does not fit into memory \(Unable to allocate .* save it again",
+        ),
+        (claiming("(2, 4, "), as_it_was, "is not a readable .npz file .*; save it with numpy.savez"),
+        (claiming("(2, 4)"), encrypted, r"is not a readable .npz file \(.*encrypted.*\); save it with numpy.savez"),
+        (claiming("(2, 4)"), packed_unknown, r"is not a readable .npz file \(.*compression.*\); save it with"),
+        (b"not an array", as_it_was, r"train_images in .*x.npz is \|S12 \(\); it must be uint8"),
+    ],
+    ids=["claims too much", "torn header", "encrypted", "unknown compression", "no array"],
+)
+def test_what_only_a_foreign_or_damaged_archive_holds_is_refused_in_a_sentence(tmp_path, array, change, sentence):
+    with ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("train_images.npy", array)
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    change(content, content.find(b"PK\x01\x02"))
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(UserError, match=sentence):
         load_data(str(tmp_path / "x.npz"), 32)
 
 

@@ -12,6 +12,8 @@ from logo_ssl.data import formats, load_data
 from logo_ssl.data.shards import index
 from logo_ssl.errors import UserError
 
+NESTED = b"[" * 200_000  # too deep for Python's reader
+
 
 def shard(path: Path, files: dict[str, bytes], **options) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +114,7 @@ def test_a_sample_is_named_up_to_the_first_dot_behind_the_last_slash(tmp_path):
         *(("cls", content) for content in (b"", b"cat", b"1.5", b"\xff", b"-1")),
         *(
             ("json", content)
-            for content in (b"", b"{", b"[3]", b'{"label": null}', b'{"label": [1]}', b'{"label": true}')
+            for content in (b"", b"{", b"[3]", b'{"label": null}', b'{"label": [1]}', b'{"label": true}', NESTED)
         ),
     ],
 )

@@ -12,9 +12,9 @@ from PIL import Image
 from test_linear import QUIET, Pooled, colours
 from torch import nn
 
-from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.data import Batches, ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction
+from logo_ssl.evaluate import Extraction, mocos_sgd
 from logo_ssl.evaluate.encoders import FrozenEncoder, load_encoder
 from logo_ssl.evaluate.linear import linear
 from logo_ssl.evaluate.transfer import SETS, transfer
@@ -152,6 +152,31 @@ def test_an_unreadable_image_neither_lends_its_label_nor_leaks_validation(
     assert sweep | chosen == {*range(30)} - {6}
     assert not sweep & chosen
     assert any(sentence.startswith("1 of 30 training images cannot be read and is left out: ") for sentence in said)
+
+
+def test_a_grey_image_in_place_of_one_that_cannot_be_read_teaches_nothing(
+    encoder: FrozenEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths, step = list[int](), SGDProbes.step
+
+    class Failing(Batches):
+        """Every fifth image of an epoch cannot be read; of the last, smaller batch none can."""
+
+        def __iter__(self):
+            for batch in super().__iter__():
+                lost = torch.arange(len(batch.rows)) % 5 == 0 if len(batch.rows) > 44 else True
+                yield batch._replace(rows=torch.where(torch.as_tensor(lost), -1, batch.rows))
+
+    def stepped(self, features, labels, decay=1.0):
+        assert (features.argmax(dim=1) == labels).all()
+        lengths.append(len(labels))
+        step(self, features, labels, decay)
+
+    monkeypatch.setattr(mocos_sgd, "Batches", Failing)
+    monkeypatch.setattr(SGDProbes, "step", stepped)
+    data = ImageSet("colours", colours(300, 0), colours(30, 1))
+    list(linear(encoder, data, QUIET, protocol="sgd-augmented", epochs=1, rates=(0.1, 1.0)))
+    assert lengths == [192, 204]
 
 
 def test_without_a_test_split_random_crops_never_show_the_held_out_fifth(

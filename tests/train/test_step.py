@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 from small_runs import SMALL, train
+from torch import nn
 
 from logo_ssl.data import load_data
 from logo_ssl.frameworks import MoCo, SimSiamConfig
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.strategies import TwoViewConfig
+from logo_ssl.strategies import LoGo, TwoViewConfig
 from logo_ssl.train import Pretraining, build
+from logo_ssl.train.folder import is_finished
 
 STEPS = 6  # 48 images in batches of 16, twice
 
@@ -101,3 +103,15 @@ def test_each_optimiser_has_its_own_parameters(data):
     assert theta_e == {id(p) for p in module.framework.encoder.parameters()}
     assert theta_d == {id(p) for p in module.strategy.parameters()}
     assert module.configure_optimizers()[1].param_groups[0]["lr"] == SMALL.strategy.lr
+
+
+def test_a_strategy_may_have_weights_that_its_inner_step_does_not_use_or_may_not_move(data, tmp_path, monkeypatch):
+    original = LoGo.__init__
+
+    def with_more(self, *arguments):
+        original(self, *arguments)
+        self.spare, self.fixed = nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)
+
+    monkeypatch.setattr(LoGo, "__init__", with_more)
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
+    assert is_finished(run)

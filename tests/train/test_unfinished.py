@@ -9,15 +9,18 @@ import signal
 from dataclasses import replace
 
 import pytest
+import safetensors.torch
 import torch
 from small_runs import SMALL, at_step, console, train
+from torch import nn
 
 import logo_ssl
 from logo_ssl.cli import main
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.evaluate import load_encoder
-from logo_ssl.frameworks import FRAMEWORKS
+from logo_ssl.frameworks import BYOL, FRAMEWORKS, BYOLConfig
 from logo_ssl.run import Run
+from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining
 from logo_ssl.train.checkpoints import digest
 
@@ -157,6 +160,50 @@ def test_a_checkpoint_that_does_not_say_what_its_input_needs_is_refused(cut):
     bare.rename(run.checkpoints / f"step-000000009-{digest(bare)}.ckpt")
     with pytest.raises(UserError, match="did not keep what its input needs; go on with"):
         load_encoder(str(run.path))
+
+
+@pytest.fixture
+def more_heads(monkeypatch):
+    """A predictor, weights of a framework that it names, and a strategy's whose names others have."""
+    byol, logo = BYOL.__init__, LoGo.__init__
+
+    def framework(self, *arguments):
+        byol(self, *arguments)
+        self.prototypes, self.unnamed = nn.Parameter(torch.randn(3, 8)), nn.Linear(2, 2).requires_grad_(False)
+        self.register_buffer("centre", torch.randn(8))
+
+    def strategy(self, *arguments):
+        logo(self, *arguments)
+        self.projector, self.h = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    monkeypatch.setattr(BYOL, "__init__", framework)
+    monkeypatch.setattr(LoGo, "__init__", strategy)
+    monkeypatch.setattr(BYOL, "kept", (*BYOL.kept, "prototypes", "centre"))
+    return SMALL.changed(framework=BYOLConfig(dim=8, hidden=16))
+
+
+def test_a_run_keeps_the_same_heads_whether_it_is_finished_or_not(data, tmp_path, more_heads):
+    run, _ = train(more_heads, data, tmp_path / "run")
+    kept = safetensors.torch.load_file(run.heads_file)
+    strangers = {"framework.prototypes", "framework.centre", "strategy.projector", "strategy.h"}
+    known = {"projector", "h", "regressor"}
+    assert {".".join(key.split(".")[: 1 + (key.split(".")[0] not in known)]) for key in kept} == known | strangers
+    for file in (run.provenance_file, run.backbone_file, run.heads_file):
+        file.unlink()
+    unfinished = load_encoder(str(run.path)).heads
+    assert unfinished.keys() == kept.keys()
+    assert all(torch.equal(unfinished[key], value) for key, value in kept.items())
+
+
+def test_an_unfinished_run_of_an_earlier_version_gives_its_heads(cut):
+    run, _ = cut
+    heads = load_encoder(str(run.path)).heads
+    state = torch.load(run.saved()[0], weights_only=True)
+    del state["kept"]
+    torch.save(state, old := run.checkpoints / "old")
+    old.rename(run.checkpoints / f"step-000000009-{digest(old)}.ckpt")
+    assert load_encoder(str(run.path)).heads.keys() == heads.keys()
+    assert {key.split(".")[0] for key in heads} == {"projector", "regressor"}
 
 
 def test_a_torn_checkpoint_does_not_give_an_encoder_that_is_older_than_the_runs_own(data, tmp_path, monkeypatch):

@@ -331,6 +331,12 @@ def test_a_file_that_is_no_table_is_told(tmp_path, name, content):
         list(read_table(tmp_path / name))
 
 
+def test_a_table_whose_own_words_cannot_be_read_is_told(tmp_path):
+    np.savez(tmp_path / "f.npz", paths=[], labels=[], vectors=[], **{"logo-ssl": "[" * 200_000})
+    with pytest.raises(UserError, match=r"f.npz is no table of features \(.*recursion"):
+        about_table(tmp_path / "f.npz")
+
+
 def test_what_is_no_archive_is_not_called_a_pickle(tmp_path):
     (tmp_path / "f.npz").write_text("only text")
     for read in (lambda path: list(read_table(path)), about_table, load_npz):

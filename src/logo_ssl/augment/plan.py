@@ -68,14 +68,14 @@ def make_crops(
     Of a batch in several equal parts, `part` is the number of this one and of all: each is cropped as in the whole.
     If `described`, the parameters of the global crops are handed out too.
     """
-    B, _, H, W = images.shape
+    B, C, H, W = images.shape
     various, sizes = sizes is not None, torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
     draws_g, draws_l = plan_draws(plan, sizes, generator, part)
     crops = cut(images, draws_g, draws_l, plan, mean, std, various=various, compiled=compiled, dtype=dtype)
     if not described:
         return crops
-    parameters = describe(draws_g, sizes.repeat(plan.n_global, 1), plan.jitter).unflatten(0, (plan.n_global, B))
-    return crops._replace(parameters=to_device(parameters, images.device))
+    parameters = describe(draws_g, sizes.repeat(plan.n_global, 1), plan.jitter, channels=C)
+    return crops._replace(parameters=to_device(parameters.unflatten(0, (plan.n_global, B)), images.device))
 
 
 @one_thread()

@@ -115,7 +115,7 @@ def _label(content: bytes, kind: str) -> str | None:
         else:
             record = json.loads(content)
             label = record.get("label") if isinstance(record, dict) else None
-    except ValueError:
+    except (ValueError, RecursionError):  # lists in lists in lists
         return None
     if isinstance(label, bool) or not isinstance(label, int | str):
         return None

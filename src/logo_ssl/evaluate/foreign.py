@@ -79,7 +79,7 @@ def _solo_learn_stem(path: Path) -> tuple[EncoderStem, str]:
 def _is_solo_learn(arguments: Path) -> bool:
     try:
         settings = json.loads(arguments.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(settings, dict) and {"method", "backbone"} <= settings.keys()
 

@@ -81,7 +81,10 @@ def _trained_on_crops(
                     features.shape[1], n_classes, rates, stream(seed, "linear"), config.momentum, home
                 )
                 assert batch.rows is not None
-                probes.step(features, to_device(labels[batch.rows], home), config.decay(epoch))
+                shown = (batch.rows >= 0).nonzero().squeeze(1)  # grey ones have no label
+                if len(shown):
+                    own = to_device(labels[batch.rows[shown]], home)
+                    probes.step(features[to_device(shown, home)], own, config.decay(epoch))
             how.progress(what, epoch + 1, config.epochs)
     assert probes is not None
     return probes

@@ -62,12 +62,11 @@ def global_passes(config: object, roles: Roles, n_global: int) -> Passes:
 
 
 class Framework(nn.Module, ABC):
-    """An encoder, a similarity loss, and whatever answers: a momentum encoder, a queue, or the encoder itself.
-
-    A predictor is called `h`: a run keeps it with the projector.
-    """
+    """An encoder, a similarity loss, and whatever answers: a momentum encoder, a queue, or the encoder itself."""
 
     encoder: Encoder
+    kept: tuple[str, ...] = ("encoder.net.projector", "h")
+    """What a run keeps beside the backbone: names of networks, parameters or buffers. `h`, a predictor, need not be."""
 
     @abstractmethod
     def similarity(self, q: Latent, t: Latent) -> PerImage:

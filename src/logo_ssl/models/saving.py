@@ -4,15 +4,15 @@ import json
 from collections.abc import Mapping
 
 import safetensors.torch
-from torch import Tensor, nn
+from torch import Tensor
 
 LENGTH = 8
 """Bytes that tell how long the head is, and what its length is a multiple of."""
 
 
-def plain_weights(network: nn.Module, prefix: str = "") -> dict[str, Tensor]:
-    """The state of a network as a file takes it."""
-    return {f"{prefix}{name}": value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+def plain_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state of a network, or some of it, as a file takes it."""
+    return {name: value.detach().cpu().contiguous() for name, value in weights.items()}
 
 
 def weight_bytes(weights: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:

@@ -81,7 +81,7 @@ class Recipe:
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     """How the encoder learns."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """bf16 autocast for the encoder, or fp32; auto takes bf16 on CUDA. Losses and regressor always run in fp32.
+    """bf16 autocast for the encoder, or fp32; auto takes bf16 on CUDA alone. Losses and regressor always run in fp32.
     fp32 leaves TF32 to cuDNN's convolutions, which is torch's own default."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train."""

@@ -40,7 +40,7 @@ def read_recipe(run: Run) -> Recipe:
         check(recipe)
     except WrongValue as error:
         raise UserError(f"{run.recipe_file} cannot be used: {error}") from error  # nobody typed it
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."
         ) from error

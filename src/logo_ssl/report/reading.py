@@ -196,7 +196,7 @@ def _of_which(record: dict[str, Any]) -> str:
 def _read(file: Path) -> Any:
     try:
         return json.loads(file.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

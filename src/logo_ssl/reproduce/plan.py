@@ -83,7 +83,7 @@ class Place:
         """The run's own recipe, as the data cut it."""
         try:
             return Recipe.from_json(self.run.recipe_file.read_text())
-        except (OSError, ValueError, UserError) as error:
+        except (OSError, ValueError, RecursionError, UserError) as error:
             raise UserError(
                 f"{self.run.recipe_file} cannot be read ({error}); place the file back, or remove {self.run.path} to "
                 "train it again."

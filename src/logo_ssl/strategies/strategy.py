@@ -42,10 +42,15 @@ class Strategy(nn.Module, ABC):
     def __init__(self, pairs: PairWeights, n_global: int, n_local: int) -> None:
         super().__init__()
         self.regressor: Regressor | None = None
-        """f_theta_d, where it is learned; a run keeps it with the projector."""
+        """f_theta_d, where it is learned."""
         self.roles = assign_roles(pairs, n_global, n_local)
         self.n_gg, self.n_lg = len(self.roles.pairs), n_local * len(self.roles.targets)
         self.weight = 1 / (self.n_gg + self.n_lg) if pairs == "mean" else 1.0
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What a run keeps beside the backbone, by name: all that it has."""
+        return tuple(dict.fromkeys(name.split(".")[0] for name in self.state_dict()))
 
     def draw(self, n_images: int, generator: torch.Generator) -> Chance:
         """What is left to chance in a step, drawn beforehand on the CPU."""

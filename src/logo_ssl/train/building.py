@@ -107,20 +107,3 @@ def about_splits(module: Pretraining, processes: Processes = ONE) -> str | None:
         f"A batch of {n} cannot be parted evenly into {parts}: keys are normalised in the same company as "
         f"their queries, which can give the answer away; use --batch-size {cure}."
     )
-
-
-@torch.no_grad()
-def refuse_misfit(module: Pretraining, channels: int) -> None:
-    """Refuse a backbone that cannot take the crops: some transformers want a certain size."""
-    crops, backbone = module.recipe.crops, module.framework.encoder.backbone
-    backbone.eval()
-    for size in {crops.global_size, crops.local_size if crops.n_local else crops.global_size}:
-        try:
-            backbone(torch.zeros(1, channels, size, size))
-        except (RuntimeError, AssertionError, ValueError) as error:
-            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(
-                f"{module.recipe.backbone} cannot take crops of {size} px ({first_line}); "
-                "change crops.global-size or crops.local-size, or choose another backbone."
-            ) from error
-    backbone.train()

@@ -77,6 +77,12 @@ class Pretraining(L.LightningModule):
         return self.steps_per_epoch * self.recipe.epochs
 
     @property
+    def kept(self) -> list[str]:
+        """What a run keeps beside the backbone, by name."""
+        own, others = self.framework.kept, self.strategy.kept
+        return [*(f"framework.{head}" for head in own), *(f"strategy.{head}" for head in others)]
+
+    @property
     def bf16(self) -> bool:
         """Whether the encoder runs in bfloat16."""
         if self.recipe.precision == "auto":
@@ -130,8 +136,8 @@ class Pretraining(L.LightningModule):
         """
         if objective is None:
             return torch.zeros((), dtype=torch.bool, device=self.device)
-        theta_d = list(self.strategy.parameters())
-        gradients = averaged(torch.autograd.grad(objective.loss, theta_d))
+        theta_d = self._theta_d()
+        gradients = averaged(torch.autograd.grad(objective.loss, theta_d, allow_unused=True, materialize_grads=True))
         broken = ~get_total_norm(gradients).isfinite()
         for parameter, gradient in zip(theta_d, gradients, strict=True):
             parameter.grad = gradient.masked_fill(broken, 0)
@@ -162,9 +168,13 @@ class Pretraining(L.LightningModule):
 
     def _brought_here(self, chance: Chance) -> Chance:
         """What was drawn for the whole batch, where this process needs it."""
-        partners = (chance.inner_partner, chance.outer_partner)
-        inner, outer = (None if x is None else to_device(x, order_device(self.device)) for x in partners)
-        return Chance(inner, outer, None if chance.noise is None else to_device(own(chance.noise, 1), self.device))
+
+        def brought(x: Tensor) -> Tensor:
+            if x.is_floating_point():
+                return to_device(own(x, 1), self.device)
+            return to_device(x, order_device(self.device))
+
+        return Chance(*(None if x is None else brought(x) for x in chance))
 
     def _encoder_optimiser(self) -> LightningOptimizer:
         wrapped = self.optimizers()
@@ -176,6 +186,9 @@ class Pretraining(L.LightningModule):
 
     def _theta_e(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.framework.encoder.parameters() if parameter.requires_grad]
+
+    def _theta_d(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.strategy.parameters() if parameter.requires_grad]
 
     def try_batch(self, size: int) -> None:
         """Forward and backward of so many made-up images, to see whether they fit into memory."""
@@ -193,8 +206,7 @@ class Pretraining(L.LightningModule):
         """One optimiser for theta_e and, where there is a regressor, one for theta_d."""
         beside = [] if self.augself is None else list(self.augself.parameters())
         optimisers = [encoder_optimiser(self.recipe.optimiser, self.framework, beside)]
-        theta_d = list(self.strategy.parameters())
-        if theta_d:
+        if theta_d := self._theta_d():
             optimisers.append(regressor_optimiser(self.strategy.inner_lr, theta_d))
         return optimisers
 
@@ -219,7 +231,7 @@ class Pretraining(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""
         kept = {"recipe": self.recipe.to_json(), "data": self.data_identity, "steps_per_epoch": self.steps_per_epoch}
-        kept |= {"mean": list(self.mean), "std": list(self.std)}
+        kept |= {"mean": list(self.mean), "std": list(self.std), "kept": self.kept}
         checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": of_every_process(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -17,13 +17,14 @@ from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run, provenance, write
 from ..terminal import counted
-from .building import about_splits, refuse_misfit
+from .building import about_splits
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
 from .folder import alone, cure, vacant
 from .last_words import last_words
 from .learning import learn
 from .making import Making
+from .misfit import refuse_misfit
 from .monitors import splits_for_knn
 from .processes import processes_for, refuse_uneven
 from .sittings import Sittings
@@ -37,7 +38,7 @@ def carry_out(
     refuse_uneven(recipe.batch_size, processes_for(recipe))
     making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
     making.build(fresh=checkpoint is None)
-    refuse_misfit(making.module, data.channels)
+    refuse_misfit(making.module, data.channels, making.device)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, making)
     refuse_unfit(data.train.images, making.device, recipe.loading)

@@ -82,7 +82,7 @@ def _earlier(run: Run, resumed: bool) -> list[Sitting]:
     try:
         entries = json.loads(run.sittings_file.read_text())
         return [Sitting(**{name: entry[name] for name in known & entry.keys()}) for entry in entries]
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return [_told_by_provenance(run)]
 
 
@@ -91,5 +91,5 @@ def _told_by_provenance(run: Run) -> Sitting:
     try:
         told = json.loads(run.provenance_file.read_text())
         return Sitting(seconds=float(told["seconds"]), ended=not told["resumed"])
-    except (OSError, ValueError, TypeError, LookupError):
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return Sitting()

@@ -12,10 +12,9 @@ from ..recipes import Recipe
 from ..run import Run
 from .checkpoints import is_whole, load
 from .folder import is_finished
+from .heads import NAMES, named_heads
 
 PREFIX = "framework.encoder.net.backbone."
-HEADS = {"framework.encoder.net.projector.": "projector.", "strategy.regressor.": "regressor."}
-"""What they are called in checkpoints, and in a run's file."""
 TRIES = 3  # a run that goes on may remove a checkpoint while it is read
 
 
@@ -27,7 +26,7 @@ class Unfinished(NamedTuple):
     progress: str
     """epoch 12 of 200."""
     heads: dict[str, Tensor]
-    """The weights of projector and regressor, named as in a run's file."""
+    """The weights of projector, predictor, regressor and other heads, named as in a run's file."""
     ended: bool
     """Whether the run ended here, so that its own file held the same."""
 
@@ -48,21 +47,12 @@ def newest_encoder(run: Run) -> Unfinished | None:
     recipe, step, per_epoch = Recipe.from_json(state["recipe"]), state["global_step"], state["steps_per_epoch"]
     needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe.crops.global_size}
     backbone = build_backbone(recipe.backbone, recipe.stem, len(needs["mean"]), needs["size"])
-    backbone.load_state_dict(_renamed(state["state_dict"], {PREFIX: ""}))
-    heads = _renamed(state["state_dict"], HEADS)
+    weights = state["state_dict"]
+    backbone.load_state_dict({k.removeprefix(PREFIX): v for k, v in weights.items() if k.startswith(PREFIX)})
+    heads = named_heads(weights, state.get("kept", NAMES))  # an earlier version did not tell
     needs |= {"backbone": recipe.backbone, "stem": recipe.stem}
     progress, ended = f"epoch {-(-step // per_epoch)} of {recipe.epochs}", step == per_epoch * recipe.epochs
     return Unfinished(backbone.eval(), needs, progress, heads, ended and is_finished(run))
-
-
-def _renamed(weights: dict[str, Tensor], prefixes: dict[str, str]) -> dict[str, Tensor]:
-    """The weights whose names begin so, with other beginnings."""
-    return {
-        new + key.removeprefix(old): value
-        for old, new in prefixes.items()
-        for key, value in weights.items()
-        if key.startswith(old)
-    }
 
 
 def _newest(run: Run) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
 from ..regressor import Regressor
 from ..run import Run, write_together
+from .heads import named_heads
 from .module import Pretraining
 
 
@@ -37,11 +38,9 @@ def save_encoder(run: Run, module: Pretraining) -> None:
         "recipe": recipe.to_json(),
         "step": str(module.global_step),
     }
-    heads = plain_weights(framework.encoder.projector, "projector.") | plain_weights(module.strategy)
-    if (h := dict(framework.named_children()).get("h")) is not None:
-        heads |= plain_weights(h, "h.")
-    files = {run.backbone_file: plain_weights(framework.encoder.backbone), run.heads_file: heads}
-    write_together({file: weight_bytes(weights, metadata) for file, weights in files.items()})
+    heads = named_heads(module.state_dict(), module.kept)
+    files = {run.backbone_file: framework.encoder.backbone.state_dict(), run.heads_file: heads}
+    write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
 
 
 def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:

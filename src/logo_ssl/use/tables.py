@@ -89,7 +89,9 @@ def _in_a_sentence(path: Path) -> Iterator[None]:
         raise UserError(f"There is no file {path}; make it with `logo-ssl embed RUN --data DATA --out {path}`.")
     try:
         yield
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except UserError:
+        raise
+    except Exception as error:  # of a format's reader, at bytes that are none of its own
         raise UserError(f"{path} is no table of features ({error}); make one with `logo-ssl embed`.") from error
 
 

@@ -68,4 +68,4 @@ def _written(encoder: FrozenEncoder, rebuilt: Rebuilt, out: Path, library: str) 
 
 
 def _write_weights(encoder: FrozenEncoder, network: nn.Module, out: Path) -> None:
-    write(out, weight_bytes(plain_weights(network), metadata_of(encoder)))
+    write(out, weight_bytes(plain_weights(network.state_dict()), metadata_of(encoder)))

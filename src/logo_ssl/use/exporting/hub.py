@@ -43,7 +43,7 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     _refuse_others(out)
     lines = [f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
     loading = snippet(encoder, ["import timm"], lines)
-    weights = plain_weights(network)
+    weights = plain_weights(network.state_dict())
     contents = {
         out / WEIGHTS: weight_bytes(weights, metadata_of(encoder)),
         out / CONFIG: (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
@@ -127,7 +127,7 @@ def _is_exported(folder: Path) -> bool:
         return is_ours(folder / WEIGHTS)
     try:
         return json.loads(config.read_text("utf-8"))["pretrained_cfg"]["tag"] == TAG
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False
 
 
