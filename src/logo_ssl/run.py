@@ -215,28 +215,38 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def write_together(contents: dict[Path, bytes]) -> None:
-    """Write files of which none is renamed into its place before all are safe on the disk under temporary names.
+    """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
+    with whole(*contents) as drafts:
+        for draft, content in zip(drafts, contents.values(), strict=True):
+            draft.write_bytes(content)
+
+
+@contextlib.contextmanager
+def whole(*paths: Path) -> Iterator[list[Path]]:
+    """Temporary files to write beside others, whose places they take once all are on the disk; on failure, none does.
 
     Where a link lies, what it leads to is written.
     """
-    contents = {Path(os.path.realpath(path)): content for path, content in contents.items()}
-    safe: dict[Path, str] = {}
+    places = [Path(os.path.realpath(path)) for path in paths]
+    drafts: list[Path] = []
     try:
-        for path, content in contents.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, safe[path] = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
+        for place in places:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            drafts.append(Path(name))
+            os.close(handle)
+        yield drafts
+        for draft in drafts:
+            with draft.open("rb+") as file:
                 os.fsync(file.fileno())
-            os.chmod(safe[path], 0o666 & ~UMASK)
-        for path, temporary in safe.items():
-            os.replace(temporary, path)
+            draft.chmod(0o666 & ~UMASK)
+        for draft, place in zip(drafts, places, strict=True):
+            os.replace(draft, place)
     except BaseException:
-        for temporary in safe.values():
-            Path(temporary).unlink(missing_ok=True)
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
         raise
-    for folder in {path.parent for path in contents}:
+    for folder in {place.parent for place in places}:
         sync_folder(folder)
 
 

@@ -3,7 +3,9 @@
 import csv
 import errno
 import inspect
+import os
 import signal
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.printable import printable
 from logo_ssl.signals import Stopped
 from logo_ssl.use import embedding, keeping
-from logo_ssl.use.tables import about_table, read_table, write_table
+from logo_ssl.use.tables import Part, Shape, about_table, read_table, write_table
 
 NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
 
@@ -107,6 +109,17 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
     assert rows[0][:4] == ["path", "label", "split", "f0"]
     assert {row[2] for row in rows[1:]} == {"train"}
     assert np.array_equal(np.array([row[3:] for row in rows[1:]], np.float32), expected.vectors)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv"])
+def test_a_table_is_safe_on_the_disk_and_for_whom_the_user_allows(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("logo_ssl.run.UMASK", 0o077)
+    synced, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
+    part = Part(["a"], [None], ["train"], np.zeros((1, 2), np.float32))
+    file = write_table(tmp_path / f"f{suffix}", iter([part]), Shape(1, 2), {})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert synced == [file.stat().st_ino, tmp_path.stat().st_ino]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped(signal.SIGTERM), RuntimeError()], ids=repr)

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from jaxtyping import Float32
 
 from ..errors import UserError
 from ..printable import printable
+from ..run import whole
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""
@@ -46,17 +45,8 @@ Read = Callable[[Path], Iterator[Part]]
 
 def write_table(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> Path:
     """Write a table whole or not at all, in the format that its name ends with; a link is followed."""
-    real = Path(os.path.realpath(path))
-    real.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-    os.close(handle)
-    try:
-        _format(path).write(Path(temporary), parts, shape, about)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, real)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole(path) as (draft,):
+        _format(path).write(draft, parts, shape, about)
     return path
 
 
