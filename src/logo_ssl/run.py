@@ -6,12 +6,13 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from . import __version__
 from .errors import NoRun, UserError
@@ -25,6 +26,9 @@ MOST_NAMED, MOST_LOOKED_AT = 3, 1000
 
 IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
 """What is known of the images of a run."""
+
+WORDS = {"knn_of"}
+"""What is logged in words; all else that is logged are numbers."""
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
@@ -119,14 +123,14 @@ class Run:
 
     def images(self) -> dict[str, Any]:
         """What it learned from, as noted when it began; of an older run, as an evaluation on its data tells."""
-        if (noted := read_json(self.images_file)).keys() >= IMAGES_TOLD:
+        if _tells_images(noted := read_json(self.images_file)):
             return noted
         data = read_json(self.recipe_file).get("data")
         folder = self.evaluation_file("x").parent
         for file in (*sorted(folder.glob("knn-*.json")), *sorted(folder.glob("*.json"))):  # kNN counts all images
             told = read_json(file)
             told["fingerprint"] = told.get("data_fingerprint")
-            if told.get("source") == data and isinstance(told["fingerprint"], dict) and told.keys() >= IMAGES_TOLD:
+            if told.get("source") == data and _tells_images(told):
                 return told
         return {}
 
@@ -157,6 +161,10 @@ class Run:
         raise NoRun(f"{lacks}; give the --out folder of a pretraining.")
 
 
+def _tells_images(told: dict[str, Any]) -> bool:
+    return told.keys() >= IMAGES_TOLD and isinstance(told["fingerprint"], dict)
+
+
 def runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:
     """The runs in folders of a folder, or in theirs."""
     for path in _folders(folder) if levels else ():
@@ -177,12 +185,24 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _logged(line: str) -> dict[str, Any] | None:
-    """A line of metrics, if it is one."""
+    """A line of metrics, if it is one, without values that are none."""
     try:
         values = json.loads(line)
     except ValueError:
         return None
-    return values if isinstance(values, dict) and isinstance(values.get("step"), int) else None
+    if not isinstance(values, dict):
+        return None
+    sound = {
+        key: value for key, value in values.items() if (isinstance(value, str) if key in WORDS else is_number(value))
+    }
+    return sound if isinstance(sound.get("step"), int) else None
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a float, nan included, or can become one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) <= sys.float_info.max
+    return isinstance(value, float)
 
 
 def read_json(file: Path) -> dict[str, Any]:
