@@ -91,19 +91,6 @@ def top_accuracies(
     return tuple(100 * count / len(query_labels) for count in right)
 
 
-def knn_scores(
-    queries: Float[Tensor, "Q F"],
-    bank: Float[Tensor, "N F"],
-    labels: Int[Tensor, " N"],
-    n_classes: int,
-    k: int,
-    tau: float,
-    chunk: int = 4096,
-) -> Float[Tensor, "Q classes"]:
-    """Votes of the k most similar features for each class."""
-    return votes(nearest_neighbours(queries, bank, k, chunk=chunk), labels, n_classes, k, tau).to(queries.device)
-
-
 def knn_accuracy(
     queries: Float[Tensor, "Q F"],
     query_labels: Int[Tensor, " Q"],

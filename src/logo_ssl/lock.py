@@ -1,11 +1,11 @@
-"""Who may write to a run folder, or run a row? One process at a time."""
+"""Who may write to a file or a run folder, or run a row? One process at a time: others wait, or are refused."""
 
 import contextlib
 import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .errors import UserError
 
@@ -56,3 +56,18 @@ def locked(path: Path, what: str) -> Iterator[None]:
             yield
         finally:
             HELD.discard(file)
+
+
+@contextlib.contextmanager
+def in_turn(file: IO[Any]) -> Iterator[None]:
+    """Wait until no other process holds an open file, and hold it meanwhile."""
+    if fcntl is None:
+        yield
+        return
+    with contextlib.suppress(OSError):  # some network disks have no locks
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -6,12 +6,13 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from . import __version__
 from .errors import NoRun, UserError
@@ -25,6 +26,9 @@ MOST_NAMED, MOST_LOOKED_AT = 3, 1000
 
 IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
 """What is known of the images of a run."""
+
+WORDS = {"knn_of"}
+"""What is logged in words; all else that is logged are numbers."""
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
@@ -119,14 +123,14 @@ class Run:
 
     def images(self) -> dict[str, Any]:
         """What it learned from, as noted when it began; of an older run, as an evaluation on its data tells."""
-        if (noted := read_json(self.images_file)).keys() >= IMAGES_TOLD:
+        if _tells_images(noted := read_json(self.images_file)):
             return noted
         data = read_json(self.recipe_file).get("data")
         folder = self.evaluation_file("x").parent
         for file in (*sorted(folder.glob("knn-*.json")), *sorted(folder.glob("*.json"))):  # kNN counts all images
             told = read_json(file)
             told["fingerprint"] = told.get("data_fingerprint")
-            if told.get("source") == data and isinstance(told["fingerprint"], dict) and told.keys() >= IMAGES_TOLD:
+            if told.get("source") == data and _tells_images(told):
                 return told
         return {}
 
@@ -156,6 +160,10 @@ class Run:
         raise NoRun(f"{lacks}; give the --out folder of a pretraining.")
 
 
+def _tells_images(told: dict[str, Any]) -> bool:
+    return told.keys() >= IMAGES_TOLD and isinstance(told["fingerprint"], dict)
+
+
 def runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:
     """The runs in folders of a folder, or in theirs."""
     for path in _folders(folder) if levels else ():
@@ -176,12 +184,24 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _logged(line: str) -> dict[str, Any] | None:
-    """A line of metrics, if it is one."""
+    """A line of metrics, if it is one, without values that are none."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):  # lists in lists in lists
         return None
-    return values if isinstance(values, dict) and isinstance(values.get("step"), int) else None
+    if not isinstance(values, dict):
+        return None
+    sound = {
+        key: value for key, value in values.items() if (isinstance(value, str) if key in WORDS else is_number(value))
+    }
+    return sound if isinstance(sound.get("step"), int) else None
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a float, nan included, or can become one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) <= sys.float_info.max
+    return isinstance(value, float)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -214,28 +234,38 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def write_together(contents: dict[Path, bytes]) -> None:
-    """Write files of which none is renamed into its place before all are safe on the disk under temporary names.
+    """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
+    with whole(*contents) as drafts:
+        for draft, content in zip(drafts, contents.values(), strict=True):
+            draft.write_bytes(content)
+
+
+@contextlib.contextmanager
+def whole(*paths: Path) -> Iterator[list[Path]]:
+    """Temporary files to write beside others, whose places they take once all are on the disk; on failure, none does.
 
     Where a link lies, what it leads to is written.
     """
-    contents = {Path(os.path.realpath(path)): content for path, content in contents.items()}
-    safe: dict[Path, str] = {}
+    places = [Path(os.path.realpath(path)) for path in paths]
+    drafts: list[Path] = []
     try:
-        for path, content in contents.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, safe[path] = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
+        for place in places:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            drafts.append(Path(name))
+            os.close(handle)
+        yield drafts
+        for draft in drafts:
+            with draft.open("rb+") as file:
                 os.fsync(file.fileno())
-            os.chmod(safe[path], 0o666 & ~UMASK)
-        for path, temporary in safe.items():
-            os.replace(temporary, path)
+            draft.chmod(0o666 & ~UMASK)
+        for draft, place in zip(drafts, places, strict=True):
+            os.replace(draft, place)
     except BaseException:
-        for temporary in safe.values():
-            Path(temporary).unlink(missing_ok=True)
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
         raise
-    for folder in {path.parent for path in contents}:
+    for folder in {place.parent for place in places}:
         sync_folder(folder)
 
 

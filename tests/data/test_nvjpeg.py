@@ -14,7 +14,7 @@ from logo_ssl.data.decode import decode
 from logo_ssl.data.feed import Feed
 from logo_ssl.data.files import Paths
 from logo_ssl.data.jpeg import read_header
-from logo_ssl.data.nvjpeg import Nvjpeg, by_shape, shrunk, squared, upright
+from logo_ssl.data.nvjpeg import Nvjpeg, by_shape, cut_square, shrunk, upright
 from logo_ssl.data.resizing import square
 from logo_ssl.data.workers import Decoding
 
@@ -78,11 +78,11 @@ def test_images_of_one_shape_are_fitted_together_and_keep_their_places() -> None
 
     def fit(stack: torch.Tensor) -> torch.Tensor:
         calls.append(len(stack))
-        return squared(stack, 12)
+        return cut_square(stack, 12)
 
     fitted = by_shape(images, fit)
     assert calls == [2, 2, 1]
-    assert all(torch.equal(one, squared(image[None], 12)[0]) for one, image in zip(fitted, images, strict=True))
+    assert all(torch.equal(one, cut_square(image[None], 12)[0]) for one, image in zip(fitted, images, strict=True))
     assert by_shape([], fit) == []
 
 
@@ -103,7 +103,7 @@ def test_groups_hold_no_more_pixels_than_allowed(
 @pytest.mark.parametrize("size", [8, 16, 50])
 def test_squares_on_the_device_are_those_of_the_cpu(shape: tuple[int, int], size: int) -> None:
     array = np.array(picture(*shape))
-    there = squared(torch.from_numpy(array).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0)
+    there = cut_square(torch.from_numpy(array).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0)
     assert there.shape == (size, size, 3)
     assert np.abs(there.numpy().astype(int) - square(array, size)).max() <= 1
 

@@ -1,12 +1,15 @@
 """Is the page whole by itself, does it show every run's numbers, and is nobody's name taken for HTML?"""
 
+import itertools
 import json
+import math
 import re
 import shlex
 from html.parser import HTMLParser
 
 import pytest
 from PIL import Image
+from shown_runs import SMALL
 
 from logo_ssl import cli
 from logo_ssl.data import load_data
@@ -19,6 +22,7 @@ from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
 from logo_ssl.report.sections import ABOUT_AFFINITY
 from logo_ssl.run import Run, write
+from logo_ssl.show.alarms import alarms
 from logo_ssl.show.report import Report
 from logo_ssl.show.rerun import departures, rerun
 from logo_ssl.show.telling import Teller, names_of
@@ -223,6 +227,36 @@ def test_values_that_are_not_finite_leave_a_gap(make_told, light):
     told.run.metrics_file.write_text('{"step": 1, "loss": NaN}\n{"step": 2, "loss": 1.5}\n')
     (plot,) = json.loads(Reader(page([told])).code["plots"])
     assert plot["traces"][0]["y"] == [None, 1.5]
+
+
+STRANGE = ["x", None, True, [], [[1]], {}, {"a": 1}, -1, math.inf, math.nan, 10**400]
+"""What JSON may hold where another type is expected."""
+
+
+def test_values_of_another_type_are_left_out(make_told, light):
+    told, end = make_told(epochs=2), {"step": 9, "z_std": 0.5, "z_rank": 3.0, "epoch": 1}
+    knn = {"step": 9, "knn": 50.0, "knn_k": 20, "knn_tau": 0.07, "knn_images": 10, "epochs_done": 2}
+    for line in (end, knn):
+        for key, value in itertools.product(line, STRANGE):
+            told.run.metrics_file.write_text("".join(json.dumps(each) + "\n" for each in (line | {key: value}, end)))
+            page([Told(told.run, "first")])
+            alarms(told.run.metrics(), SMALL)
+    made = json.loads(told.run.provenance_file.read_text())
+    for key, value in itertools.product(("versions", "seconds", "hardware"), STRANGE):
+        told.run.provenance_file.write_text(json.dumps(made | {key: value}))
+        page([Told(told.run, "first")])
+    for value in STRANGE:
+        write(told.run.images_file, json.dumps({"train_images": 1, "test_images": 1, "fingerprint": value}))
+        assert Told(told.run, "first").images is None
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=lambda value: str(value)[:9])
+def test_evaluations_of_another_type_leave_a_page(make_told, light, value):
+    told = make_told()
+    mean = {"mean": value, "low": 0.1, "high": 0.2}
+    for results in (value, [value], [{"k": value, "tau": value, "top1": value, "features": value, "cosine": mean}]):
+        told.run.write_evaluation("knn", {"evaluation": "knn", "results": results, "test_images": value})
+        page([Told(told.run, "first")])
 
 
 def test_curves_of_a_run_without_labels_know_their_epochs_while_it_runs(make_told):

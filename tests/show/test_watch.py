@@ -14,7 +14,7 @@ from logo_ssl.report.page import page
 from logo_ssl.run import Run
 from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
-from logo_ssl.show.watch import Keeper, Watch, awaited
+from logo_ssl.show.watch import Keeper, Watch, wait_for_run
 
 SECRET = "<script>alert(1)</script>"
 
@@ -257,7 +257,7 @@ def test_a_run_that_is_about_to_begin_is_waited_for(make_run, monkeypatch):
     run, said = make_run(), []
     there = run.path.rename(run.path.with_name("later"))
     monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: there.rename(run.path))
-    assert awaited(run.path, said.append).path == run.path
+    assert wait_for_run(run.path, said.append).path == run.path
     assert said == [f"{run.path} holds no run yet; waiting for it, 30 seconds at most."]
 
 

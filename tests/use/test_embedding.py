@@ -3,7 +3,10 @@
 import csv
 import errno
 import inspect
+import os
 import signal
+import stat
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,8 +24,8 @@ from logo_ssl.data.npz import load_npz
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.printable import printable
 from logo_ssl.signals import Stopped
-from logo_ssl.use import embedding, keeping
-from logo_ssl.use.tables import about_table, read_table, write_table
+from logo_ssl.use import embedding, keeping, tables
+from logo_ssl.use.tables import Part, Shape, about_table, read_table, write_table
 
 NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
 
@@ -107,6 +110,42 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
     assert rows[0][:4] == ["path", "label", "split", "f0"]
     assert {row[2] for row in rows[1:]} == {"train"}
     assert np.array_equal(np.array([row[3:] for row in rows[1:]], np.float32), expected.vectors)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv"])
+def test_a_table_is_safe_on_the_disk_and_for_whom_the_user_allows(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("logo_ssl.run.UMASK", 0o077)
+    synced, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
+    part = Part(["a"], [None], ["train"], np.zeros((1, 2), np.float32))
+    file = write_table(tmp_path / f"f{suffix}", iter([part]), Shape(1, 2), {})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert synced == [file.stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_names_that_need_too_much_room_are_refused_before_the_work(encoder, photos, tmp_path, monkeypatch):
+    longest = max(len(path) for path in logo_ssl.embed(encoder, photos, workers=0).paths)
+    (photos / "a" / "bad.jpg").unlink()
+    monkeypatch.setattr(tables, "MOST_NAMES", 24 * 4 * longest)
+    logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    monkeypatch.setattr(tables, "MOST_NAMES", 24 * 4 * longest - 1)
+    monkeypatch.setattr(encoder, "forward", None)
+    sentence = rf"^out is .*f.npz, in which 24 names .* longest of {longest} characters; choose .*f.csv or .*f.parquet."
+    with pytest.raises(UserError, match=sentence):
+        logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+
+
+def test_one_long_name_costs_an_npz_no_memory_while_it_is_written(tmp_path):
+    n, paths = 20_000, ["x" * 2000, *map(str, range(1, 20_000))]
+    part = Part(paths, [None] * n, ["train"] * n, np.zeros((n, 1), np.float32))
+    tracemalloc.start()
+    file = write_table(tmp_path / "f.npz", iter([part]), Shape(n, 1), {})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 80e6  # all names as one array are 160 MB
+    with np.load(file, allow_pickle=False) as arrays:
+        assert arrays["paths"].tolist() == paths
+        assert set(arrays["labels"].tolist()) == {""}
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped(signal.SIGTERM), RuntimeError()], ids=repr)

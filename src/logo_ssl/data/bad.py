@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
+from ..lock import in_turn
 from ..terminal import counted
-from .turns import alone
 
 HEADER = ["image", "reason"]
 
@@ -62,7 +62,7 @@ class BadImages:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             # Names may be any bytes; they are written as they are.
-            with self.file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file, alone(file):
+            with self.file.open("a", newline="", encoding="utf-8", errors="surrogateescape") as file, in_turn(file):
                 begun = self.file.stat().st_size > 0
                 if begun and self.file.stat().st_size != self.listed_bytes:  # others have written
                     self.listed = self._in_file()

@@ -4,13 +4,15 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt8
+
+from .texts import Texts
 
 
 class Stamp(NamedTuple):
@@ -50,19 +52,18 @@ class Files(ABC):
         """What tells, without reading it, that number i was written anew; OSError when it is gone."""
 
 
-@dataclass(frozen=True)
 class Paths(Files):
     """Each image in a file of its own."""
 
-    paths: Sequence[str | Path]
-    """Text where there are many: a million `Path`s are slow to make and to send."""
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        self.paths = Texts(map(str, paths))
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def name(self, i: int) -> str:
         """The path."""
-        return str(self.paths[i])
+        return self.paths[i]
 
     def read(self, i: int) -> bytes:
         """The file, if it is one: a pipe would be waited for."""
@@ -89,22 +90,31 @@ class Member(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True)
 class Members(Files):
     """Images inside tar shards."""
 
-    members: Sequence[Member]
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.shards = list(dict.fromkeys(member.shard for member in members))
+        self.names = Texts(member.name for member in members)
+        place = {shard: i for i, shard in enumerate(self.shards)}
+        spans = ((place[member.shard], member.offset, member.size) for member in members)
+        self.spans = np.fromiter(spans, np.dtype((np.int64, 3)), len(members))
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.spans)
+
+    def __getitem__(self, i: int) -> Member:
+        shard, offset, size = self.spans[i].tolist()
+        return Member(self.shards[shard], self.names[i], offset, size)
 
     def name(self, i: int) -> str:
         """The shard and the name inside."""
-        return f"{self.members[i].shard}:{self.members[i].name}"
+        member = self[i]
+        return f"{member.shard}:{member.name}"
 
     def read(self, i: int) -> bytes:
         """The span."""
-        member = self.members[i]
+        member = self[i]
         with member.shard.open("rb") as shard:
             shard.seek(member.offset)
             data = shard.read(member.size)
@@ -114,7 +124,8 @@ class Members(Files):
 
     def stamp(self, i: int) -> Stamp:
         """The shard's, with the size of the span."""
-        return Stamp.of(self.members[i].shard)._replace(size=self.members[i].size)
+        member = self[i]
+        return Stamp.of(member.shard)._replace(size=member.size)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def shrunk(images: UInt8[Tensor, "N C H W"], max_side: int) -> UInt8[Tensor, "N 
     return _resized(images, (max(1, round(height * scale)), max(1, round(width * scale))), "bilinear")
 
 
-def squared(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
+def cut_square(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
     """Images with their short side brought to `size` and their middle cut out, as `resizing.square` does."""
     middle = middle_of(images.shape[2], images.shape[3], size)
     strips = images[:, :, *middle.strip]
@@ -155,7 +155,7 @@ class Nvjpeg(Feed):
 
     def _fitted(self, images: UInt8[Tensor, "N C H W"]) -> UInt8[Tensor, "N C h w"]:
         square = self.decoding.square
-        return squared(images, square) if square else shrunk(images, self.decoding.max_side)
+        return cut_square(images, square) if square else shrunk(images, self.decoding.max_side)
 
     def _group(self, files: list[Tensor]) -> list[Tensor | None]:
         """Decode together; when one fails nvJPEG gives up all, so each is tried alone."""

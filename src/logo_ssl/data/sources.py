@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import DataMissing, UserError, WrongValue, nearest
 from ..launch import started
+from ..lock import in_turn
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
@@ -15,7 +16,6 @@ from .named import imagenet, imagenet100, mit67, scenes, tiny_imagenet
 from .npz import load_npz
 from .shards import COMPRESSED, load_shards
 from .torchvision_sets import KINDS, torchvision_set
-from .turns import alone
 
 OWN: dict[str, Callable[[Path, int], ImageSet]] = {
     "scenes": scenes,
@@ -83,7 +83,7 @@ def _named(name: str, size: int) -> ImageSet:
     if name == "scenes" or others is None or others.devices * others.nodes == 1:
         return NAMES[name](data_root(), size)
     data_root().mkdir(parents=True, exist_ok=True)
-    with (data_root() / ".lock").open("a") as file, alone(file):
+    with (data_root() / ".lock").open("a") as file, in_turn(file):
         return NAMES[name](data_root(), size)
 
 

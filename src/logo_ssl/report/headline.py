@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..run import is_number
 from .affinity_bars import NAMES
 from .markup import Html, table
 from .numbers import on, percent, percent_on, words
@@ -137,13 +138,14 @@ def _untrained(run: Told, way: tuple[Any, ...]) -> str:
 
 def _affinities(run: Told) -> Iterator[Entry]:
     """Of each ranking one: on the run's own images if it can be, of the finished encoder, over most references."""
-    best: dict[Any, tuple[tuple[bool, bool, int], Entry]] = {}
+    best: dict[str, tuple[tuple[bool, bool, float], Entry]] = {}
     for record in evaluations_of(run, "affinity"):
         for row in rows(record):
             if row.get("metric") != "AUC":
                 continue
             own = _source(record) == run.recipe.get("data")
-            weight, task = (own, not record.get("unfinished"), row.get("references") or 0), row.get("task")
+            references, task = row.get("references"), words(row.get("task"))
+            weight = (own, not record.get("unfinished"), references if is_number(references) else 0)
             if task not in best or weight > best[task][0]:
                 best[task] = weight, _ranking(row, record)
     yield from (entry for _, entry in best.values())

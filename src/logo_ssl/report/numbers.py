@@ -3,13 +3,15 @@
 import math
 from typing import Any
 
+from ..run import is_number
+
 PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation")
 """Names of results that are percentages; so are AP, AP50 and the like."""
 
 
 def percent(value: Any) -> str:
     """Two digits after the point, as the paper has them; nothing for what is no number."""
-    return f"{value:.2f}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+    return f"{value:.2f}" if is_number(value) else ""
 
 
 def percent_on(value: Any, n_images: Any) -> str:
@@ -36,7 +38,7 @@ def result(name: str, value: Any) -> str:
 def words(value: Any) -> str:
     """Any value as text; a mean with its interval as shares."""
     match value:
-        case {"mean": mean, "low": low, "high": high}:
+        case {"mean": float(mean), "low": float(low), "high": float(high)}:
             return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
         case dict():
             return "; ".join(f"{key}: {words(inner)}" for key, inner in value.items())

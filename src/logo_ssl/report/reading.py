@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..run import Run
+from ..run import Run, is_number, read_json
 from .affinity_bars import Comparison
 from .feature_map import FeatureMap
 from .neighbours import Neighbourhood
@@ -64,8 +64,9 @@ class Told:
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Who made it; empty while the run is not finished."""
-        record = _read(self.run.provenance_file)
-        return record if isinstance(record, dict) else {}
+        record = read_json(self.run.provenance_file)
+        versions = record.get("versions")
+        return _plain(record) | {"versions": _plain(versions) if isinstance(versions, dict) else {}} if record else {}
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
@@ -113,7 +114,8 @@ class Told:
     @cached_property
     def images(self) -> str | None:
         """The fingerprint of what it learned from, if it is known."""
-        return self.run.images().get("fingerprint", {}).get("train")
+        found = self.run.images().get("fingerprint", {}).get("train")
+        return found if isinstance(found, str) else None
 
     def is_present(self, record: dict[str, Any]) -> bool:
         """Whether an evaluation is of the run's present weights: by their fingerprint, or else by its epochs."""
@@ -198,6 +200,15 @@ def _read(file: Path) -> Any:
         return json.loads(file.read_text())
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """What is text, a number, yes or no, or known to be nothing."""
+    return {
+        key: value
+        for key, value in record.items()
+        if value is None or isinstance(value, str | bool) or is_number(value)
+    }
 
 
 def _flat(part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

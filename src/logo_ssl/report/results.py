@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from ..run import is_number
 from .numbers import short, words
 from .reading import Told
 
@@ -154,8 +155,8 @@ def rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The results of an evaluation, a dictionary each; what a detector found is laid flat."""
     match record.get("results"):
         case list() as found:
-            return [_flat(row) for row in found if isinstance(row, dict)]
-        case dict() as row:
+            return [_flat(row) for row in found if isinstance(row, dict) and row]
+        case dict() as row if row:
             return [_flat(row)]
         case _:
             return [{"metric": record.get("metric"), "value": record["value"]}] if "value" in record else []
@@ -237,4 +238,4 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    return is_number(value) and value == value

@@ -162,7 +162,7 @@ def recipes(runs: Sequence[Told]) -> Html:
             again = {"tabindex": "0", "data_key": f"{run.name}: run again"}
             parts += [tag("p", "To run it again:"), tag("pre", tag("code", run.rerun), **again)]
         made = {key: value for key, value in run.provenance.items() if not isinstance(value, dict)}
-        made |= run.provenance.get("versions") or {}
+        made |= run.provenance.get("versions", {})
         if made:
             rows = [(key, words(value)) for key, value in made.items()]
             told = f"{run.name}: who made it"

@@ -65,10 +65,13 @@ def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Readi
                 yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")
             case {"extended_from_epochs": int()}:  # the learning rate rose again, and kNN may fall
                 best = 0.0
+            case {"knn": float(accuracy)} if not 0 <= accuracy <= 100:
+                pass
             case {"knn": float(accuracy), "epochs_done": 0}:
                 untrained = accuracy
             case {"knn": float(accuracy), "epochs_done": int(epoch)}:
-                images = line.get("knn_images")
+                n = line.get("knn_images")
+                images = n if isinstance(n, int) and n > 0 else None
                 for kind, sentence in (
                     ("kNN", knn_fall(best, accuracy, images)),
                     (BEHIND, knn_loss(untrained, accuracy, images)),

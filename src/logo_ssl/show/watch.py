@@ -59,7 +59,7 @@ class Watch:
             raise WrongValue(f"--every is {self.every}; use 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
-        runs = [awaited(path, console.print) for path in self.runs]
+        runs = [wait_for_run(path, console.print) for path in self.runs]
         keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print, self.data))
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
@@ -81,7 +81,7 @@ class Watch:
             say("Stopped watching; the runs go on.")
 
 
-def awaited(path: Path, say: Callable[[str], None]) -> Run:
+def wait_for_run(path: Path, say: Callable[[str], None]) -> Run:
     """The run at a path; one that was started at the same moment as we were is waited for."""
     run, until = Run(path), time.monotonic() + PATIENCE_S
     if not run.recipe_file.is_file():

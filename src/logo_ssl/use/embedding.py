@@ -28,7 +28,7 @@ from ..terminal import are, counted, listed, them
 from .images import Data, Images, Which, images_of, refuse_no_data
 from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
 from .loading import frozen
-from .tables import Part, Shape, keeps_names, refuse_unknown, write_table
+from .tables import Part, Shape, keeps_names, refuse_long_names, refuse_unknown, write_table
 
 UNBOUNDED = 2**63
 
@@ -91,6 +91,8 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
         claim_folder(_kept_beside(target), KEPT)
     known = frozen(encoder)
     images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
+    if target is not None:
+        refuse_long_names(target, sum(len(each.split) for each in images), max(each.longest_name() for each in images))
     how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
     if len(images) > 1:
         counts = listed(f"{len(each.split):,} {each.part}" for each in images)

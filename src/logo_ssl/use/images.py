@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import chain
 from reprlib import repr as short
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +33,11 @@ class Images(NamedTuple):
         """The path of an image; its number where it has none."""
         images = self.split.images
         return images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]"
+
+    def longest_name(self) -> int:
+        """How many characters the longest name has, of an image or a class."""
+        names = (self.name(row) for row in range(len(self.split)))
+        return max(map(len, chain(names, self.classes)), default=0)
 
     def labels(self, rows: Tensor) -> list[str | None]:
         """The class of each image, if it has one."""

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,14 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..printable import printable
+from ..run import whole
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""
 COLUMNS = ["path", "label", "split"]
 """What stands before the vector of each image; earlier versions wrote no split."""
 ROWS = 4096  # read at a time
+MOST_NAMES = 1 << 30
+"""Bytes of names in an .npz, which gives each as much room as the longest needs; numpy reads them all at once."""
 
 
 class Part(NamedTuple):
@@ -46,17 +47,8 @@ Read = Callable[[Path], Iterator[Part]]
 
 def write_table(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> Path:
     """Write a table whole or not at all, in the format that its name ends with; a link is followed."""
-    real = Path(os.path.realpath(path))
-    real.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-    os.close(handle)
-    try:
-        _format(path).write(Path(temporary), parts, shape, about)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, real)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole(path) as (draft,):
+        _format(path).write(draft, parts, shape, about)
     return path
 
 
@@ -75,6 +67,16 @@ def about_table(path: Path) -> dict[str, Any]:
 def refuse_unknown(path: Path) -> None:
     """Raise a UserError for a name that no table can have, or whose format is not installed."""
     _format(path).ready()
+
+
+def refuse_long_names(path: Path, rows: int, longest: int) -> None:
+    """Raise a UserError where so many names, the longest of so many characters, are too much for such a table."""
+    room = rows * longest * np.dtype("U1").itemsize
+    if _format(path).even_names and room > MOST_NAMES:
+        raise WrongValue(
+            f"--out is {path}, in which {rows:,} names would take {room / 1e9:,.1f} GB, each as much as the longest of "
+            f"{longest:,} characters; choose {path.with_suffix('.csv')} or {path.with_suffix('.parquet')}."
+        )
 
 
 def keeps_names(path: Path) -> bool:
@@ -133,21 +135,29 @@ def _about_parquet(path: Path) -> dict[str, Any]:
 
 
 def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
-    """An ordinary .npz; the vectors go into it part by part."""
+    """An ordinary .npz; arrays go into it part by part."""
     paths, labels, splits = list[str](), list[str](), list[str]()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as member:
-            head = {"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}
-            np.lib.format.write_array_header_1_0(member, head)
+            _write_head(member, "<f4", shape)
             for part in parts:
                 member.write(np.ascontiguousarray(part.vectors, "<f4").data)
                 paths += part.paths  # as they are: numpy keeps bytes that are no text, too
                 labels += [label or "" for label in part.labels]
                 splits += [split or "" for split in part.splits]
-        arrays = {"paths": paths, "labels": labels, "splits": splits, ABOUT: json.dumps(about)}
-        for name, values in arrays.items():
+        for name, texts in {"paths": paths, "labels": labels, "splits": splits}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.array(values, dtype=np.str_), allow_pickle=False)
+                kind = np.dtype(f"<U{max(map(len, texts), default=0) or 1}")
+                _write_head(member, kind.str, (len(texts),))
+                for begin in range(0, len(texts), ROWS):
+                    member.write(np.array(texts[begin : begin + ROWS], kind).data)
+        with archive.open(f"{ABOUT}.npy", "w") as member:
+            np.lib.format.write_array(member, np.array(json.dumps(about)), allow_pickle=False)
+
+
+def _write_head(member: Any, kind: str, shape: tuple[int, ...]) -> None:
+    head = {"descr": kind, "fortran_order": False, "shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(member, head)
 
 
 @contextmanager
@@ -235,11 +245,13 @@ class Format(NamedTuple):
     ready: Callable[[], Any] = _nothing_needed
     keeps_names: bool = True
     """Whether names that are no text come back as they were."""
+    even_names: bool = False
+    """Whether every name takes as much room as the longest."""
 
 
 FORMATS = {
     ".parquet": Format(_write_parquet, _read_parquet, _about_parquet, _pyarrow, keeps_names=False),
-    ".npz": Format(_write_npz, _read_npz, _about_npz),
+    ".npz": Format(_write_npz, _read_npz, _about_npz, even_names=True),
     ".csv": Format(_write_csv, _read_csv, lambda path: {}),
 }
 
