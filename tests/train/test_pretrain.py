@@ -24,6 +24,7 @@ from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, acceleration, build
@@ -260,6 +261,8 @@ def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):
         train(SMALL, data, run.path)
     (run.path / "provenance.json").unlink()
     with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
+        train(SMALL, data, run.path)
+    with locked(run.path / FILE, "it is being trained"), pytest.raises(UserError, match=r"is being trained by another"):
         train(SMALL, data, run.path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")

@@ -41,6 +41,13 @@ def alone(run: Run) -> AbstractContextManager[None]:
     return locked(run.path / LOCK, f"{run.path} is being trained") if is_first() else nullcontext()
 
 
+def refuse_held(run: Run) -> None:
+    """Say that a run is being trained, before anything else is said of its folder."""
+    if (run.path / LOCK).is_file():
+        with alone(run):
+            pass
+
+
 def cure(run: Run) -> str:
     """What to do after an interruption."""
     return f"go on with `logo-ssl resume {run.path}`"

@@ -19,7 +19,7 @@ from ..terminal import counted, plain_console
 from .automatic import recipe_for
 from .building import fitted
 from .checkpoints import load, newest_whole
-from .folder import alone, cure, is_finished, vacant
+from .folder import alone, cure, is_finished, refuse_held, vacant
 from .processes import processes_for, refuse_another_number
 from .running import carry_out
 
@@ -46,6 +46,7 @@ def pretrain(
     refuse_another_number(recipe)
     if is_restarted() and Run(out).recipe_file.is_file():
         return resume(out, console=console)
+    refuse_held(Run(out))
     run = vacant(out) if is_first() else Run(out)
     console = console or plain_console()
     if recipe.chosen:
