@@ -306,6 +306,7 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
         ("table1 --set stem=cifar --set backbone=timm/resnet18", "logo-ssl: --set stem is cifar, and timm/resnet18"),
         ("table1 --rows *-logo --set crops.n-local=1", "--set crops.n_local is 1; strategy logo wants 2 or more"),
         ("table1 --set crops.ratio=1", r"logo-ssl: --set crops.ratio needs 2 values\."),
+        ("table1 --set foo=3", r"the field 'foo'\. `logo-ssl pretrain cifar10-moco --help` shows those of a row"),
         ("table1 --set seed=3", "--set does not take seed; use --seeds"),
         ("table1 --set framework=byol", "--set does not take framework; choose rows"),
         ("table1 --rows cifar10-moco --set strategy.lam=1", "No chosen row has the field 'strategy.lam'"),

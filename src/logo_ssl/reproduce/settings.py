@@ -55,8 +55,8 @@ def with_settings(
             known = {name for recipe in recipes for name in flat(recipe) if _has(recipe, name)}
             inner = sorted(name for name in known if name.endswith(f".{field}"))
             hint = f" Did you mean {' or '.join(inner)}?" if inner else nearest(field, known)
-            told = f"; `logo-ssl pretrain {recipes[0].name} --help` shows those of one"
-            raise UserError(f"No chosen row has the field {field!r}{told}.{hint}")
+            hint = hint or f" `logo-ssl pretrain {recipes[0].name} --help` shows those of a row."
+            raise UserError(f"No chosen row has the field {field!r}.{hint}")
     changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
     for device in {recipe.device for recipe in changed}:
         if not is_there(device):
