@@ -22,6 +22,18 @@ def hardware(device: torch.device) -> str:
     return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
 
+def about_busy_cores(device: torch.device) -> list[str]:
+    """What to do where other programs keep all cores busy: threads that wait for each other then keep spinning."""
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # not on Windows
+    if device.type != "cpu" or threads == 1 or load < cores or "OMP_WAIT_POLICY" in os.environ:
+        return []
+    return [
+        f"Other programs keep the {cores} cores busy (load {load:.1f}), and threads that wait for each other cost more "
+        "than they bring then; set OMP_NUM_THREADS=1 before the command if it is slow."
+    ]
+
+
 def best_device(wish: str) -> torch.device:
     """The device that was wished for; `auto` takes CUDA, then Apple's MPS, then the CPU."""
     there = ["cuda"] if torch.cuda.is_available() else []

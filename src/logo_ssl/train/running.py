@@ -11,7 +11,7 @@ from ..data import BadImages, ImageSet
 from ..data.differing import difference, names_noted
 from ..data.placement import refuse_unfit
 from ..errors import UserError
-from ..hardware import hardware
+from ..hardware import about_busy_cores, hardware
 from ..launch import is_first
 from ..ranks import meet
 from ..recipes import Recipe
@@ -78,7 +78,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
             write(run.images_file, json.dumps(told, indent=2) + "\n")
         making.sittings.save()
     splits = about_splits(making.module, processes_for(recipe))
-    for sentence in (*making.data.says, _announcement(making), *([splits] if splits else [])):
+    busy = about_busy_cores(making.device)
+    for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *busy):
         making.console.print(sentence)
     bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root)
     try:
