@@ -21,8 +21,8 @@ from logo_ssl.augment import draw, make_crops, operations
 from logo_ssl.augment.operations import blur_kernel
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.hardware import best_device, hardware
+from logo_ssl.provenance import provenance
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import provenance
 
 try:
     import kornia

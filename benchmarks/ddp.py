@@ -23,10 +23,10 @@ from logo_ssl.augment import make_crops
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.hardware import hardware
 from logo_ssl.models.norm import average_statistics
+from logo_ssl.provenance import provenance
 from logo_ssl.randomness import stream
 from logo_ssl.ranks import averaged, rank, world_size
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import provenance
 from logo_ssl.train import build
 
 WARM_UP = 2

@@ -19,7 +19,7 @@ from logo_ssl.data.decode import decode
 from logo_ssl.data.resizing import middle_of, square
 from logo_ssl.data.workers import ENOUGH
 from logo_ssl.hardware import hardware
-from logo_ssl.run import provenance
+from logo_ssl.provenance import provenance
 
 
 def by_pillow(image, side):

@@ -27,7 +27,7 @@ from logo_ssl.evaluate.detect import detect
 from logo_ssl.evaluate.encoders import load_encoder
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.models.backbones import build_backbone
-from logo_ssl.run import provenance
+from logo_ssl.provenance import provenance
 
 RANDOM = "random/resnet18"
 FIGURE = "box AP50 (COCO)"

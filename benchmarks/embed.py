@@ -20,7 +20,7 @@ from logo_ssl.data.workers import default_workers
 from logo_ssl.evaluate.extraction import exactly
 from logo_ssl.evaluate.pixels import decodes_on_gpu
 from logo_ssl.hardware import best_device, hardware
-from logo_ssl.run import provenance
+from logo_ssl.provenance import provenance
 from logo_ssl.use.embedding import Extraction, embed
 from logo_ssl.use.images import images_of
 from logo_ssl.use.loading import frozen

@@ -26,8 +26,9 @@ from PIL import Image
 from logo_ssl.data.decode import ORIENTATION
 from logo_ssl.data.folders import find_images
 from logo_ssl.hardware import best_device, hardware
+from logo_ssl.provenance import provenance
 from logo_ssl.recipes import read_recipe
-from logo_ssl.run import Run, provenance
+from logo_ssl.run import Run
 from logo_ssl.train.automatic import recipe_for
 from logo_ssl.use.tables import read_table
 

@@ -12,9 +12,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.hardware import best_device, hardware
+from logo_ssl.provenance import provenance
 from logo_ssl.randomness import stream
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import provenance
 from logo_ssl.train import build
 from logo_ssl.train.bench import raw_step
 from logo_ssl.train.compiling import compile_networks

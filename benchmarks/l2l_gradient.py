@@ -16,8 +16,8 @@ from torch import Tensor
 from logo_ssl.equations import draw_partners, local_to_local, omega_logistic, other_image_pairs, same_image_pairs
 from logo_ssl.hardware import hardware
 from logo_ssl.models import BatchNorm
+from logo_ssl.provenance import provenance
 from logo_ssl.regressor import Regressor, frozen
-from logo_ssl.run import provenance
 from logo_ssl.train.optimisers import regressor_optimiser
 
 IMAGES, DIM, SPREAD = 256, 128, 0.8

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import VisionDataset
 
 from logo_ssl.hardware import best_device, hardware
+from logo_ssl.provenance import provenance
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import provenance
 from logo_ssl.train.bench import bench
 
 try:

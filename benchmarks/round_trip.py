@@ -25,7 +25,7 @@ import logo_ssl
 from logo_ssl.data import ImageSet
 from logo_ssl.data.folders import find_images, split_of
 from logo_ssl.hardware import hardware
-from logo_ssl.run import provenance
+from logo_ssl.provenance import provenance
 from logo_ssl.use.exporting import WAYS
 
 TOLERANCE = 1e-4

@@ -17,8 +17,9 @@ from PIL.PngImagePlugin import PngInfo
 
 from logo_ssl.errors import UserError
 from logo_ssl.outputs import claim, claim_folder, clear_folder, is_ours
+from logo_ssl.provenance import provenance
 from logo_ssl.report.page import page
-from logo_ssl.run import Run, provenance, write
+from logo_ssl.run import Run, write
 from logo_ssl.use.tables import Part, Shape, read_table, write_table
 
 LINES = {

@@ -7,7 +7,8 @@ import pytest
 
 from logo_ssl import __version__
 from logo_ssl.errors import NoRun, UserError
-from logo_ssl.run import Run, commit, read_json, write
+from logo_ssl.provenance import commit
+from logo_ssl.run import Run, read_json, write
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -70,7 +71,7 @@ def test_a_folder_that_may_not_be_looked_into_does_not_hide_the_others(tmp_path,
 
 def test_the_commit_is_this_checkouts_or_the_release(monkeypatch, tmp_path):
     assert re.fullmatch(r"[0-9a-f]{12}(\+changes)?|release .*", commit())
-    monkeypatch.setattr("logo_ssl.run.__file__", str(tmp_path / "site-packages" / "logo_ssl" / "run.py"))
+    monkeypatch.setattr("logo_ssl.provenance.__file__", str(tmp_path / "site-packages" / "logo_ssl" / "provenance.py"))
     (tmp_path / "site-packages" / "logo_ssl").mkdir(parents=True)
     assert commit() == f"release {__version__}"
     (tmp_path / "site-packages" / "logo_ssl" / "COMMIT").write_text("0123456789ab\n")  # tools/commit_of_build.py

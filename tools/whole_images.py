@@ -18,8 +18,9 @@ from logo_ssl.features import extract, prepared
 from logo_ssl.hardware import best_device
 from logo_ssl.knn import knn_accuracy
 from logo_ssl.models.norm import BatchNorm
+from logo_ssl.provenance import commit
 from logo_ssl.recipes import read_recipe
-from logo_ssl.run import Run, commit
+from logo_ssl.run import Run
 
 BATCH = 500
 

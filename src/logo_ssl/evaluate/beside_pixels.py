@@ -11,8 +11,9 @@ from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
 from ..knn import PROTOCOLS, knn_accuracy
+from ..provenance import provenance
 from ..recipes import Recipe, read_recipe
-from ..run import Run, provenance
+from ..run import Run
 from ..train import build, load_backbone
 from .record import about_run
 

@@ -13,8 +13,9 @@ from ..data.fingerprints import fingerprints
 from ..errors import UserError, WrongValue
 from ..hardware import best_device, hardware
 from ..outputs import claim, said
+from ..provenance import provenance
 from ..recipes import read_recipe
-from ..run import Run, provenance, write
+from ..run import Run, write
 from .encoders import FrozenEncoder
 from .how import Extraction
 from .table5 import SETS

@@ -13,8 +13,9 @@ import tyro
 from ..errors import UserError
 from ..hardware import best_device, hardware
 from ..outputs import claim
+from ..provenance import provenance
 from ..recipes import Recipe
-from ..run import Run, provenance, write
+from ..run import Run, write
 from ..terminal import plain_console
 from .beside import with_finished
 from .estimate import describe

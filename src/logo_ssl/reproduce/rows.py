@@ -11,8 +11,8 @@ from ..evaluate.detect_schedule import recipe_for
 from ..evaluate.knn import knn
 from ..evaluate.linear import linear
 from ..evaluate.transfer import transfer
+from ..provenance import commit
 from ..recipes import with_harmless
-from ..run import commit
 from ..terminal import plain_console
 from ..train import pretrain, resume
 from .images import facts_of

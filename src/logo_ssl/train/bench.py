@@ -13,9 +13,10 @@ import torch
 
 from ..data import BadImages, Batches, load_data, locate
 from ..hardware import hardware
+from ..provenance import provenance
 from ..randomness import stream
 from ..recipes import Recipe, check
-from ..run import Run, provenance
+from ..run import Run
 from ..terminal import plain_console
 from ..types import Crops
 from .building import build, fitted

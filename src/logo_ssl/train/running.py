@@ -13,9 +13,10 @@ from ..data.placement import refuse_unfit
 from ..errors import UserError
 from ..hardware import about_busy_cores, hardware
 from ..launch import is_first
+from ..provenance import provenance
 from ..ranks import meet
 from ..recipes import Recipe
-from ..run import Run, provenance, write
+from ..run import Run, write
 from ..terminal import counted
 from .building import about_splits
 from .checkpoints import Writer, clear, load, newest_whole, with_room

@@ -18,8 +18,8 @@ from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..evaluate.store import cache_folder
 from ..hardware import available_memory, best_device, hardware
+from ..provenance import provenance
 from ..recipes import choose, summary
-from ..run import provenance
 from ..terminal import counted, plain_console
 from ..train.automatic import SCENES_SIDE, machine_for
 from ..train.compiling import has_compiler
