@@ -1,0 +1,219 @@
+"""Does the log of experiments tell what the runs' records give?"""
+
+from statistics import mean, stdev
+
+import pytest
+from published import (
+    PICTURES,
+    RESULTS,
+    ROOT,
+    WITHOUT_L2L,
+    by_the_papers_settings,
+    figures_of,
+    last_knn,
+    minus,
+    section,
+    shown,
+    told_of,
+)
+
+
+def test_the_log_tells_the_papers_settings_as_the_records_do():
+    (alone, logo), tables = told_of("simsiam-weight-decay")
+    ranks = [f"{run['last_gauged']['z_rank']:.0f}" for run in (alone, logo)]
+    assert ["weight decay 5e-4", *shown(figures_of(alone)), ranks[0]] in tables
+    reversed_order = section("33. The paper's rows")
+    assert ["SimSiam, 5e-4 (experiment 30)", *shown(figures_of(alone)), ranks[0]] in reversed_order
+    assert ["SimSiam-LoGo, 5e-4", *shown(figures_of(logo)), ranks[1]] in reversed_order
+    above = shown(minus(figures_of(logo), figures_of(alone)), "+")
+    assert ["SimSiam-LoGo over SimSiam, 5e-4", *above, ""] in reversed_order
+    assert f"LoGo lies {above[0][1:]} *below* it" in (ROOT / "README.md").read_text()
+    ours = by_the_papers_settings(seed=0)
+    cells = {row[0].partition(" (")[0]: row[1:] for row in section("31. The other rows")}
+    for label, (figures, _) in ours.items():
+        assert [cell.split()[0] for cell in cells[label] if cell] == shown(figures)
+    for framework in ("MoCo", "SimSiam"):
+        of_l2l = minus(ours[f"{framework}-LoGo"][0], ours[f"{framework}{WITHOUT_L2L}"][0])
+        assert [cell.split()[0] for cell in cells[f"of that L2L, on {framework}"] if cell] == shown(of_l2l, "+")
+
+
+def test_what_statistics_of_whole_images_do_is_what_the_runs_tell():
+    runs, tables = told_of("whole-images")
+    labels = ("SimSiam, weight decay 5e-4", "SimSiam-LoGo", "MoCo-LoGo", "MoCo")
+    for label, run in zip(labels, runs, strict=True):
+        pairs = [(run["crops"][k], run["whole_images"][k]) for k in ("k=20", "k=200")]
+        assert [label, *(cell for a, b in pairs for cell in [*shown([a, b]), *shown([b - a], "+")])] in tables
+
+
+def test_small_images_on_a_cpu_are_those_of_the_runs():
+    runs, tables = told_of("small-images-on-a-cpu")
+    figures = [figures_of(run) for run in runs]
+    assert [run["seed"] for run in runs] == [0, 1, 0, 1]
+    for label, ours in (("crops of `tiny`, 32 and 16 px", figures[:2]), ("global crops of 20", figures[2:])):
+        knn, _, linear = zip(*ours, strict=True)
+        assert any(row[0].startswith(label) and row[1:] == shown([*knn, *linear]) for row in tables)
+
+
+def test_the_weight_decay_at_the_papers_settings_is_that_of_the_runs():
+    runs, tables = told_of("paper-weight-decay")
+    assert shown(run["knn_k20_by_epoch"]["20"] for run in runs) in tables
+
+
+def test_where_short_runs_ended_stands_in_the_cell_of_their_settings():
+    runs, (head, *rows) = told_of("l2l-twenty-epochs")
+    columns = [column.removeprefix("lambda ") for column in head]
+    cells = {row[0]: dict(zip(columns, row, strict=False)) for row in rows}
+    for run in runs:
+        changed = run["changed"]
+        label = {"cifar10-tuned-moco-logo": "MoCo-LoGo", "cifar10-tuned-simsiam-logo": "SimSiam-LoGo"}[run["recipe"]]
+        label += f", seed {run['seed']}"
+        label += ", cosine as affinity" if "strategy.affinity" in changed else ""
+        label += ", weight decay 1e-3" if changed.get("optimiser.weight_decay") == 1e-3 else ""
+        lam = f"{changed.get('strategy.lam', 0.05):g}"
+        assert cells[label][lam] == f"{run['knn_k20_by_epoch'][str(run['epochs'])]:.2f}"
+
+
+def test_rates_and_weight_decays_stand_in_the_cell_of_their_settings():
+    runs, tables = told_of("rate-and-weight-decay")
+    cells = {row[0]: row[1:] for row in tables}
+    names = {"moco": "MoCo", "moco-logo": "MoCo-LoGo", "simsiam": "SimSiam", "simsiam-logo": "SimSiam-LoGo"}
+    found = {}
+    for run in runs:
+        column = 1 if "optimiser.weight_decay" in run["changed"] else 2 if "optimiser.lr" in run["changed"] else 0
+        label = names[run["recipe"].removeprefix("cifar10-tuned-")]
+        found[label, column] = last_knn(run)
+        assert cells[label][column] == f"{last_knn(run):.2f}"
+    assert len(found) == len(runs)
+    for page in ("experiments.md", "cifar10.md"):
+        above = [best_of_both(found, f"{framework}-LoGo", framework) for framework in ("MoCo", "SimSiam")]
+        before = [found[f"{framework}-LoGo", 0] - found[framework, 0] for framework in ("MoCo", "SimSiam")]
+        said = (
+            "LoGo stands {:.2f} points above MoCo and {:.2f} above SimSiam, where it stood {:.2f} and {:.2f} above them"
+        )
+        assert said.format(*above, *before) in (RESULTS / page).read_text()
+
+
+def best_of_both(found, one, other):
+    """By how much a row's best lies above another's, of the settings that both were run with."""
+    columns = {column for label, column in found if label == one} & {
+        column for label, column in found if label == other
+    }
+    best = [max(found[label, column] for column in columns) for label in (one, other)]
+    return best[0] - best[1]
+
+
+def test_crops_of_scenes_are_those_of_the_runs():
+    runs, tables = told_of("scenes-crops")
+    labels = ("two large crops", LOCAL, "LoGo, lambda 0.05", "LoGo, lambda 0.5", "four large crops")
+    by_seed = {label: [figures_of(run) for run in runs[5 * i : 5 * i + 5]] for i, label in enumerate(labels)}
+    assert [run["seed"] for run in runs] == 5 * [0, 1, 2, 3, 4]
+    kinds = [(run["changed"].get("strategy.kind", "logo"), run["changed"].get("strategy.lam", 0.05)) for run in runs]
+    two, local, logo, push = ("two-view", None), ("multi-crop", None), ("logo", 0.05), ("logo", 0.5)
+    assert kinds == [kind for kind in (two, local, logo, push, two) for _ in range(5)]
+    for label, crops in zip(labels, ("2", "2 + 2", "2 + 2", "2 + 2", "4"), strict=True):
+        columns = zip(*by_seed[label], strict=True)
+        assert [label, crops, *(f"{mean(column):.2f} ± {stdev(column):.2f}" for column in columns)] in tables
+    differences_told = {
+        "local crops, without L2L, over two crops": (LOCAL, "two large crops"),
+        "L2L, lambda 0.05": ("LoGo, lambda 0.05", LOCAL),
+        "L2L, lambda 0.5": ("LoGo, lambda 0.5", LOCAL),
+        "four large crops over LoGo, lambda 0.05": ("four large crops", "LoGo, lambda 0.05"),
+    }
+    for label, (one, other) in differences_told.items():
+        columns = zip(*(minus(a, b) for a, b in zip(by_seed[one], by_seed[other], strict=True)), strict=True)
+        assert [label, *(f"{mean(column):+.2f} ± {stdev(column) / 5**0.5:.2f}" for column in columns)] in tables
+
+
+LOCAL = "with local crops, without L2L"
+
+
+def test_simsiams_crops_are_those_of_the_runs():
+    (four, local, large, three), tables = told_of("simsiam-crops")
+    ends = {row[0]: row[-1] for row in tables}
+    assert ends["all crops large"] == f"{last_knn(four):.2f}"
+    assert ends["without L2L"] == f"{last_knn(local):.2f}"
+    assert ends["without L2L, local crops as large as global ones"] == f"{last_knn(large):.2f}"
+    assert ends["without L2L, one global crop more"] == f"{last_knn(three):.2f}"
+
+
+def test_lambda_with_local_crops_is_that_of_the_runs():
+    runs = told_of("local-crops-lambda")[0] + told_of("lambda-of-local-crops")[0]
+    assert [run["changed"].get("strategy.lam", 0.05) for run in runs] == [0, 0.05, 0.2]
+    assert shown(map(last_knn, runs)) in told_of("lambda-of-local-crops")[1]
+
+
+def test_what_else_was_tried_on_simsiam_is_what_the_runs_tell():
+    runs, tables = told_of("simsiam-local-crops")
+    as_it_was = told_of("simsiam-crops")[0][1], told_of("rate-and-weight-decay")[0][7]
+    assert [run["changed"] for run in as_it_was] == 2 * [{"data": "cifar10-val", "epochs": 40}]
+    told = {(row[0], row[1]): row[2:] for row in tables}
+    for before, recipe, label, changes in (
+        (as_it_was[0], "multicrop", "without L2L", {0: "batch norm's statistics of all crops together",
+                                                    1: "no predictor for local crops"}),
+        (as_it_was[1], "logo", "SimSiam-LoGo", {2: "noise 0.3", 3: "the regressor's rate 0.003",
+                                                4: "lambda measured at the parameters"}),
+    ):  # fmt: skip
+        (unchanged,) = [told[key] for key in told if key[0] == label and key[1].startswith("nothing")]
+        assert unchanged == [f"{last_knn(before):.2f}", f"{before['last_gauged']['z_rank']:.0f}"]
+        for line, change in changes.items():
+            assert runs[line]["recipe"] == f"cifar10-tuned-simsiam-{recipe}"
+            rank = runs[line]["last_gauged"]["z_rank"]
+            assert told[label, change] == [f"{last_knn(runs[line]):.2f}", f"{rank:.0f}"]
+
+
+def test_areas_of_crops_are_those_of_the_runs():
+    (large, tuned), tables = told_of("crop-areas")
+    alone, logo = told_of("simsiam-weight-decay")[0]
+    page = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")[1]
+    for label, run in (
+        (["SimSiam", "40-100 %", ""], large),
+        (["SimSiam-LoGo (experiment 33)", "40-100 %", "5-40 %"], logo),
+        (["SimSiam (experiment 30)", "20-100 %", ""], alone),
+        (["SimSiam-LoGo", "20-100 %", "20-80 %"], tuned),
+    ):
+        assert [*label, *shown(figures_of(run)), f"{run['last_gauged']['z_rank']:.0f}"] in tables
+    for areas, one, other in (("40-100 %", logo, large), ("20-100 %", tuned, alone)):
+        above = shown(minus(figures_of(one), figures_of(other)), "+")
+        assert [f"LoGo over SimSiam, global crops of {areas}", "", "", *above, ""] in tables
+        assert [f"LoGo over SimSiam, weight decay 5e-4, global crops of {areas}", *above] in page
+    but = "the paper's settings, but weight decay 5e-4 and"
+    assert [f"SimSiam, {but} LoGo's global crops (40-100 %)", *shown(figures_of(large))] in page
+    assert [f"SimSiam-LoGo, {but} crops of 20-100 and 20-80 %", *shown(figures_of(tuned))] in page
+
+
+@pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
+def test_what_summed_pairs_do_is_what_the_runs_tell(page):
+    runs, tables = told_of("summed-pairs", RESULTS / page)
+    labels = (
+        ("SimSiam-LoGo, pairs averaged", "1"),
+        ("SimSiam-LoGo, pairs summed as in Eq. 9", "5"),
+        ("SimSiam", "1"),
+        ("SimSiam, rate and decay of a loss five times as large", "5"),
+    )
+    for (label, size), run in zip(labels, runs, strict=True):
+        assert [label, size, f"{last_knn(run):.2f}"] in tables
+    _, summed, baseline, _ = map(last_knn, runs)
+    assert f"{summed - baseline:.1f} points" in (RESULTS / page).read_text()
+
+
+def test_second_seeds_are_those_of_the_records():
+    (tuned,), tables = told_of("tuned-second-seed")
+    first, second, both = (by_the_papers_settings(seed) for seed in (0, 1, None))
+    for framework in ("MoCo", "SimSiam"):
+        (one, _), (other, _) = (seeds[f"{framework}{WITHOUT_L2L}"] for seeds in (first, second))
+        with_l2l = ", ".join(shown(both[f"{framework}-LoGo"][0]))
+        knn = [figure for pair in zip(one, other, strict=False) for figure in pair]
+        assert [f"{framework}, the paper's settings", *shown([*knn, other[2]]), with_l2l] in tables
+    kept = RESULTS / "raw" / "cifar10-tuned"
+    ends = [
+        PICTURES["Kept"](kept / f"cifar10-tuned-moco-{row}" / "seed0").by_epoch()[200] for row in ("multicrop", "logo")
+    ]
+    (row,) = [row for row in tables if row[0].startswith("MoCo, tuned")]
+    assert [cell for cell in row[1:] if cell] == shown([ends[0], last_knn(tuned), ends[1]])
+
+
+def test_local_crops_of_half_the_size_are_those_of_the_runs():
+    (logo, eight), tables = told_of("half-size-crops")
+    (enlarged,) = [run for run in told_of("lambda-twenty-epochs")[0] if run["options"].endswith("lam 0.05")]
+    ends = [row[-1] for row in tables if row[1] in ("2 + 2", "4 + 4")]
+    assert ends == shown([enlarged["knn_k20_by_epoch"]["20"], last_knn(logo), last_knn(eight)])

@@ -1,0 +1,166 @@
+"""Are the tables and curves in README and of CIFAR-10 those that the runs' records give?"""
+
+import re
+
+import pytest
+from published import (
+    PICTURES,
+    RESULTS,
+    ROOT,
+    TABLES,
+    WITHOUT_L2L,
+    by_the_papers_settings,
+    figures_of,
+    measured,
+    minus,
+    papers_of,
+    printed_of_four_large_crops,
+    record,
+    shown,
+    told_of,
+)
+
+from logo_ssl.recipes import find_recipe
+
+
+def test_the_page_of_tables_is_what_the_records_give():
+    page = (RESULTS / "cifar10-tables.md").read_text()
+    assert page == TABLES["page"](RESULTS)
+    assert page.count("NVIDIA H200") == 2 * 3 * (4 + 4)  # kNN twice, linear; Tables 1 and 7; tuned, and the paper's
+
+
+def test_what_the_papers_settings_gave_is_what_the_records_give():
+    decayed, tables = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")
+    ours = by_the_papers_settings()
+    for label, (figures, papers) in ours.items():
+        assert [f"{label}, the paper's settings ({papers})", *shown(figures)] in tables
+    for framework, papers, of_l2l in (("MoCo", "+4.86; +5.22", "+2.13"), ("SimSiam", "+7.19; +5.00", "+4.34")):
+        logo, alone, local = (ours[f"{framework}{row}"][0] for row in ("-LoGo", "", WITHOUT_L2L))
+        assert [f"LoGo over {framework} ({papers})", *shown(minus(logo, alone), "+")] in tables
+        assert [f"of that L2L ({of_l2l})", *shown(minus(logo, local), "+")] in tables
+    alone, logo = map(figures_of, decayed)
+    assert ["SimSiam, the paper's settings, but weight decay 5e-4", *shown(alone)] in tables
+    assert ["SimSiam-LoGo, the paper's settings, but weight decay 5e-4", *shown(logo)] in tables
+    assert ["LoGo over SimSiam, weight decay 5e-4", *shown(minus(logo, alone), "+")] in tables
+
+
+@pytest.mark.parametrize("row", record("table1")["rows"], ids=lambda row: row["recipe"])
+def test_readme_shows_the_same_figures(row):
+    knn20, knn200, linear = (f"{figure['mean']:.2f}" for figure in row["figures"])
+    label = row["row"].removesuffix(", tuned").replace("+", "-")
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {label} |")]
+    told = [line.replace("*", "") for line in lines]
+    assert any(f"| {knn20} | {knn200} |" in line and f"| {linear} |" in line for line in told)
+
+
+@pytest.mark.parametrize("page", ["cifar10.md", "experiments.md"])
+@pytest.mark.parametrize("baseline", ["cifar10-tuned-moco", "cifar10-tuned-simsiam"])
+def test_margins_are_those_of_the_rows(baseline, page):
+    figures = {row["recipe"]: [figure["mean"] for figure in row["figures"]] for row in record("table1")["rows"]}
+    above = (ours - theirs for ours, theirs in zip(figures[f"{baseline}-logo"], figures[baseline], strict=True))
+    assert f"| {' | '.join(f'{points:+.2f}' for points in above)} |" in (RESULTS / page).read_text()
+
+
+@pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
+def test_the_figures_of_four_large_crops_are_those_of_their_run(page):
+    (run,), tables = told_of("simsiam-four-large-crops", RESULTS / page)
+    assert ["SimSiam, all crops large", "4", *shown(figures_of(run))] in tables
+
+
+def test_the_figures_of_mocos_four_large_crops_are_those_that_were_printed():
+    _, tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")
+    knn20, knn200, lbfgs = shown(printed_of_four_large_crops())
+    assert ["MoCo, all crops large", "4", knn20, knn200, f"(L-BFGS: {lbfgs})"] in tables
+    assert f"MoCo with four crops {knn200}" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("framework", ["MoCo", "SimSiam"])
+def test_margins_at_equal_crops_are_those_of_the_runs(framework):
+    (simsiam,), tables = told_of("simsiam-four-large-crops", RESULTS / "cifar10.md")
+    four = figures_of(simsiam) if framework == "SimSiam" else printed_of_four_large_crops()[:2]
+    (logo,) = [row for row in record("table1")["rows"] if row["recipe"] == f"cifar10-tuned-{framework.lower()}-logo"]
+    below = [ours["mean"] - theirs for ours, theirs in zip(logo["figures"], four, strict=False)]
+    label = f"{framework}-LoGo over {framework} with four large crops: equal epochs and crops"
+    (row,) = [row[1:] for row in tables if row[0] == label]
+    assert row[: len(below)] == shown(below, "+")
+
+
+def test_the_figures_of_the_best_recipe_are_those_of_its_run():
+    (run,), tables = told_of("cifar10-best-six")
+    knn20, knn200, sgd, lbfgs = shown(figures_of(run))
+    assert ["MoCo, six large crops", "6", "1e-3", knn20, knn200, sgd, lbfgs] in tables
+    assert f"{knn20}** (k=20, tau=0.07) and **{knn200}** (k=200" in (RESULTS / "cifar10.md").read_text()
+    for page in (RESULTS / "cifar10.md", ROOT / "README.md"):
+        (row,) = [row for row in told_of("cifar10-best-six", page)[1] if row[0].startswith("`cifar10-best`")]
+        assert [cell for cell in row if cell.startswith("92")] == [knn20, knn200, sgd]
+
+
+def test_the_best_recipe_has_the_settings_of_its_run():
+    (run,), _ = told_of("cifar10-best-six")
+    recipe = find_recipe("cifar10-best")
+    assert run["changed"] == {"crops.n_global": 6, "optimiser.weight_decay": 1e-3}
+    assert (recipe.crops.n_global, recipe.optimiser.weight_decay) == (6, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("picture", "page", "n"), [("cifar10-crops", "cifar10.md", 9), ("imagenette-knn", "imagenette.md", 4)]
+)
+def test_curves_are_drawn_from_what_is_kept_and_end_where_the_page_says(picture, page, n, tmp_path):
+    PICTURES["main"]([str(RESULTS / "raw"), str(tmp_path)])
+    rows = PICTURES["PICTURES"][picture]
+    assert re.findall(r'id="row-(.+?)"', (tmp_path / f"{picture}.svg").read_text()) == [row.name for row in rows]
+    assert f"(../images/{picture}.png)" in (RESULTS / page).read_text()
+    ends = [PICTURES["Kept"](RESULTS / "raw" / row.kept, row.line).by_epoch()[200] for row in rows]
+    summary = [row for row in told_of("cifar10-best-six", RESULTS / page)[1] if len(row) == 5][1 : n + 1]
+    assert [float(row[2]) for row in summary] == pytest.approx(ends, abs=0.06)  # `eval knn` rounds otherwise
+    for row, cells in zip(rows, summary, strict=True):
+        assert ("LoGo" in row.label, "without L2L" in row.label) == ("-LoGo" in cells[0], "without L2L" in cells[0])
+
+
+def test_curves_by_the_papers_settings_end_where_the_page_says():
+    page = (RESULTS / "cifar10.md").read_text()
+    assert "(../images/cifar10-paper.png)" in page
+    _, tables = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")
+    said = [float(row[1]) for row in tables if "the paper's settings" in row[0]]
+    rows = PICTURES["PICTURES"]["cifar10-paper"]
+    ends = [PICTURES["Kept"](RESULTS / "raw" / row.kept, row.line).by_epoch()[200] for row in rows]
+    assert said == pytest.approx(ends, abs=0.2)  # curves are seed 0's, and features bfloat16 while training
+
+
+@pytest.mark.parametrize("name", ["table1", "table7"])
+def test_the_summary_of_cifar10_shows_the_same_figures(name):
+    _, tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")
+    labels = {"+": "-", ", CIFAR10": "", "-LoGo w/o L2L": " with local crops, without L2L", "-LoGo full": "-LoGo"}
+    for row in record(name)["rows"]:
+        label = row["row"].removesuffix(", tuned")
+        for ours, shorter in labels.items():
+            label = label.replace(ours, shorter)
+        found = [cells[2:] for cells in tables if cells[0].startswith(f"{label} ({papers_of(row)}")]
+        assert [cells[: len(measured(row))] for cells in found] == [shown(measured(row))]
+
+
+def margins_of_the_papers_settings():
+    """LoGo over MoCo and over SimSiam, kNN with k=20."""
+    moco, moco_logo, simsiam, simsiam_logo = (row["figures"][0]["mean"] for row in record("table1", "paper")["rows"])
+    return moco_logo - moco, simsiam_logo - simsiam
+
+
+def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
+    text = (ROOT / "README.md").read_text()
+    first = text[text.index("What it reaches") :].partition("Begin with")[0].replace("*", "")
+    figures = {row["recipe"]: row["figures"][0]["mean"] for row in record("table1")["rows"]}
+    (best,), _ = told_of("cifar10-best-six")
+    (four,), _ = told_of("simsiam-four-large-crops")
+    two_photos, four_photos, logo_photos = (figures_of(run)[0] for run in told_of("imagenette-equal-crops")[0])
+    moco, simsiam = figures["cifar10-tuned-moco-logo"], figures["cifar10-tuned-simsiam-logo"]
+    above = (moco - figures["cifar10-tuned-moco"], simsiam - figures["cifar10-tuned-simsiam"])
+    below = (moco - printed_of_four_large_crops()[0], simsiam - figures_of(four)[0])
+    theirs = margins_of_the_papers_settings()
+    for said in (
+        f"{logo_photos - two_photos:+.1f} points at equal epochs, {logo_photos - four_photos:+.1f} at equal crops",
+        f"MoCo {moco:.1f} (paper: 84.4), SimSiam {simsiam:.1f} (87.7)",
+        f"{above[0]:+.1f} and {above[1]:+.1f} points at equal epochs, but {below[0]:+.1f} and {below[1]:+.1f} at equal",
+        f"| {figures_of(best)[0]:.1f}; MoCo with six",
+        f"SimSiam's margin ({theirs[1]:+.2f} points; paper: 7.19), four fifths of MoCo's ({theirs[0]:+.2f}; 4.86)",
+    ):
+        assert said in first
