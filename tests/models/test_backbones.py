@@ -1,9 +1,11 @@
+import copy
+
 import pytest
 import torch
 import torchvision
 
 from logo_ssl.errors import UserError
-from logo_ssl.models import build_backbone
+from logo_ssl.models import build_backbone, draw_as_torch_does
 from logo_ssl.models.backbones import load_weights
 
 
@@ -56,3 +58,30 @@ def test_initial_weights_are_matched_by_name_and_shape():
     assert torch.equal(target.layer1[0].conv1.weight, source.layer1[0].conv1.weight)
     with pytest.raises(LookupError, match="none of the weights fits"):
         load_weights(target, {"x": torch.zeros(1)})
+
+
+def test_torchs_default_begins_with_a_sixth_of_the_square_norm():
+    backbone = build_backbone("resnet18", "cifar")
+    weight = backbone.layer1[0].conv1.weight
+    before = weight.square().sum().item()
+    draw_as_torch_does(backbone)
+    assert before / weight.square().sum().item() == pytest.approx(6, rel=0.05)
+
+
+def test_smaller_weights_before_batch_norm_are_a_larger_rate_and_a_smaller_decay():
+    """Weights of 1 / sqrt(6), trained by (lr, decay), stay 1 / sqrt(6) of those trained by (6 lr, decay / 6)."""
+    large = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8, eps=1e-20, affine=False)
+    ).double()
+    small = copy.deepcopy(large)
+    with torch.no_grad():
+        small[0].weight.mul_(6**-0.5)
+    generator = torch.Generator().manual_seed(0)
+    crops, target = (torch.randn(4, c, s, s, generator=generator, dtype=torch.float64) for c, s in ((3, 8), (8, 6)))
+    for network, lr, decay in ((large, 6 * 0.06, 1e-2 / 6), (small, 0.06, 1e-2)):
+        optimiser = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=decay)
+        for _ in range(10):
+            optimiser.zero_grad()
+            ((network(crops) - target) ** 3).mean().backward()
+            optimiser.step()
+    torch.testing.assert_close(small[0].weight, large[0].weight * 6**-0.5)

@@ -302,6 +302,15 @@ def test_without_a_network_published_weights_are_given_up_after_one_try(monkeypa
     assert was_offline == [True]
 
 
+def test_convolutions_begin_as_the_recipe_says(data):
+    recipe = replace(SMALL, data=data, backbone="resnet18", stem="cifar")
+    norms = []
+    for each in ("library", "torch"):
+        encoder = build(replace(recipe, initialisation=each), load_data(data, 16)).framework.encoder
+        norms.append(encoder.backbone.layer4[1].conv2.weight.square().sum().item())
+    assert norms[0] / norms[1] == pytest.approx(6, rel=0.05)
+
+
 def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):
     first, _ = train(SMALL, data, tmp_path / "first", epochs=1)
     _, said = train(SMALL, data, tmp_path / "second", epochs=1, init=str(first.path))

@@ -1,6 +1,6 @@
 """What is trained? Backbones, heads, the encoder, its momentum copy, the queue."""
 
-from .backbones import FAMILIES, build_backbone
+from .backbones import FAMILIES, build_backbone, draw_as_torch_does
 from .encoder import Encoder, per_crop, pick
 from .heads import mlp
 from .momentum import follow, momentum_copy
@@ -13,6 +13,7 @@ __all__ = [
     "Encoder",
     "Queue",
     "build_backbone",
+    "draw_as_torch_does",
     "follow",
     "mlp",
     "momentum_copy",

@@ -111,6 +111,16 @@ def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: 
     return backbone
 
 
+def draw_as_torch_does(backbone: nn.Module) -> None:
+    """Convolutions anew by torch's default, with a sixth of the square norm that torchvision's ResNets begin with.
+
+    Where batch norm follows, the norm decides no output, only how far a step of the optimiser turns the weights.
+    """
+    for module in backbone.modules():
+        if isinstance(module, nn.Conv2d):
+            module.reset_parameters()
+
+
 def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
     import timm  # slow to import: only where it is needed
 

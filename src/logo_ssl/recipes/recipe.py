@@ -64,6 +64,8 @@ class Recipe:
     """First layers of a ResNet: 7x7 stride 2 and max-pool, or 3x3 stride 1 for small images."""
     init: str | None = None
     """Start from these backbone weights: a .safetensors file, a run folder, or `pretrained` (torchvision, timm)."""
+    initialisation: Literal["library", "torch"] = "library"
+    """How convolutions begin without `init`: as the network's library draws them, or smaller, by torch's default."""
     epochs: int = 200
     """Passes over the data."""
     batch_size: int = 512

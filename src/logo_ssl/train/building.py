@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ..data import ImageSet, statistics
 from ..errors import UserError
-from ..models import build_backbone
+from ..models import build_backbone, draw_as_torch_does
 from ..models.norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import LEAST_BATCH, RECIPES, STEPS, Recipe
 from ..terminal import counted
@@ -83,6 +83,8 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fre
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
+        if recipe.initialisation == "torch":
+            draw_as_torch_does(backbone)
         if recipe.init is not None and fresh:
             sentence = initialise(backbone, recipe)
             if console is not None:
