@@ -30,8 +30,8 @@ PARTS = (
         "Table 1, with settings of our choice",
         "    logo-ssl reproduce table1 table7 fig1b --tuned --data cifar10.npz --set knn_every=20\n\n"
         "(The rows were run in groups: experiments 11, 12 and 14 of [the list](experiments.md) have the commands.)",
-        "To pretrain the four rows took 44.7 minutes of one H200 at most: 12.8 and 12.7 for those with LoGo, two of "
-        "which they shared, and 19.2 for the two baselines side by side, with a third row beside them.",
+        "To pretrain the four rows took 44.7 minutes of one H200 at most: 12.8 and 12.7 for those with LoGo, two "
+        "minutes of which they shared, and 19.2 for the two baselines side by side, with a third row beside them.",
     ),
     (
         "table7",

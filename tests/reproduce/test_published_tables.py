@@ -164,3 +164,18 @@ def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
         f"SimSiam's margin ({theirs[1]:+.2f} points; paper: 7.19), four fifths of MoCo's ({theirs[0]:+.2f}; 4.86)",
     ):
         assert said in first
+
+
+def test_readme_tells_the_papers_settings_as_the_records_do():
+    (alone, logo), tables = told_of("simsiam-weight-decay", ROOT / "README.md")
+    large, tuned = told_of("crop-areas")[0]
+    ours = by_the_papers_settings()
+    for label, ((knn, _, linear), papers) in ours.items():
+        bracketed = [f" ({figure})" for figure in papers.split("; ")] + [""]
+        assert [label, f"{knn:.2f}{bracketed[0]}", f"{linear:.2f}{bracketed[1]}"] in tables
+    decay = [row for row in tables if len(row) == 6]
+    pairs = [
+        (ours["SimSiam"][0][0], ours["SimSiam-LoGo"][0][0]),
+        *((figures_of(one)[0], figures_of(other)[0]) for one, other in ((alone, logo), (large, logo), (alone, tuned))),
+    ]
+    assert [row[3:] for row in decay[1:]] == [[*shown(pair), *shown([pair[1] - pair[0]], "+")] for pair in pairs]
