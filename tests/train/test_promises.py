@@ -6,11 +6,13 @@ from small_runs import SMALL, train
 
 from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
-from logo_ssl.frameworks import FRAMEWORKS, BYOLConfig
+from logo_ssl.frameworks import FRAMEWORKS, BYOLConfig, Framework
 from logo_ssl.frameworks.byol import BYOL
 from logo_ssl.similarity import negative_cosine
+from logo_ssl.strategies import STRATEGIES
+from logo_ssl.strategies.logo import LoGo
 from logo_ssl.train import build
-from logo_ssl.train.promises import IMAGES, _similarity_shape
+from logo_ssl.train.promises import IMAGES, _similarity_shape, refuse_unknown_heads
 
 SMALL_BYOL = SMALL.changed(framework=BYOLConfig(dim=8, hidden=16))
 
@@ -31,6 +33,34 @@ def test_a_similarity_that_gives_no_loss_for_each_image_is_refused(similarity, g
     with pytest.raises(UserError, match=sentence):
         train(SMALL_BYOL, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_name_in_kept_of_which_there_is_nothing_is_refused(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(BYOL, "kept", (*BYOL.kept, "momentum_encodr"))
+    sentence = "^kept of framework byol names 'momentum_encodr', and .* Did you mean momentum_encoder"
+    with pytest.raises(UserError, match=sentence):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(BYOL, "kept", Framework.kept)
+    monkeypatch.setattr(LoGo, "kept", ("regresor",))
+    with pytest.raises(UserError, match=r"^kept of strategy logo names 'regresor', and .* Did you mean regressor"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["h", "momentum_encoder", "encoder.net.projector.0", "centre", "scale", "absent"])
+def test_whatever_a_framework_has_or_leaves_out_can_be_kept(name, data, monkeypatch):
+    module = build(SMALL_BYOL, load_data(data, 16))
+    module.framework.register_buffer("centre", torch.zeros(8))
+    module.framework.scale, module.framework.absent = torch.nn.Parameter(torch.ones(1)), None
+    monkeypatch.setattr(BYOL, "kept", (name,))
+    refuse_unknown_heads(module)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_our_own_have_what_they_keep(framework, strategy, data):
+    recipe = SMALL.changed(framework=framework, framework__dim=8, strategy=strategy)
+    refuse_unknown_heads(build(recipe, load_data(data, 16)))
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

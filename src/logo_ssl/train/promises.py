@@ -3,8 +3,10 @@
 from copy import deepcopy
 
 import torch
+from torch import nn
 
-from ..errors import UserError
+from ..errors import UserError, nearest
+from ..frameworks import Framework
 from .module import Pretraining
 
 IMAGES = 2
@@ -21,6 +23,29 @@ def refuse_other_similarity(module: Pretraining) -> None:
         f"The similarity of framework {module.recipe.kind('framework')} gives {given} for {IMAGES} images; give one "
         f"loss for each image, of shape ({IMAGES},), without a mean over the batch."
     )
+
+
+def refuse_unknown_heads(module: Pretraining) -> None:
+    """Refuse names in `kept` of which there is nothing: what they were to name would be lost with the run."""
+    for kind, part in (("framework", module.framework), ("strategy", module.strategy)):
+        known = _parts(part)
+        for head in part.kept:
+            if head not in known and not _may_be_absent(part, head):
+                raise UserError(
+                    f"kept of {kind} {module.recipe.kind(kind)} names {head!r}, and it has no network, parameter or "
+                    f"buffer of that name; correct or remove it.{nearest(head, known)}"
+                )
+
+
+def _parts(part: nn.Module) -> list[str]:
+    """The names of whatever a run can keep of it."""
+    named = (part.named_modules(), part.named_parameters(), part.named_buffers())
+    return [name for found in named for name, _ in found if name]
+
+
+def _may_be_absent(part: nn.Module, head: str) -> bool:
+    """Whether it is a predictor, which not all have, or was left out on purpose: its name stands for None."""
+    return (isinstance(part, Framework) and head in Framework.kept) or getattr(part, head, part) is None
 
 
 @torch.no_grad()
