@@ -39,7 +39,7 @@ from logo_ssl.signals import StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, compiling, running
 from logo_ssl.train.checkpoints import Checkpoints, load
-from logo_ssl.train.faults import dead_worker
+from logo_ssl.train.faults import Diverged, dead_worker, diagnosis
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import OnlineKNN
@@ -458,6 +458,18 @@ def test_a_run_that_keeps_breaking_stops_with_a_diagnosis(data, tmp_path):
     sentence = r"Training diverged at step \d+ .* again after 2 returns .* Try .*a lower optimiser.lr \(1e\+30\)"
     with pytest.raises(UserError, match=sentence):
         train(SMALL, data, tmp_path / "run", optimiser=OptimiserConfig(lr=1e30), epochs=3)
+
+
+def test_the_cures_of_a_run_that_diverges_are_options_that_its_recipe_has():
+    def cures(broken, **changes):
+        told = diagnosis(Diverged(3, broken), SMALL.changed(**changes)).typed
+        return re.search(r"Try (.*), in another --out\.$", told)[1].split(", ")
+
+    rate, warmup, clip = "a lower --optimiser.lr (0.03)", "some --optimiser.warmup-epochs", "--optimiser.clip 1"
+    assert cures(["l_gg"], strategy__lam=0.3) == [rate, "a lower --strategy.lam (0.3)", warmup, clip]
+    for without in ({"strategy__lam": 0.0}, {"strategy": "two-view"}, {"strategy": "multi-crop"}):
+        assert cures(["l_gg"], **without) == [rate, warmup, clip]
+    assert cures(["omega"], strategy__bound="mean-difference")[0] == "--strategy.bound logistic"
 
 
 def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatch):
