@@ -484,7 +484,7 @@ def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatc
     Pretraining_try_batch = Pretraining.try_batch
     monkeypatch.setattr(Pretraining, "algorithm_1", no_memory)
     monkeypatch.setattr(Pretraining, "try_batch", four_fit)
-    with pytest.raises(UserError, match=r"too little memory for a batch of 16; a batch-size of 4 fits\."):
+    with pytest.raises(UserError, match=r"too little memory for a batch of 16; batch-size 4 fits\."):
         train(SMALL, data, tmp_path / "run")
 
 
@@ -790,7 +790,7 @@ def test_memory_is_free_again_before_smaller_batches_are_tried(data, tmp_path, m
 
     monkeypatch.setattr(Pretraining, "algorithm_1", no_memory)
     monkeypatch.setattr(Pretraining, "try_batch", watched)
-    with pytest.raises(UserError, match="a batch-size of 8 fits"):
+    with pytest.raises(UserError, match="; batch-size 8 fits"):
         train(SMALL, data, tmp_path / "run")
 
 

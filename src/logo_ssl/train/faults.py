@@ -62,8 +62,8 @@ def too_large(batch_size: int, device: torch.device, try_batch: Callable[[int], 
     fits = batch_size // 2
     while fits >= 2 and not _fits(fits, try_batch):
         fits //= 2
-    cure = f"a batch-size of {fits} fits" if fits >= 2 else "no batch fits; use smaller crops or a smaller backbone"
-    return UserError(f"{hardware(device)} has too little memory for a batch of {batch_size}; {cure}.")
+    cure = f"--batch-size {fits} fits" if fits >= 2 else "no batch fits; use smaller crops or a smaller backbone"
+    return WrongValue(f"{hardware(device)} has too little memory for a batch of {batch_size}; {cure}.")
 
 
 def _fits(size: int, try_batch: Callable[[int], None]) -> bool:

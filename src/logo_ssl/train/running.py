@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..data import BadImages, ImageSet
 from ..data.differing import difference, names_noted
-from ..data.placement import refuse_unfit
+from ..data.placement import MAX_BAD, refuse_unfit
 from ..errors import UserError
 from ..hardware import about_busy_cores, hardware
 from ..launch import is_first
@@ -85,7 +85,7 @@ def _train(making: Making, checkpoint: Path | None) -> None:
     busy = about_busy_cores(making.device)
     for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *busy):
         making.console.print(sentence)
-    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root)
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root, MAX_BAD)
     try:
         _learn_or_go_back(making, bad, checkpoint)
         if is_first():
