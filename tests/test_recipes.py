@@ -113,6 +113,8 @@ def test_fields_can_be_changed_by_name_at_any_depth():
         find_recipe("tiny").changed(epoch=3)
     with pytest.raises(UserError, match="LoGoConfig has no field 'lambda'"):
         find_recipe("tiny").changed(strategy__lambda=3)
+    with pytest.raises(UserError, match=r"^Strategy two-view has no lam; strategy logo has\.$"):
+        find_recipe("tiny").changed(strategy="two-view", strategy__lam=0.3)
 
 
 def test_parts_are_swapped_by_name_or_with_their_settings_before_their_fields_in_any_order():

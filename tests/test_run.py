@@ -54,6 +54,18 @@ def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):
     assert Run.existing(tmp_path / "b").path == tmp_path / "b"
 
 
+def test_a_misspelt_run_is_met_with_the_one_beside_it(tmp_path):
+    for name in ("photos", "table1/seed0"):
+        write(Run(tmp_path / name).recipe_file, "{}")
+    (tmp_path / "phones").mkdir()  # nearer, and no run
+    for typed, meant in (("phonos", "photos"), ("tabel1", "table1")):
+        with pytest.raises(NoRun, match=rf"a pretraining\. Did you mean {re.escape(str(tmp_path / meant))}\?$"):
+            Run.existing(tmp_path / typed)
+    for typed in ("other", "phones", "no/photos"):
+        with pytest.raises(NoRun, match=r"a pretraining\.$"):
+            Run.existing(tmp_path / typed)
+
+
 def test_a_folder_that_may_not_be_looked_into_does_not_hide_the_others(tmp_path, monkeypatch):
     write(Run(tmp_path / "open").recipe_file, "{}")
     (tmp_path / "locked").mkdir()

@@ -31,6 +31,7 @@ WANTED = {
 """What an option takes, by the words in which tyro and Python complain of a value."""
 CHOICE = re.compile(r"invalid choice ('.*') for argument '--(\S+)'\. Expected one of \((.*)\)")
 MISTYPED = re.compile(r"nrecognized options: .*?(--[^\s,=]+=)")
+UNKNOWN = re.compile(r"(.*nrecognized options?: )(.*)")
 TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) values")
 
 
@@ -45,7 +46,7 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        sentence = _sentence(box.getvalue())
+        sentence = _sentence(box.getvalue(), getattr(options.get("default"), "recipe", None))
         if (apart := _apart(arguments, sentence)) != [*arguments]:
             return parse(target, apart, **options)
         hint = _data_among(arguments, sentence) if _takes_data(target, options.get("default")) else ""
@@ -99,15 +100,26 @@ def _retyped(value: Any, retype: Callable[[str, Any], Any], inside: str = "") ->
     return make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True, kw_only=True)(**own)
 
 
-def _sentence(box: str) -> str:
-    """What stands in tyro's box above its first rule, and the likest of the options it suggests."""
+def _sentence(box: str, recipe: Any = None) -> str:
+    """What stands in tyro's box above its first rule, and who has such an option, or the likest that it suggests."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip("│╭╮╰╯|+ ") for line in plain.splitlines()[1:]]
     body = list(dropwhile(_is_rule, lines))  # a plain terminal gets one more rule, below the title
     message = " ".join(takewhile(lambda line: not _is_rule(line), body)).rstrip(".")
     options = [line.split()[0].rstrip(",") for line in lines if re.match(r"--\w", line)]
-    typed = re.search(r"nrecognized options?: (--[^\s,=]+)", message)
-    return _plainly(message) + "." + (_likest(typed[1], options) if typed and options else "")
+    if not (found := UNKNOWN.fullmatch(message)):
+        return _plainly(message) + "."
+    unknown = _without_values(found[2].split(", "))
+    hint = next(filter(None, (recipe.lacks(name.lstrip("-")) for name in unknown if recipe)), "")
+    if not hint and options and unknown[0].startswith("--"):
+        hint = _likest(unknown[0].split("=")[0], options)
+    return f"{found[1]}{', '.join(unknown)}.{hint and ' ' + hint.strip()}"
+
+
+def _without_values(unknown: list[str]) -> list[str]:
+    """The words that are in question: what follows an option that is none was meant for it."""
+    first = next((i for i, word in enumerate(unknown) if word.startswith("--")), len(unknown))
+    return [word for i, word in enumerate(unknown) if i < first or word.startswith("--")]
 
 
 def _plainly(message: str) -> str:

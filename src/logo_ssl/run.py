@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -151,11 +152,22 @@ class Run:
             more = f" and {len(below) - MOST_NAMED:,} more" if len(below) > MOST_NAMED else ""
             named = ", ".join(below[:MOST_NAMED])
             raise UserError(f"{lacks}, but runs lie below it; name one: {named}{more}.")
-        raise NoRun(f"{lacks}; give the --out folder of a pretraining.")
+        raise NoRun(f"{lacks}; give the --out folder of a pretraining.{run_called_like(run.path)}")
 
 
 def _tells_images(told: dict[str, Any]) -> bool:
     return told.keys() >= IMAGES_TOLD and isinstance(told["fingerprint"], dict)
+
+
+def run_called_like(path: Path) -> str:
+    """A hint at a run, or a folder of runs, beside a path where nothing lies, if its name is much like it."""
+    if os.path.lexists(path):
+        return ""
+    for name in get_close_matches(path.name, [folder.name for folder in _folders(path.parent)]):
+        folder = path.parent / name
+        if os.path.isfile(Run(folder).recipe_file) or any(True for _ in runs_below(folder)):
+            return f" Did you mean {folder}?"
+    return ""
 
 
 def runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:

@@ -17,6 +17,13 @@ from logo_ssl.reproduce.sources import Images
 PIXELS = 32**2
 
 
+@pytest.fixture
+def _with_gpu(monkeypatch):
+    """Whatever this machine has, it passes for one with a GPU that nothing was measured on."""
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cuda"))
+    monkeypatch.setattr(estimate, "hardware", lambda device: "a GPU")
+
+
 @pytest.mark.parametrize(
     ("recipe", "pairs", "units"),
     [
@@ -51,6 +58,7 @@ def test_a_measured_row_is_predicted_from_the_others_of_its_network():
     )
 
 
+@pytest.mark.usefixtures("_with_gpu")
 def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce, performed, tmp_path):
     code, out, _ = reproduce("table1 table3 table2 fig1b --dry-run --jobs 2", small=False)
     assert (code, performed) == (0, [])
@@ -124,13 +132,30 @@ def test_speeds_are_told_from_low_to_high_whatever_the_epochs(tmp_path, monkeypa
     monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
     epochs = {"cifar10-moco": 100, "cifar10-moco-logo": 1}  # the faster one takes longer
     tasks = [Task(find_recipe(name).changed(epochs=n), Place(tmp_path / name), ()) for name, n in epochs.items()]
-    told, _ = estimate._without_gpu([estimate.Estimate(task, Images(50_000), None, None) for task in tasks])
+    estimates = [
+        estimate.Estimate(task, Images(50_000), None, None, estimate._on_cpu(task, Images(50_000), None))
+        for task in tasks
+    ]
+    told, _ = estimate._without_gpu(estimates)
     assert "(11 to 30 images/s on" in told
 
 
-def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, monkeypatch):
+def test_without_a_gpu_each_row_tells_first_what_it_takes_here(reproduce, monkeypatch):
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
+    monkeypatch.setattr(estimate, "hardware", lambda device: "an abacus")
+    _, out, _ = reproduce("table1 --dry-run", small=False)
+    assert (
+        "cifar10-moco, seed 0: 200 epochs of 50,000 images, at least 4 days here, without a GPU; elsewhere about "
+        "3.7 min (57,567 images/s as cifar10-moco on NVIDIA H200, "
+    ) in out
+    assert out.splitlines()[-1].startswith("In all: at least 28 days here (an abacus); about 25.5 min on NVIDIA H200, ")
+    _, out, _ = reproduce("table1 --dry-run --set backbone=resnet34 --rows cifar10-moco", small=False)
+    assert "days" not in out  # nothing like it was measured on a CPU
+
+
+@pytest.mark.usefixtures("_with_gpu")
+def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path):
     """From records that were copied: another machine's, with other rows beside."""
-    monkeypatch.setattr("logo_ssl.reproduce.estimate.hardware", lambda device: "an abacus")
     records = Path(__file__).parents[2] / "docs" / "results" / "raw" / "cifar10-tuned"
     shutil.copytree(records, tmp_path / "out")
     line = "table1 --tuned --rows cifar10-tuned-moco --set knn_every=20 --dry-run"
@@ -141,7 +166,7 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path, 
     (minutes, speed), *_ = re.findall(told + company, out)
     started = float(minutes) * 60 - 200 * 50_000 / float(speed.replace(",", ""))
     assert 40 < started < 90  # seconds: compilation and ten times kNN, as they were benched there
-    assert re.search(r"In all: up to [\d.]+ min on NVIDIA H200 \(here: an abacus\)", out)
+    assert re.search(r"In all: up to [\d.]+ min on NVIDIA H200 \(here: a GPU\)", out)
     _, out, _ = reproduce(f"{line.replace('-moco', '-moco-logo')} --seeds 2", small=False)
     assert re.search(r"seed 1: 200 epochs of 50,000 images, about [\d.]+ min .* on NVIDIA H200\)", out)  # it was alone
     _, out, _ = reproduce(f"{line} --seeds 2 --images-per-s 9000", small=False)
@@ -169,6 +194,7 @@ def test_what_takes_long_is_told_in_hours(minutes, told):
     assert _time(minutes) == told
 
 
+@pytest.mark.usefixtures("_with_gpu")
 def test_a_row_in_smaller_batches_than_were_measured_takes_at_least_as_long(reproduce, performed):
     _, out, _ = reproduce("table1 --tuned --dry-run --jobs 99 --seeds 8", small=False)
     told = [line for line in out.splitlines() if " min (" in line]

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -17,6 +18,7 @@ from logo_ssl.data.facts import Facts
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import Machine, choose, find_recipe, read_recipe
+from logo_ssl.report.gaps import Gap, by_reason
 from logo_ssl.report.page import LARGEST, page, write_report
 from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
@@ -347,9 +349,32 @@ def test_data_that_have_moved_are_found_where_data_says(make_run, tmp_path, monk
     assert Reader((tmp_path / "r.html").read_text()).all("img")
     monkeypatch.setattr("logo_ssl.show.telling.load_data", load_data)
     Report((run.path,), tmp_path / "r.html").run()
-    assert capsys.readouterr().out.count("no data are at /nowhere/at/all any more; say with --data") == 1
+    assert capsys.readouterr().out.count("no data are at /nowhere/at/all; say with --data") == 1
     with pytest.raises(UserError, match=r"No data are at .*moved-again; say with --data"):
         Report((run.path,), tmp_path / "r.html", data=str(tmp_path / "moved-again")).run()
+
+
+def test_what_is_missing_of_several_runs_is_said_once(make_run, tmp_path, capsys, light):
+    runs = [make_run(name, data=data) for name, data in (("a", "/nowhere"), ("b", "/nowhere"), ("c", "blobs"))]
+    for run in runs:
+        run.backbone_file.unlink()
+        write(run.provenance_file, "{}")
+    Report(tuple(run.path for run in runs), tmp_path / "r.html").run()
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Not shown")]
+    gone = "neighbours, maps and affinities: each is finished, but backbone.safetensors and its checkpoints are gone;"
+    assert said[0] == f"Not shown of {runs[0].path} and {runs[1].path}: crops: /nowhere is not there."
+    assert said[1].startswith(f"Not shown of all 3 runs: {gone}")
+    assert len(said) == 2
+    text = Reader((tmp_path / "r.html").read_text()).text
+    assert "a and b: crops: /nowhere is not there." in text
+    assert text.count("checkpoints are gone") == 1
+
+
+def test_a_reason_of_one_run_names_it_and_one_of_several_names_none():
+    sentence = "maps: {0} has no encoder yet; go on with `logo-ssl resume {0}`."
+    gaps = [Gap(name, Path(name), sentence.format(name)) for name in ("a", "runs/b")]
+    assert by_reason(gaps[:1]) == [(["a"], "maps: a has no encoder yet; go on with `logo-ssl resume a`.")]
+    assert by_reason(gaps) == [(["a", "runs/b"], "maps: each has no encoder yet; go on with `logo-ssl resume RUN`.")]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 
 from logo_ssl import cli
 from logo_ssl.errors import UserError
+from logo_ssl.lock import FILE as LOCK
 from logo_ssl.report.page import page
-from logo_ssl.run import Run
+from logo_ssl.run import Run, write
 from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper, Watch, wait_for_run
@@ -259,6 +260,42 @@ def test_a_run_that_is_about_to_begin_is_waited_for(make_run, monkeypatch):
     monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: there.rename(run.path))
     assert wait_for_run(run.path, said.append).path == run.path
     assert said == [f"{run.path} holds no run yet; waiting for it, 30 seconds at most."]
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_where_no_run_can_begin_none_is_waited_for(filled, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: pytest.fail("waited"))
+    path = tmp_path / "photos"
+    if filled:
+        write(path / "cat.png", "")
+    else:
+        path.write_text("a file")
+    with pytest.raises(UserError, match=r"photos holds no run .*; give the --out folder of a pretraining"):
+        wait_for_run(path, print)
+
+
+def test_a_folder_of_runs_is_told_at_once_with_the_runs_in_it(make_run, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: pytest.fail("waited"))
+    run = make_run("table/seed0")
+    with pytest.raises(UserError, match=f"runs lie below it; name one: {run.path}"):
+        wait_for_run(run.path.parent, print)
+
+
+def test_a_folder_that_a_run_is_about_to_fill_is_waited_for(make_run, tmp_path, monkeypatch):
+    recipe, said = make_run("other").recipe_file, []
+    path = tmp_path / "first"
+    write(path / LOCK, "")
+    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: recipe.rename(path / recipe.name))
+    assert wait_for_run(path, said.append).path == path
+    assert said
+
+
+def test_a_misspelt_run_is_told_before_it_is_waited_for(make_run, monkeypatch):
+    run, said = make_run("photos"), []
+    monkeypatch.setattr("logo_ssl.show.watch.PATIENCE_S", 0)
+    with pytest.raises(UserError, match=rf"Did you mean {run.path}\?$"):
+        wait_for_run(run.path.with_name("phtos"), said.append)
+    assert said[0].endswith(f"at most. Did you mean {run.path}?")
 
 
 def test_metrics_that_are_being_written_do_not_stop_the_page(make_run):

@@ -39,7 +39,7 @@ from logo_ssl.signals import StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, compiling, running
 from logo_ssl.train.checkpoints import Checkpoints, load
-from logo_ssl.train.faults import dead_worker
+from logo_ssl.train.faults import Diverged, dead_worker, diagnosis
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import OnlineKNN
@@ -460,6 +460,18 @@ def test_a_run_that_keeps_breaking_stops_with_a_diagnosis(data, tmp_path):
         train(SMALL, data, tmp_path / "run", optimiser=OptimiserConfig(lr=1e30), epochs=3)
 
 
+def test_the_cures_of_a_run_that_diverges_are_options_that_its_recipe_has():
+    def cures(broken, **changes):
+        told = diagnosis(Diverged(3, broken), SMALL.changed(**changes)).typed
+        return re.search(r"Try (.*), in another --out\.$", told)[1].split(", ")
+
+    rate, warmup, clip = "a lower --optimiser.lr (0.03)", "some --optimiser.warmup-epochs", "--optimiser.clip 1"
+    assert cures(["l_gg"], strategy__lam=0.3) == [rate, "a lower --strategy.lam (0.3)", warmup, clip]
+    for without in ({"strategy__lam": 0.0}, {"strategy": "two-view"}, {"strategy": "multi-crop"}):
+        assert cures(["l_gg"], **without) == [rate, warmup, clip]
+    assert cures(["omega"], strategy__bound="mean-difference")[0] == "--strategy.bound logistic"
+
+
 def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatch):
     def no_memory(self, *arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -472,7 +484,7 @@ def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatc
     Pretraining_try_batch = Pretraining.try_batch
     monkeypatch.setattr(Pretraining, "algorithm_1", no_memory)
     monkeypatch.setattr(Pretraining, "try_batch", four_fit)
-    with pytest.raises(UserError, match=r"too little memory for a batch of 16; a batch-size of 4 fits\."):
+    with pytest.raises(UserError, match=r"too little memory for a batch of 16; batch-size 4 fits\."):
         train(SMALL, data, tmp_path / "run")
 
 
@@ -778,7 +790,7 @@ def test_memory_is_free_again_before_smaller_batches_are_tried(data, tmp_path, m
 
     monkeypatch.setattr(Pretraining, "algorithm_1", no_memory)
     monkeypatch.setattr(Pretraining, "try_batch", watched)
-    with pytest.raises(UserError, match="a batch-size of 8 fits"):
+    with pytest.raises(UserError, match="; batch-size 8 fits"):
         train(SMALL, data, tmp_path / "run")
 
 

@@ -53,7 +53,7 @@ def test_photographs_are_embedded_searched_and_exported(shell, photos):
         ("embed random/tiny --out photos --data photos", "none of .parquet, .npz, .csv"),
         ("embed nowhere --out f.csv", "nowhere"),
         ("embed random/tiny --data photos --out f.csv --split val", "val"),
-        ("embed random/tiny --data photos --out f.csv --max-bad 0", "more than max-bad 0 allows"),
+        ("embed random/tiny --data photos --out f.csv --max-bad 0", "more than --max-bad 0 allows"),
         (
             "search random/tiny --size 16",
             "--index FILE; make it with `logo-ssl embed random/tiny --size 16 --data photos/ --out features.npz`",

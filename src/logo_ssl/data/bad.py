@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import UserError
+from ..errors import WrongValue
 from ..lock import in_turn
 from ..terminal import counted
 
@@ -24,11 +24,18 @@ class BadImages:
     """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption.
 
     What lies below `root` is called as seen from there. Several processes may share the list: each adds what it found,
-    and learns what the others did.
+    and learns what the others did. `option` is the one that allows more of them.
     """
 
-    def __init__(self, n_images: int, max_share: float, file: Path | None = None, root: str | None = None) -> None:
-        self.n_images, self.max_share, self.file = n_images, max_share, file
+    def __init__(
+        self,
+        n_images: int,
+        max_share: float,
+        file: Path | None = None,
+        root: str | None = None,
+        option: str = "--max-bad",
+    ) -> None:
+        self.n_images, self.max_share, self.file, self.option = n_images, max_share, file, option
         self.above = "" if root is None else os.path.join(root, "")
         self.names = self._in_file()
         self.listed, self.listed_bytes = set(self.names), -1
@@ -51,9 +58,9 @@ class BadImages:
             self._list(list(called.values()))
         if found and len(self) > self.max_share * self.n_images:
             last, many = found[-1], f"{len(self):,} of {counted(self.n_images, 'image')}"
-            raise UserError(
+            raise WrongValue(
                 f"{many} cannot be read (the last: {last.name}, {last.reason}), "
-                f"more than max-bad {self.max_share:g} allows; look at the files, or allow more."
+                f"more than {self.option} {self.max_share:g} allows; look at the files, or allow more."
             )
 
     def _list(self, new: list[Bad]) -> None:

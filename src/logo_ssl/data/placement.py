@@ -26,6 +26,8 @@ from .workers import Decoding, Workers, default_workers, fitting_workers
 Placement = Literal["auto", "device", "ram", "encoded", "disk"]
 DEVICE_SHARE, RAM_SHARE = 0.35, 0.5  # of what is free; the rest is for the network, and for everybody else
 SAMPLE = 64  # images whose sizes stand for all
+MAX_BAD = "--loading.max-bad"
+"""What sets, where a recipe's options are typed, how many bad images are too many."""
 
 
 @dataclass(frozen=True)

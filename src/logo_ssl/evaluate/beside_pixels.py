@@ -7,6 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from ..data import BadImages, ImageSet, Split, load_data, squared
+from ..data.placement import MAX_BAD
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
@@ -28,7 +29,7 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     splits = data.for_knn()
     if splits is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
-    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file, data.root)
+    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file, data.root, MAX_BAD)
     splits = tuple(squared(split, recipe.crops.global_size, bad, recipe.loading.workers) for split in splits)
     results = []
     for features, (bank, queries) in _features(run, recipe, data, splits):

@@ -137,6 +137,8 @@ class Recipe:
         for path in sorted(changes, key=lambda path: (path not in PARTS, path.count("__"))):
             if path in PARTS:
                 recipe = recipe.with_part(path, changes[path])
+            elif lacking := recipe.lacks(path.replace("__", ".")):
+                raise WrongValue(lacking)
             else:
                 recipe = _set(recipe, path.split("__"), changes[path])
         return recipe
@@ -153,6 +155,15 @@ class Recipe:
         if not least_local(recipe.strategy):
             recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
         return recipe
+
+    def lacks(self, name: str) -> str:
+        """A sentence about a field, `strategy.lam`, that this recipe's part has not and another has; else nothing."""
+        part, _, field = name.partition(".")
+        field = field.replace("-", "_")
+        having = [kind for kind, config in PARTS.get(part, {}).items() if field in {f.name for f in fields(config)}]
+        if not having or self.kind(part) in having:
+            return ""
+        return f"{part.capitalize()} {self.kind(part)} has no {field}; --{part} {' or '.join(having)} has."
 
     def kind(self, part: str) -> str:
         """The name of the framework or strategy: that of its own class, not of one which that extends."""

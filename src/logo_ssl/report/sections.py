@@ -6,6 +6,7 @@ from typing import Any
 from .affinity_choice import affinity_choice
 from .comparing import better
 from .feature_map import feature_maps
+from .gaps import Gap, by_reason, which
 from .headline import headline
 from .markup import Html, folded, joined, picture, table, tag
 from .neighbours import neighbours
@@ -203,7 +204,8 @@ def seen(runs: Sequence[Told]) -> dict[str, Html]:
 
 def not_shown(runs: Sequence[Told]) -> Html:
     """What is missing from the page, and why."""
-    gone = [tag("li", f"{run.name}: {sentence}") for run in runs for sentence in run.missing]
+    gaps = by_reason(Gap(run.name, run.run.path, sentence) for run in runs for sentence in run.missing)
+    gone = [tag("li", f"{which(names, len(runs))}: {sentence}") for names, sentence in gaps]
     return tag("ul", *gone) if gone else Html("")
 
 

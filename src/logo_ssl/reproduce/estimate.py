@@ -45,6 +45,13 @@ class Estimate(NamedTuple):
     images: Images
     speed: Speed | None
     left: float | None
+    on_cpu: Speed | None = None
+    """The most that was measured of such a row on a CPU, where there is nothing else and no speed is known of it."""
+
+    @property
+    def here(self) -> float | None:
+        """Minutes that it takes at least on this CPU, where only that is known of it."""
+        return minutes_left(self.task, self.images, self.on_cpu) if self.on_cpu else None
 
 
 def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
@@ -56,8 +63,8 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     for task in tasks:
         images, speed = known[task.recipe.data], known_speed(task, tasks, images_per_s)
         left = 0.0 if images.missing else minutes_left(task, images, speed)
-        estimates.append(Estimate(task, images, speed, left))
-        lines.setdefault((task.recipe.name, _line(*estimates[-1])), []).append(str(task.recipe.seed))
+        estimates.append(Estimate(task, images, speed, left, _on_cpu(task, images, speed)))
+        lines.setdefault((task.recipe.name, _line(estimates[-1])), []).append(str(task.recipe.seed))
     yield from changes([task.recipe for task in tasks])
     for (row, line), seeds in lines.items():
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
@@ -69,11 +76,8 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
 
 def _sum(estimates: Sequence[Estimate], jobs: int) -> str:
     total, unknown = sum(e.left or 0.0 for e in estimates), sum(e.left is None for e in estimates)
-    counted_speeds = [e.speed for e in estimates if e.speed and e.left]
-    machines = dict.fromkeys(speed.elsewhere for speed in counted_speeds if speed.elsewhere)
-    there = f" on {' and '.join(machines)} (here: {hardware(best_device('auto'))})" if machines else ""
     absent = any(e.images.missing and not e.task.place.finished for e in estimates)
-    known_length = f"{_roughly(counted_speeds)} {_time(total)}{there}" if total or not (unknown or absent) else ""
+    known_length = _known_length(estimates, total) if total or not (unknown or absent) else ""
     unknown_length = f"{counted(unknown, 'run')} of unknown length" if unknown else ""
     if not (told := " and ".join(filter(None, (known_length, unknown_length)))):
         return "Nothing of it can run here."
@@ -84,16 +88,23 @@ def _sum(estimates: Sequence[Estimate], jobs: int) -> str:
     return f"In all: {told},{order} evaluation not counted{beside}."
 
 
+def _known_length(estimates: Sequence[Estimate], total: float) -> str:
+    """What all rows take: here first, where their times are another machine's."""
+    speeds = [e.speed for e in estimates if e.speed and e.left]
+    told = f"{_roughly(speeds)} {_time(total)}"
+    machines = " and ".join(dict.fromkeys(speed.elsewhere for speed in speeds if speed.elsewhere))
+    if not machines:
+        return told
+    here = hardware(best_device(estimates[0].task.recipe.device))
+    minutes = [e.here for e in estimates if e.left]
+    if not all(minutes):
+        return f"{told} on {machines} (here: {here})"
+    return f"at least {_span(sum(filter(None, minutes)))} here ({here}); {told} on {machines}"
+
+
 def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
-    """How long rows take on a CPU, where there is nothing else and no speed is known of it, and what to do instead."""
-    measured, found = _benchmarks("speed-cpu.jsonl"), list[tuple[float, Speed, str]]()
-    for task, images, speed, _ in estimates:
-        known_here = speed is not None and not speed.elsewhere
-        if known_here or images.missing or best_device(task.recipe.device).type != "cpu":
-            continue
-        on_cpu = _benched(task.recipe, measured)
-        if on_cpu and (left := minutes_left(task, images, on_cpu)):
-            found.append((left, on_cpu, name_of(task.recipe.data)))
+    """How long rows take on a CPU, where only that is known of it, by whose measurement, and what to do instead."""
+    found = [(e.here, e.on_cpu, name_of(e.task.recipe.data)) for e in estimates if e.on_cpu and e.here]
     if not found:
         return
     minutes, speeds, sets = zip(*found, strict=True)
@@ -109,8 +120,16 @@ def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
         yield f"{gpu}, {fewer}, or see a small encoder learn in minutes: `logo-ssl pretrain tiny`."
 
 
-def _span(least: float, most: float) -> str:
+def _on_cpu(task: Task, images: Images, speed: Speed | None) -> Speed | None:
+    known_here = speed is not None and not speed.elsewhere
+    if known_here or images.missing or best_device(task.recipe.device).type != "cpu":
+        return None
+    return _benched(task.recipe, _benchmarks("speed-cpu.jsonl"))
+
+
+def _span(least: float, most: float | None = None) -> str:
     """From so many minutes to so many, in the largest unit of which the shorter time has two."""
+    most = least if most is None else most
     unit, minutes = next((pair for pair in UNITS.items() if least >= 2 * pair[1]), ("minute", 1))
     low, high = round(least / minutes), round(most / minutes)
     return counted(high, unit) if low == high else f"{low:,} to {counted(high, unit)}"
@@ -181,7 +200,8 @@ def minutes_left(task: Task, images: Images, speed: Speed | None) -> float | Non
     return (speed.start_s + learning_s + task.recipe.evaluations_after(done) * speed.knn_s) / 60
 
 
-def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -> str:
+def _line(estimate: Estimate) -> str:
+    task, images, *_ = estimate
     if task.done:
         return "finished"
     if task.place.finished:
@@ -191,12 +211,18 @@ def _line(task: Task, images: Images, speed: Speed | None, left: float | None) -
     done, epochs = task.place.epochs_done(task.recipe), task.recipe.epochs
     goes_on = f"goes on after {done} of {epochs} epochs" if done else f"{epochs} {'epoch' if epochs == 1 else 'epochs'}"
     how_many = f"{images.n:,}" if images.n else "an unknown number of"
+    return f"{goes_on} of {how_many} images, {_length(estimate)}"
+
+
+def _length(estimate: Estimate) -> str:
+    """How long a row takes, by which measurement: first here, where that is another machine's."""
+    _, _, speed, left, _ = estimate
+    here = f"at least {_span(estimate.here)} here, without a GPU" if estimate.here else ""
     if speed is None:
-        told = "time unknown, since nothing like it was measured (--images-per-s would tell)"
-    else:
-        told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
-        told = f"time unknown ({told})" if left is None else f"{speed.bound} {_time(left)} ({told})"
-    return f"{goes_on} of {how_many} images, {told}"
+        return here or "time unknown, since nothing like it was measured (--images-per-s would tell)"
+    told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
+    told = f"time unknown ({told})" if left is None else f"{speed.bound} {_time(left)} ({told})"
+    return f"{here}; elsewhere {told}" if here else told
 
 
 def _roughly(speeds: Iterable[Speed]) -> str:

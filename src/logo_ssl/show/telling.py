@@ -21,6 +21,7 @@ from ..randomness import stream
 from ..recipes import Recipe, is_harmless, read_recipe
 from ..report.affinity_bars import Comparison
 from ..report.feature_map import FeatureMap
+from ..report.gaps import Gap, by_reason, which
 from ..report.neighbours import Neighbourhood
 from ..report.paper_tables import Paper
 from ..report.reading import Told
@@ -91,18 +92,25 @@ class Teller:
 
     def tell(self, runs: Sequence[Run], *, quickly: bool = False) -> list[Told]:
         """The runs with their names; quickly leaves out what is not computed yet."""
-        return [self._one(run, name, quickly) for run, name in zip(runs, names_of(runs), strict=True)]
+        told = [self._one(run, name, quickly) for run, name in zip(runs, names_of(runs), strict=True)]
+        if not quickly:
+            self._say_missing(told)
+        return told
+
+    def _say_missing(self, told: Sequence[Told]) -> None:
+        """Say, for all runs together, what cannot be shown and was not said before."""
+        gaps = [Gap(str(run.run.path), run.run.path, sentence) for run in told for sentence in run.missing]
+        new = [gap for gap in gaps if (gap.path, _what(gap)) not in self.said]
+        self.said.update((gap.path, _what(gap)) for gap in new)
+        for paths, sentence in by_reason(new):
+            self.say(f"Not shown of {which(paths, len(told))}: {sentence}")
 
     def _one(self, run: Run, name: str, quickly: bool) -> Told:
         recipe = read_recipe(run)
         drawn = self._once(("crops", *stamps(run.recipe_file)), lambda: self._crops(recipe), quickly) or Drawn()
         looked = self._looked(run, recipe, quickly)
         missing = ["crops, neighbours and maps are being computed."] if quickly else []
-        for what, why in together((*drawn.missing, *looked.missing)):
-            missing.append(f"{what}: {why}")
-            if (run.path, what) not in self.said:
-                self.said.add((run.path, what))
-                self.say(f"Not shown of {run.path}: {what}: {why}")
+        missing += [f"{what}: {why}" for what, why in together((*drawn.missing, *looked.missing))]
         return Told(
             run,
             name,
@@ -158,7 +166,7 @@ class Teller:
         except DataMissing as error:
             if source in NAMES:
                 raise
-            raise UserError(f"no data are at {source} any more; say with --data where they are.") from error
+            raise UserError(f"no data are at {source}; say with --data where they are.") from error
 
     def _crops(self, recipe: Recipe) -> Drawn:
         """A picture of the crops of some images, if these are there."""
@@ -212,6 +220,11 @@ def together(missing: Sequence[Missing]) -> list[Missing]:
     for what, why in missing:
         whats.setdefault(why, []).append(what)
     return [Missing(", ".join(what), why) for why, what in whats.items()]
+
+
+def _what(gap: Gap) -> str:
+    """What is missing, without the reason, which may change while a run goes on."""
+    return gap.sentence.split(": ")[0]
 
 
 def without_effect(setting: str) -> bool:

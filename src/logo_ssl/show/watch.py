@@ -15,8 +15,9 @@ import tyro
 from ..errors import UserError, WrongValue
 from ..printable import printable
 from ..report.page import page, plotly
-from ..run import Run
+from ..run import Run, run_called_like
 from ..terminal import plain_console
+from ..train.folder import vacant
 from .beside import beside
 from .report import refuse
 from .serving import LOOPBACK, Served, Server, address_of, open_server
@@ -82,13 +83,22 @@ class Watch:
 
 
 def wait_for_run(path: Path, say: Callable[[str], None]) -> Run:
-    """The run at a path; one that was started at the same moment as we were is waited for."""
+    """The run at a path; one that was started at the same moment as we were is waited for, where one can be made."""
     run, until = Run(path), time.monotonic() + PATIENCE_S
     if not run.recipe_file.is_file():
-        say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.")
+        _refuse_occupied(path)
+        say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.{run_called_like(path)}")
     while not run.recipe_file.is_file() and time.monotonic() < until:
         time.sleep(PAUSE_S)
     return Run.existing(path)
+
+
+def _refuse_occupied(path: Path) -> None:
+    """What a pretraining would refuse as its folder is no run to be: there is nothing to wait for."""
+    try:
+        vacant(path)
+    except UserError:
+        Run.existing(path)
 
 
 @dataclass

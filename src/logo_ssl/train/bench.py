@@ -12,6 +12,7 @@ import lightning as L
 import torch
 
 from ..data import BadImages, Batches, load_data, locate
+from ..data.placement import MAX_BAD
 from ..hardware import hardware
 from ..provenance import provenance
 from ..randomness import stream
@@ -48,7 +49,8 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         trainer = trainer_for(run, brief, data, journal, ProgressDisplay(journal, console))
         trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
         device = trainer.strategy.root_device
-        feed = place_images(data, device, brief, BadImages(len(data.train), recipe.loading.max_bad), console)
+        bad = BadImages(len(data.train), recipe.loading.max_bad, option=MAX_BAD)
+        feed = place_images(data, device, brief, bad, console)
         batches = Batches(feed, len(data.train), brief.batch_size, brief.seed)
         timer = Timer(batches, knn)
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)

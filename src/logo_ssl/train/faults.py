@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ..errors import UserError
+from ..errors import UserError, WrongValue
 from ..hardware import hardware
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
@@ -33,17 +33,18 @@ class Diverged(Exception):  # noqa: N818 (a turn of events)
 
 def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
     """Why training diverges in spite of all, as far as can be told."""
-    cures = [f"a lower optimiser.lr ({recipe.optimiser.lr:g})"]
+    strategy, cures = recipe.strategy, [f"a lower --optimiser.lr ({recipe.optimiser.lr:g})"]
+    if lam := getattr(strategy, "lam", 0.0):  # it has L2L
+        cures.append(f"a lower --strategy.lam ({lam:g})")
     if recipe.optimiser.warmup_epochs == 0:
-        cures.append("some optimiser.warmup-epochs")
+        cures.append("some --optimiser.warmup-epochs")
     if not recipe.optimiser.clip:
-        cures.append("optimiser.clip 1")
-    strategy = recipe.strategy
+        cures.append("--optimiser.clip 1")
     if isinstance(strategy, LoGoConfig) and any(name in ("omega", "l_ll") for name in diverged.broken):
-        cures.insert(0, f"a lower strategy.lr ({strategy.lr:g})")
+        cures.insert(0, f"a lower --strategy.lr ({strategy.lr:g})")
         if strategy.bound == "mean-difference":
-            cures.insert(0, "strategy.bound logistic, since a mean difference has no bound")
-    return UserError(
+            cures.insert(0, "--strategy.bound logistic, since a mean difference has no bound")
+    return WrongValue(
         f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite), and again after "
         f"{TRIES} returns to the last good state with half the learning rate each. Try {', '.join(cures)}, in another "
         "--out."
@@ -61,8 +62,8 @@ def too_large(batch_size: int, device: torch.device, try_batch: Callable[[int], 
     fits = batch_size // 2
     while fits >= 2 and not _fits(fits, try_batch):
         fits //= 2
-    cure = f"a batch-size of {fits} fits" if fits >= 2 else "no batch fits; use smaller crops or a smaller backbone"
-    return UserError(f"{hardware(device)} has too little memory for a batch of {batch_size}; {cure}.")
+    cure = f"--batch-size {fits} fits" if fits >= 2 else "no batch fits; use smaller crops or a smaller backbone"
+    return WrongValue(f"{hardware(device)} has too little memory for a batch of {batch_size}; {cure}.")
 
 
 def _fits(size: int, try_batch: Callable[[int], None]) -> bool:

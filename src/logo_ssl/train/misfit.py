@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError, WrongValue
+from ..errors import WrongValue
 from .module import Pretraining
 
 
@@ -18,9 +18,9 @@ def refuse_misfit(module: Pretraining, channels: int, device: torch.device) -> N
             met = _convolved(backbone, torch.zeros(1, channels, size, size))
         except (RuntimeError, AssertionError, ValueError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(
+            raise WrongValue(
                 f"{recipe.backbone} cannot take crops of {size} px ({first_line}); "
-                "change crops.global-size or crops.local-size, or choose another backbone."
+                "change --crops.global-size or --crops.local-size, or choose another --backbone."
             ) from error
         garbled = [side for conv, side in met if is_garbled(conv, side)]
         if garbled and recipe.precision == "bf16" and device.type == "cpu":

@@ -192,15 +192,19 @@ class Pretraining(L.LightningModule):
 
     def try_batch(self, size: int) -> None:
         """Forward and backward of so many made-up images, to see whether they fit into memory."""
+        chance = self._brought_here(self.strategy.draw(size, stream(0, "trial")))
+        p = self.project(self.made_up_crops(size))
+        self.strategy.outer(self.framework.similarity, p, chance, self._theta_e()).loss.backward()
+        self.framework.zero_grad()
+
+    def made_up_crops(self, size: int) -> Crops:
+        """Grey crops of so many images by the recipe's plan."""
         plan, channels = self.recipe.crops, len(self.mean)
         stacks = ((plan.n_global, plan.global_size), (plan.n_local, plan.local_size))
         crops = Crops(*(torch.zeros(n, size, channels, side, side, device=self.device) for n, side in stacks))
-        if self.cropping.labels is not None:
-            crops = crops._replace(labels=torch.zeros(size, dtype=torch.long, device=self.device))
-        chance = self._brought_here(self.strategy.draw(size, stream(0, "trial")))
-        p = self.project(crops)
-        self.strategy.outer(self.framework.similarity, p, chance, self._theta_e()).loss.backward()
-        self.framework.zero_grad()
+        if self.cropping.labels is None:
+            return crops
+        return crops._replace(labels=torch.zeros(size, dtype=torch.long, device=self.device))
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimiser for theta_e and, where there is a regressor, one for theta_d."""

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..data import BadImages, ImageSet
 from ..data.differing import difference, names_noted
-from ..data.placement import refuse_unfit
+from ..data.placement import MAX_BAD, refuse_unfit
 from ..errors import UserError
 from ..hardware import about_busy_cores, hardware
 from ..launch import is_first
@@ -28,6 +28,7 @@ from .making import Making
 from .misfit import refuse_misfit
 from .monitors import splits_for_knn
 from .processes import processes_for, refuse_uneven
+from .promises import refuse_other_similarity, refuse_unknown_heads
 from .sittings import Sittings
 from .weights import save_encoder
 
@@ -40,6 +41,8 @@ def carry_out(
     making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
     making.build(fresh=checkpoint is None)
     refuse_misfit(making.module, data.channels, making.device)
+    refuse_unknown_heads(making.module)
+    refuse_other_similarity(making.module)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, making)
     refuse_unfit(data.train.images, making.device, recipe.loading)
@@ -82,7 +85,7 @@ def _train(making: Making, checkpoint: Path | None) -> None:
     busy = about_busy_cores(making.device)
     for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *busy):
         making.console.print(sentence)
-    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root)
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root, MAX_BAD)
     try:
         _learn_or_go_back(making, bad, checkpoint)
         if is_first():

@@ -25,8 +25,8 @@ def save_encoder(run: Run, module: Pretraining) -> None:
     """Write the backbone, which everybody loads, and the heads, which only LoGo needs: both or neither."""
     recipe, framework = module.recipe, module.framework
     if not all(value.isfinite().all() for value in framework.encoder.state_dict().values()):
-        raise UserError(
-            "Training diverged in its last steps: weights are not finite. Lower optimiser.lr and start again."
+        raise WrongValue(
+            "Training diverged in its last steps: weights are not finite. Lower --optimiser.lr and start again."
         )
     metadata = {
         "format": "pt",
