@@ -21,7 +21,7 @@ from logo_ssl.frameworks import (
 from logo_ssl.models import Encoder
 from logo_ssl.recipes import OptimiserConfig, Recipe, check
 from logo_ssl.run import Run
-from logo_ssl.strategies import STRATEGIES, least_local
+from logo_ssl.strategies import STRATEGIES, StrategyTraits
 from logo_ssl.train import build
 from logo_ssl.train.weights import save_encoder
 from logo_ssl.types import Crops
@@ -46,7 +46,7 @@ def test_every_framework_is_under_contract():
 
 def make(framework: str, strategy: str, batch: int, **changes):
     """A small Pretraining module in float64 and a batch of crops."""
-    n_local = 2 if least_local(STRATEGIES[strategy]) else 0
+    n_local = 2 if StrategyTraits.of(STRATEGIES[strategy]).least_local else 0
     recipe = Recipe(
         "contract",
         backbone="tiny",

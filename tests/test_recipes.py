@@ -9,7 +9,7 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
 from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe, tuned, with_harmless
-from logo_ssl.strategies import STRATEGIES, LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.strategies import STRATEGIES, LoGoConfig, MultiCropConfig, StrategyTraits, TwoViewConfig
 
 TINY = find_recipe("tiny")
 
@@ -59,6 +59,11 @@ def test_a_strategy_of_ones_own_says_how_many_local_crops_it_wants(monkeypatch):
         check(recipe.changed(crops__n_local=2))
     with pytest.raises(UserError, match=r"strategy\.lr is -1; use a positive number"):
         check(recipe.changed(strategy__lr=-1))
+
+
+def test_a_strategy_without_settings_averages_its_pairs_and_has_no_local_crops():
+    assert StrategyTraits.of(object()) == (0, "mean")
+    assert StrategyTraits.of(LoGoConfig(pairs="paper")) == (2, "paper")
 
 
 @pytest.mark.parametrize(("part", "config"), [("framework", MineConfig()), ("strategy", MyStrategyConfig())])

@@ -8,7 +8,6 @@ from ..augment import CropPlan
 from ..data import LoadingConfig
 from ..errors import WrongValue
 from ..models.backbones import refuse_unknown_backbone
-from ..strategies import least_local
 from .recipe import PARTS, OptimiserConfig, Recipe
 
 MOST_CROPS = 32
@@ -118,14 +117,14 @@ def _of_augmentation(crops: CropPlan) -> Iterator[Demand]:
 
 
 def _of_augself(recipe: Recipe) -> list[Demand]:
-    crops, strategy = recipe.crops, recipe.strategy
+    crops, pairs = recipe.crops, recipe.strategy_traits.pairs
     return [
         (
             min(recipe.augself.crop, recipe.augself.colour) >= 0 and recipe.augself.hidden >= 1,
             f"augself is {recipe.augself}; use weights of 0 or more and a width of 1 or more.",
         ),
         (
-            not recipe.augself.weights or (crops.n_global >= 2 and strategy.pairs != "paper"),
+            not recipe.augself.weights or (crops.n_global >= 2 and pairs != "paper"),
             "augself compares two global crops, both encoded; use --crops.n-global 2 and --strategy.pairs mean.",
         ),
     ]
@@ -134,7 +133,7 @@ def _of_augself(recipe: Recipe) -> list[Demand]:
 def _of_strategy(recipe: Recipe) -> Iterator[Demand]:
     """The local crops that it needs; settings of whichever strategy has them, by name."""
     strategy, kind = recipe.strategy, recipe.kind("strategy")
-    n, least = recipe.crops.n_local, least_local(strategy)
+    n, least = recipe.crops.n_local, recipe.strategy_traits.least_local
     if least:
         yield n >= least, f"--crops.n-local is {n}; strategy {kind} wants {least} or more."
     else:

@@ -13,7 +13,7 @@ from ..augself import AugSelfConfig
 from ..data import LoadingConfig
 from ..errors import UserError, WrongValue, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
-from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, least_local
+from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, StrategyTraits
 
 NoFlag = tyro.conf.Suppress
 PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
@@ -122,6 +122,11 @@ class Recipe:
         """What the framework's config says of itself."""
         return FrameworkTraits.of(self.framework)
 
+    @property
+    def strategy_traits(self) -> StrategyTraits:
+        """What the strategy's config says of itself."""
+        return StrategyTraits.of(self.strategy)
+
     def evaluations_after(self, epochs_done: int) -> int:
         """How many online kNN evaluations come after so many epochs: every n, and after the last."""
         if not self.knn_every or epochs_done >= self.epochs:
@@ -152,7 +157,7 @@ class Recipe:
             value = known[value]()
         _kind(part, value)  # refuses what is none
         recipe = replace(self, **{part: value})
-        if not least_local(recipe.strategy):
+        if not recipe.strategy_traits.least_local:
             recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
         return recipe
 

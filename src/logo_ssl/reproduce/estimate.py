@@ -272,7 +272,7 @@ def _network(recipe: Recipe) -> tuple[object, ...]:
 def _cost(recipe: Recipe) -> int:
     """What a step costs for each image: pixels that pass the network forward, those that come back as three."""
     crops = recipe.crops
-    roles = assign_roles(recipe.strategy.pairs, crops.n_global, crops.n_local)
+    roles = assign_roles(recipe.strategy_traits.pairs, crops.n_global, crops.n_local)
     learning, answering = global_passes(recipe.framework, roles, crops.n_global)
     globally = (LEARNING * learning + answering) * crops.global_size**2
     return globally + LEARNING * crops.n_local * crops.local_size**2

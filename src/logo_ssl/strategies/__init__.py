@@ -2,7 +2,7 @@
 
 from .logo import LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
-from .strategy import PairWeights, Strategy, assign_roles, least_local
+from .strategy import PairWeights, Strategy, StrategyTraits, assign_roles
 from .two_view import TwoView, TwoViewConfig
 
 StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig
@@ -18,8 +18,8 @@ __all__ = [
     "PairWeights",
     "Strategy",
     "StrategyConfig",
+    "StrategyTraits",
     "TwoView",
     "TwoViewConfig",
     "assign_roles",
-    "least_local",
 ]

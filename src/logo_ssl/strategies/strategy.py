@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import permutations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,21 @@ PairWeights = Literal["paper", "symmetric", "mean"]
 """paper: each global pair once, sums (1 gg + 4 lg). symmetric: both ways, sums (2 + 4). mean: both ways, averaged."""
 
 
-def least_local(config: object) -> int:
-    """The fewest local crops that a strategy can do with; 0, where its config says nothing, has no use for any."""
-    return getattr(config, "least_local", 0)
+class StrategyTraits(NamedTuple):
+    """What others ask of a strategy's config.
+
+    It answers by a field, a property or a `ClassVar` of the same name; where it has none, the default here holds.
+    """
+
+    least_local: int = 0
+    """The fewest local crops that it can do with; 0 has no use for any."""
+    pairs: PairWeights = "mean"
+    """Weights of the pairs."""
+
+    @classmethod
+    def of(cls, config: object) -> "StrategyTraits":
+        """What a config says of itself."""
+        return cls(**{name: getattr(config, name) for name in cls._fields if hasattr(config, name)})
 
 
 def assign_roles(pairs: PairWeights, n_global: int, n_local: int) -> Roles:

@@ -70,7 +70,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         "backbone": recipe.backbone,
         "batch_size": module.batch_size,
         "crops": f"{crops.n_global} x {crops.global_size} px + {crops.n_local} x {crops.local_size} px",
-        "pairs": recipe.strategy.pairs,
+        "pairs": recipe.strategy_traits.pairs,
         "compiled": module.compiled,
         "images_per_s": {name: round(value) for name, value in (timer.parts | {"whole_step": whole}).items()},
         "ratio": round(whole / timer.parts["raw_forward_backward"], 3),
