@@ -15,7 +15,7 @@ from logo_ssl.run import Run
 
 
 class Row(NamedTuple):
-    """A curve, and where its kNN is kept: in a run's records, what tools/keep_runs.py wrote, or what was printed."""
+    """A curve, and where its kNN is kept: in records of all its seeds, by tools/keep_runs.py, or as it was printed."""
 
     panel: str
     label: str
@@ -44,10 +44,10 @@ PICTURES = {
     ),
     "cifar10-paper": (
         Row("MoCo, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-moco/seed0"),
-        Row("MoCo, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-moco-multicrop/seed0"),
+        Row("MoCo, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-moco-multicrop/seed*"),
         Row("MoCo, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-moco-logo/seed0"),
         Row("SimSiam, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-simsiam/seed0"),
-        Row("SimSiam, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-simsiam-multicrop/seed0"),
+        Row("SimSiam, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-simsiam-multicrop/seed*"),
         Row("SimSiam, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-simsiam-logo/seed0"),
         Row("SimSiam, weight decay 5e-4", "2 crops of 20-100 %", DECAYED, 1),
         Row("SimSiam, weight decay 5e-4", "2 crops of 40-100 %", AREAS, 1),
@@ -96,9 +96,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="where the pictures go")
     options = parser.parse_args(arguments)
     for name, rows in PICTURES.items():
-        runs = [Kept(options.raw / row.kept, row.line) for row in rows]
-        curves = [Curve(row.name, row.label, row.panel, (run,)) for row, run in zip(rows, runs, strict=True)]
-        draw_knn_curves(curves, options.folder / name)
+        curves = [Curve(row.name, row.label, row.panel, runs(options.raw, row)) for row in rows]
+        draw_knn_curves(curves, options.folder / name, one_scale=True)
+
+
+def runs(raw: Path, row: Row) -> tuple[Kept, ...]:
+    """What is kept of a row's seeds."""
+    places = sorted(place for place in raw.glob(row.kept) if place.suffix != ".json")
+    return tuple(Kept(place, row.line) for place in places)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from ..run import Run
 from .style import COLOURS, save_figure
 
 MARKERS = ("o", "s", "^", "D", "v")  # told apart in print, too
-WIDTH, HEIGHT = 6, 5  # inches of a panel
-LETTERS = 75  # of a heading that have room along the width
+WIDTH, HEIGHT = 5, 4.8  # inches of a panel
+LETTERS = 62  # of a heading that have room along the width
 
 
 class Curve(NamedTuple):
@@ -37,31 +37,35 @@ class Curve(NamedTuple):
         return f"k={line['knn_k']}, tau={line['knn_tau']}"
 
 
-def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "") -> list[Path]:
-    """Draw the mean over seeds, and from the lowest to the highest as a band; gives back STEM.png and STEM.svg."""
+def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "", *, one_scale: bool = False) -> list[Path]:
+    """Draw the mean over seeds, and from the lowest to the highest as a band; gives back STEM.png and STEM.svg.
+
+    With `one_scale` heights compare between panels, as they should where all are of one data set.
+    """
     panels = list(dict.fromkeys(curve.panel for curve in curves))
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(WIDTH * len(panels), HEIGHT), layout="constrained", squeeze=False
-    )
+    size = (WIDTH * len(panels), HEIGHT)
+    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=one_scale)
     for panel, ax in zip(panels, axes[0], strict=True):
         shown = [curve for curve in curves if curve.panel == panel]
+        several = any(len(curve.runs) > 1 for curve in shown)
         for i, curve in enumerate(shown):
             points, colour = curve.points(), COLOURS[i % len(COLOURS)]
             values = list(points.values())
-            n = f" (n={len(curve.runs)})"
+            n = f" (n={len(curve.runs)})" if several else ""
             style = {"color": colour, "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
             (line,) = ax.plot(list(points), [mean(v) for v in values], label=curve.label + n, **style)
             line.set_gid(f"row-{curve.row}")
             if len(curve.runs) > 1:
                 low, high = [min(v) for v in values], [max(v) for v in values]
                 ax.fill_between(list(points), low, high, color=colour, alpha=0.2, linewidth=0)
-        band = "; bands: lowest to highest seed" if any(len(curve.runs) > 1 for curve in shown) else ""
-        ax.set(xlabel=f"epoch{band}", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
+        seeds = "bands: lowest to highest seed" if several else "one seed each"
+        ax.set(xlabel=f"epoch; {seeds}", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
+        ax.tick_params(labelleft=True)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}  # inside it would lie on some curves
-        ax.legend(frameon=False, ncols=2, fontsize="small", **below)
+        ax.legend(frameon=False, **below)
     if title:
         figure.suptitle(fill(title, LETTERS * len(panels)), fontsize="small")
     return save_figure(figure, stem.with_name(f"{stem.name}.png"))
