@@ -10,7 +10,8 @@ import torch
 
 from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce import estimate
-from logo_ssl.reproduce.estimate import Speed, _benched, _benchmarks, _cost, _measured, _network, _roughly, _time
+from logo_ssl.reproduce.benched import Speed, benched, benchmarks, cost, measured_recipe, network_of
+from logo_ssl.reproduce.estimate import _roughly, _time
 from logo_ssl.reproduce.plan import Place, Task
 from logo_ssl.reproduce.sources import Images
 
@@ -37,7 +38,7 @@ def _with_gpu(monkeypatch):
 )
 def test_a_step_costs_what_passes_forward_and_thrice_what_comes_back(recipe, pairs, units):
     recipe = find_recipe(recipe)
-    assert _cost(replace(recipe, strategy=replace(recipe.strategy, pairs=pairs))) == units * PIXELS
+    assert cost(replace(recipe, strategy=replace(recipe.strategy, pairs=pairs))) == units * PIXELS
 
 
 def test_a_measured_row_is_predicted_from_the_others_of_its_network():
@@ -46,11 +47,11 @@ def test_a_measured_row_is_predicted_from_the_others_of_its_network():
     Four rows, two of a network: all that was measured, at one batch and crop size. Each is predicted from its like.
     """
     errors = {}
-    for bench in _benchmarks():
-        recipe = _measured(bench)
-        others = [line for line in _benchmarks() if line["recipe"] != recipe.name]
-        if any(_network(_measured(line)) == _network(recipe) for line in others):
-            predicted = _benched(recipe, others)
+    for bench in benchmarks():
+        recipe = measured_recipe(bench)
+        others = [line for line in benchmarks() if line["recipe"] != recipe.name]
+        if any(network_of(measured_recipe(line)) == network_of(recipe) for line in others):
+            predicted = benched(recipe, others)
             errors[recipe.name] = 100 * (predicted.images_per_s / bench["images_per_s"]["whole_step"] - 1)
     assert errors == pytest.approx(
         {"cifar10-simsiam-logo": 3.6, "cifar10-moco-logo": -10.8, "cifar10-simsiam": -3.5, "cifar10-moco": 12.1},
@@ -122,10 +123,10 @@ def test_a_span_is_told_in_one_unit(least, most, told):
 
 @pytest.mark.parametrize("file", ["speed.jsonl", "speed-cpu.jsonl"])
 def test_a_speed_is_of_the_batches_that_were_measured(file):
-    for bench in _benchmarks(file):
-        assert _measured(bench).batch_size == bench["batch_size"]
+    for bench in benchmarks(file):
+        assert measured_recipe(bench).batch_size == bench["batch_size"]
     bigger = find_recipe(bench["recipe"]).changed(batch_size=bench["batch_size"] * 2)
-    assert f" in batches of {bench['batch_size']} on " in _benched(bigger, _benchmarks(file)).source
+    assert f" in batches of {bench['batch_size']} on " in benched(bigger, benchmarks(file)).source
 
 
 def test_speeds_are_told_from_low_to_high_whatever_the_epochs(tmp_path, monkeypatch):
@@ -151,6 +152,18 @@ def test_without_a_gpu_each_row_tells_first_what_it_takes_here(reproduce, monkey
     assert out.splitlines()[-1].startswith("In all: at least 28 days here (an abacus); about 25.5 min on NVIDIA H200, ")
     _, out, _ = reproduce("table1 --dry-run --set backbone=resnet34 --rows cifar10-moco", small=False)
     assert "days" not in out  # nothing like it was measured on a CPU
+
+
+def test_rows_that_take_days_on_a_cpu_are_told_before_they_begin_and_others_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "look", lambda data, size: Images(50_000))
+    tasks = [Task(find_recipe("cifar10-moco").changed(epochs=n), Place(tmp_path / str(n)), ()) for n in (200, 2)]
+    for device, n_told in (("cpu", 2), ("cuda", 0)):
+        monkeypatch.setattr(estimate, "best_device", lambda wish, device=device: torch.device(device))
+        assert len(list(estimate.days_on_a_cpu(tasks))) == n_told
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
+    told, _ = estimate.days_on_a_cpu(tasks)
+    assert told.startswith("Without a GPU a row on cifar10 takes at least 4 days, by the most that was measured")
+    assert not list(estimate.days_on_a_cpu(tasks[1:]))
 
 
 @pytest.mark.usefixtures("_with_gpu")

@@ -18,7 +18,7 @@ from ..recipes import Recipe
 from ..run import Run, write
 from ..terminal import plain_console
 from .beside import with_finished
-from .estimate import describe
+from .estimate import days_on_a_cpu, describe
 from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
 from .images import refuse_other_images, refuse_unmeasurable
 from .launch import LEFT, Outcome, carry_out
@@ -101,6 +101,8 @@ class Reproduce:
             for line in describe(tasks, self.jobs, self.images_per_s):
                 console.print(line)
             return True
+        for sentence in days_on_a_cpu(tasks):
+            console.print(sentence)
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 
         def keep(outcomes: Sequence[Outcome]) -> None:

@@ -1,18 +1,14 @@
 """How long will it take? By the speed that was measured: of the row itself, as the user says, or on our machine."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
-from math import ceil, log
+from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from ..errors import DataMissing
-from ..frameworks import global_passes
 from ..hardware import best_device, hardware
-from ..recipes import RECIPES, Recipe
-from ..strategies import assign_roles
 from ..terminal import counted, listed
+from .benched import Speed, benched, benchmarks
 from .plan import Task
 from .settings import changes, name_of
 from .sources import Images, look
@@ -22,20 +18,6 @@ IN_MINUTES = 120  # what is longer is told in hours
 LONG = 12 * 60  # minutes: a row that takes longer on a CPU comes with advice
 FEW_EPOCHS = 2  # what is advised then: enough to see a row run
 UNITS = {"day": 24 * 60, "hour": 60}  # minutes of each
-LEARNING = 3  # forward passes that a forward and a backward one cost
-
-
-class Speed(NamedTuple):
-    """Images a second, who says so, and what comes on top."""
-
-    images_per_s: float
-    source: str
-    start_s: float = 0.0
-    knn_s: float = 0.0
-    elsewhere: str = ""
-    """The hardware, if it was measured on another machine."""
-    bound: Literal["about", "up to", "at least"] = "about"
-    """Which way a time by it errs: up, if others ran beside what was measured; down, if that had larger batches."""
 
 
 class Estimate(NamedTuple):
@@ -56,15 +38,10 @@ class Estimate(NamedTuple):
 
 def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None) -> Iterator[str]:
     """What is changed; a line for each row: what would be done, how long, and by which measurement; then the sum."""
-    known = {
-        data: look(data, size) for data, size in {t.recipe.data: t.recipe.crops.global_size for t in tasks}.items()
-    }
-    estimates, lines = [], dict[tuple[str, str], list[str]]()
-    for task in tasks:
-        images, speed = known[task.recipe.data], known_speed(task, tasks, images_per_s)
-        left = 0.0 if images.missing else minutes_left(task, images, speed)
-        estimates.append(Estimate(task, images, speed, left, _on_cpu(task, images, speed)))
-        lines.setdefault((task.recipe.name, _line(estimates[-1])), []).append(str(task.recipe.seed))
+    estimates, lines = _estimates(tasks, images_per_s), dict[tuple[str, str], list[str]]()
+    for estimate in estimates:
+        recipe = estimate.task.recipe
+        lines.setdefault((recipe.name, _line(estimate)), []).append(str(recipe.seed))
     yield from changes([task.recipe for task in tasks])
     for (row, line), seeds in lines.items():
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
@@ -72,6 +49,25 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     yield from detections(measurement for task in tasks for measurement in task.unmeasured)
     yield from _without_gpu(estimates)
     yield "Nothing is left to run." if all(task.done for task in tasks) else _sum(estimates, jobs)
+
+
+def days_on_a_cpu(tasks: Sequence[Task]) -> Iterator[str]:
+    """How long rows take without a GPU, and what to do instead; nothing where that is no matter of days."""
+    if any(best_device(task.recipe.device).type == "cpu" for task in tasks):
+        estimates = _estimates([task for task in tasks if not task.place.finished])
+        yield from _without_gpu([e for e in estimates if e.here and e.here > LONG])
+
+
+def _estimates(tasks: Sequence[Task], images_per_s: float | None = None) -> list[Estimate]:
+    known = {
+        data: look(data, size) for data, size in {t.recipe.data: t.recipe.crops.global_size for t in tasks}.items()
+    }
+    found = []
+    for task in tasks:
+        images, speed = known[task.recipe.data], known_speed(task, tasks, images_per_s)
+        left = 0.0 if images.missing else minutes_left(task, images, speed)
+        found.append(Estimate(task, images, speed, left, _on_cpu(task, images, speed)))
+    return found
 
 
 def _sum(estimates: Sequence[Estimate], jobs: int) -> str:
@@ -124,14 +120,14 @@ def _on_cpu(task: Task, images: Images, speed: Speed | None) -> Speed | None:
     known_here = speed is not None and not speed.elsewhere
     if known_here or images.missing or best_device(task.recipe.device).type != "cpu":
         return None
-    return _benched(task.recipe, _benchmarks("speed-cpu.jsonl"))
+    return benched(task.recipe, benchmarks("speed-cpu.jsonl"))
 
 
 def _span(least: float, most: float | None = None) -> str:
     """From so many minutes to so many, in the largest unit of which the shorter time has two."""
     most = least if most is None else most
     unit, minutes = next((pair for pair in UNITS.items() if least >= 2 * pair[1]), ("minute", 1))
-    low, high = round(least / minutes), round(most / minutes)
+    low, high = (max(1, round(each / minutes)) for each in (least, most))
     return counted(high, unit) if low == high else f"{low:,} to {counted(high, unit)}"
 
 
@@ -165,7 +161,7 @@ def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -
             return _witnessed(other, speeds)
     if images_per_s is not None:
         return Speed(images_per_s, "as --images-per-s says")
-    return _benched(task.recipe, _benchmarks())
+    return benched(task.recipe, benchmarks())
 
 
 def _company(task: Task) -> int:
@@ -181,10 +177,8 @@ def _witnessed(task: Task, speeds: Sequence[float]) -> Speed:
     here = hardware(best_device(task.recipe.device))
     elsewhere = "" if there == here else there
     on = f" on {elsewhere}" if elsewhere else ""
-    benched = _benched(task.recipe, _benchmarks())  # tells how long such a row takes to start, and its kNN
-    start_s, knn_s = (
-        (benched.start_s, benched.knn_s) if benched and benched.elsewhere == (there or here) else (0.0, 0.0)
-    )
+    known = benched(task.recipe, benchmarks())  # tells how long such a row takes to start, and its kNN
+    start_s, knn_s = (known.start_s, known.knn_s) if known and known.elsewhere == (there or here) else (0.0, 0.0)
     source = f"measured in {task.place.run.path}{on}{beside}"
     return Speed(images_per_s, source, start_s, knn_s, elsewhere, "up to" if at_once > 1 else "about")
 
@@ -221,7 +215,8 @@ def _length(estimate: Estimate) -> str:
     if speed is None:
         return here or "time unknown, since nothing like it was measured (--images-per-s would tell)"
     told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
-    told = f"time unknown ({told})" if left is None else f"{speed.bound} {_time(left)} ({told})"
+    start = ", most of it to start" if left and speed.start_s > 60 * left / 2 else ""
+    told = f"time unknown ({told})" if left is None else f"{speed.bound} {_time(left)}{start} ({told})"
     return f"{here}; elsewhere {told}" if here else told
 
 
@@ -234,45 +229,3 @@ def _roughly(speeds: Iterable[Speed]) -> str:
 def _time(minutes: float) -> str:
     hours, rest = divmod(round(minutes), 60)
     return f"{minutes:.1f} min" if minutes <= IN_MINUTES else f"{hours} h {rest} min"
-
-
-def _benchmarks(file: str = "speed.jsonl") -> list[dict[str, Any]]:
-    """Lines of `logo-ssl bench`, as docs/results/raw has them."""
-    text = files("logo_ssl.reproduce").joinpath(file).read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def _benched(recipe: Recipe, benchmarks: Iterable[dict[str, Any]]) -> Speed | None:
-    """The speed of this framework and backbone on our machine; other crops and pairs cost by their passes."""
-    alike = [(_measured(bench), bench) for bench in benchmarks]
-    alike = [pair for pair in alike if _network(pair[0]) == _network(recipe)]
-    if not alike:
-        return None
-    measured, bench = min(alike, key=lambda pair: abs(log(_cost(pair[0]) / _cost(recipe))))
-    ratio = _cost(measured) / _cost(recipe)
-    scaled = "" if ratio == 1 else ", scaled by the passes of the crops"
-    smaller = recipe.batch_size < measured.batch_size
-    slower = f" (this row's {recipe.batch_size} are slower as a rule)" if smaller else ""
-    batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
-    source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
-    speed = bench["images_per_s"]["whole_step"] * ratio
-    bound = "at least" if smaller else "about"
-    return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound)
-
-
-def _measured(bench: Mapping[str, Any]) -> Recipe:
-    """The recipe as it was measured: in batches of another size, or pairs that the paper's settings averaged once."""
-    return RECIPES[bench["recipe"]].changed(batch_size=bench["batch_size"], strategy__pairs=bench["pairs"])
-
-
-def _network(recipe: Recipe) -> tuple[object, ...]:
-    return recipe.backbone, recipe.stem, type(recipe.framework)
-
-
-def _cost(recipe: Recipe) -> int:
-    """What a step costs for each image: pixels that pass the network forward, those that come back as three."""
-    crops = recipe.crops
-    roles = assign_roles(recipe.strategy_traits.pairs, crops.n_global, crops.n_local)
-    learning, answering = global_passes(recipe.framework, roles, crops.n_global)
-    globally = (LEARNING * learning + answering) * crops.global_size**2
-    return globally + LEARNING * crops.n_local * crops.local_size**2

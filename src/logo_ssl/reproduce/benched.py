@@ -1,0 +1,69 @@
+"""How fast is a recipe on machines that we measured? Of other crops and pairs, by what passes the network."""
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from math import log
+from typing import Any, Literal, NamedTuple
+
+from ..frameworks import global_passes
+from ..recipes import RECIPES, Recipe
+from ..strategies import assign_roles
+
+LEARNING = 3  # forward passes that a forward and a backward one cost
+
+
+class Speed(NamedTuple):
+    """Images a second, who says so, and what comes on top."""
+
+    images_per_s: float
+    source: str
+    start_s: float = 0.0
+    knn_s: float = 0.0
+    elsewhere: str = ""
+    """The hardware, if it was measured on another machine."""
+    bound: Literal["about", "up to", "at least"] = "about"
+    """Which way a time by it errs: up, if others ran beside what was measured; down, if that had larger batches."""
+
+
+def benchmarks(file: str = "speed.jsonl") -> list[dict[str, Any]]:
+    """Lines of `logo-ssl bench`, as docs/results/raw has them."""
+    text = files("logo_ssl.reproduce").joinpath(file).read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def benched(recipe: Recipe, lines: Iterable[dict[str, Any]]) -> Speed | None:
+    """The speed of this framework and backbone on our machine; other crops and pairs cost by their passes."""
+    alike = [(measured_recipe(bench), bench) for bench in lines]
+    alike = [pair for pair in alike if network_of(pair[0]) == network_of(recipe)]
+    if not alike:
+        return None
+    measured, bench = min(alike, key=lambda pair: abs(log(cost(pair[0]) / cost(recipe))))
+    ratio = cost(measured) / cost(recipe)
+    scaled = "" if ratio == 1 else ", scaled by the passes of the crops"
+    smaller = recipe.batch_size < measured.batch_size
+    slower = f" (this row's {recipe.batch_size} are slower as a rule)" if smaller else ""
+    batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
+    source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
+    speed = bench["images_per_s"]["whole_step"] * ratio
+    bound = "at least" if smaller else "about"
+    return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound)
+
+
+def measured_recipe(bench: Mapping[str, Any]) -> Recipe:
+    """The recipe as it was measured: in batches of another size, or pairs that the paper's settings averaged once."""
+    return RECIPES[bench["recipe"]].changed(batch_size=bench["batch_size"], strategy__pairs=bench["pairs"])
+
+
+def network_of(recipe: Recipe) -> tuple[object, ...]:
+    """What two recipes must share, so that the speed of one tells that of the other."""
+    return recipe.backbone, recipe.stem, type(recipe.framework)
+
+
+def cost(recipe: Recipe) -> int:
+    """What a step costs for each image: pixels that pass the network forward, those that come back as three."""
+    crops = recipe.crops
+    roles = assign_roles(recipe.strategy_traits.pairs, crops.n_global, crops.n_local)
+    learning, answering = global_passes(recipe.framework, roles, crops.n_global)
+    globally = (LEARNING * learning + answering) * crops.global_size**2
+    return globally + LEARNING * crops.n_local * crops.local_size**2
