@@ -251,6 +251,17 @@ def test_the_table_fits_80_columns_and_says_who_ranks_better():
     assert "no measure ranks better" in told[2]
 
 
+def test_of_a_run_that_cannot_be_written_the_picture_goes_elsewhere_and_the_figures_are_told(
+    make_run, tmp_path, capsys
+):
+    run = make_run()
+    run.evaluation_file("x").parent.touch()  # in the folder's place: root may write anywhere else
+    Affinity(run.path, images=8, out=tmp_path / "elsewhere.png").run()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "These figures are not saved: " in said
+    assert (tmp_path / "elsewhere.png").is_file()
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [({"images": 3}, "images is 3; use 4 to 2000."), ({"rows": 0}, "rows is 0; use 1 to 8.")],

@@ -127,7 +127,11 @@ class Affinity:
         for sentence in (ABOUT_TABLE, *verdicts(ranked.results)):
             console.print(sentence)
         how = Extraction(device=self.device, say=console.print)
-        save("affinity", record, measures.encoder, data, how, settings={"images": self.images, "seed": self.seed})
+        settings = {"images": self.images, "seed": self.seed}
+        try:
+            save("affinity", record, measures.encoder, data, how, settings=settings)
+        except OSError as error:  # of a run that may only be read; the pictures lie elsewhere, by --out
+            console.print(f"These figures are not saved: {run.path} cannot be written ({error.strerror}).")
         for path in files:
             console.print(f"Picture: {said(path, path in replaced)}")
         return ranked.results
