@@ -32,10 +32,10 @@ def perform(place: Place, measurements: list[str]) -> None:
         facts = facts_of(recipe.data, recipe.crops.global_size)
         place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
         if place.begun:
-            resume(path, with_harmless(place.recipe(), recipe), console=console)  # refuses other images
+            resume(path, with_harmless(place.recipe(), recipe), console=console, advises=False)  # refuses other images
         else:
             place.note(images=facts)
-            pretrain(recipe, path, console=console)
+            pretrain(recipe, path, console=console, advises=False)
         place.note(images=facts)
     left = [measurement for measurement in measurements if measurement not in place.figures()]
     if not left:

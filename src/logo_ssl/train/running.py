@@ -33,11 +33,18 @@ from .weights import save_encoder
 
 
 def carry_out(
-    run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None, *, begins: bool = False
+    run: Run,
+    recipe: Recipe,
+    data: ImageSet,
+    console: Console,
+    checkpoint: Path | None,
+    *,
+    begins: bool = False,
+    advises: bool = True,
 ) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     refuse_uneven(recipe.batch_size, processes_for(recipe))
-    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
+    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins), advises)
     making.build(fresh=checkpoint is None)
     refuse_misfit(making.module, data.channels, making.device)
     if checkpoint is not None:
@@ -166,7 +173,7 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
             "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
         )
-    for sentence in last_words(run, module, making.data, making.journal.latest):
+    for sentence in last_words(run, module, making.data, making.journal.latest, making.advises):
         making.console.print(sentence)
     if sentence := writer.summary(module.steps):
         making.console.print(sentence)
