@@ -8,23 +8,25 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from logo_ssl.data import load_data
+from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import Extraction, load_encoder
 from logo_ssl.lock import Held, locked
 from logo_ssl.recipes import find_recipe
-from logo_ssl.reproduce.images import facts_of
+from logo_ssl.reproduce.images import facts_of, other_sets
 from logo_ssl.reproduce.launch import Workers
 from logo_ssl.reproduce.plan import Place, Task
 from logo_ssl.reproduce.rows import _measure
+from logo_ssl.reproduce.tables import choose
 from logo_ssl.run import Run
 from logo_ssl.train import pretrain
 from logo_ssl.train.monitors import CollapseGauge
@@ -441,6 +443,32 @@ def rows_of(out):
     """Recipes of a table, with the seeds that each is the mean of."""
     rows = json.loads((out / "table1.json").read_text())["rows"]
     return {row["recipe"]: list(row["figures"][0]["values"]) for row in rows}
+
+
+def test_images_that_are_not_the_papers_set_are_told_before_anything_runs(reproduce, data, tmp_path):
+    why = "images to train on 208, not 50,000; to test on 16, not 10,000; classes 3, not 10"
+    for line, name in (("table1", data), ("fig3 --rows cifar10-moco-logo", shutil.copy(data, tmp_path / "mine.npz"))):
+        code, out, _ = reproduce(f"{line} --dry-run", source=name)
+        told = f"{name} is not the paper's CIFAR-10 ({why}): its figures stand beside ours, but are of CIFAR-10."
+        assert (code, out.count(told)) == (0, 1)
+    out = reproduce("table1 --dry-run", source="scenes")[1]
+    assert "scenes is not the paper's CIFAR-10 (by its name): " in out
+    assert "is not the paper's" not in reproduce("table1 --dry-run", small=False)[1]
+
+
+def test_a_set_as_large_as_the_papers_with_as_many_classes_passes_for_it(monkeypatch):
+    labels = torch.arange(50_000) % 10
+    found = ImageSet(
+        "x",
+        Split(torch.empty(50_000, 1, 1, 1, dtype=torch.uint8), labels),
+        Split(torch.empty(10_000, 1, 1, 1, dtype=torch.uint8)),
+    )
+    monkeypatch.setattr("logo_ssl.reproduce.images.load_data", lambda source, size: found)
+    (table,) = choose(["table1"])
+    recipes = {row.recipe.name: replace(row.recipe, data="elsewhere/x.npz") for row in table.rows}
+    assert other_sets([table.with_recipes(recipes)]) == []
+    found = replace(found, train=Split(found.train.images, torch.arange(50_000) % 100))
+    assert "classes 100, not 10" in other_sets([table.with_recipes(recipes)])[0]
 
 
 def test_a_table_keeps_no_rows_of_another_set(reproduce, performed, data, tmp_path):
