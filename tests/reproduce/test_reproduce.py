@@ -445,6 +445,18 @@ def rows_of(out):
     return {row["recipe"]: list(row["figures"][0]["values"]) for row in rows}
 
 
+def test_the_table_of_what_is_finished_is_there_before_the_next_row_begins(reproduce, performed, tmp_path, monkeypatch):
+    assert reproduce("table1 --rows cifar10-moco --epochs 1")[0] == 0
+    table = tmp_path / "out" / "table1.md"
+    table.unlink()
+    seen = []
+    monkeypatch.setattr(
+        Workers, "run", lambda self, task: (seen.append(table.read_text()), (2, "It is only looked."))[1]
+    )
+    assert reproduce("table1 --rows cifar10-moco --epochs 1 --seeds 2")[0] == 1
+    assert [re.search(r"n=1 of 2", text) is not None for text in seen] == [True]
+
+
 def test_images_that_are_not_the_papers_set_are_told_before_anything_runs(reproduce, data, tmp_path):
     why = "images to train on 208, not 50,000; to test on 16, not 10,000; classes 3, not 10"
     for line, name in (("table1", data), ("fig3 --rows cifar10-moco-logo", shutil.copy(data, tmp_path / "mine.npz"))):

@@ -44,12 +44,15 @@ def carry_out(
     """Do all that is left, `jobs` tasks at a time; one that fails is told, and the others go on.
 
     A task that another command is at is left to it, and looked at again in the end: that command may have been ended.
-    `keep` is told how all of them stand, each time that one has ended and others have not.
+    `keep` is told how all of them stand, each time that one has ended and others have not; and at first, where some
+    had ended before.
     """
     outcomes = [Outcome("done") if task.done else WAITING for task in tasks]
     at_once = min(jobs, sum(not task.place.finished for task in tasks) or 1)
     workers, keeping, speaking = Workers(alone=jobs == 1), threading.Lock(), threading.Lock()
     number, of = count(1), outcomes.count(WAITING)
+    if 0 < of < len(outcomes):
+        keep(outcomes)
 
     def one(place: int, task: Task) -> None:
         if task.done:
