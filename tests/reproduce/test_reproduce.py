@@ -5,11 +5,14 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -652,6 +655,24 @@ def test_a_row_stops_when_its_parent_is_gone():
     _, told = process.communicate(timeout=120)  # which closes its input
     assert process.returncode == 130
     assert told.decode() == "Stopped by the end of `logo-ssl reproduce`; give the same command again.\n"
+
+
+def test_ctrl_c_is_answered_before_the_rows_under_way_have_ended(reproduce, monkeypatch):
+    """A row that takes its time is told of at once, and ended by a second Ctrl-C."""
+    slow = "import os, time; os.read(0, 1); time.sleep(600)"
+
+    def stubborn(command, **options):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return subprocess.Popen([sys.executable, "-c", slow], **options)
+
+    here = SimpleNamespace(Popen=stubborn, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr("logo_ssl.reproduce.launch.subprocess", here)
+    began = time.monotonic()
+    code, out, err = reproduce("table1 --rows cifar10-moco --epochs 1")
+    assert time.monotonic() - began < 60
+    assert (code, "Interrupted; the same command goes on where it stopped" in err) == (130, True)
+    assert out.count("Stopping: what is under way finishes its step and saves it; Ctrl-C stops at once.") == 1
 
 
 def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
