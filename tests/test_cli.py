@@ -279,6 +279,7 @@ def test_protocols_have_the_same_names_wherever_they_are_listed():
         ("pretrain", errno.ENOSPC, "The disk is full; free some space, then go on with `logo-ssl resume` and the run"),
         ("reproduce", errno.EDQUOT, "The disk is full; free some space, then give the same command again."),
         ("recipes", errno.EACCES, "runs/x cannot be written (no); choose another --out"),
+        ("resume", errno.EACCES, "runs/x cannot be written (no); allow it, or go on with a copy of the run."),
         ("recipes", errno.EIO, "runs/x cannot be used (no); choose another path"),
     ],
 )
@@ -356,7 +357,8 @@ def test_show_crops_of_a_folder_leaves_bad_images_out(capsys, tmp_path):
     assert run(capsys, *line, str(tmp_path / "crops.png"))[0] == 0
     (folder / "good.jpg").unlink()
     code, _, err = run(capsys, *line, str(tmp_path / "crops.png"))
-    assert (code, "None of the images can be read" in err) == (2, True)
+    assert (code, "None of the images can be read (the first: " in err) == (2, True)
+    assert "bad.jpg, not an image); look at the files" in err
 
 
 @pytest.mark.filterwarnings("ignore:.*limit_train_batches")
