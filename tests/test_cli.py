@@ -56,6 +56,15 @@ def test_help_of_a_recipe_shows_every_field(capsys):
     assert "lambda: how strongly" in out
 
 
+def test_recipes_say_in_the_heading_whose_figures_they_show_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, "recipes")
+    first, second = out.splitlines()[:2]
+    assert [len(row) <= 80 for row in out.splitlines()[:9]] == [True] * 9
+    for column in ("kNN %", "linear %"):
+        assert first[second.index(column) :].startswith("paper")
+
+
 HELPS = ["demo", "doctor", "embed", "search", "export", "affinity", "report", "watch", "reproduce", "resume"]
 HELPS += ["pretrain auto", "pretrain tiny", "bench tiny", "show-crops", *(f"eval {name}" for name in PROTOCOL_NAMES)]
 
