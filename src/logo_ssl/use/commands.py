@@ -123,12 +123,12 @@ class Search(Source):
                 "with the same --size, --mean and --std."
             )
         found = search(_loaded_aloud(self), index, self.query, k=self.k, device=self.device)
+        if len(found[0]) < self.k:  # said first: all of them may be many
+            console.print(f"{index} holds {counted(len(found[0]), 'image')}, all shown; --k asks for {self.k:,}.")
         for query, neighbours in zip(self.query, found, strict=True):
             console.print(on_one_line(f"Most like {query}:"))
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
                 console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
-        if len(found[0]) < self.k:
-            console.print(f"{index} holds {counted(len(found[0]), 'image')}, all shown; --k asks for {self.k:,}.")
         if self.out is not None:
             console.print(f"Sheet: {said(write(self.out, contact_sheet(self.query, found)), replaced)}")
 
