@@ -122,6 +122,7 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain --data nowhere", "No data at"),
         ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
+        ("pretrain resnet18 --data photos", "No recipe is called 'resnet18'; .* For a backbone: --backbone resnet18."),
         ("recipes tiny", "lists all; `logo-ssl pretrain tiny --help` shows what tiny sets"),
         ("recipes tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
         ("pretrain photos", "No recipe is called 'photos'; .*If these are your images, say --data photos"),
