@@ -461,13 +461,13 @@ def test_the_table_of_what_is_finished_is_there_before_the_next_row_begins(repro
 
 
 def test_images_that_are_not_the_papers_set_are_told_before_anything_runs(reproduce, data, tmp_path):
-    why = "images to train on 208, not 50,000; to test on 16, not 10,000; classes 3, not 10"
+    why = "208 images to train on, not 50,000; 16 images to test on, not 10,000; 3 classes, not 10"
     for line, name in (("table1", data), ("fig3 --rows cifar10-moco-logo", shutil.copy(data, tmp_path / "mine.npz"))):
         code, out, _ = reproduce(f"{line} --dry-run", source=name)
-        told = f"{name} is not the paper's CIFAR-10 ({why}): its figures stand beside ours, but are of CIFAR-10."
+        told = f"{name} is not the paper's CIFAR-10 ({why}); its figures, beside ours, are of other images."
         assert (code, out.count(told)) == (0, 1)
     out = reproduce("table1 --dry-run", source="scenes")[1]
-    assert "scenes is not the paper's CIFAR-10 (by its name): " in out
+    assert "scenes is not the paper's CIFAR-10 (by its name); " in out
     assert "is not the paper's" not in reproduce("table1 --dry-run", small=False)[1]
 
 
@@ -483,7 +483,8 @@ def test_a_set_as_large_as_the_papers_with_as_many_classes_passes_for_it(monkeyp
     recipes = {row.recipe.name: replace(row.recipe, data="elsewhere/x.npz") for row in table.rows}
     assert other_sets([table.with_recipes(recipes)]) == []
     found = replace(found, train=Split(found.train.images, torch.arange(50_000) % 100))
-    assert "classes 100, not 10" in other_sets([table.with_recipes(recipes)])[0]
+    (told,) = other_sets([table.with_recipes(recipes)])
+    assert "(100 classes, not 10)" in told
 
 
 def test_a_table_keeps_no_rows_of_another_set(reproduce, performed, data, tmp_path):

@@ -99,7 +99,7 @@ def other_sets(tables: Iterable[PaperTable]) -> list[str]:
     for (papers, source), size in places.items():
         if source != papers and (why := _otherwise(papers, source, size)):
             who = WRITTEN.get(papers, papers)
-            told.append(f"{source} is not the paper's {who} ({why}): its figures stand beside ours, but are of {who}.")
+            told.append(f"{source} is not the paper's {who} ({why}); its figures, beside ours, are of other images.")
     return told
 
 
@@ -110,11 +110,12 @@ def _otherwise(papers: str, source: str, size: int) -> str:
     data = load_data(source, size)
     labels, n_test = data.train.labels, 0 if data.test is None else len(data.test)
     n_classes = 0 if labels is None else len(labels[labels >= 0].unique())
-    found, official = (len(data.train), n_test, n_classes), (IMAGES[papers], TESTS[papers], CLASSES[papers])
-    if found == official:
-        return ""
-    train, test, classes = (f"{ours:,}, not {theirs:,}" for ours, theirs in zip(found, official, strict=True))
-    return f"images to train on {train}; to test on {test}; classes {classes}"
+    numbers = {
+        "images to train on": (len(data.train), IMAGES[papers]),
+        "images to test on": (n_test, TESTS[papers]),
+        "classes": (n_classes, CLASSES[papers]),
+    }
+    return "; ".join(f"{n:,} {what}, not {theirs:,}" for what, (n, theirs) in numbers.items() if n != theirs)
 
 
 def remarks_on(data: str, facts: Facts, by_linear: bool) -> list[str]:
