@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,14 +25,22 @@ class BadImages:
     """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption.
 
     What lies below `root` is called as seen from there. Several processes may share the list: each adds what it found,
-    and learns what the others did.
+    and learns what the others did. `say` is told of the first that is found, so that nobody learns it after days.
     """
 
-    def __init__(self, n_images: int, max_share: float, file: Path | None = None, root: str | None = None) -> None:
+    def __init__(
+        self,
+        n_images: int,
+        max_share: float,
+        file: Path | None = None,
+        root: str | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self.n_images, self.max_share, self.file = n_images, max_share, file
         self.above = "" if root is None else os.path.join(root, "")
         self.names = self._in_file()
         self.listed, self.listed_bytes = set(self.names), -1
+        self.say = say
 
     def __len__(self) -> int:
         return len(self.names)
@@ -49,12 +58,20 @@ class BadImages:
         if called:
             self.names |= called.keys()
             self._list(list(called.values()))
+            self._tell(next(iter(called.values())))
         if found and len(self) > self.max_share * self.n_images:
             last, many = found[-1], f"{len(self):,} of {counted(self.n_images, 'image')}"
             raise UserError(
                 f"{many} cannot be read (the last: {last.name}, {last.reason}), "
                 f"more than max-bad {self.max_share:g} allows; look at the files, or allow more."
             )
+
+    def _tell(self, first: Bad) -> None:
+        """Say once that there are bad images, unless they are so many that they stop the run, which says more."""
+        if self.say is not None and len(self) <= self.max_share * self.n_images:
+            listed = "" if self.file is None else f", and listed in {self.file}"
+            self.say(f"{first.name} cannot be read ({first.reason}): such images are replaced by others{listed}.")
+            self.say = None
 
     def _list(self, new: list[Bad]) -> None:
         if self.file is None:

@@ -89,7 +89,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
     busy = about_busy_cores(making.device)
     for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *busy):
         making.console.print(sentence)
-    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root)
+    where, say = (run.bad_images_file, making.data.root), making.console.print
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, say)
     try:
         _learn_or_go_back(making, bad, checkpoint)
         if is_first():
