@@ -15,8 +15,11 @@ from PIL import Image
 from logo_ssl import __version__, cli
 from logo_ssl.commands.looking import PROTOCOL_NAMES
 from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.output_names import TABLES, TARGETS
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
+from logo_ssl.use.exporting import WAYS
+from logo_ssl.use.tables import FORMATS
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 
@@ -265,6 +268,10 @@ def test_what_is_typed_is_told_by_its_option_and_what_a_recipe_file_says_by_its_
         ("embed nowhere --out f.npz", "'nowhere' is no encoder"),
         ("search timmm/resnet18 --index f.npz", "'timmm/resnet18' is no encoder"),
         ("export nowhere --to onnx", "'nowhere' is no encoder"),
+        ("embed random/tiny", "Say where the features go: --out features.npz"),
+        ("embed random/tiny --size 16 --out f.txt", "f.txt is none of .parquet, .npz, .csv; features lie in one"),
+        ("export random/tiny", r"export random/tiny --to onnx \(or torchvision, timm, safetensors, hf\)"),
+        ("export random/tiny --to=tflite", "No export is called 'tflite'; choose torchvision"),
         ("report nowhere", "nowhere holds no run"),
         ("affinity nowhere", "nowhere holds no run"),
         ("completion csh", "'csh' is no shell"),
@@ -281,6 +288,7 @@ def test_names_that_are_wrong_are_told_before_torch_is_imported(tmp_path, line, 
 
 def test_protocols_have_the_same_names_wherever_they_are_listed():
     assert tuple(PROTOCOLS) == PROTOCOL_NAMES
+    assert (tuple(FORMATS), tuple(WAYS)) == (TABLES, TARGETS)
 
 
 @pytest.mark.parametrize(
