@@ -25,17 +25,17 @@ ABROAD = ("transfer-", "detect-", "segment-")
 
 def perform(place: Place, measurements: list[str]) -> None:
     """Do what is left of a row; what could not be measured for lack of images is told when all else is done."""
-    console, recipe = plain_console(), place.asked()
+    console, recipe = plain_console(advised=False), place.asked()
     assert recipe is not None
     path = place.run.path
     if not place.finished:
         facts = facts_of(recipe.data, recipe.crops.global_size)
         place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
         if place.begun:
-            resume(path, with_harmless(place.recipe(), recipe), console=console, advises=False)  # refuses other images
+            resume(path, with_harmless(place.recipe(), recipe), console=console)  # refuses other images
         else:
             place.note(images=facts)
-            pretrain(recipe, path, console=console, advises=False)
+            pretrain(recipe, path, console=console)
         place.note(images=facts)
     left = [measurement for measurement in measurements if measurement not in place.figures()]
     if not left:

@@ -26,16 +26,7 @@ class Making:
     module: Pretraining
     trainer: L.Trainer
 
-    def __init__(
-        self,
-        run: Run,
-        recipe: Recipe,
-        data: ImageSet,
-        console: Console,
-        sittings: Sittings,
-        advises: bool = True,
-    ) -> None:
-        self.advises = advises  # at the end, what else could be tried: a row of a table is not for trying
+    def __init__(self, run: Run, recipe: Recipe, data: ImageSet, console: Console, sittings: Sittings) -> None:
         self.run, self.recipe, self.data, self.console, self.sittings = run, recipe, data, console, sittings
         self.journal = Journal(run, console.print)
 

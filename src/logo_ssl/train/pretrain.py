@@ -29,14 +29,13 @@ def pretrain(
     out: str | os.PathLike[str] | None = None,
     *,
     console: Console | None = None,
-    advises: bool = True,
     **changes: Any,
 ) -> Run:
     """Pretrain an encoder by a recipe or its name and leave everything in the folder `out` (default: runs/RECIPE).
 
     Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. So are
     its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine, and
-    says what and why. `advises`: whether the end says what else could be tried.
+    says what and why.
     """
     changes = {name: as_python(value) for name, value in changes.items()}
     if recipe == AUTO:
@@ -46,7 +45,7 @@ def pretrain(
     check(recipe)
     refuse_another_number(recipe)
     if is_restarted() and Run(out).recipe_file.is_file():
-        return resume(out, console=console, advises=advises)
+        return resume(out, console=console)
     refuse_held(Run(out))
     run = vacant(out) if is_first() else Run(out)
     console = console or plain_console()
@@ -58,18 +57,11 @@ def pretrain(
         recipe = fitted(recipe, data, console, processes_for(recipe))
         if recipe.chosen:
             console.print(f"Settings: {summary(recipe)}")
-        carry_out(run, recipe, data, console, None, begins=True, advises=advises)
+        carry_out(run, recipe, data, console, None, begins=True)
     return run
 
 
-def resume(
-    path: str | Path,
-    recipe: Recipe | None = None,
-    *,
-    console: Console | None = None,
-    advises: bool = True,
-    **changes: object,
-) -> Run:
+def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console | None = None, **changes: object) -> Run:
     """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs.
 
     Fields that do not decide what is learned may change: `epochs=400, loading__workers=4`.
@@ -100,8 +92,7 @@ def resume(
         if checkpoint is None:
             console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
         recipe = replace(recipe, data=locate(recipe.data))
-        data = load_data(recipe.data, recipe.crops.global_size)
-        carry_out(run, recipe, data, console, checkpoint, advises=advises)
+        carry_out(run, recipe, load_data(recipe.data, recipe.crops.global_size), console, checkpoint)
     return run
 
 

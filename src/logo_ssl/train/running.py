@@ -17,7 +17,7 @@ from ..provenance import provenance
 from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run, write
-from ..terminal import counted
+from ..terminal import counted, wants_advice
 from .building import about_splits
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
@@ -33,18 +33,11 @@ from .weights import save_encoder
 
 
 def carry_out(
-    run: Run,
-    recipe: Recipe,
-    data: ImageSet,
-    console: Console,
-    checkpoint: Path | None,
-    *,
-    begins: bool = False,
-    advises: bool = True,
+    run: Run, recipe: Recipe, data: ImageSet, console: Console, checkpoint: Path | None, *, begins: bool = False
 ) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     refuse_uneven(recipe.batch_size, processes_for(recipe))
-    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins), advises)
+    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
     making.build(fresh=checkpoint is None)
     refuse_misfit(making.module, data.channels, making.device)
     if checkpoint is not None:
@@ -174,7 +167,7 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
             "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
         )
-    for sentence in last_words(run, module, making.data, making.journal.latest, making.advises):
+    for sentence in last_words(run, module, making.data, making.journal.latest, wants_advice(making.console)):
         making.console.print(sentence)
     if sentence := writer.summary(module.steps):
         making.console.print(sentence)
