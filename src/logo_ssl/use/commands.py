@@ -31,6 +31,7 @@ from .tables import about_table, read_table, refuse_unknown
 class Embed(Source):
     """Write the features of images to a file: path, label, split and vector of each, in order.
 
+    Vectors are as the encoder gives them, not of unit length: divide by their norms before dot products.
     Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
 
     example: logo-ssl embed runs/photos --data photos/ --out features.npz
