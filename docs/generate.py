@@ -37,6 +37,10 @@ class Option(NamedTuple):
     about: str
 
 
+NEEDED = {"embed": ["--out", "features.npz"], "export": ["--to", "onnx"]}
+"""What a command refuses to be without before it reads its arguments."""
+
+
 class Parsed(Exception):  # noqa: N818 (the way out of a command once it is known what it would read)
     """What a command reads its arguments into."""
 
@@ -173,7 +177,7 @@ def reads(command: str, arguments: list[str]) -> tuple[Any, Any]:
         (Path(folder) / "recipe.json").write_text(RECIPES["tiny"].to_json())
         about = "tiny" if command in RECIPES_FIRST else folder
         try:
-            cli.COMMANDS[command](arguments or [about])
+            cli.COMMANDS[command](arguments or [about, *NEEDED.get(command, [])])
         except Parsed as parsed:
             return parsed.target, parsed.default
     raise AssertionError(f"{command} reads no arguments")

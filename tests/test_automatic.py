@@ -114,8 +114,20 @@ def test_facts_of_arrays_and_photographs(tmp_path, labelled):
 
 def test_images_that_cannot_be_read_are_told(tmp_path):
     (tmp_path / "bad.jpg").write_bytes(b"nothing")
-    with pytest.raises(UserError, match="None of the images can be read"):
+    with pytest.raises(UserError, match=r"None of the images can be read \(the first: .*bad.jpg, not an image\)"):
         facts_of(load_data(str(tmp_path), 32))
+
+
+def test_images_that_nobody_may_read_are_told_with_that_reason(tmp_path, monkeypatch):
+    Image.new("RGB", (40, 90)).save(tmp_path / "mine.jpg")
+    data = load_data(str(tmp_path), 32)
+    monkeypatch.setattr(type(data.train.images.files), "read", forbidden)
+    with pytest.raises(UserError, match=r"mine.jpg, Permission denied\); look at the files"):
+        facts_of(data)
+
+
+def forbidden(*_):
+    raise PermissionError(13, "Permission denied")
 
 
 @pytest.fixture

@@ -15,8 +15,11 @@ from PIL import Image
 from logo_ssl import __version__, cli
 from logo_ssl.commands.looking import PROTOCOL_NAMES
 from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.output_names import TABLES, TARGETS
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
+from logo_ssl.use.exporting import WAYS
+from logo_ssl.use.tables import FORMATS
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 
@@ -54,6 +57,15 @@ def test_help_of_a_recipe_shows_every_field(capsys):
     for option in ("--out", "--data", "--epochs", "--batch-size", "--seed", "--framework.tau", "--strategy.lam"):
         assert option in out
     assert "lambda: how strongly" in out
+
+
+def test_recipes_say_in_the_heading_whose_figures_they_show_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, "recipes")
+    first, second = out.splitlines()[:2]
+    assert [len(row) <= 80 for row in out.splitlines()[:9]] == [True] * 9
+    for column in ("kNN %", "linear %"):
+        assert first[second.index(column) :].startswith("paper")
 
 
 HELPS = ["demo", "doctor", "embed", "search", "export", "affinity", "report", "watch", "reproduce", "resume"]
@@ -113,6 +125,7 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain --data nowhere", "No data at"),
         ("bench auto", "Say where your images are"),
         ("pretrain tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
+        ("pretrain resnet18 --data photos", "No recipe is called 'resnet18'; .* For a backbone: --backbone resnet18."),
         ("recipes tiny", "lists all; `logo-ssl pretrain tiny --help` shows what tiny sets"),
         ("recipes tinny", "No recipe is called 'tinny'.*Did you mean tiny"),
         ("pretrain photos", "No recipe is called 'photos'; .*If these are your images, say --data photos"),
@@ -267,6 +280,10 @@ def test_what_is_typed_is_told_by_its_option_and_what_a_recipe_file_says_by_its_
         ("embed nowhere --out f.npz", "'nowhere' is no encoder"),
         ("search timmm/resnet18 --index f.npz", "'timmm/resnet18' is no encoder"),
         ("export nowhere --to onnx", "'nowhere' is no encoder"),
+        ("embed random/tiny", "Say where the features go: --out features.npz"),
+        ("embed random/tiny --size 16 --out f.txt", "f.txt is none of .parquet, .npz, .csv; features lie in one"),
+        ("export random/tiny", r"export random/tiny --to onnx \(or torchvision, timm, safetensors, hf\)"),
+        ("export random/tiny --to=tflite", "No export is called 'tflite'; choose torchvision"),
         ("report nowhere", "nowhere holds no run"),
         ("affinity nowhere", "nowhere holds no run"),
         ("completion csh", "'csh' is no shell"),
@@ -283,6 +300,7 @@ def test_names_that_are_wrong_are_told_before_torch_is_imported(tmp_path, line, 
 
 def test_protocols_have_the_same_names_wherever_they_are_listed():
     assert tuple(PROTOCOLS) == PROTOCOL_NAMES
+    assert (tuple(FORMATS), tuple(WAYS)) == (TABLES, TARGETS)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +309,7 @@ def test_protocols_have_the_same_names_wherever_they_are_listed():
         ("pretrain", errno.ENOSPC, "The disk is full; free some space, then go on with `logo-ssl resume` and the run"),
         ("reproduce", errno.EDQUOT, "The disk is full; free some space, then give the same command again."),
         ("recipes", errno.EACCES, "runs/x cannot be written (no); choose another --out"),
+        ("resume", errno.EACCES, "runs/x cannot be written (no); allow it, or go on with a copy of the run."),
         ("recipes", errno.EIO, "runs/x cannot be used (no); choose another path"),
     ],
 )
@@ -368,7 +387,8 @@ def test_show_crops_of_a_folder_leaves_bad_images_out(capsys, tmp_path):
     assert run(capsys, *line, str(tmp_path / "crops.png"))[0] == 0
     (folder / "good.jpg").unlink()
     code, _, err = run(capsys, *line, str(tmp_path / "crops.png"))
-    assert (code, "None of the images can be read" in err) == (2, True)
+    assert (code, "None of the images can be read (the first: " in err) == (2, True)
+    assert "bad.jpg, not an image); look at the files" in err
 
 
 @pytest.mark.filterwarnings("ignore:.*limit_train_batches")

@@ -9,6 +9,7 @@ import tyro
 
 from .arguments import asks_for_help, data_option, hinting, parse
 from .errors import UserError
+from .models import FAMILIES
 from .recipes import AUTO, PARTS, RECIPES, WEIGHTY, Recipe, examples, find_recipe, flat
 
 FIRST = dict.fromkeys(PARTS, str) | {"data": str, "device": str} | WEIGHTY
@@ -27,6 +28,9 @@ def recipe_of(
     if name not in (AUTO, *RECIPES) and Path(name).exists():
         listed = "`logo-ssl recipes` lists them"
         raise UserError(f"No recipe is called {name!r}; {listed}. If these are your images, say {data_option(name)}.")
+    if name not in (AUTO, *RECIPES) and name in FAMILIES:
+        listed = "`logo-ssl recipes` lists them"
+        raise UserError(f"No recipe is called {name!r}; {listed}. For a backbone: --backbone {name}.")
     recipe = None if name == AUTO else find_recipe(name)
     said, rest = _first(rest, f"logo-ssl {command} {name}")
     if nameless and "data" not in said:

@@ -10,7 +10,7 @@ from . import __version__
 from .commands.looking import affinity, evaluate, report, reproduce, show_crops, watch
 from .commands.training import bench, demo, pretrain, recipes, resume
 from .commands.using import doctor, use
-from .errors import AGAIN, Interrupted, UserError, nearest, refused_by_disk
+from .errors import AGAIN, ELSEWHERE, Interrupted, UserError, nearest, refused_by_disk
 from .launch import is_first
 from .signals import Stopped, heeded
 from .terminal import complain, put
@@ -114,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         cure = "go on with `logo-ssl resume` and the run's folder" if given[:1] == ["pretrain"] else AGAIN
         told = f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path."
-        _fail(refused_by_disk(error, cure) or told)
+        elsewhere = "allow it, or go on with a copy of the run" if given[:1] == ["resume"] else ELSEWHERE
+        _fail(refused_by_disk(error, cure, elsewhere) or told)
     sys.exit(0)
 
 

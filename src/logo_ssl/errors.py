@@ -10,6 +10,9 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 AGAIN = "give the same command again"
 """How to go on with all but a pretraining, which has a command of its own for that."""
 
+ELSEWHERE = "choose another --out, or allow it"
+"""What to do where nothing may be written."""
+
 
 class UserError(Exception):
     """One sentence that names the value and the cure; the command line prints it and exits with code 2."""
@@ -49,12 +52,12 @@ class Interrupted(UserError):  # noqa: N818 (nobody erred)
         self.agreed = agreed  # by all processes of a run, so that one of them may tell it for all
 
 
-def refused_by_disk(error: OSError, cure: str = AGAIN) -> str | None:
+def refused_by_disk(error: OSError, cure: str = AGAIN, elsewhere: str = ELSEWHERE) -> str | None:
     """What to say of a disk that is full or may not be written on; nothing where something else is wrong."""
     if error.errno in NO_SPACE:
         return f"The disk is full; free some space, then {cure}."
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return f"{error.filename} cannot be written ({error.strerror}); choose another --out, or allow it."
+        return f"{error.filename} cannot be written ({error.strerror}); {elsewhere}."
     return None
 
 

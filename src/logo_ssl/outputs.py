@@ -43,9 +43,7 @@ def claim(out: Path, overwrite: bool = False, telling: Mapping[str, str] | None 
         raise UserError(f"{out} is to be a file, but is a folder; name one in it, such as {out / 'result.json'}.")
     if os.path.lexists(real) and not os.path.isfile(real):
         raise UserError(f"{out} is no ordinary file; choose another name.")
-    nearest = next(folder for folder in real.parents if os.path.exists(folder))
-    if not _takes_files(nearest):
-        raise UserError(f"There is no place for {out}: nothing can be written in {nearest}; choose another place.")
+    refuse_unwritable(out)
     run = Run(real.parent)
     if real in run.own_files() and run.recipe_file.is_file():
         raise UserError(f"{out} is a file of the run in {real.parent}; choose another name.")
@@ -61,6 +59,13 @@ def claim(out: Path, overwrite: bool = False, telling: Mapping[str, str] | None 
             f"{out} is there, and was made by {theirs}, not by {ours}; choose another --out, or replace it: --overwrite"
         )
     return True
+
+
+def refuse_unwritable(out: Path, what: str = "", cure: str = "choose another place") -> None:
+    """UserError where no file can be made at `out`; it is called by its path, or as `what` says."""
+    nearest = next(folder for folder in Path(os.path.realpath(out)).parents if os.path.exists(folder))
+    if not _takes_files(nearest):
+        raise UserError(f"There is no place for {what or out}: nothing can be written in {nearest}; {cure}.")
 
 
 def claim_folder(folder: Path, ours: re.Pattern[str]) -> None:

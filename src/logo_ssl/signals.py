@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -14,8 +14,11 @@ ENDING = ("SIGTERM", "SIGUSR1")
 """The end of a job; Slurm's early warning."""
 ASKING = ("SIGINT", *ENDING)
 """And Ctrl-C."""
-SPOKEN = {signal.SIGINT: "Ctrl-C"}
+CTRL_C = "Ctrl-C"
+SPOKEN = {signal.SIGINT: CTRL_C}
 """Signals that a sentence calls otherwise than the system does."""
+STOPPING = b"\nStopping after this step; Ctrl-C again stops at once.\n"
+"""What is said at once to Ctrl-C, below a line of progress that may stand there."""
 PATIENCE_S = 60
 """In which a step ends and is saved."""
 
@@ -43,10 +46,15 @@ def heeded() -> Iterator[None]:
 
 
 class StopSignals:
-    """Remembers a signal until the step is over; a second Ctrl-C does not wait."""
+    """Remembers a signal until the step is over; a second Ctrl-C does not wait.
 
-    def __init__(self, cure: str) -> None:
+    Ctrl-C is answered at once, by the process that `speaks`.
+    """
+
+    def __init__(self, cure: str, speaks: bool = True) -> None:
         self.cure = cure
+        self.speaks = speaks
+        self.listening: int | None = None  # the process that listens
         self.received: signal.Signals | None = None
         self.waiting: int | None = None  # the process that waits; workers are forked from it while it does
         self.before: dict[signal.Signals, Any] = {}
@@ -54,6 +62,7 @@ class StopSignals:
     def listen(self) -> None:
         """Take the signals over. (Only a main thread can; elsewhere they keep their meaning.)"""
         if not self.before and threading.current_thread() is threading.main_thread():
+            self.listening = os.getpid()
             self.before = _handled_by(ASKING, self._note)
 
     def ignore(self) -> None:
@@ -93,6 +102,15 @@ class StopSignals:
         self.received = signal.Signals(number)
         if self.waiting == os.getpid():
             raise Stopped(number)
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Answer Ctrl-C, once; what a step is stopped by without it (a row's, by its parent) has no second one."""
+        asked = self.received == signal.SIGINT and _spoken(self.received) == CTRL_C
+        if asked and self.speaks and self.listening == os.getpid():
+            self.speaks = False
+            with suppress(OSError):
+                os.write(2, STOPPING)  # a stream of Python's may be in the middle of a write of its own
 
 
 def outlast(worker: int) -> None:

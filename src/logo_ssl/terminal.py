@@ -21,6 +21,9 @@ LINE_EVERY_S = 30
 class Plain(Console):
     """A console that shows names that are no text, and commands to the terminal in them, as escapes."""
 
+    advised = True
+    """Whether somebody sits there who may try something else; a row of a table is what it is."""
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """What rich would write, sentences and tables alike."""
         encoding = getattr(self.file, "encoding", None) or "utf-8"
@@ -33,9 +36,16 @@ class Plain(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def plain_console(stderr: bool = False) -> Console:
+def plain_console(stderr: bool = False, *, advised: bool = True) -> Console:
     """A console that prints sentences as they are, one line each; of several processes, the first one speaks."""
-    return Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
+    console = Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
+    console.advised = advised
+    return console
+
+
+def wants_advice(console: Console) -> bool:
+    """Whether to say at a console what else could be tried."""
+    return getattr(console, "advised", True)
 
 
 def put(text: str) -> None:

@@ -181,3 +181,14 @@ def test_several_negative_labels_are_classes_that_do_not_start_at_0(tmp_path):
     source = save(tmp_path, train_images=GREY, train_labels=[-2, 0], test_images=GREY[:1], test_labels=[-1])
     with pytest.raises(UserError, match=r"The smallest label in .*x.npz is -2, and labels start at 0; add 2 to all"):
         load_data(source, 32)
+
+
+def test_a_file_that_may_not_be_read_is_to_be_made_readable_not_saved_again(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("logo_ssl.data.npz.ZipFile", refuse)
+    with pytest.raises(
+        UserError, match=r"x.npz cannot be read \(Permission denied\); make it readable, or give a copy"
+    ):
+        load_data(save(tmp_path, train_images=GREY), 4)

@@ -261,6 +261,19 @@ def test_squares_show_the_middle_with_the_short_side_whole(tmp_path: Path) -> No
         _ = Split(photos).array
 
 
+def test_the_first_bad_image_is_told_once_unless_too_many_stop_the_run(tmp_path: Path) -> None:
+    said: list[str] = []
+    bad = BadImages(4, 0.5, tmp_path / "bad.csv", "/photos", say=said.append)
+    for name in ("a", "a", "b"):
+        bad.note([Bad(f"/photos/{name}.jpg", "truncated")])
+    listed = f"replaced by others, and listed in {tmp_path / 'bad.csv'}."
+    assert said == [f"a.jpg cannot be read (truncated): such images are {listed}"]
+    said.clear()
+    with pytest.raises(UserError, match="2 of 4 images cannot be read"):
+        BadImages(4, 0.3, say=said.append).note([Bad("a.jpg", "truncated"), Bad("b.jpg", "truncated")])
+    assert said == []
+
+
 def test_statistics_of_photographs_are_those_of_their_pixels(tmp_path: Path) -> None:
     half = flat(51)
     half[:, 15:] = 153
@@ -268,7 +281,7 @@ def test_statistics_of_photographs_are_those_of_their_pixels(tmp_path: Path) -> 
     assert mean == pytest.approx([0.4] * 3, abs=0.01)
     assert std == pytest.approx([0.2] * 3, abs=0.01)
     (tmp_path / "none").mkdir()
-    with pytest.raises(UserError, match="None of the images can be read"):
+    with pytest.raises(UserError, match=r"None of the images can be read \(the first: .*, empty file\)"):
         statistics(folder(tmp_path / "none", [b"", b"x"]))
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from logo_ssl.data import ImageSet
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, FrozenEncoder, load_encoder
+from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.evaluate.finetune import finetune
 from logo_ssl.evaluate.knn import knn
 from logo_ssl.evaluate.linear import linear
@@ -98,6 +99,27 @@ def test_in_python_too_files_of_others_are_refused_before_the_work(encoder, imag
         with pytest.raises(UserError, match=sentence):
             list(protocol(idle, images, HOW, out=name))
     assert place.read_text() == "precious"
+
+
+@pytest.mark.parametrize("protocol", [knn, linear, finetune, on_one_set])
+def test_a_run_that_cannot_be_written_is_refused_before_the_work_unless_out_names_a_place(
+    encoder, images: ImageSet, tmp_path, protocol
+):
+    encoder.run.evaluation_file("x").parent.touch()  # in the folder's place: root may write anywhere else
+    idle = replace(encoder, backbone=nn.Module())
+    with pytest.raises(
+        UserError, match=r"no place for results in .*run: nothing can be .* a file elsewhere with --out"
+    ):
+        list(protocol(idle, images, HOW))
+    if protocol is knn:
+        assert list(knn(encoder, images, HOW, protocols=((5, 0.07),), out=tmp_path / "x.json"))
+
+
+def test_in_a_shell_a_run_that_cannot_be_written_is_refused_before_its_images_are_read(encoder, tmp_path):
+    encoder.run.evaluation_file("x").parent.touch()
+    asked = PROTOCOLS["knn"](str(encoder.run.path), data=str(tmp_path / "no such images"))
+    with pytest.raises(UserError, match="no place for results in"):
+        asked.run()
 
 
 def test_in_python_a_file_is_replaced_if_it_is_ours_or_if_that_is_said(encoder, images: ImageSet, tmp_path):

@@ -5,26 +5,31 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from logo_ssl.data import load_data
+from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import Extraction, load_encoder
 from logo_ssl.lock import Held, locked
 from logo_ssl.recipes import find_recipe
-from logo_ssl.reproduce.images import facts_of
+from logo_ssl.reproduce.images import facts_of, other_sets
 from logo_ssl.reproduce.launch import Workers
 from logo_ssl.reproduce.plan import Place, Task
 from logo_ssl.reproduce.rows import _measure
+from logo_ssl.reproduce.tables import choose
 from logo_ssl.run import Run
 from logo_ssl.train import pretrain
 from logo_ssl.train.monitors import CollapseGauge
@@ -42,6 +47,7 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
     assert code == 0, err
     four = [f"{row}, seed {seed}" for row in ("cifar10-moco", "cifar10-moco-logo") for seed in (0, 1)]
     assert performed == four
+    assert "are few to learn from" not in out  # advice for one's own pretraining; a row is what it is
     text = (tmp_path / "out" / "table1.md").read_text()
     assert text in out
     assert text.startswith("# Table 1: CIFAR-10, backbone tiny\n")
@@ -63,17 +69,20 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
     assert f"| {mean:.2f} ± {spread:.2f} | n=2 | (2 + 2) x 1 |" in text
     assert "strategy.width 16 (recipe: 256)" in text
 
-    assert "The paper's Figure 1b is ImageNet-100 with ResNet-34; this one is CIFAR-10 with backbone tiny." in out
+    strange = "The paper's Figure 1b is ImageNet-100 with ResNet-34; this one is CIFAR-10 with backbone tiny."
+    assert out.count(strange) == 1
     assert (tmp_path / "out" / "fig1b.png").read_bytes().startswith(b"\x89PNG")
     svg = (tmp_path / "out" / "fig1b.svg").read_text()
     assert sorted(re.findall(r'id="row-([\w-]+)"', svg)) == ["cifar10-moco", "cifar10-moco-logo"]
-    curves = json.loads((tmp_path / "out" / "fig1b.json").read_text())["curves"]
+    told = json.loads((tmp_path / "out" / "fig1b.json").read_text())
+    curves = told["curves"]
+    assert strange in told["remarks"]
     assert {row: list(points) for row, points in curves.items()} == {
         "cifar10-moco": ["0", "1"],
         "cifar10-moco-logo": ["0", "1"],
     }
 
-    assert "The paper's Figure 3 is ImageNet-100; this one is CIFAR-10 with backbone tiny." in out
+    assert out.count("The paper's Figure 3 is ImageNet-100; this one is CIFAR-10 with backbone tiny.") == 1
     pictures = sorted(file.name for file in (tmp_path / "out").glob("fig3*.png"))
     assert pictures == ["fig3-cifar10-moco-logo.png"]  # MoCo has learned no measure
     shown = json.loads((tmp_path / "out" / "fig3.json").read_text())["affinities"]["cifar10-moco-logo"]
@@ -439,6 +448,45 @@ def rows_of(out):
     return {row["recipe"]: list(row["figures"][0]["values"]) for row in rows}
 
 
+def test_the_table_of_what_is_finished_is_there_before_the_next_row_begins(reproduce, performed, tmp_path, monkeypatch):
+    assert reproduce("table1 --rows cifar10-moco --epochs 1")[0] == 0
+    table = tmp_path / "out" / "table1.md"
+    table.unlink()
+    seen = []
+    monkeypatch.setattr(
+        Workers, "run", lambda self, task: (seen.append(table.read_text()), (2, "It is only looked."))[1]
+    )
+    assert reproduce("table1 --rows cifar10-moco --epochs 1 --seeds 2")[0] == 1
+    assert [re.search(r"n=1 of 2", text) is not None for text in seen] == [True]
+
+
+def test_images_that_are_not_the_papers_set_are_told_before_anything_runs(reproduce, data, tmp_path):
+    why = "208 images to train on, not 50,000; 16 images to test on, not 10,000; 3 classes, not 10"
+    for line, name in (("table1", data), ("fig3 --rows cifar10-moco-logo", shutil.copy(data, tmp_path / "mine.npz"))):
+        code, out, _ = reproduce(f"{line} --dry-run", source=name)
+        told = f"{name} is not the paper's CIFAR-10 ({why}); its figures, beside ours, are of other images."
+        assert (code, out.count(told)) == (0, 1)
+    out = reproduce("table1 --dry-run", source="scenes")[1]
+    assert "scenes is not the paper's CIFAR-10 (by its name); " in out
+    assert "is not the paper's" not in reproduce("table1 --dry-run", small=False)[1]
+
+
+def test_a_set_as_large_as_the_papers_with_as_many_classes_passes_for_it(monkeypatch):
+    labels = torch.arange(50_000) % 10
+    found = ImageSet(
+        "x",
+        Split(torch.empty(50_000, 1, 1, 1, dtype=torch.uint8), labels),
+        Split(torch.empty(10_000, 1, 1, 1, dtype=torch.uint8)),
+    )
+    monkeypatch.setattr("logo_ssl.reproduce.images.load_data", lambda source, size: found)
+    (table,) = choose(["table1"])
+    recipes = {row.recipe.name: replace(row.recipe, data="elsewhere/x.npz") for row in table.rows}
+    assert other_sets([table.with_recipes(recipes)]) == []
+    found = replace(found, train=Split(found.train.images, torch.arange(50_000) % 100))
+    (told,) = other_sets([table.with_recipes(recipes)])
+    assert "(100 classes, not 10)" in told
+
+
 def test_a_table_keeps_no_rows_of_another_set(reproduce, performed, data, tmp_path):
     assert reproduce(f"{ONE_EPOCH} cifar10-simsiam cifar10-moco --seeds 2")[0] == 0
     shutil.rmtree(tmp_path / "out" / "cifar10-moco" / "seed0")
@@ -608,6 +656,24 @@ def test_a_row_stops_when_its_parent_is_gone():
     _, told = process.communicate(timeout=120)  # which closes its input
     assert process.returncode == 130
     assert told.decode() == "Stopped by the end of `logo-ssl reproduce`; give the same command again.\n"
+
+
+def test_ctrl_c_is_answered_before_the_rows_under_way_have_ended(reproduce, monkeypatch):
+    """A row that takes its time is told of at once, and ended by a second Ctrl-C."""
+    slow = "import os, time; os.read(0, 1); time.sleep(600)"
+
+    def stubborn(command, **options):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return subprocess.Popen([sys.executable, "-c", slow], **options)
+
+    here = SimpleNamespace(Popen=stubborn, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr("logo_ssl.reproduce.launch.subprocess", here)
+    began = time.monotonic()
+    code, out, err = reproduce("table1 --rows cifar10-moco --epochs 1")
+    assert time.monotonic() - began < 60
+    assert (code, "Interrupted; the same command goes on where it stopped" in err) == (130, True)
+    assert out.count("Stopping: what is under way finishes its step and saves it; Ctrl-C stops at once.") == 1
 
 
 def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):

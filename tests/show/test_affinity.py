@@ -245,10 +245,38 @@ def test_the_table_fits_80_columns_and_says_who_ranks_better():
     assert text.count("0.670 to 0.730") == 4
     assert text.count("-0.200 to -0.050") == 2
     assert text.count("n=1000") == 2
-    told = verdicts([row | {"metric": "AUC", "difference": found} for found in (value, worse, none)])
-    assert told[0].startswith("Same class, other image: the learned affinity ranks better than cosine, by 0.700")
-    assert "cosine ranks better" in told[1]
-    assert "no measure ranks better" in told[2]
+    told = verdicts([row | {"metric": "AUC", "task": str(n), "difference": d} for n, d in enumerate((value, none))])
+    assert (
+        told[0] == "0: by AUC, the learned affinity ranks better than cosine, by 0.700 (the interval does not hold 0)."
+    )
+    assert "1: by AUC, no measure ranks better" in told[1]
+    (agreed,) = verdicts(rows)
+    assert agreed.startswith("Same class, other image: by AUC, cosine ranks better, by 0.100 (the interval")
+    assert "; by average precision, cosine ranks better" in agreed
+    assert "same" not in agreed
+
+
+def test_where_auc_and_average_precision_disagree_the_sentence_says_so():
+    unclear, better = {"mean": 0.1, "low": -0.2, "high": 0.4}, {"mean": 0.1, "low": 0.05, "high": 0.2}
+    differences = {"AUC": unclear, "average precision": better}
+    rows = [{"task": "same image", "metric": metric, "difference": d} for metric, d in differences.items()]
+    (told,) = verdicts(rows)
+    assert told == (
+        "Same image: by AUC, no measure ranks better than the other (the interval of their difference holds 0); by "
+        "average precision, the learned affinity ranks better than cosine, by 0.100 (the interval does not hold 0). "
+        "The two metrics do not say the same."
+    )
+
+
+def test_of_a_run_that_cannot_be_written_the_picture_goes_elsewhere_and_the_figures_are_told(
+    make_run, tmp_path, capsys
+):
+    run = make_run()
+    run.evaluation_file("x").parent.touch()  # in the folder's place: root may write anywhere else
+    Affinity(run.path, images=8, out=tmp_path / "elsewhere.png").run()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "These figures are not saved: " in said
+    assert (tmp_path / "elsewhere.png").is_file()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run, write_together
 from logo_ssl.show.alarms import alarms
-from logo_ssl.signals import StopSignals
+from logo_ssl.signals import SPOKEN, StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, compiling, running
 from logo_ssl.train.checkpoints import Checkpoints, load
@@ -191,18 +191,47 @@ def test_a_signal_is_acted_upon_though_all_workers_are_stuck(photos, tmp_path, m
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
-def test_a_signal_saves_and_ends_with_its_code(data, tmp_path, monkeypatch, capsys, name, code):
+def test_a_signal_saves_and_ends_with_its_code(data, tmp_path, monkeypatch, capfd, name, code):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     at_step(monkeypatch, lambda module: os.kill(os.getpid(), getattr(signal, name)), 1)
     recipe = ("--epochs", "1", "--batch-size", "8", "--loggers", "--device", "cpu")
     with pytest.raises(SystemExit) as stop:
         main(["pretrain", "tiny", "--data", data, "--out", str(tmp_path / "run"), *recipe])
     assert stop.value.code == code
-    told = capsys.readouterr().err
-    assert f"Stopped by {'Ctrl-C' if name == 'SIGINT' else name}, saved at step 2" in told
+    told = capfd.readouterr().err
+    answer, stopped = "Stopping after this step; Ctrl-C again stops at once.\n", "Stopped by "
+    assert told.count(answer) == (name == "SIGINT")
+    assert told.find(answer) < told.index(f"{stopped}{'Ctrl-C' if name == 'SIGINT' else name}, saved at step 2")
     assert "Traceback" not in told
     assert {number: signal.getsignal(number) for number in handlers} == handlers
     assert load(Run(tmp_path / "run").saved()[0])["global_step"] == 2
+
+
+def test_ctrl_c_is_answered_at_once_by_one_process_and_the_second_does_not_wait(capfd, monkeypatch):
+    def told(stop, *signals):
+        stop.listen()
+        try:
+            for number in signals:
+                os.kill(os.getpid(), number)
+        finally:
+            stop.ignore()
+        return capfd.readouterr().err
+
+    assert "Ctrl-C again stops at once" in told(StopSignals("resume"), signal.SIGINT)
+    assert told(StopSignals("resume", speaks=False), signal.SIGINT) == ""
+    with pytest.raises(KeyboardInterrupt):
+        told(StopSignals("resume"), signal.SIGINT, signal.SIGINT)
+    assert capfd.readouterr().err.count("Stopping") == 1
+    stop = StopSignals("resume")
+    stop.listen()
+    if not (child := os.fork()):  # as loaders' workers are
+        os.kill(os.getpid(), signal.SIGINT)
+        os._exit(0)
+    os.waitpid(child, 0)
+    stop.ignore()
+    assert capfd.readouterr().err == ""
+    monkeypatch.setitem(SPOKEN, signal.SIGINT, "the end of `logo-ssl reproduce`")  # nobody typed it, nor types again
+    assert told(StopSignals("resume"), signal.SIGINT) == ""
 
 
 CHILD = """

@@ -396,6 +396,11 @@ def test_a_folder_with_bad_images_trains_and_lists_them(photos, tmp_path, placem
     rows = (run.path / "bad-images.csv").read_text().splitlines()
     assert sorted(row.split(",")[0] for row in rows[1:]) == ["cat/20.jpg", "cat/8.jpg", "dog/3.jpg", "dog/5.jpg"]
     assert "4 images could not be read and were replaced by others" in said
+    told = (
+        rf"(cat|dog)/\d+.jpg cannot be read \(.*\): such .* replaced by others, and listed in {run.bad_images_file}\."
+    )
+    (at_once,) = re.finditer(told, said)
+    assert at_once.start() < said.index("epoch 1")  # and not when days have passed
     assert json.loads((run.path / "provenance.json").read_text())["bad_images"] == 4
     assert max(line["knn"] for line in run.metrics() if "knn" in line) > 60  # brightness tells them apart
     assert "Data: " in said

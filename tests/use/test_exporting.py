@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import safetensors.torch
 import timm
@@ -40,6 +41,39 @@ SLOW = {  # the exporter of ONNX takes seconds for each
     "vit": ("random/timm/vit_tiny_patch16_224", {}, ("timm", "onnx", "safetensors", "hf")),
 }
 SUFFIXES = {"hf": "", "onnx": ".onnx"}
+
+
+def photograph(file, turned: bool) -> None:
+    """Something smooth with edges, 301 x 200; lying on its side, as phones write it, if it is turned."""
+    y, x = torch.meshgrid(torch.linspace(0, 1, 200), torch.linspace(0, 1, 301), indexing="ij")
+    colours = torch.stack([x, y, ((x - 0.3) ** 2 + (y - 0.6) ** 2 < 0.05).float()], dim=-1)
+    image = Image.fromarray((255 * colours * (0.7 + 0.3 * torch.sin(40 * x * y))[..., None]).byte().numpy())
+    about = Image.Exif()
+    about[0x0112] = 6 if turned else 1
+    image.save(file, quality=95, exif=about)
+
+
+@pytest.mark.parametrize(("target", "turned"), [("torchvision", False), ("torchvision", True), ("timm", False)])
+def test_the_printed_transform_shows_a_photograph_as_embed_does(tmp_path, target, turned):
+    encoder = lived_in("random/resnet18", size=SIZE)
+    (tmp_path / "photos").mkdir()
+    photograph(tmp_path / "photos" / "photo.jpg", turned)
+    table = logo_ssl.embed(encoder, tmp_path / "photos", out=tmp_path / "f.npz", workers=0)
+    ours = torch.from_numpy(np.load(table)["vectors"])[0]
+    names = executed(logo_ssl.export(encoder, target, tmp_path / "x.safetensors").snippet)
+    image = Image.open(tmp_path / "photos" / "photo.jpg")
+
+    def cosine(images: torch.Tensor) -> float:
+        return float(torch.cosine_similarity(names["encoder"](images)[0], ours, dim=0).detach())
+
+    assert cosine(names["transform"](image)[None]) > 0.999
+    squeezed = names["transform"](image.resize((SIZE, SIZE)))[None]  # what many do
+    assert cosine(squeezed) < 0.999
+
+
+def test_lines_for_other_channels_than_those_of_photographs_show_no_way_for_these(tmp_path):
+    encoder = lived_in("random/resnet18", size=SIZE, mean=(0.5,) * 5, std=(0.2,) * 5)
+    assert "transform" not in logo_ssl.export(encoder, "timm", tmp_path / "x.safetensors").snippet
 
 
 def features_by(snippet: str, images: torch.Tensor) -> torch.Tensor:

@@ -40,7 +40,8 @@ def list_recipes() -> None:
     """
     from ..recipes import AUTO, RECIPES
 
-    table = Table("recipe", "backbone", "tables", "kNN %", "linear %", pad_edge=False, show_edge=False)
+    head = ("recipe", "backbone", "paper's\ntables", "paper\nkNN %", "paper\nlinear %")
+    table = Table(*head, pad_edge=False, show_edge=False)
     table.add_row(AUTO, "chosen")
     for recipe in RECIPES.values():
         tables = ", ".join(str(row.table) for row in recipe.paper)

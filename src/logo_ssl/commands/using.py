@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ..arguments import asks_for_help, parse, refuse_without
 from ..encoder_names import refuse_no_encoder
+from ..output_names import refuse_early
 
 
 def use(name: str, example: str, arguments: Sequence[str]) -> None:
@@ -11,6 +12,7 @@ def use(name: str, example: str, arguments: Sequence[str]) -> None:
     refuse_without(arguments, "which encoder", f"{name} {example}")
     if not asks_for_help(arguments):
         refuse_no_encoder(arguments[0])
+        refuse_early(name, arguments)
     from ..use.commands import USES
 
     parse(USES[name], arguments, prog=f"logo-ssl {name}").run()

@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,8 @@ class BadImages:
     """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption.
 
     What lies below `root` is called as seen from there. Several processes may share the list: each adds what it found,
-    and learns what the others did. `option` is the one that allows more of them.
+    and learns what the others did. `option` is the one that allows more of them; `say` is told of the first that is
+    found, so that nobody learns it after days.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class BadImages:
         file: Path | None = None,
         root: str | None = None,
         option: str = "--max-bad",
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self.n_images, self.max_share, self.file, self.option = n_images, max_share, file, option
         self.above = "" if root is None else os.path.join(root, "")
         self.names = self._in_file()
         self.listed, self.listed_bytes = set(self.names), -1
+        self.say = say
 
     def __len__(self) -> int:
         return len(self.names)
@@ -56,12 +60,20 @@ class BadImages:
         if called:
             self.names |= called.keys()
             self._list(list(called.values()))
+            self._tell(next(iter(called.values())))
         if found and len(self) > self.max_share * self.n_images:
             last, many = found[-1], f"{len(self):,} of {counted(self.n_images, 'image')}"
             raise WrongValue(
                 f"{many} cannot be read (the last: {last.name}, {last.reason}), "
                 f"more than {self.option} {self.max_share:g} allows; look at the files, or allow more."
             )
+
+    def _tell(self, first: Bad) -> None:
+        """Say once that there are bad images, unless they are so many that they stop the run, which says more."""
+        if self.say is not None and len(self) <= self.max_share * self.n_images:
+            listed = "" if self.file is None else f", and listed in {self.file}"
+            self.say(f"{first.name} cannot be read ({first.reason}): such images are replaced by others{listed}.")
+            self.say = None
 
     def _list(self, new: list[Bad]) -> None:
         if self.file is None:

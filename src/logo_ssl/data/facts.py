@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from ..errors import UserError
 from .formats import opened
 from .images import ImageSet, Photos
-from .samples import sample
+from .samples import none_readable, sample
 
 LOOKED_AT = 64  # files whose headers stand for all
 
@@ -35,7 +34,7 @@ def facts_of(data: ImageSet) -> Facts:
     images = data.train.images
     sizes = sizes_of(images) if isinstance(images, Photos) else [images.shape[2:]]
     if isinstance(images, Photos) and not sizes:
-        raise UserError(f"None of the images can be read (the first: {images.name(0)}); look at the files.")
+        raise none_readable(images)
     return Facts(len(data.train), int(median(map(min, sizes))), data.channels, data.train.has_labels)
 
 

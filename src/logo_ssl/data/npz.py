@@ -52,6 +52,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             f"{path} does not fit into memory ({error}); if it holds less, save it again with numpy.savez, else give "
             "its images as a folder or as .tar shards."
         ) from error
+    except PermissionError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); make it readable, or give a copy that is."
+        ) from error
     except Exception as error:  # of zip's and numpy's readers, at bytes that are none of their own
         raise UserError(f"{path} is not a readable .npz file ({error}); save it with numpy.savez.") from error
 

@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ..errors import UserError
-from .bad import BadImages
+from .bad import BadImages, plain_reason
 from .decode import BadImage, decode
 from .images import Photos, Split
 from .workers import Decoding, Reader, Reading, fitting_workers
@@ -25,6 +25,16 @@ def sample(photos: Photos, most: int) -> Iterator[bytes]:
             yield photos.read(row)
         except OSError:
             continue
+
+
+def none_readable(photos: Photos, what: str = "images") -> UserError:
+    """The sentence for photographs of which none can be read: which is the first, and why it cannot."""
+    why = ""
+    try:
+        decode(photos.read(0))
+    except (OSError, BadImage) as error:
+        why = f", {plain_reason(error)}"
+    return UserError(f"None of the {what} can be read (the first: {photos.name(0)}{why}); look at the files.")
 
 
 def statistics(images: Tensor | Photos) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -46,7 +56,7 @@ def _photographed(photos: Photos) -> Tensor:
         except BadImage:
             continue
     if not pixels:
-        raise UserError(f"None of the images can be read (the first: {photos.name(0)}); look at the files.")
+        raise none_readable(photos)
     return torch.cat(pixels, dim=1).float() / 255
 
 
@@ -61,7 +71,7 @@ def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_
         except BadImage:
             continue
     if not seen:
-        raise UserError(f"None of the images can be read (the first: {split.images.name(0)}); look at the files.")
+        raise none_readable(split.images)
     return seen[:most]
 
 

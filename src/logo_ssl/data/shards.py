@@ -94,6 +94,10 @@ def index(path: Path) -> Shard:
                 tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # else all headers stay in memory
                 if header.isreg() and not header.issparse() and header.offset_data + header.size <= end:
                     shard.note(tar, header)
+    except PermissionError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); make it readable, or give a copy that is."
+        ) from error
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
         broken = error
     if broken is not None and not shard.images:

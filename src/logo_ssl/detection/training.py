@@ -233,7 +233,7 @@ def _trainer(where: Workshop, say: Say, sittings: Sittings) -> L.Trainer:
             precision="bf16-mixed" if _on_cuda(where) else "32-true",
             use_distributed_sampler=False,
             max_epochs=1,
-            callbacks=[Checkpoints(folder, where, StopSignals(CURE), sittings)] if kept else [],
+            callbacks=[Checkpoints(folder, where, StopSignals(CURE, speaks=is_first()), sittings)] if kept else [],
             plugins=[Writer(folder, where.checkpoint_keep, say, sittings)] if kept else [],
             logger=False,
             enable_checkpointing=kept,

@@ -140,7 +140,7 @@ def _refuse_unusable(
     check_recipe(recipe)
     coco_library()
     best_device(how.device)
-    claim_result(out, overwrite, protocol_of(masks), encoder.name)
+    claim_result(out, overwrite, protocol_of(masks), encoder.name, encoder.run)
     refuse_other_networks(encoder.backbone)
     if masks:
         refuse_without_masks(data)

@@ -79,7 +79,7 @@ def finetune(
     """Yield ("finetune top-1, 10 % of labels (500 images)", percent) and top-5 for each share; save them."""
     how, console = (how or Extraction()).afresh(), console or Console(quiet=True)
     protocol = "finetune" if tuple(fractions) == (1.0,) else "semi"
-    claim_result(out, overwrite, protocol, encoder.name)
+    claim_result(out, overwrite, protocol, encoder.name, encoder.run)
     tuning = Tuning(epochs, lr, batch_size, seed)
     _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read

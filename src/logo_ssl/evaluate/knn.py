@@ -38,7 +38,7 @@ def knn(
     """
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite, "knn", encoder.name)
+    claim_result(out, overwrite, "knn", encoder.name, encoder.run)
     needed = min(k for k, _ in PROTOCOLS) if protocols is None else _largest(protocols)
     asked, bank, leave_one_out, copied = _compared(encoder, data, how, needed)
     protocols = _fitting(len(bank.labels) - leave_one_out, data, how) if protocols is None else protocols

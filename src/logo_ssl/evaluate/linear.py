@@ -48,7 +48,7 @@ def linear(
     """Yield ("linear top-1, sgd", percent) and top-5 on the test images; save them in the run, or at `out`."""
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite, f"linear-{protocol}", encoder.name)
+    claim_result(out, overwrite, f"linear-{protocol}", encoder.name, encoder.run)
     _refuse_unusable(epochs, rates, seed)
     known, parts, copied = parted(encoder, data, how, seed)
     if len(known) > 1:

@@ -3,9 +3,8 @@
 import torch
 
 from ..data import BadImages, Photos, Split
-from ..data.samples import CHUNK
+from ..data.samples import CHUNK, none_readable
 from ..data.workers import Decoding, Reader, Reading, fitting_workers
-from ..errors import UserError
 from .how import Extraction
 
 SIDE = 64  # pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken
@@ -28,6 +27,6 @@ def readable(split: Split, how: Extraction, what: str) -> Split:
     if all(kept):
         return split
     if not any(kept):
-        raise UserError(f"None of the {what} can be read (the first: {split.images.name(0)}); look at the files.")
+        raise none_readable(split.images, what)
     how.leave_out([split.images.name(row) for row, good in enumerate(kept) if not good], len(split), what)
     return split[torch.tensor(kept)]

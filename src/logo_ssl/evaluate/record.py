@@ -12,7 +12,7 @@ from ..data import NAMES, ImageSet, load_data, locate
 from ..data.fingerprints import fingerprints
 from ..errors import UserError, WrongValue
 from ..hardware import best_device, hardware
-from ..outputs import claim, said
+from ..outputs import claim, refuse_unwritable, said
 from ..provenance import provenance
 from ..recipes import read_recipe
 from ..run import Run, write
@@ -41,9 +41,15 @@ def data_for(
     return data
 
 
-def claim_result(out: Path | None, overwrite: bool, protocol: str, encoder: str) -> None:
-    """UserError, before the work, where a result cannot be written to `out`, or another's lies there."""
+def claim_result(out: Path | None, overwrite: bool, protocol: str, encoder: str, run: Run | None = None) -> None:
+    """UserError, before the work, where a result cannot be written to `out` or, without it, in the encoder's run.
+
+    So it is where another's file lies at `out`.
+    """
     if out is None:
+        if run is not None:
+            cure = "allow it, or name a file elsewhere with --out"
+            refuse_unwritable(run.evaluation_file(protocol), f"results in {run.path}", cure)
         return
     if out.suffix.lower() != ".json" and not out.is_dir():
         raise WrongValue(f"--out is {out}; a result is a .json file.")

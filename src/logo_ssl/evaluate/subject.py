@@ -68,6 +68,8 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     batch_size = subject.batch_size if isinstance(subject, OnFeatures) else Extraction.batch_size
     refuse_senseless(batch_size, subject.workers, subject.max_bad)
     encoder = subject.load()
+    if not subject.files():
+        claim_result(None, subject.overwrite, subject.evaluation(), subject.encoder, encoder.run)
     for sentence in encoder.says:
         console.print(sentence)
     return encoder, console

@@ -64,7 +64,7 @@ def transfer(
         raise WrongValue(f"--sets is empty; give one or more of {', '.join(SETS)}, or a folder of classes.")
     places = files_for(sets, out)
     for place in places.values():
-        claim_result(place, overwrite, "transfer", encoder.name)
+        claim_result(place, overwrite, "transfer", encoder.name, encoder.run)
     for name, place in places.items():
         found = SETS.get(name) or TransferSet(short_name(name), name)
         try:

@@ -20,7 +20,7 @@ from ..terminal import plain_console
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe
 from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
-from .images import refuse_other_images, refuse_unmeasurable
+from .images import other_sets, refuse_other_images, refuse_unmeasurable
 from .launch import LEFT, Outcome, carry_out
 from .markdown import markdown
 from .plan import Task, refuse_occupied, refuse_other_settings, tasks_for
@@ -95,7 +95,8 @@ class Reproduce:
             for table, others in self._shown(tables, tasks, out)
             if others
         ]
-        for sentence in (*left_out, *strange_pictures(tables), *self._rows_of_pictures(), *more):
+        remarks = (*other_sets(tables), *strange_pictures(tables), *self._rows_of_pictures())
+        for sentence in (*left_out, *remarks, *more):
             console.print(sentence)
         if self.dry_run:
             for line in describe(tasks, self.jobs, self.images_per_s):

@@ -45,7 +45,8 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
         curves.append(Curve(row.recipe.name, row.label, name_of(row.recipe.data), tuple(runs)))
     drawn = [curve for curve in curves if curve.points()]
     failed = {c.row: "it has no finished run with kNN over epochs." for c in curves if c not in drawn}
-    remarks = [*strange_pictures([table]), *_torn(drawn, table.rows), *_measured_on(drawn)]
+    found = [*_torn(drawn, table.rows), *_measured_on(drawn)]
+    remarks = [*strange_pictures([table]), *found]
     points = {curve.row: curve.points() for curve in drawn}
     record |= {"curves": points, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
@@ -53,7 +54,7 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
     if not drawn:
         return [*told, "Figure 1b has nothing to draw."]
     files = draw_knn_curves(drawn, out / table.stem, " ".join(remarks))
-    return [*told, *remarks, *(f"Figure: {file}" for file in files)]
+    return [*told, *found, *(f"Figure: {file}" for file in files)]
 
 
 def _torn(curves: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
@@ -99,11 +100,11 @@ def draw_affinities(
             failed[name] = str(error)
     record |= {"affinities": drawn, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
-    return [*(f"{name} is not drawn: {sentence}" for name, sentence in failed.items()), *remarks]
+    return [f"{name} is not drawn: {sentence}" for name, sentence in failed.items()]
 
 
 def strange_pictures(tables: Sequence[PaperTable]) -> list[str]:
-    """What to say when a figure is drawn of something else than the paper's."""
+    """What to say, before anything runs, when a figure is drawn of something else than the paper's."""
     return [sentence for table in tables if table.name in PICTURES for sentence in _strange(table.name, table.rows)]
 
 

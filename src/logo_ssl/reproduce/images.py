@@ -12,13 +12,15 @@ from ..data.images import CALLED
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
-from ..recipes import Recipe
+from ..recipes import Recipe, find_recipe
 from ..terminal import are, counted
 from .plan import Task
 from .settings import name_of
 from .sources import IMAGES, is_placed
+from .tables import WRITTEN, PaperTable
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets
+CLASSES = {"cifar10": 10, "stl10": 10, "imagenet100": 100}
 AMONG = {
     ("test", "train"): "so figures are too good",
     ("test", "val"): "so linear figures are too good",
@@ -84,6 +86,36 @@ def refuse_other_images(tasks: Iterable[Task]) -> None:
         if differ(known, other.place.images()):
             told = f"{task.place.run.path} and {other.place.run.path} were begun on different images"
             raise UserError(f"{told} ({_compared(known, other.place.images())}); make a table of each with --rows.")
+
+
+def other_sets(tables: Iterable[PaperTable]) -> list[str]:
+    """What to say, before anything runs, of images that are not the set on which the paper has a row."""
+    places = {
+        (find_recipe(row.recipe.name).data, row.recipe.data): row.recipe.crops.global_size
+        for table in tables
+        for row in table.rows
+    }
+    told = []
+    for (papers, source), size in places.items():
+        if source != papers and (why := _otherwise(papers, source, size)):
+            who = WRITTEN.get(papers, papers)
+            told.append(f"{source} is not the paper's {who} ({why}); its figures, beside ours, are of other images.")
+    return told
+
+
+def _otherwise(papers: str, source: str, size: int) -> str:
+    """By what a source is seen not to be a set: its name or, where that can be looked up, how much it holds."""
+    if source in NAMES:
+        return "by its name"
+    data = load_data(source, size)
+    labels, n_test = data.train.labels, 0 if data.test is None else len(data.test)
+    n_classes = 0 if labels is None else len(labels[labels >= 0].unique())
+    numbers = {
+        "images to train on": (len(data.train), IMAGES[papers]),
+        "images to test on": (n_test, TESTS[papers]),
+        "classes": (n_classes, CLASSES[papers]),
+    }
+    return "; ".join(f"{n:,} {what}, not {theirs:,}" for what, (n, theirs) in numbers.items() if n != theirs)
 
 
 def remarks_on(data: str, facts: Facts, by_linear: bool) -> list[str]:

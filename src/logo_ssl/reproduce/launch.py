@@ -18,6 +18,7 @@ from .plan import Task
 from .worker import DONE, FAILED, MISSING, STOPPED
 
 PATIENCE_S = 60.0  # for a row that was told to stop
+STOPPING = "Stopping: what is under way finishes its step and saves it; Ctrl-C stops at once."
 
 
 LEFT = "left to another command"
@@ -44,12 +45,15 @@ def carry_out(
     """Do all that is left, `jobs` tasks at a time; one that fails is told, and the others go on.
 
     A task that another command is at is left to it, and looked at again in the end: that command may have been ended.
-    `keep` is told how all of them stand, each time that one has ended and others have not.
+    `keep` is told how all of them stand, each time that one has ended and others have not; and at first, where some
+    had ended before.
     """
     outcomes = [Outcome("done") if task.done else WAITING for task in tasks]
     at_once = min(jobs, sum(not task.place.finished for task in tasks) or 1)
     workers, keeping, speaking = Workers(alone=jobs == 1), threading.Lock(), threading.Lock()
     number, of = count(1), outcomes.count(WAITING)
+    if 0 < of < len(outcomes):
+        keep(outcomes)
 
     def one(place: int, task: Task) -> None:
         if task.done:
@@ -90,7 +94,7 @@ def carry_out(
             return [Outcome("done") if task.done else o for task, o in zip(tasks, outcomes, strict=True)]
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            workers.stop()
+            workers.stop(say)
             if isinstance(error, KeyboardInterrupt | Interrupted):
                 raise Interrupted("Interrupted; the same command goes on where it stopped.") from None
             if isinstance(error, Stopped):
@@ -132,13 +136,16 @@ class Workers:
             self.running.add(process)
         return process
 
-    def stop(self) -> None:
-        """Ask all to stop; those that will not are killed."""
+    def stop(self, say: Callable[[str], None]) -> None:
+        """Ask all to stop, which is said, since it takes a while; those that will not, or not at once, are killed."""
         with self.lock:
             self.stopped = True
         for process in list(self.running):
             if process.stdin is not None:
                 process.stdin.close()
+        with suppress(OSError, KeyboardInterrupt):
+            if self.running:
+                say(STOPPING)
         for process in list(self.running):
             with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 process.wait(PATIENCE_S)

@@ -25,7 +25,7 @@ ABROAD = ("transfer-", "detect-", "segment-")
 
 def perform(place: Place, measurements: list[str]) -> None:
     """Do what is left of a row; what could not be measured for lack of images is told when all else is done."""
-    console, recipe = plain_console(), place.asked()
+    console, recipe = plain_console(advised=False), place.asked()
     assert recipe is not None
     path = place.run.path
     if not place.finished:

@@ -127,7 +127,11 @@ class Affinity:
         for sentence in (ABOUT_TABLE, *verdicts(ranked.results)):
             console.print(sentence)
         how = Extraction(device=self.device, say=console.print)
-        save("affinity", record, measures.encoder, data, how, settings={"images": self.images, "seed": self.seed})
+        settings = {"images": self.images, "seed": self.seed}
+        try:
+            save("affinity", record, measures.encoder, data, how, settings=settings)
+        except OSError as error:  # of a run that may only be read; the pictures lie elsewhere, by --out
+            console.print(f"These figures are not saved: {run.path} cannot be written ({error.strerror}).")
         for path in files:
             console.print(f"Picture: {said(path, path in replaced)}")
         return ranked.results
@@ -225,16 +229,29 @@ def table_of(results: Sequence[dict[str, Any]]) -> Table:
 
 
 def verdicts(results: Sequence[dict[str, Any]]) -> list[str]:
-    """For each task, which measure ranks better by AUC, if either does."""
-    return [f"{row['task'].capitalize()}: {_verdict(row['difference'])}" for row in results if row["metric"] == "AUC"]
+    """For each task, which measure ranks better by each metric, if either does; whether the metrics say the same."""
+    told = []
+    for task in dict.fromkeys(row["task"] for row in results):
+        differences = {row["metric"]: row["difference"] for row in results if row["task"] == task}
+        found = "; ".join(f"by {metric}, {_verdict(difference)}" for metric, difference in differences.items())
+        agree = len({_better(difference) for difference in differences.values()}) == 1
+        told.append(f"{task.capitalize()}: {found}." + ("" if agree else " The two metrics do not say the same."))
+    return told
+
+
+def _better(difference: dict[str, float]) -> str | None:
+    """The measure that ranks better: none where the interval of the difference holds 0."""
+    if difference["low"] <= 0 <= difference["high"]:
+        return None
+    return MEASURES[0] if difference["mean"] > 0 else MEASURES[1]
 
 
 def _verdict(difference: dict[str, float]) -> str:
-    mean, low, high = difference["mean"], difference["low"], difference["high"]
-    if low <= 0 <= high:
-        return "no measure ranks better than the other; the interval of their difference holds 0."
-    better = "the learned affinity ranks better than cosine" if mean > 0 else "cosine ranks better than the learned one"
-    return f"{better}, by {abs(mean):.3f} in AUC; the interval of their difference does not hold 0."
+    better = _better(difference)
+    if better is None:
+        return "no measure ranks better than the other (the interval of their difference holds 0)"
+    words = "the learned affinity ranks better than cosine" if better == "learned" else "cosine ranks better"
+    return f"{words}, by {abs(difference['mean']):.3f} (the interval does not hold 0)"
 
 
 def _words(value: dict[str, float]) -> str:

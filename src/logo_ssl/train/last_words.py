@@ -13,12 +13,14 @@ from .monitors import directions
 FEW = 1000  # images; docs/how-to/small-data.md
 
 
-def last_words(run: Run, module: Pretraining, data: ImageSet, latest: Mapping[str, Any]) -> Iterator[str]:
-    """What its latents tell, where there are no labels, and what to try where images are few."""
+def last_words(
+    run: Run, module: Pretraining, data: ImageSet, latest: Mapping[str, Any], advises: bool = True
+) -> Iterator[str]:
+    """What its latents tell, where there are no labels, and, if it `advises`, what to try where images are few."""
     if data.for_knn() is None:
         yield _without_labels(run, module, latest)
     recipe = module.recipe
-    if len(data.train) < FEW and recipe.init is None and data.channels == 3:
+    if advises and len(data.train) < FEW and recipe.init is None and data.channels == 3:
         compare = f"logo-ssl embed torchvision/resnet50 --data {shlex.quote(recipe.data)} --out others.npz"
         yield (
             f"{counted(len(data.train), 'image')} are few to learn from. Compare with what others trained ({compare}), "

@@ -17,7 +17,7 @@ from ..provenance import provenance
 from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run, write
-from ..terminal import counted
+from ..terminal import counted, wants_advice
 from .building import about_splits
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
@@ -85,7 +85,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
     busy = about_busy_cores(making.device)
     for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *busy):
         making.console.print(sentence)
-    bad = BadImages(len(making.data.train), recipe.loading.max_bad, run.bad_images_file, making.data.root, MAX_BAD)
+    where, say = (run.bad_images_file, making.data.root), making.console.print
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, MAX_BAD, say)
     try:
         _learn_or_go_back(making, bad, checkpoint)
         if is_first():
@@ -169,7 +170,7 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
             "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
         )
-    for sentence in last_words(run, module, making.data, making.journal.latest):
+    for sentence in last_words(run, module, making.data, making.journal.latest, wants_advice(making.console)):
         making.console.print(sentence)
     if sentence := writer.summary(module.steps):
         making.console.print(sentence)

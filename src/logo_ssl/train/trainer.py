@@ -5,6 +5,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from ..data import ImageSet
 from ..errors import UserError, WrongValue
+from ..launch import is_first
 from ..recipes import Recipe
 from ..run import Run
 from ..signals import StopSignals
@@ -33,7 +34,7 @@ def trainer_for(
 ) -> L.Trainer:
     """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
     sittings = sittings or Sittings(run)
-    stop, processes = StopSignals(cure(run)), processes_for(recipe)
+    stop, processes = StopSignals(cure(run), speaks=is_first()), processes_for(recipe)
     callbacks = [
         Acceleration(),
         Steps(progress.say),

@@ -13,23 +13,25 @@ from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.how import refuse_senseless
 from ..evaluate.source import Source
 from ..help_words import MUST_BE_GIVEN, REQUIRED
+from ..output_names import TARGETS, refuse_no_table, refuse_no_target
 from ..outputs import claim, said
 from ..printable import on_one_line
 from ..run import Run, write
 from ..terminal import counted, plain_console, progress_bars
 from .embedding import embed
-from .exporting import WAYS, Target, export, refuse_unknown_target
+from .exporting import Target, export
 from .exporting.hub import RGB
 from .images import Which
 from .searching import search
 from .sheet import contact_sheet
-from .tables import FORMATS, about_table, read_table, refuse_unknown
+from .tables import about_table, read_table, refuse_unknown
 
 
 @dataclass(frozen=True)
 class Embed(Source):
     """Write the features of images to a file: path, label, split and vector of each, in order.
 
+    Vectors are as the encoder gives them, not of unit length: divide by their norms before dot products.
     Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
 
     example: logo-ssl embed runs/photos --data photos/ --out features.npz
@@ -56,8 +58,8 @@ class Embed(Source):
 
     def run(self) -> None:
         """Embed, and say where the features are."""
-        if self.out is None:
-            raise UserError(f"Say where the features go: --out features.npz (one of {', '.join(FORMATS)}).")
+        refuse_no_table(self.out)
+        assert self.out is not None
         refuse_senseless(self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
         replaced = claim(self.out, self.overwrite)
@@ -123,12 +125,12 @@ class Search(Source):
                 "with the same --size, --mean and --std."
             )
         found = search(_loaded_aloud(self), index, self.query, k=self.k, device=self.device)
+        if len(found[0]) < self.k:  # said first: all of them may be many
+            console.print(f"{index} holds {counted(len(found[0]), 'image')}, all shown; --k asks for {self.k:,}.")
         for query, neighbours in zip(self.query, found, strict=True):
             console.print(on_one_line(f"Most like {query}:"))
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
                 console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
-        if len(found[0]) < self.k:
-            console.print(f"{index} holds {counted(len(found[0]), 'image')}, all shown; --k asks for {self.k:,}.")
         if self.out is not None:
             console.print(f"Sheet: {said(write(self.out, contact_sheet(self.query, found)), replaced)}")
 
@@ -149,9 +151,9 @@ class Export(Source):
     example: logo-ssl export runs/photos --to timm --out encoder.safetensors
     """
 
-    to: Annotated[str | None, tyro.conf.arg(metavar="{" + ",".join(WAYS) + "}", help_behavior_hint=MUST_BE_GIVEN)] = (
-        None
-    )
+    to: Annotated[
+        str | None, tyro.conf.arg(metavar="{" + ",".join(TARGETS) + "}", help_behavior_hint=MUST_BE_GIVEN)
+    ] = None
     """torchvision, timm, onnx, safetensors, or hf: a folder with a model card."""
     out: Path | None = None
     """File, or folder for hf (default: encoder and the target's name, in this folder)."""
@@ -160,9 +162,7 @@ class Export(Source):
 
     def run(self) -> None:
         """Export, and show how to load it."""
-        if self.to is None:
-            raise UserError(f"Say where to: logo-ssl export {self.typed()} --to onnx (or {', '.join(WAYS)}).")
-        refuse_unknown_target(self.to)
+        refuse_no_target(self.to, self.typed())
         console = plain_console()
         done = export(_loaded_aloud(self), cast(Target, self.to), self.out, overwrite=self.overwrite)
         console.print(f"Exported: {said(done.path, done.replaced)}\n\n{done.snippet}")

@@ -73,6 +73,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
 ) -> Embeddings | Path:
     """Features of all images: in memory, or in the file `out` (.parquet, .npz, .csv), written part by part.
 
+    They are as the encoder gives them, not of unit length: divide by their norms before dot products.
     `encoder` comes from `load`, or is what that takes; `data` is a name or a path as for `pretrain` (default: what the
     run was trained on), a list of paths, or an array of images [N C H W]. An interrupted call with `out` goes on where
     it stopped when it is made again, and looks again at images that could not be read. A file that was embedded before

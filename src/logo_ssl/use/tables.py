@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from ..errors import UserError, WrongValue
+from ..output_names import refuse_no_table
 from ..printable import printable
 from ..run import whole
 
@@ -257,6 +258,5 @@ FORMATS = {
 
 
 def _format(path: Path) -> Format:
-    if path.suffix.lower() not in FORMATS:
-        raise UserError(f"{path} is none of {', '.join(FORMATS)}; features lie in one of these.")
+    refuse_no_table(path)
     return FORMATS[path.suffix.lower()]

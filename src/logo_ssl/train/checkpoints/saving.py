@@ -95,6 +95,7 @@ class Checkpoints(Checkpoint):
         except Stopped:
             if not self.has_learned(trainer):
                 raise
+            self.stop.acknowledge()
             self._save_and_stop(trainer)
 
     def _is_time(self) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ...errors import UserError, WrongValue, nearest
+from ...errors import WrongValue
 from ...evaluate import FrozenEncoder
+from ...output_names import refuse_no_target
 from ...outputs import claim, is_ours
 from ..embedding import Encoder
 from ..loading import frozen
@@ -45,15 +46,6 @@ class Exported(NamedTuple):
     """Whether it took the place of another."""
 
 
-def refuse_unknown_target(to: str) -> None:
-    """Raise a UserError that names all targets, and the way to others."""
-    if to not in WAYS:
-        raise UserError(
-            f"No export is called {to!r}; choose {', '.join(WAYS)}. Other formats (TensorRT, Core ML, TFLite, "
-            f"...) are made from what `--to onnx` writes.{nearest(to, WAYS)}"
-        )
-
-
 def export(
     encoder: Encoder, to: Target, out: str | os.PathLike[str] | None = None, *, overwrite: bool = False
 ) -> Exported:
@@ -62,7 +54,7 @@ def export(
     An export is replaced by one of the same encoder, as of a run that was trained further; one of another encoder, or
     a file of somebody else's, only with `overwrite`; a folder of somebody else's never.
     """
-    refuse_unknown_target(to)
+    refuse_no_target(to, "RUN")
     way, known = WAYS[to], frozen(encoder)
     path = Path(way.out if out is None else out)
     if way.suffixes and path.suffix.lower() not in way.suffixes:

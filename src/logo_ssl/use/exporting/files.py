@@ -13,6 +13,9 @@ from ...recipes import read_recipe
 from ...run import write
 from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
 
+RGB = 3  # channels of a photograph
+FOR_PHOTOGRAPHS = ("from PIL import Image, ImageOps", "from torchvision import transforms")
+
 
 def to_torchvision(encoder: FrozenEncoder, out: Path) -> str:
     """Weights for torchvision's own class."""
@@ -29,7 +32,7 @@ def to_safetensors(encoder: FrozenEncoder, out: Path) -> str:
     of_ours(encoder)
     _write_weights(encoder, encoder.backbone, out)
     lines = [f"encoder = logo_ssl.load({str(out)!r})  # encoder.transform(path) makes one of its images"]
-    return snippet(encoder, ["import logo_ssl"], lines)
+    return snippet(encoder, ["import logo_ssl"], lines, photo=False)
 
 
 def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
@@ -48,12 +51,33 @@ def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
     return about if encoder.run is None else about | {"recipe": read_recipe(encoder.run).to_json()}
 
 
-def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str]) -> str:
-    """Lines that run as they are: they load an encoder and show it noise of the right size; its input is said."""
-    first = sorted({*imports, "import torch"}, key=lambda line: (line.startswith("from"), line))
+def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str], *, photo: bool = True) -> str:
+    """Lines that run as they are: they load an encoder and show it noise of the right size; its input is said.
+
+    With `photo`, they also say how a photograph becomes an input, by a `transform` that needs nothing of ours.
+    """
+    shown = _photograph(encoder) if photo and encoder.channels == RGB else []
+    needed = {*imports, "import torch", *(FOR_PHOTOGRAPHS if shown else ())}
+    first = sorted(needed, key=lambda line: (line.startswith("from"), line))
     needs = f"(pixels / 255 - mean) / std, mean={_rounded(encoder.mean)}, std={_rounded(encoder.std)}"
     noise = f"images = torch.randn(2, {encoder.channels}, {encoder.size}, {encoder.size})  # in place of yours: {needs}"
-    return "\n".join([*first, "", *lines, noise, "features = encoder(images)", ""])
+    return "\n".join([*first, "", *lines, *shown, noise, "features = encoder(images)", ""])
+
+
+def _photograph(encoder: FrozenEncoder) -> list[str]:
+    """Upright and RGB, the short side resized, the middle cut out: what `embed` does, but for rounding by a pixel."""
+    size = encoder.size
+    return [
+        "transform = transforms.Compose([  # as `logo-ssl embed` sees a photograph",
+        "    ImageOps.exif_transpose,",
+        "    transforms.Lambda(lambda image: image.convert('RGB')),",
+        f"    transforms.Resize({size}, transforms.InterpolationMode.BICUBIC),",
+        f"    transforms.CenterCrop({size}),",
+        "    transforms.ToTensor(),",
+        f"    transforms.Normalize({_rounded(encoder.mean)}, {_rounded(encoder.std)}),",
+        "])",
+        "# images = transform(Image.open('photo.jpg'))[None]",
+    ]
 
 
 def _rounded(values: tuple[float, ...]) -> list[float]:
