@@ -5,7 +5,7 @@ import torch
 import torchvision
 
 from logo_ssl.errors import UserError
-from logo_ssl.models import build_backbone, draw_as_torch_does
+from logo_ssl.models import BatchNorm, build_backbone, draw_as_torch_does
 from logo_ssl.models.backbones import load_weights
 
 
@@ -60,19 +60,18 @@ def test_initial_weights_are_matched_by_name_and_shape():
         load_weights(target, {"x": torch.zeros(1)})
 
 
-def test_torchs_default_begins_with_a_sixth_of_the_square_norm():
+def test_torchs_default_begins_with_another_square_norm_by_channels():
     backbone = build_backbone("resnet18", "cifar")
-    weight = backbone.layer1[0].conv1.weight
-    before = weight.square().sum().item()
+    convolutions = [module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]
+    before = [module.weight.square().sum().item() for module in convolutions]
     draw_as_torch_does(backbone)
-    assert before / weight.square().sum().item() == pytest.approx(6, rel=0.05)
+    ratios = [norm / module.weight.square().sum().item() for norm, module in zip(before, convolutions, strict=True)]
+    assert ratios == pytest.approx([6 * c.in_channels / c.out_channels for c in convolutions], rel=0.15)
 
 
-def test_smaller_weights_before_batch_norm_are_a_larger_rate_and_a_smaller_decay():
+def test_smaller_weights_before_our_batch_norm_are_a_larger_rate_and_a_smaller_decay():
     """Weights of 1 / sqrt(6), trained by (lr, decay), stay 1 / sqrt(6) of those trained by (6 lr, decay / 6)."""
-    large = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8, eps=1e-20, affine=False)
-    ).double()
+    large = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, bias=False), BatchNorm(8, eps=1e-20, affine=False)).double()
     small = copy.deepcopy(large)
     with torch.no_grad():
         small[0].weight.mul_(6**-0.5)

@@ -167,7 +167,7 @@ def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
         f"MoCo {moco:.1f} (paper: 84.4), SimSiam {simsiam:.1f} (87.7)",
         f"{above[0]:+.1f} and {above[1]:+.1f} points at equal epochs, but {below[0]:+.1f} and {below[1]:+.1f} at equal",
         f"| {figures_of(best)[0]:.1f}; MoCo with six",
-        f"SimSiam's margin ({theirs[1]:+.2f} points; paper: 7.19), four fifths of MoCo's ({theirs[0]:+.2f}; 4.86)",
+        f"SimSiam's margin ({theirs[1]:+.2f} points; paper: 7.19), four fifths of MoCo's ({theirs[0]:+.2f}; 4.86;",
     ):
         assert said in first
 
@@ -185,3 +185,15 @@ def test_readme_tells_the_papers_settings_as_the_records_do():
         *((figures_of(one)[0], figures_of(other)[0]) for one, other in ((alone, logo), (large, logo), (alone, tuned))),
     ]
     assert [row[3:] for row in decay[1:]] == [[*shown(pair), *shown([pair[1] - pair[0]], "+")] for pair in pairs]
+    areas = [
+        (changed.get("crops.global_scale"), changed.get("crops.local_scale"))
+        for changed in (alone["changed"], logo["changed"], large["changed"], tuned["changed"])
+    ]
+    assert areas == [(None, None), (None, None), ([0.4, 1.0], None), ([0.2, 1.0], [0.2, 0.8])]
+    assert [row[0][:4] for row in decay[1:]] == ["1e-4", *3 * ["5e-4"]]
+    assert [row[1:3] for row in decay[1:]] == [
+        ["20-100 %; 40-100 %", "5-40 %"],
+        ["20-100 %; 40-100 %", "5-40 %"],
+        ["40-100 %; 40-100 %", "5-40 %"],
+        ["20-100 %; 20-100 %", "20-80 %"],
+    ]

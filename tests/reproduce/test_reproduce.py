@@ -464,7 +464,7 @@ def test_images_that_are_not_the_papers_set_are_told_before_anything_runs(reprod
     why = "208 images to train on, not 50,000; 16 images to test on, not 10,000; 3 classes, not 10"
     for line, name in (("table1", data), ("fig3 --rows cifar10-moco-logo", shutil.copy(data, tmp_path / "mine.npz"))):
         code, out, _ = reproduce(f"{line} --dry-run", source=name)
-        told = f"{name} is not the paper's CIFAR-10 ({why}); its figures, beside ours, are of other images."
+        told = f"{name} is not the paper's CIFAR-10 ({why}); the paper's figures are of other images."
         assert (code, out.count(told)) == (0, 1)
     out = reproduce("table1 --dry-run", source="scenes")[1]
     assert "scenes is not the paper's CIFAR-10 (by its name); " in out
@@ -659,19 +659,22 @@ def test_a_row_stops_when_its_parent_is_gone():
 
 
 def test_ctrl_c_is_answered_before_the_rows_under_way_have_ended(reproduce, monkeypatch):
-    """A row that takes its time is told of at once, and ended by a second Ctrl-C."""
+    """Rows that take their time are told of at once, and all ended by a second Ctrl-C."""
     slow = "import os, time; os.read(0, 1); time.sleep(600)"
+    begun = []
 
     def stubborn(command, **options):
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        begun.append(command)
+        if len(begun) == 2:
+            for seconds in (0.5, 3):
+                threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
         return subprocess.Popen([sys.executable, "-c", slow], **options)
 
     here = SimpleNamespace(Popen=stubborn, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr("logo_ssl.reproduce.launch.subprocess", here)
     began = time.monotonic()
-    code, out, err = reproduce("table1 --rows cifar10-moco --epochs 1")
-    assert time.monotonic() - began < 60
+    code, out, err = reproduce("table1 --rows cifar10-moco cifar10-simsiam --epochs 1 --jobs 2")
+    assert (len(begun), time.monotonic() - began < 60) == (2, True)
     assert (code, "Interrupted; the same command goes on where it stopped" in err) == (130, True)
     assert out.count("Stopping: what is under way finishes its step and saves it; Ctrl-C stops at once.") == 1
 

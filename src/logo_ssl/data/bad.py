@@ -52,7 +52,10 @@ class BadImages:
 
     def look_again(self) -> None:
         """Learn what other processes have listed since."""
-        self.names |= self._in_file()
+        learned = self._in_file() - self.names
+        self.names |= learned
+        if learned:
+            self._tell(Bad(min(learned), "as another process found"))
 
     def note(self, found: list[Bad]) -> None:
         """Take in what was found; UserError when it is too large a share of all images."""

@@ -112,9 +112,10 @@ def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: 
 
 
 def draw_as_torch_does(backbone: nn.Module) -> None:
-    """Convolutions anew by torch's default, with a sixth of the square norm that torchvision's ResNets begin with.
+    """Convolutions anew by torch's default: with a square norm of C_out / 3, where torchvision's ResNets have 2 C_in.
 
-    Where batch norm follows, the norm decides no output, only how far a step of the optimiser turns the weights.
+    So mostly with a sixth, and more in the first. Where batch norm follows, the norm decides no output, only how far a
+    step of the optimiser turns the weights.
     """
     for module in backbone.modules():
         if isinstance(module, nn.Conv2d):

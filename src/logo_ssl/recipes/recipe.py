@@ -65,7 +65,8 @@ class Recipe:
     init: str | None = None
     """Start from these backbone weights: a .safetensors file, a run folder, or `pretrained` (torchvision, timm)."""
     initialisation: Literal["library", "torch"] = "library"
-    """How convolutions begin without `init`: as the network's library draws them, or smaller, by torch's default."""
+    """How convolutions begin without `init`: as their library draws them, or by torch's default (in a ResNet mostly
+    smaller, by which steps turn them further)."""
     epochs: int = 200
     """Passes over the data."""
     batch_size: int = 512

@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
 
     @property
     def here(self) -> float | None:
-        """Minutes that it takes at least on this CPU, where only that is known of it."""
+        """Minutes that it takes on a CPU like that which was measured, where only that is known of it."""
         return minutes_left(self.task, self.images, self.on_cpu) if self.on_cpu else None
 
 
@@ -95,7 +95,7 @@ def _known_length(estimates: Sequence[Estimate], total: float) -> str:
     minutes = [e.here for e in estimates if e.left]
     if not all(minutes):
         return f"{told} on {machines} (here: {here})"
-    return f"at least {_span(sum(filter(None, minutes)))} here ({here}); {told} on {machines}"
+    return f"about {_span(sum(filter(None, minutes)))} without a GPU (here: {here}); {told} on {machines}"
 
 
 def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
     images_per_s = [speed.images_per_s for speed in speeds]
     most = " to ".join(dict.fromkeys(f"{speed:.0f}" for speed in (min(images_per_s), max(images_per_s))))
     yield (
-        f"Without a GPU a row on {listed(sets)} takes at least {_span(min(minutes), max(minutes))}, by the most that "
+        f"Without a GPU a row on {listed(sets)} takes about {_span(min(minutes), max(minutes))}, by the most that "
         f"was measured ({most} images/s on {speeds[0].elsewhere}; more cores are faster)."
     )
     if max(minutes) > LONG:
@@ -211,7 +211,7 @@ def _line(estimate: Estimate) -> str:
 def _length(estimate: Estimate) -> str:
     """How long a row takes, by which measurement: first here, where that is another machine's."""
     _, _, speed, left, _ = estimate
-    here = f"at least {_span(estimate.here)} here, without a GPU" if estimate.here else ""
+    here = f"about {_span(estimate.here)} without a GPU" if estimate.here else ""
     if speed is None:
         return here or "time unknown, since nothing like it was measured (--images-per-s would tell)"
     told = f"{speed.images_per_s:,.0f} images/s {speed.source}"

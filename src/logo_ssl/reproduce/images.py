@@ -99,7 +99,7 @@ def other_sets(tables: Iterable[PaperTable]) -> list[str]:
     for (papers, source), size in places.items():
         if source != papers and (why := _otherwise(papers, source, size)):
             who = WRITTEN.get(papers, papers)
-            told.append(f"{source} is not the paper's {who} ({why}); its figures, beside ours, are of other images.")
+            told.append(f"{source} is not the paper's {who} ({why}); the paper's figures are of other images.")
     return told
 
 

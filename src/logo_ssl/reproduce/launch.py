@@ -146,9 +146,11 @@ class Workers:
         with suppress(OSError, KeyboardInterrupt):
             if self.running:
                 say(STOPPING)
+        with suppress(KeyboardInterrupt):
+            for process in list(self.running):
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(PATIENCE_S)
         for process in list(self.running):
-            with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                process.wait(PATIENCE_S)
             process.kill()
 
 

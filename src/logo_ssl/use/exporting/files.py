@@ -13,7 +13,7 @@ from ...recipes import read_recipe
 from ...run import write
 from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
 
-RGB = 3  # channels of a photograph
+RGB = 3  # channels of a photograph; timm takes all pretrained weights to have them
 FOR_PHOTOGRAPHS = ("from PIL import Image, ImageOps", "from torchvision import transforms")
 
 

@@ -12,10 +12,9 @@ from ...models.saving import plain_weights, weight_bytes
 from ...outputs import claim, is_ours
 from ...recipes import read_recipe
 from ...run import write_together
-from .files import metadata_of, snippet
+from .files import RGB, metadata_of, snippet
 from .rebuilding import in_timm, of_ours, timm_options
 
-RGB = 3  # channels, which timm takes all pretrained weights to have
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 TAG = "logo_ssl"
 """What a config is called by."""
