@@ -318,7 +318,10 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
         ("table1 --set foo=3", r"the field 'foo'\. `logo-ssl pretrain cifar10-moco --help` shows those of a row"),
         ("table1 --set seed=3", "--set does not take seed; use --seeds"),
         ("table1 --set framework=byol", "--set does not take framework; choose rows"),
-        ("table1 --rows cifar10-moco --set strategy.lam=1", "No chosen row has the field 'strategy.lam'"),
+        (
+            "table1 --rows cifar10-moco --set strategy.lam=1",
+            "No chosen row has the field 'strategy.lam'. Rows with strategy logo have it",
+        ),
         ("table1 --set backbone='tiny", "backbone='tiny cannot be read .*close the quotes"),
         pytest.param("table1 --device cuda", "--device is 'cuda', which this machine does not have", marks=no_cuda),
         ("table1 --sedes 2", "--sedes.*Did you mean --seeds"),
@@ -401,14 +404,15 @@ def test_a_row_whose_command_is_ended_meanwhile_is_run_in_the_end(reproduce, per
 
 
 def test_rows_are_numbered_in_the_order_in_which_they_begin(reproduce, monkeypatch):
-    start = Place.start
+    start, other_began = Place.start, threading.Event()
 
     def start_late(self, *asked):
-        time.sleep(0.5 * (self.run.path.parent.name == "cifar10-moco"))
+        if self.run.path.parent.name == "cifar10-moco":
+            other_began.wait(60)
         start(self, *asked)
 
     monkeypatch.setattr(Place, "start", start_late)
-    monkeypatch.setattr(Workers, "run", lambda self, task: (2, "It broke."))
+    monkeypatch.setattr(Workers, "run", lambda self, task: (other_began.set(), (2, "It broke."))[1])
     _, out, _ = reproduce("table1 --rows cifar10-moco cifar10-simsiam --jobs 2")
     assert re.findall(r"(\S+), seed 0: begins \((. of .)\)", out) == [
         ("cifar10-simsiam", "1 of 2"),

@@ -3,7 +3,7 @@
 from .automatic import AUTO, BASES, LEAST_BATCH, STEPS, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
 from .paper import RECIPES, find_recipe, literal, tuned
-from .recipe import PARTS, OptimiserConfig, PaperRow, Recipe, as_python
+from .recipe import PARTS, OptimiserConfig, PaperRow, Recipe, as_python, kinds_with
 from .saved import Differences, differences, flat, is_harmless, read_recipe, refuse_harmful, with_harmless
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "find_recipe",
     "flat",
     "is_harmless",
+    "kinds_with",
     "literal",
     "read_recipe",
     "refuse_harmful",

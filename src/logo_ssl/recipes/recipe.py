@@ -164,11 +164,10 @@ class Recipe:
 
     def lacks(self, name: str) -> str:
         """A sentence about a field, `strategy.lam`, that this recipe's part has not and another has; else nothing."""
-        part, _, field = name.partition(".")
-        field = field.replace("-", "_")
-        having = [kind for kind, config in PARTS.get(part, {}).items() if field in {f.name for f in fields(config)}]
+        part, having = kinds_with(name)
         if not having or self.kind(part) in having:
             return ""
+        field = name.partition(".")[2].replace("-", "_")
         return f"{part.capitalize()} {self.kind(part)} has no {field}; --{part} {' or '.join(having)} has."
 
     def kind(self, part: str) -> str:
@@ -201,6 +200,13 @@ class Recipe:
         record["optimiser"] = _build(OptimiserConfig, record["optimiser"])
         record["paper"] = tuple(_build(PaperRow, row) for row in record["paper"])
         return _build(cls, record)
+
+
+def kinds_with(name: str) -> tuple[str, list[str]]:
+    """Of a field, `strategy.lam`, the part, and the names of those that have it."""
+    part, _, field = name.partition(".")
+    field = field.replace("-", "_")
+    return part, [kind for kind, config in PARTS.get(part, {}).items() if field in {f.name for f in fields(config)}]
 
 
 def _set(part: Any, path: list[str], value: Any) -> Any:

@@ -14,7 +14,7 @@ from ..arguments import parse
 from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import is_there
-from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless
+from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with
 from ..terminal import listed
 from .sources import IMAGES
 
@@ -54,7 +54,9 @@ def with_settings(
         if not any(_has(recipe, field) for recipe in recipes):
             known = {name for recipe in recipes for name in flat(recipe) if _has(recipe, name)}
             inner = sorted(name for name in known if name.endswith(f".{field}"))
+            part, kinds = kinds_with(field)
             hint = f" Did you mean {' or '.join(inner)}?" if inner else nearest(field, known)
+            hint = f" Rows with {part} {' or '.join(kinds)} have it." if kinds else hint
             hint = hint or f" `logo-ssl pretrain {recipes[0].name} --help` shows those of a row."
             raise UserError(f"No chosen row has the field {field!r}.{hint}")
     changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
