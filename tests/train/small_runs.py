@@ -1,15 +1,19 @@
 """What the tests of training share: a recipe that takes a second, and how to run it."""
 
 import io
+import os
+import signal
 import sys
 from dataclasses import replace
 
+import pytest
 import safetensors.torch
 import torch
 from rich.console import Console
 
 from logo_ssl import pretrain
 from logo_ssl.augment import CropPlan
+from logo_ssl.errors import Interrupted
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig
@@ -41,6 +45,14 @@ def at_step(monkeypatch, action, *steps):
         original(self, batch, batch_idx)
 
     monkeypatch.setattr(Pretraining, "training_step", watched)
+
+
+def cut_short(data, path, *, before_step, **options):
+    """A run that is told to stop, and saves itself, before the training step of this number (from 0)."""
+    with pytest.MonkeyPatch.context() as patch:
+        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), before_step)
+        with pytest.raises(Interrupted):
+            train(SMALL, data, path, **options)
 
 
 def compile_to_the_same(monkeypatch):

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_runs import SMALL, assert_equal_runs, at_step, compile_to_the_same, console, train
+from small_runs import SMALL, assert_equal_runs, at_step, compile_to_the_same, console, cut_short, train
 
 from logo_ssl import load_backbone, resume
 from logo_ssl.augself import AugSelfConfig
@@ -293,12 +293,9 @@ def test_minutes_bring_checkpoints_inside_an_epoch_and_only_the_newest_stay(data
     assert about["mb"] > 0
 
 
-def test_a_torn_checkpoint_is_passed_over(data, tmp_path, monkeypatch):
+def test_a_torn_checkpoint_is_passed_over(data, tmp_path):
     whole, _ = train(SMALL, data, tmp_path / "whole")
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 4)
-    with pytest.raises(Interrupted):
-        train(SMALL, data, tmp_path / "cut")
-    monkeypatch.undo()
+    cut_short(data, tmp_path / "cut", before_step=4)
     run, said = Run(tmp_path / "cut"), console()
     newest = run.saved()[0]
     torn = newest.read_bytes()
@@ -339,22 +336,16 @@ def test_a_runs_first_checkpoint_comes_after_a_tenth_of_the_minutes(tmp_path, be
 
 def test_a_run_that_goes_on_normalises_as_it_began(data, tmp_path, monkeypatch):
     whole, _ = train(SMALL, data, tmp_path / "whole")
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 4)
-    with pytest.raises(Interrupted):
-        train(SMALL, data, tmp_path / "run")
-    monkeypatch.undo()
+    cut_short(data, tmp_path / "run", before_step=4)
     monkeypatch.setattr("logo_ssl.train.building.statistics", lambda images: ((0.1,) * 3, (0.9,) * 3))  # some are lost
     again = resume(tmp_path / "run", console=console())
     assert all(torch.equal(a, b) for a, b in zip(_weights(whole), _weights(again), strict=True))
     assert load_backbone(again.path)[1] == load_backbone(whole.path)[1]
 
 
-def test_a_run_of_the_first_version_resumes(data, tmp_path, monkeypatch):
+def test_a_run_of_the_first_version_resumes(data, tmp_path):
     whole, _ = train(SMALL, data, tmp_path / "whole")
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
-    with pytest.raises(Interrupted):
-        train(SMALL, data, tmp_path / "old")
-    monkeypatch.undo()
+    cut_short(data, tmp_path / "old", before_step=2)
     run = Run(tmp_path / "old")
     (file,) = run.saved()
     state = load(file)
@@ -544,10 +535,8 @@ def test_images_that_vanish_while_training_are_replaced(photos, tmp_path, monkey
     assert f"{len(listed.splitlines()) - 1} images could not be read and were replaced by others" in said
 
 
-def test_a_second_process_is_refused(data, tmp_path, monkeypatch):
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
-    with pytest.raises(Interrupted):
-        train(SMALL, data, tmp_path / "run")
+def test_a_second_process_is_refused(data, tmp_path):
+    cut_short(data, tmp_path / "run", before_step=2)
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     with (
         locked(tmp_path / "run" / FILE, "it is being trained"),
@@ -579,11 +568,8 @@ def test_what_decides_the_result_cannot_change_on_the_way(data, tmp_path, capsys
     assert json.loads(run.recipe_file.read_text())["epochs"] == 4
 
 
-def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
-    with pytest.raises(Interrupted):
-        train(SMALL, data, tmp_path / "run")
-    monkeypatch.undo()
+def test_a_run_does_not_go_on_with_other_images(data, tmp_path):
+    cut_short(data, tmp_path / "run", before_step=2)
     arrays = dict(np.load(data))
     np.savez(
         data, **arrays | {"train_images": arrays["train_images"][:40], "train_labels": arrays["train_labels"][:40]}
@@ -600,16 +586,13 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path, monkeypatch):
     assert is_finished(resume(tmp_path / "run", console=console(), data=str(tmp_path / "moved.npz")))
 
 
-def test_files_with_new_contents_under_their_old_names_are_other_images(tmp_path, monkeypatch, capsys):
+def test_files_with_new_contents_under_their_old_names_are_other_images(tmp_path, capsys):
     photos, pixels = tmp_path / "photos", np.random.default_rng(0).integers(0, 256, (48, 16, 16, 3), np.uint8)
     photos.mkdir()
     files = [photos / f"{i:02d}.bmp" for i in range(len(pixels))]
     for file, image in zip(files, pixels, strict=True):
         Image.fromarray(image).save(file)  # all of one size in bytes
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
-    with pytest.raises(Interrupted):
-        train(SMALL, str(photos), tmp_path / "run", loading__workers=0)
-    monkeypatch.undo()
+    cut_short(str(photos), tmp_path / "run", before_step=2, loading__workers=0)
     contents = [file.read_bytes() for file in files]
     for file, content in zip(files, contents[1:] + contents[:1], strict=True):
         file.write_bytes(content)
@@ -642,10 +625,7 @@ def test_names_are_noted_by_the_process_that_writes_them(data, tmp_path, monkeyp
 
 
 def test_a_checkpoint_that_knew_names_alone_is_gone_on_with(data, tmp_path, monkeypatch):
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 2)
-    with pytest.raises(Interrupted):
-        train(SMALL, data, tmp_path / "run")
-    monkeypatch.undo()
+    cut_short(data, tmp_path / "run", before_step=2)
     for before, refused in (("40 images, 0123456789abcdef", True), ("48 images, 0123456789abcdef", False)):
         monkeypatch.setattr(running, "load", lambda file, before=before: load(file) | {"data": before})
         with pytest.raises(UserError, match="40 images then, 48 now") if refused else nullcontext():
@@ -682,10 +662,7 @@ def test_a_thread_may_train(data, tmp_path):
 
 
 def test_a_damaged_checkpoint_never_outlives_a_whole_one(data, tmp_path, monkeypatch):
-    at_step(monkeypatch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 4)
-    with pytest.raises(Interrupted):
-        train(SMALL, data, tmp_path / "run")
-    monkeypatch.undo()
+    cut_short(data, tmp_path / "run", before_step=4)
     run = Run(tmp_path / "run")
     torn = run.saved()[0]
     torn.write_bytes(torn.read_bytes()[:500])
@@ -724,7 +701,7 @@ def test_a_disk_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
         assert (tmp_path / "run").is_dir()
 
 
-def test_half_a_line_of_metrics_is_taken_back(tmp_path, monkeypatch):
+def test_half_a_line_of_metrics_is_taken_back(tmp_path):
     run, said = Run(tmp_path), []
     journal = Journal(run, said.append)
     journal.log_metrics({"loss": 1.0}, step=1)
