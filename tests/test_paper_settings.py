@@ -23,7 +23,10 @@ OF_COURSE = {"name", "paper", "chosen", "data", "init", "framework.kind", "strat
 def settings(recipe):
     """Every field that matters, as the page shows it."""
     found = {name: value for name, value in flat(find_recipe(recipe)).items() if matters(name)}
-    shown = {bool: lambda value: "yes" if value else "no", list: lambda value: " ".join(map(str, value))}
+    shown = {
+        bool: lambda value: "yes" if value else "no",
+        list: lambda value: " ".join(str(round(number, 4)) for number in value),
+    }
     return {
         name: shown.get(type(value), str)(value)
         for name, value in found.items()
