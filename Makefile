@@ -56,7 +56,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "LoGo needs Python 3.11 or newer; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]' || \
+	  { echo "The install failed, for what is said above. It takes 10 GB of disk while it runs; free here: $$(df -Ph . | awk 'END { print $$4 }'), for temporary files: $$(df -Ph "$${TMPDIR:-/tmp}" | awk 'END { print $$4 }')."; exit 2; }
 	@touch $@
 
 # Where no browser can be had, tests of pages are left out, and the next `make test` looks again.
