@@ -21,6 +21,12 @@ class Row(NamedTuple):
     label: str
     kept: str
     line: int = 1
+    paper: float | None = None
+
+    @property
+    def look(self) -> int:
+        """One colour for what is the same in every panel."""
+        return LOOKS.get(self.label, 4)
 
     @property
     def name(self) -> str:
@@ -28,6 +34,15 @@ class Row(NamedTuple):
         return f"{self.kept}:{self.line}"
 
 
+LOOKS = {
+    "2 crops": 0,
+    "2 crops of 20-100 %": 0,
+    "2 + 2 crops, without L2L": 1,
+    "2 + 2 crops, LoGo": 2,
+    "2 of 40-100 % + 2 of 5-40 %, LoGo": 2,
+    "4 large crops": 3,
+    "2 crops of 40-100 %": 3,
+}
 BY_PAPER, DECAYED = "cifar10-paper", "2026-11-17-simsiam-weight-decay.jsonl"
 AREAS = "2026-11-17-crop-areas.jsonl"
 PICTURES = {
@@ -43,12 +58,24 @@ PICTURES = {
         Row("SimSiam", "4 large crops", "2026-11-16-simsiam-four-large-crops.jsonl"),
     ),
     "cifar10-paper": (
-        Row("MoCo, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-moco/seed0"),
-        Row("MoCo, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-moco-multicrop/seed*"),
-        Row("MoCo, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-moco-logo/seed0"),
-        Row("SimSiam, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-simsiam/seed0"),
-        Row("SimSiam, the paper's settings", "2 + 2 crops, without L2L", f"{BY_PAPER}/cifar10-simsiam-multicrop/seed*"),
-        Row("SimSiam, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-simsiam-logo/seed0"),
+        Row("MoCo, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-moco/seed0", paper=79.58),
+        Row(
+            "MoCo, the paper's settings",
+            "2 + 2 crops, without L2L",
+            f"{BY_PAPER}/cifar10-moco-multicrop/seed*",
+            paper=82.31,
+        ),
+        Row("MoCo, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-moco-logo/seed0", paper=84.44),
+        Row("SimSiam, the paper's settings", "2 crops", f"{BY_PAPER}/cifar10-simsiam/seed0", paper=80.48),
+        Row(
+            "SimSiam, the paper's settings",
+            "2 + 2 crops, without L2L",
+            f"{BY_PAPER}/cifar10-simsiam-multicrop/seed*",
+            paper=83.33,
+        ),
+        Row(
+            "SimSiam, the paper's settings", "2 + 2 crops, LoGo", f"{BY_PAPER}/cifar10-simsiam-logo/seed0", paper=87.67
+        ),
         Row("SimSiam, weight decay 5e-4", "2 crops of 20-100 %", DECAYED, 1),
         Row("SimSiam, weight decay 5e-4", "2 crops of 40-100 %", AREAS, 1),
         Row("SimSiam, weight decay 5e-4", "2 of 20-100 % + 2 of 20-80 %, LoGo", AREAS, 2),
@@ -96,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="where the pictures go")
     options = parser.parse_args(arguments)
     for name, rows in PICTURES.items():
-        curves = [Curve(row.name, row.label, row.panel, runs(options.raw, row)) for row in rows]
+        curves = [Curve(row.name, row.label, row.panel, runs(options.raw, row), row.look, row.paper) for row in rows]
         draw_knn_curves(curves, options.folder / name, one_scale=True)
 
 

@@ -24,6 +24,10 @@ class Curve(NamedTuple):
     label: str
     panel: str
     runs: tuple[Run, ...]
+    look: int | None = None
+    """Which colour and marker: those of its place in the panel, if nothing is said."""
+    paper: float | None = None
+    """What the paper reports for it; a dashed line."""
 
     def points(self) -> dict[int, list[float]]:
         """kNN of each run, at the epochs that all runs have."""
@@ -49,17 +53,20 @@ def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "", *, one
         shown = [curve for curve in curves if curve.panel == panel]
         several = any(len(curve.runs) > 1 for curve in shown)
         for i, curve in enumerate(shown):
-            points, colour = curve.points(), COLOURS[i % len(COLOURS)]
-            values = list(points.values())
+            points, look = curve.points(), i if curve.look is None else curve.look
+            values, colour = list(points.values()), COLOURS[look % len(COLOURS)]
             n = f" (n={len(curve.runs)})" if several else ""
-            style = {"color": colour, "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
+            style = {"color": colour, "marker": MARKERS[look % len(MARKERS)], "markersize": 4}
             (line,) = ax.plot(list(points), [mean(v) for v in values], label=curve.label + n, **style)
             line.set_gid(f"row-{curve.row}")
             if len(curve.runs) > 1:
                 low, high = [min(v) for v in values], [max(v) for v in values]
                 ax.fill_between(list(points), low, high, color=colour, alpha=0.2, linewidth=0)
+            if curve.paper:
+                ax.axhline(curve.paper, color=colour, linestyle="--", linewidth=0.9)
         seeds = "bands: lowest to highest seed" if several else "one seed each"
-        ax.set(xlabel=f"epoch; {seeds}", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
+        dashes = "; dashed: the paper's last" if any(curve.paper for curve in shown) else ""
+        ax.set(xlabel=f"epoch; {seeds}{dashes}", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
         ax.tick_params(labelleft=True)
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)

@@ -1,0 +1,81 @@
+"""Is what pages say of L2L what its trials' records give, and were these the trials that they are said to be?"""
+
+import json
+import runpy
+
+import pytest
+from published import RESULTS, ROOT, record
+
+from logo_ssl.recipes import Recipe, find_recipe
+
+TOOL = runpy.run_path(str(ROOT / "tools" / "draw_l2l.py"))
+RAW, TRIALS = RESULTS / "raw", TOOL["TRIALS"]
+CHANGES = [TOOL["change"](RAW, trial) for trial in TRIALS]
+
+
+def ran(place):
+    """The fields that decide what a trial is, as its run had them: epochs, framework, areas of local crops, lambda."""
+    file, _, line = place.partition(":")
+    if not line:
+        recipe, changed = Recipe.from_json((RAW / file / "recipe.json").read_text()), {}
+    else:
+        kept = json.loads((RAW / file).read_text().splitlines()[int(line) - 1])
+        recipe, changed = find_recipe(kept["recipe"]), kept["changed"] if "changed" in kept else typed(kept["options"])
+        changed = {"epochs": kept.get("epochs", recipe.epochs)} | changed
+    low, high = changed.get("crops.local_scale", recipe.crops.local_scale)
+    lam = changed.get("strategy.lam", getattr(recipe.strategy, "lam", None)) or 0
+    return (
+        changed.get("epochs", recipe.epochs),
+        json.loads(recipe.to_json())["framework"]["kind"],
+        f"{100 * low:g}-{100 * high:g} %",
+        lam,
+    )
+
+
+def typed(options):
+    """Options as a recipe's fields."""
+    words = [option.split() for option in options.split("--")[1:]]
+    numbers = {name.replace("-", "_"): [float(value) for value in values] for name, *values in words}
+    return {name: values if len(values) > 1 else values[0] for name, values in numbers.items()}
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.cells()))
+def test_a_trials_runs_are_what_it_says_of_them(trial):
+    what = (trial.epochs, trial.framework.lower(), trial.local)
+    assert {ran(place) for place in trial.pushed} == {(*what, trial.lam)}
+    assert {ran(place) for place in trial.left_alone} == {(*what, 0)}
+
+
+def test_the_page_has_the_table_of_the_records():
+    assert TOOL["table"](CHANGES) in (RESULTS / "l2l.md").read_text()
+
+
+def test_the_papers_figures_are_those_of_its_table():
+    papers = {row["recipe"]: row["figures"][0]["paper"] for row in record("table7", "paper")["rows"]}
+    for framework in ("moco", "simsiam"):
+        gain = papers[f"cifar10-{framework}-logo"] - papers[f"cifar10-{framework}-multicrop"]
+        (told,) = [trial.paper for trial in TRIALS if trial.paper and trial.framework.lower() == framework]
+        assert told == pytest.approx(gain)
+
+
+def test_no_trial_shows_a_gain_and_a_large_lambda_harms():
+    for trial, change in zip(TRIALS, CHANGES, strict=True):
+        assert change.points - 2 * change.error < 0
+        assert trial.lam < 0.2 or change.points + 2 * change.error < 0
+
+
+def test_a_standard_error_is_that_of_seeds_where_there_are_some():
+    few = TOOL["Change"]([90.0], [80.0, 82.0], 10_000)
+    assert (few.points, few.over_seeds) == (9.0, False)
+    assert few.error == pytest.approx(100 * (0.9 * 0.1 / 1e4 + 0.81 * 0.19 / 1e4) ** 0.5)
+    several = TOOL["Change"]([3.0, 5.0, 7.0], [1.0, 2.0, 3.0], 10_000)
+    assert (several.points, several.over_seeds) == (3.0, True)
+    assert several.error == pytest.approx(1 / 3**0.5)
+
+
+def test_the_picture_is_drawn_from_what_is_kept(tmp_path, capsys):
+    TOOL["main"]([str(RAW), str(tmp_path)])
+    assert capsys.readouterr().out == TOOL["table"](CHANGES)
+    drawn = (tmp_path / "l2l.svg").read_text()
+    assert all(cell.replace("'", "&#39;") in drawn or cell in drawn for trial in TRIALS for cell in trial.cells())
+    assert "(../images/l2l.png)" in (RESULTS / "l2l.md").read_text()

@@ -1,0 +1,223 @@
+"""What did pushing local crops apart change, wherever it was tried? A picture and a table, from what is kept.
+
+python tools/draw_l2l.py docs/results/raw docs/images
+"""
+
+import argparse
+import json
+import sys
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.transforms import Transform
+
+from logo_ssl.report.style import COLOURS, GREY, save_figure
+
+LEFT, RIGHT = -6.4, 5.2  # points; what lies further left is an arrow
+SEVERAL = 3  # seeds, which then give a standard error of their own
+LINE = 0.27  # inches of a trial
+COLUMNS = {"epochs": -1.4, "on": -1.22, "images": -1.03, "local crops": -0.68, "lambda": -0.45, "": -0.28}
+"""What a trial is told by, and where that stands in the picture, in widths of its axes."""
+MARKS = {"MoCo": ("o", COLOURS[0]), "SimSiam": ("s", COLOURS[4])}
+
+
+class Trial(NamedTuple):
+    """A setting with L2L and without it: where its runs are kept, by seed, as FOLDER/SEED or FILE:LINE."""
+
+    epochs: int
+    framework: str
+    images: str
+    local: str
+    lam: float
+    pushed: tuple[str, ...]
+    left_alone: tuple[str, ...]
+    tested: int = 10_000
+    remark: str = ""
+    paper: float | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """What it is, column by column."""
+        return (str(self.epochs), self.framework, self.images, self.local, f"{self.lam:g}", self.remark)
+
+
+class Change(NamedTuple):
+    """kNN with L2L and without it, by seed, in percent."""
+
+    pushed: list[float]
+    left_alone: list[float]
+    tested: int
+
+    @property
+    def points(self) -> float:
+        """By how much L2L changed it, over the seeds of each."""
+        return mean(self.pushed) - mean(self.left_alone)
+
+    @property
+    def over_seeds(self) -> bool:
+        """Whether seeds, rather than test images, say how far that may be chance."""
+        return len(self.pushed) == len(self.left_alone) >= SEVERAL
+
+    @property
+    def error(self) -> float:
+        """Its standard error: of differences by seed or, with few seeds, by what a draw of test images varies."""
+        if self.over_seeds:
+            by_seed = [one - other for one, other in zip(self.pushed, self.left_alone, strict=True)]
+            return stdev(by_seed) / sqrt(len(by_seed))
+        shares = [mean(side) / 100 for side in (self.pushed, self.left_alone)]
+        return 100 * sqrt(sum(share * (1 - share) for share in shares) / self.tested)
+
+
+def _lines(name: str, *lines: int) -> tuple[str, ...]:
+    return tuple(f"{name}.jsonl:{line}" for line in lines)
+
+
+def _records(row: str, seeds: int = 1) -> tuple[str, ...]:
+    settings = "cifar10-tuned" if "tuned" in row else "cifar10-paper"
+    return tuple(f"{settings}/{row}/seed{seed}" for seed in range(seeds))
+
+
+SWEEP, MORE, SCENES = "2026-11-16-lambda-twenty-epochs", "2026-11-16-l2l-twenty-epochs", "2026-11-17-scenes-crops"
+VARIED, PHOTOGRAPHS, AREAS = "2026-11-17-simsiam-local-crops", "2026-11-17-photographs-crops", "5-40 %"
+HELD_OUT = (40, "SimSiam", "CIFAR-10, held out", "20-80 %", 0.05)
+WITHOUT = _lines("2026-11-17-simsiam-crops", 2)
+SMALL, LARGE = (20, "MoCo", "CIFAR-10", AREAS), (20, "MoCo", "CIFAR-10", "20-80 %")
+LARGE_SIMSIAM = (20, "SimSiam", "CIFAR-10", "20-80 %")
+TRIALS = (
+    Trial(200, "MoCo", "CIFAR-10", AREAS, 5e-4, _records("cifar10-moco-logo"), _records("cifar10-moco-multicrop", 2),
+          remark="paper's settings", paper=2.13),
+    Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _records("cifar10-simsiam-logo"),
+          _records("cifar10-simsiam-multicrop", 2), remark="paper's settings", paper=4.34),
+    Trial(200, "MoCo", "CIFAR-10", "20-80 %", 0.05, _records("cifar10-tuned-moco-logo"),
+          _records("cifar10-tuned-moco-multicrop")),
+    Trial(200, "SimSiam", "CIFAR-10", "20-80 %", 0.05, _records("cifar10-tuned-simsiam-logo"),
+          _records("cifar10-tuned-simsiam-multicrop")),
+    Trial(200, "MoCo", "Imagenette", AREAS, 0.05, _lines("2026-11-16-imagenette-equal-crops", 3),
+          _lines("2026-11-17-imagenette-without-l2l", 1), 3_925),
+    Trial(*HELD_OUT, _lines("2026-11-17-rate-and-weight-decay", 8), WITHOUT, 5_000),
+    Trial(*HELD_OUT, _lines(VARIED, 4), WITHOUT, 5_000, "slower regressor"),
+    Trial(*HELD_OUT, _lines(VARIED, 5), WITHOUT, 5_000, "at parameters"),
+    Trial(*HELD_OUT, _lines(VARIED, 3), WITHOUT, 5_000, "noise"),
+    Trial(25, "MoCo", "photographs, tiny", AREAS, 0.05, _lines(PHOTOGRAPHS, 5, 6), _lines(PHOTOGRAPHS, 3, 4), 800),
+    Trial(20, "MoCo", "scenes, tiny", AREAS, 0.05, _lines(SCENES, *range(11, 16)), _lines(SCENES, *range(6, 11))),
+    Trial(20, "MoCo", "scenes, tiny", AREAS, 0.5, _lines(SCENES, *range(16, 21)), _lines(SCENES, *range(6, 11))),
+    Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1)),
+    Trial(*SMALL, 0.2, _lines("2026-11-17-lambda-of-local-crops", 2), _lines("2026-11-16-local-crops-lambda", 1)),
+    Trial(20, "SimSiam", "CIFAR-10", "8-50 %", 0.05, _lines("2026-11-15-twenty-epochs", 7),
+          _lines("2026-11-15-twenty-epochs", 4)),
+    Trial(*LARGE, 0.005, _lines(MORE, 6), _lines(SWEEP, 1)),
+    Trial(*LARGE, 0.05, (*_lines(SWEEP, 2), *_lines(MORE, 8)), (*_lines(SWEEP, 1), *_lines(MORE, 7))),
+    Trial(*LARGE, 0.5, _lines(SWEEP, 3), _lines(SWEEP, 1)),
+    Trial(*LARGE, 0.5, _lines(MORE, 2), _lines(SWEEP, 1), remark="cosine"),
+    Trial(*LARGE_SIMSIAM, 0.05, _lines(MORE, 4), _lines(MORE, 3)),
+    Trial(*LARGE_SIMSIAM, 0.5, _lines(MORE, 5), _lines(MORE, 3)),
+)  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Draw the picture, as .png and .svg, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("raw", type=Path, help="docs/results/raw")
+    parser.add_argument("folder", type=Path, help="where the picture goes")
+    options = parser.parse_args(arguments)
+    changes = [change(options.raw, trial) for trial in TRIALS]
+    draw(changes, options.folder / "l2l.png")
+    sys.stdout.write(table(changes))
+
+
+def change(raw: Path, trial: Trial) -> Change:
+    """What is kept of a trial."""
+    pushed, left_alone = ([knn(raw, place) for place in side] for side in (trial.pushed, trial.left_alone))
+    return Change(pushed, left_alone, trial.tested)
+
+
+def knn(raw: Path, place: str) -> float:
+    """kNN top-1 (k=20) of a run at its last epoch: by `eval knn`, or else as training measured it."""
+    file, _, line = place.partition(":")
+    if not line:
+        (record,) = (raw / file / "evaluation").glob("knn-*.json")
+        return _with_k20(json.loads(record.read_text())["results"])
+    kept = json.loads((raw / file).read_text().splitlines()[int(line) - 1])
+    for evaluation in kept.get("evaluations", []):
+        if evaluation["evaluation"] == "knn":
+            return _with_k20(evaluation["results"])
+    return kept["knn"][0] if "knn" in kept else list(kept["knn_k20_by_epoch"].values())[-1]
+
+
+def _with_k20(results: list[dict[str, Any]]) -> float:
+    return next(result["top1"] for result in results if result["k"] == 20)
+
+
+def table(changes: list[Change]) -> str:
+    """All of it in Markdown."""
+    names = (*COLUMNS, "with L2L", "without", "change", "standard error")
+    head = f"| {' | '.join(names)} |\n{'|---' * len(names)}|\n"
+    return head + "".join(_row(trial, change) for trial, change in zip(TRIALS, changes, strict=True))
+
+
+def _row(trial: Trial, change: Change) -> str:
+    sides = (f"{mean(side):.2f}{f' (n={len(side)})' if len(side) > 1 else ''}" for side in change[:2])
+    paper = f" (the paper: {trial.paper:+.2f})" if trial.paper else ""
+    error = f"{change.error:.1f}, {'seeds' if change.over_seeds else 'test images'}"
+    cells = (*trial.cells(), *sides, f"{change.points:+.2f}{paper}", error)
+    return f"| {' | '.join(cells)} |\n"
+
+
+def draw(changes: list[Change], file: Path) -> None:
+    """A line for each trial: what it was, the change with two standard errors to either side, the paper's beside it."""
+    figure, axes = plt.subplots(figsize=(9, LINE * (len(changes) + 5)))
+    figure.subplots_adjust(left=0.58, right=0.99, top=1 - 1.4 / (len(changes) + 5), bottom=3.4 / (len(changes) + 5))
+    for y, (trial, change) in enumerate(zip(TRIALS, changes, strict=True)):
+        _write_cells(axes, y, trial.cells())
+        _draw_change(axes, y, trial, change)
+    _write_cells(axes, -1, tuple(COLUMNS), weight="bold")
+    for y, (one, other) in enumerate(pairwise(TRIALS)):
+        if one.epochs != other.epochs:
+            axes.plot((-1.41, 1), (y + 0.5, y + 0.5), color=GREY, linewidth=0.4, clip_on=False, transform=_across(axes))
+    axes.axvline(0, color=GREY, linewidth=0.8)
+    axes.set(xlim=(LEFT, RIGHT), ylim=(len(changes) - 0.5, -0.5), xlabel="change of kNN top-1 (k=20) by L2L, in points")
+    axes.set_yticks([])
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", alpha=0.25)
+    _explain(axes)
+    save_figure(figure, file)
+
+
+def _across(axes: Axes) -> Transform:
+    """Along the picture by shares of the axes' width, down it by trials."""
+    return axes.get_yaxis_transform()
+
+
+def _write_cells(axes: Axes, y: float, cells: tuple[str, ...], weight: str = "normal") -> None:
+    for x, cell in zip(COLUMNS.values(), cells, strict=True):
+        axes.text(x, y, cell, transform=_across(axes), va="center", fontsize=8, fontweight=weight)
+
+
+def _draw_change(axes: Axes, y: int, trial: Trial, change: Change) -> None:
+    marker, colour = MARKS[trial.framework]
+    if change.points < LEFT:
+        arrow = {"arrowstyle": "->", "color": colour}
+        axes.annotate(f"{change.points:.1f}", (LEFT, y), (LEFT + 0.6, y), arrowprops=arrow, va="center", color=colour)
+        return
+    width = 2.5 if change.over_seeds else 0.8
+    axes.errorbar(change.points, y, xerr=2 * change.error, fmt=marker, color=colour, linewidth=width, markersize=5)
+    if trial.paper:
+        axes.plot(trial.paper, y, "*", color=COLOURS[1], markersize=10)
+
+
+def _explain(axes: Axes) -> None:
+    for framework, (marker, colour) in MARKS.items():
+        axes.plot([], [], marker, color=colour, label=framework)
+    axes.plot([], [], "*", color=COLOURS[1], markersize=10, label="what the paper reports")
+    axes.errorbar([], [], xerr=1, color=GREY, linewidth=2.5, label="two standard errors, over seeds")
+    axes.errorbar([], [], xerr=1, color=GREY, linewidth=0.8, label="two of test images alone, one or two seeds")
+    place = {"loc": "upper right", "bbox_to_anchor": (1.0, -1.9 / len(TRIALS)), "borderaxespad": 0.0}
+    axes.legend(frameon=False, fontsize=8, ncols=3, **place)
+
+
+if __name__ == "__main__":
+    main()
