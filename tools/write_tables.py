@@ -48,7 +48,7 @@ PARTS = (
         "    logo-ssl reproduce table1 table7 --data cifar10.npz --set knn_every=20 --rows 'cifar10-*'",
         "Rows were run by commands of their own, side by side: SimSiam with up to a fifth of the GPU (experiment 25; "
         "the change to its commit is a page of text), the others three at a time, with SimSiam by another weight "
-        "decay among them (experiments 30 and 31). These four had their 200 epochs and their evaluations within 23.6 "
+        "decay among them (experiments 30 and 31). The three and that one were trained and evaluated within 23.6 "
         "minutes of one H200; minutes of single rows cannot be compared.",
     ),
     (
