@@ -21,7 +21,7 @@ from logo_ssl.report.style import COLOURS, GREY, save_figure
 LEFT, RIGHT = -6.4, 5.2  # points; what lies further left is an arrow
 SEVERAL = 3  # seeds, which then give a standard error of their own
 LINE = 0.27  # inches of a trial
-COLUMNS = {"epochs": -1.4, "on": -1.22, "images": -1.03, "local crops": -0.68, "lambda": -0.45, "": -0.28}
+COLUMNS = {"epochs": -1.4, "on": -1.22, "images": -1.03, "local crops, %": -0.69, "lambda": -0.41, "": -0.28}
 """What a trial is told by, and where that stands in the picture, in widths of its axes."""
 MARKS = {"MoCo": ("o", COLOURS[0]), "SimSiam": ("s", COLOURS[4])}
 
@@ -82,19 +82,19 @@ def _records(row: str, seeds: int = 1) -> tuple[str, ...]:
 
 
 SWEEP, MORE, SCENES = "2026-11-16-lambda-twenty-epochs", "2026-11-16-l2l-twenty-epochs", "2026-11-17-scenes-crops"
-VARIED, PHOTOGRAPHS, AREAS = "2026-11-17-simsiam-local-crops", "2026-11-17-photographs-crops", "5-40 %"
-HELD_OUT = (40, "SimSiam", "CIFAR-10, held out", "20-80 %", 0.05)
+VARIED, PHOTOGRAPHS, AREAS = "2026-11-17-simsiam-local-crops", "2026-11-17-photographs-crops", "5-40"
+HELD_OUT = (40, "SimSiam", "CIFAR-10, held out", "20-80", 0.05)
 WITHOUT = _lines("2026-11-17-simsiam-crops", 2)
-SMALL, LARGE = (20, "MoCo", "CIFAR-10", AREAS), (20, "MoCo", "CIFAR-10", "20-80 %")
-LARGE_SIMSIAM = (20, "SimSiam", "CIFAR-10", "20-80 %")
+SMALL, LARGE = (20, "MoCo", "CIFAR-10", AREAS), (20, "MoCo", "CIFAR-10", "20-80")
+LARGE_SIMSIAM = (20, "SimSiam", "CIFAR-10", "20-80")
 TRIALS = (
     Trial(200, "MoCo", "CIFAR-10", AREAS, 5e-4, _records("cifar10-moco-logo"), _records("cifar10-moco-multicrop", 2),
           remark="paper's settings", paper=2.13),
     Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _records("cifar10-simsiam-logo"),
           _records("cifar10-simsiam-multicrop", 2), remark="paper's settings", paper=4.34),
-    Trial(200, "MoCo", "CIFAR-10", "20-80 %", 0.05, _records("cifar10-tuned-moco-logo"),
+    Trial(200, "MoCo", "CIFAR-10", "20-80", 0.05, _records("cifar10-tuned-moco-logo"),
           _records("cifar10-tuned-moco-multicrop")),
-    Trial(200, "SimSiam", "CIFAR-10", "20-80 %", 0.05, _records("cifar10-tuned-simsiam-logo"),
+    Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, _records("cifar10-tuned-simsiam-logo"),
           _records("cifar10-tuned-simsiam-multicrop")),
     Trial(200, "MoCo", "Imagenette", AREAS, 0.05, _lines("2026-11-16-imagenette-equal-crops", 3),
           _lines("2026-11-17-imagenette-without-l2l", 1), 3_925),
@@ -107,7 +107,7 @@ TRIALS = (
     Trial(20, "MoCo", "scenes, tiny", AREAS, 0.5, _lines(SCENES, *range(16, 21)), _lines(SCENES, *range(6, 11))),
     Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1)),
     Trial(*SMALL, 0.2, _lines("2026-11-17-lambda-of-local-crops", 2), _lines("2026-11-16-local-crops-lambda", 1)),
-    Trial(20, "SimSiam", "CIFAR-10", "8-50 %", 0.05, _lines("2026-11-15-twenty-epochs", 7),
+    Trial(20, "SimSiam", "CIFAR-10", "8-50", 0.05, _lines("2026-11-15-twenty-epochs", 7),
           _lines("2026-11-15-twenty-epochs", 4)),
     Trial(*LARGE, 0.005, _lines(MORE, 6), _lines(SWEEP, 1)),
     Trial(*LARGE, 0.05, (*_lines(SWEEP, 2), *_lines(MORE, 8)), (*_lines(SWEEP, 1), *_lines(MORE, 7))),
@@ -154,16 +154,14 @@ def _with_k20(results: list[dict[str, Any]]) -> float:
 
 def table(changes: list[Change]) -> str:
     """All of it in Markdown."""
-    names = (*COLUMNS, "with L2L", "without", "change", "standard error")
+    names = (*COLUMNS, "with L2L", "without", "change ± standard error")
     head = f"| {' | '.join(names)} |\n{'|---' * len(names)}|\n"
     return head + "".join(_row(trial, change) for trial, change in zip(TRIALS, changes, strict=True))
 
 
 def _row(trial: Trial, change: Change) -> str:
     sides = (f"{mean(side):.2f}{f' (n={len(side)})' if len(side) > 1 else ''}" for side in change[:2])
-    paper = f" (the paper: {trial.paper:+.2f})" if trial.paper else ""
-    error = f"{change.error:.1f}, {'seeds' if change.over_seeds else 'test images'}"
-    cells = (*trial.cells(), *sides, f"{change.points:+.2f}{paper}", error)
+    cells = (*trial.cells(), *sides, f"{change.points:+.2f} ± {change.error:.2f}")
     return f"| {' | '.join(cells)} |\n"
 
 

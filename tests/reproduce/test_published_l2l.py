@@ -27,7 +27,7 @@ def ran(place):
     return (
         changed.get("epochs", recipe.epochs),
         json.loads(recipe.to_json())["framework"]["kind"],
-        f"{100 * low:g}-{100 * high:g} %",
+        f"{100 * low:g}-{100 * high:g}",
         lam,
     )
 
