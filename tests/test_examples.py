@@ -1,6 +1,7 @@
 """Do the examples run, stay short, and learn?"""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -50,15 +51,21 @@ def test_hugging_face_data_train(tmp_path, monkeypatch):
     assert backbone.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 256)
 
 
-def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
+def commands_of(example, folder):
+    """What runs the example's command line in a folder with a few images, scenes.npz."""
     images, _ = make_scenes(32, 32, 0)
-    np.savez(tmp_path / "scenes.npz", train_images=images.permute(0, 2, 3, 1).numpy())
+    np.savez(folder / "scenes.npz", train_images=images.permute(0, 2, 3, 1).numpy())
     env = os.environ | {"PYTHONPATH": str(Path(logo_ssl.__file__).parent.parent)}
 
     def own(line):
-        command = [sys.executable, str(EXAMPLES / "own_framework.py"), *line.split()]
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        command = [sys.executable, str(EXAMPLES / example), *line.split()]
+        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
+    return own
+
+
+def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
+    own = commands_of("own_framework.py", tmp_path)
     trained = own("pretrain tiny --framework align-uniform --framework.t 3 --epochs 1 --data scenes.npz --out run")
     assert trained.returncode == 0, trained.stderr
     assert '"kind": "align-uniform"' in (tmp_path / "run" / "recipe.json").read_text()
@@ -68,3 +75,20 @@ def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
     assert own("pretrain tiny --framework align-uniform --framework.x 3").stderr.startswith("logo-ssl: Unrecognized")
     with pytest.raises(UserError, match=r"framework is 'align-uniform', and .*; one of your own is known"):
         Recipe.from_json((tmp_path / "run" / "recipe.json").read_text())
+
+
+def test_a_strategy_a_backbone_and_a_recipe_of_ones_own_train_and_are_shown(tmp_path):
+    own = commands_of("own_parts.py", tmp_path)
+    trained = own("pretrain mine --epochs 1 --strategy.pull 3 --data scenes.npz --out run")
+    assert trained.returncode == 0, trained.stderr
+    assert re.search(r"epoch 1/1  gg \d\.\d+  lm \d\.\d+", trained.stdout)
+    following = re.search(r"Next: python (.+) embed run --out features.npz", trained.stdout)
+    assert following is not None
+    assert following[1] == str(EXAMPLES / "own_parts.py")
+    assert own("embed run --out features.npz --workers 0").returncode == 0
+    assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 128)
+    plotted = own("report run --out page.html")
+    assert plotted.returncode == 0, plotted.stderr
+    assert "l_lm over epochs" in (tmp_path / "page.html").read_text()
+    with pytest.raises(UserError, match=r"No backbone is called 'patches'.* One of your own is known where"):
+        logo_ssl.load(tmp_path / "run")

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -208,6 +208,11 @@ def is_number(value: Any) -> TypeGuard[float]:
     if isinstance(value, int) and not isinstance(value, bool):
         return abs(value) <= sys.float_info.max
     return isinstance(value, float)
+
+
+def other_losses(known: Container[str], lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The losses in a log that are not among those known: a strategy's own terms, which begin with `l_`, too."""
+    return list(dict.fromkeys(name for line in lines for name in line if name.startswith("l_") and name not in known))
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 from rich.table import Table
@@ -14,6 +16,9 @@ from ..arguments import asks_for_help, hinting, parse, showing
 from ..errors import UserError
 from ..run import Run
 from ..terminal import plain_console, put
+
+if TYPE_CHECKING:
+    from ..recipes import Recipe
 
 
 def demo(arguments: Sequence[str]) -> None:
@@ -57,7 +62,7 @@ def list_recipes() -> None:
 def pretrain(arguments: Sequence[str]) -> None:
     """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
     from ..chosen import recipe_of
-    from ..recipes import AUTO, RECIPES, check
+    from ..recipes import AUTO, PARTS, RECIPES, check
 
     if arguments and arguments[0] in ("-h", "--help"):
         put(
@@ -73,21 +78,20 @@ def pretrain(arguments: Sequence[str]) -> None:
 
     @dataclass(frozen=True)
     class Options:
-        """Pretrain an encoder.
-
-        --framework NAME (moco, simsiam, byol, simclr, supervised) and --strategy NAME (two-view, multi-crop, logo) swap
-        these parts of the recipe.
-        """
+        """Pretrain an encoder."""
 
         recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
         out: Path = Path("runs") / chosen.name
         """Run folder, new or empty."""
 
-    parsed = parse(Options, rest, prog=f"logo-ssl pretrain {chosen.name}", default=Options(chosen))
+    parts = " and ".join(f"--{part} NAME ({', '.join(known)})" for part, known in PARTS.items())
+    about = f"Pretrain an encoder.\n{fill(f'{parts} swap these parts of the recipe.', 80)}"
+    prog = f"logo-ssl pretrain {chosen.name}"
+    parsed = parse(Options, rest, prog=prog, default=Options(chosen), description=about)
     check(parsed.recipe)
     from ..train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
-    _say_next(run_pretraining(parsed.recipe, parsed.out))
+    _say_next(run_pretraining(parsed.recipe, parsed.out), parsed.recipe)
 
 
 def resume(arguments: Sequence[str]) -> None:
@@ -116,7 +120,7 @@ def resume(arguments: Sequence[str]) -> None:
     check(parsed.recipe)
     from ..train import resume as resume_pretraining  # slow to import: mistakes should be told before
 
-    _say_next(resume_pretraining(path, parsed.recipe))
+    _say_next(resume_pretraining(path, parsed.recipe), parsed.recipe)
 
 
 def _help_with_resuming() -> NoReturn:
@@ -163,8 +167,19 @@ def bench(arguments: Sequence[str]) -> None:
     put(json.dumps(measure(parsed.recipe)) + "\n")
 
 
-def _say_next(run: Run) -> None:
-    """Where the encoder is, and what can be done with it."""
+def _say_next(run: Run, recipe: "Recipe") -> None:
+    """Where the encoder is, and what can be done with it, by a command that knows all of its parts."""
+    command = f"python {shlex.quote(sys.argv[0])}" if _has_parts_of_others(recipe) else "logo-ssl"
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
-    console.print(f"Next: logo-ssl embed {shlex.quote(str(run.path))} --out features.npz")
+    console.print(f"Next: {command} embed {shlex.quote(str(run.path))} --out features.npz")
+
+
+def _has_parts_of_others(recipe: "Recipe") -> bool:
+    """Whether the command `logo-ssl` by itself would not know a part of the recipe."""
+    from ..models.backbones import FAMILIES
+    from ..recipes import PARTS
+
+    parts = [type(getattr(recipe, part)) for part in PARTS]
+    backbone = [FAMILIES[recipe.backbone]] if recipe.backbone in FAMILIES else []
+    return any(not part.__module__.startswith("logo_ssl.") for part in (*parts, *backbone))

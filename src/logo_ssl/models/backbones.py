@@ -95,8 +95,10 @@ def refuse_unknown_backbone(name: str) -> None:
         if not timm.is_model(model.split(".")[0]):
             raise UserError(f"timm has no model {model!r}.{nearest(model, timm.list_models())}")
     elif name not in FAMILIES:
-        hint = nearest(name, FAMILIES)
-        raise UserError(f"No backbone is called {name!r}; choose {', '.join(FAMILIES)} or timm/NAME.{hint}")
+        raise UserError(
+            f"No backbone is called {name!r}; choose {', '.join(FAMILIES)} or timm/NAME.{nearest(name, FAMILIES)} One "
+            "of your own is known where the file that registers it runs the command."
+        )
 
 
 def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: int | None = None) -> Backbone:

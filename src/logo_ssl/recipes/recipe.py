@@ -59,7 +59,7 @@ class Recipe:
     data: str = "scenes"
     """A name (scenes, cifar10, ...), a folder of images or of .tar shards, a text file of paths, or an .npz file."""
     backbone: str = "resnet18"
-    """tiny, small-alexnet, resnet18, resnet34, resnet50, or timm/NAME."""
+    """tiny, small-alexnet, resnet18, resnet34, resnet50, timm/NAME, or one of your own."""
     stem: Literal["imagenet", "cifar"] = "imagenet"
     """First layers of a ResNet: 7x7 stride 2 and max-pool, or 3x3 stride 1 for small images."""
     init: str | None = None

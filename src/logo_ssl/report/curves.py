@@ -1,12 +1,13 @@
 """What happened over time? Losses and kNN accuracy of a run as one picture."""
 
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..run import Run
+from ..run import Run, other_losses
 from .style import COLOURS
 
 LOSSES = {"l_gg": "global-to-global", "l_lg": "local-to-global", "l_ll": "local-to-local", "omega": "omega"}
@@ -20,7 +21,8 @@ def draw_curves(run: Run, file: Path | None = None) -> Path:
     last_step = max((line["step"] for line in lines), default=0)
     epochs = max((line.get("epochs_done", line.get("epoch", 0) + 1) for line in lines), default=1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for (name, label), colour in zip(LOSSES.items(), COLOURS, strict=False):
+    drawn = LOSSES | {name: name for name in other_losses(LOSSES, lines)}
+    for (name, label), colour in zip(drawn.items(), cycle(COLOURS), strict=False):
         points = [(line["step"] / max(last_step, 1) * epochs, line[name]) for line in lines if name in line]
         if points:
             x, y = zip(*points, strict=True)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..run import other_losses
 from .reading import Told, epochs_ended
 from .style import COLOURS
 
@@ -27,7 +28,8 @@ QUANTITIES = {
 def plots(runs: Sequence[Told]) -> list[dict[str, Any]]:
     """For each quantity that any run has: its title, a sentence about its last values, and the traces."""
     made = []
-    for name, (title, unit) in QUANTITIES.items():
+    others = other_losses(QUANTITIES, (line for run in runs for line in run.metrics))
+    for name, (title, unit) in (QUANTITIES | {name: (name, "") for name in others}).items():
         traces = [trace for i, run in enumerate(runs) if (trace := _trace(run, i, name))]
         if traces:
             ends = ", ".join(f"{runs[t['run']].name}: {_end(t)}{' ' * bool(unit)}{unit}" for t in traces)

@@ -1,13 +1,13 @@
 """How far is it, and how long will it take? A bar in a terminal, a line per epoch elsewhere."""
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from ..run import other_losses
 from ..terminal import lasting
 from .journal import Journal
 from .module import Pretraining
@@ -24,7 +24,7 @@ class ProgressDisplay(L.Callback):
         self,
         journal: Journal,
         console: Console,
-        shown: Mapping[str, str] = SHOWN,
+        shown: dict[str, str] = SHOWN,
         clock: Clock = time.perf_counter,
     ) -> None:
         self.journal, self.console, self.shown = journal, console, shown
@@ -103,7 +103,8 @@ class ProgressDisplay(L.Callback):
     def _news(self, epoch: int) -> str:
         """What is known in an epoch; a kNN of an earlier one is told as such, and shortly."""
         latest = self.journal.latest
-        parts = [f"{short} {latest[name]:.3f}" for name, short in self.shown.items() if name in latest]
+        terms = self.shown | {name: name.removeprefix("l_") for name in other_losses(self.shown, [latest])}
+        parts = [f"{short} {latest[name]:.3f}" for name, short in terms.items() if name in latest]
         if "knn" in latest:
             fresh, measured = latest["epochs_done"] == epoch, f"epoch {latest['epochs_done']}"
             protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, {measured}" if fresh else measured
