@@ -89,13 +89,36 @@ class Split:
 
     def thinned(self, most: int) -> "Split":
         """At most so many images, evenly spread: sets are often sorted by class."""
-        if len(self) <= most:
-            return self
-        return self[torch.arange(most) * len(self) // most]
+        return self if len(self) <= most else self[evenly(len(self), most)]
 
     def __getitem__(self, rows: Tensor) -> "Split":
         rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
         return Split(self.images[rows], None if self.labels is None else self.labels[rows])
+
+
+def evenly(n: int, most: int) -> Int[Tensor, " rows"]:
+    """At most so many of n rows, evenly spread."""
+    few = min(n, most)
+    return torch.arange(few) * n // max(few, 1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some images of a split, in its order; they are copied when they are taken, since a split may be large."""
+
+    split: Split
+    rows: Int[Tensor, " n"]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def thinned(self, most: int) -> "Rows":
+        """At most so many of them, evenly spread."""
+        return Rows(self.split, self.rows[evenly(len(self), most)])
+
+    def taken(self) -> Split:
+        """These images alone."""
+        return self.split if len(self) == len(self.split) else self.split[self.rows]
 
 
 @dataclass(frozen=True)
@@ -130,16 +153,16 @@ class ImageSet:
                 return name, split
         return None
 
-    def for_knn(self) -> tuple[Split, Split] | None:
+    def for_knn(self) -> tuple[Rows, Rows] | None:
         """(bank, queries) for nearest neighbours: train and what is watched, or a tenth of train out of the bank."""
         if self.train.labels is None:
             return None
-        bank = self.train[self.train.labels >= 0]  # STL-10 marks what has no label by -1
+        bank = (self.train.labels >= 0).nonzero()[:, 0]  # STL-10 marks what has no label by -1
         if len(bank) < 2:
             return None
         if self.watched is not None:
             queries = self.watched[1]
             assert queries.labels is not None
-            return bank, queries[queries.labels >= 0]
+            return Rows(self.train, bank), Rows(queries, (queries.labels >= 0).nonzero()[:, 0])
         held_out = torch.arange(len(bank)) % 10 == 0
-        return bank[~held_out], bank[held_out]
+        return Rows(self.train, bank[~held_out]), Rows(self.train, bank[held_out])
