@@ -9,14 +9,14 @@ from ..data import ImageSet, Split, load_data
 from ..data.differing import UNKNOWN, difference
 from ..data.fingerprints import images_told
 from ..data.images import CALLED
-from ..data.sources import NAMES
+from ..data.sources import NAMES, is_placed
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
 from ..recipes import Recipe, find_recipe
 from ..terminal import are, counted
 from .plan import Task
 from .settings import name_of
-from .sources import IMAGES, is_placed
+from .sources import IMAGES
 from .tables import WRITTEN, PaperTable
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets

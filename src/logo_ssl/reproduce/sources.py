@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data import load_data
-from ..data.sources import NAMES, OWN, data_root
-from ..data.torchvision_sets import KINDS
+from ..data.sources import NAMES, OWN, data_root, is_placed
 from ..errors import DataMissing
 
 IMAGES = {"cifar10": 50_000, "stl10": 105_000, "imagenet100": 126_689}  # to train on, in the paper's sets
@@ -23,20 +22,15 @@ class Images(NamedTuple):
 
 def look(data: str, size: int) -> Images:
     """What is known of a data set; one that is missing is told, not an error."""
-    if data in NAMES and data not in OWN:
+    if not is_placed(data):
         absent = f"{data} is not in {data_root()} yet, and would be downloaded where the network allows."
-        return Images(IMAGES.get(data), "" if is_placed(data) else absent)
+        return Images(IMAGES.get(data), absent)
+    if data in NAMES and data not in OWN:
+        return Images(IMAGES.get(data))
     try:
         return Images(len(load_data(data, size).train))
     except DataMissing as error:
         return Images(IMAGES.get(data), str(error), missing=True)
-
-
-def is_placed(data: str) -> bool:
-    """Whether nothing would be downloaded."""
-    if data not in NAMES or data in OWN:
-        return True
-    return (data_root() / next(kind.place for kind in KINDS if kind.name.lower() == data)).exists()
 
 
 def refuse_wrong_paths(sources: Iterable[str]) -> None:
