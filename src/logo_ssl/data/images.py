@@ -1,14 +1,16 @@
 """What is a data set here? Images, in memory or as files, with labels that only evaluation reads."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int, Int64, UInt8
 from torch import Tensor
 
 from ..errors import UserError
-from .files import Chained, Files, Stamp
+from .files import Chained, Files, Stamp, stamps_of
 
 VALIDATION = "validation images"
 """What training is watched with, where there are any beside a test."""
@@ -45,6 +47,19 @@ class Photos(Files):
     def stamp(self, i: int) -> Stamp:
         """What tells, without reading it, that image i was written anew."""
         return self.files.stamp(int(self.rows[i]))
+
+    @cached_property
+    def stamps(self) -> Int64[np.ndarray, "N 3"]:
+        """The stamps of all images, asked for once, since that takes long on a network's disk; -1: it is gone."""
+        return stamps_of(self.files, self.rows)
+
+    def forget_stamps(self) -> None:
+        """Ask for them again when they are needed: files may have been written anew."""
+        vars(self).pop("stamps", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to worker processes, who need no stamps."""
+        return {"files": self.files, "rows": self.rows}
 
 
 @dataclass(frozen=True)
