@@ -1,10 +1,11 @@
 """Are the images of a row on this machine, and how many are there? Looked up without downloading anything."""
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data import load_data
+from ..data import ImageSet, load_data
 from ..data.sources import NAMES, OWN, data_root, is_placed
 from ..errors import DataMissing
 
@@ -20,6 +21,12 @@ class Images(NamedTuple):
     """Whether they must be placed by hand before a row can run."""
 
 
+@cache
+def images_at(source: str, size: int) -> ImageSet:
+    """The images of a source, listed once for all who ask before the rows run; then `cache_clear` frees them."""
+    return load_data(source, size)
+
+
 def look(data: str, size: int) -> Images:
     """What is known of a data set; one that is missing is told, not an error."""
     if not is_placed(data):
@@ -28,7 +35,7 @@ def look(data: str, size: int) -> Images:
     if data in NAMES and data not in OWN:
         return Images(IMAGES.get(data))
     try:
-        return Images(len(load_data(data, size).train))
+        return Images(len(images_at(data, size).train))
     except DataMissing as error:
         return Images(IMAGES.get(data), str(error), missing=True)
 
