@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logo_ssl.data.files import Member, Members, Paths
+from logo_ssl.data.files import GONE, Member, Members, Paths, Stamp, stamps_of
+from logo_ssl.data.images import Photos
 from logo_ssl.data.texts import Texts
 
 
@@ -30,6 +33,23 @@ def test_members_come_back_also_in_another_process():
     assert [kept[i] for i in range(len(kept))] == members
     assert kept.name(3) == "1.tar:x/3.jpg"
     assert len(Members([])) == 0
+
+
+def test_stamps_are_asked_for_once_and_stay_where_they_were(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_bytes(name.encode() * 3)
+    photos = Photos.all(Paths(tmp_path / name for name in ("a", "gone", "b", "c")))[torch.tensor([3, 1, 0])]
+    assert [Stamp(*row) for row in photos.stamps.tolist()] == [photos.stamp(0), GONE, photos.stamp(2)]
+    (tmp_path / "a").write_bytes(b"longer")
+    assert photos.stamps[:, 0].tolist() == [3, -1, 3]
+    assert "stamps" not in vars(pickle.loads(pickle.dumps(photos)))
+    photos.forget_stamps()
+    assert photos.stamps[:, 0].tolist() == [3, -1, 6]
+
+
+def test_numbers_of_files_beyond_what_an_array_holds_are_told_apart(monkeypatch):
+    monkeypatch.setattr(Stamp, "of", lambda path: Stamp(1, -5, 2**63 + int(path)))
+    assert stamps_of(Paths("12"), np.arange(2)).tolist() == [[1, -5, 1 - 2**63], [1, -5, 2 - 2**63]]
 
 
 SHARED = """

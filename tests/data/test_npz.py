@@ -50,7 +50,7 @@ def test_val_images_beside_test_images_are_to_choose_by(tmp_path):
     assert (data.test.labels.tolist(), data.val.labels.tolist()) == ([1], [1, 0])
     assert data.watched == ("validation images", data.val)
     bank, queries = data.for_knn()
-    assert (len(bank), queries.labels.tolist()) == (2, [1, 0])
+    assert (len(bank), queries.taken().labels.tolist()) == (2, [1, 0])
 
 
 def test_test_images_without_labels_give_way_to_val_images_that_have_them(tmp_path):

@@ -158,6 +158,27 @@ def test_a_shard_damaged_in_the_middle_is_kept_up_to_there(tmp_path):
     assert len(index(path).images) == 2
 
 
+def test_a_shard_that_breaks_off_is_told_with_what_is_used_of_it(tmp_path):
+    path = shard(tmp_path / "x.tar", {f"{i:02}.jpg": bytes([i]) * 2000 for i in range(20)})
+    whole = path.read_bytes()
+    assert load_data(str(path), 32).says == ()
+    damaged = whole[: 12 * 2560] + b"\xaa" * 512 + whole[12 * 2560 + 512 :]
+    for content in (whole[: 12 * 2560 + 700], whole[: 12 * 2560 + 100], damaged):
+        path.write_bytes(content)
+        (sentence,) = load_data(str(path), 32).says
+        assert sentence == f"{path} ends early: the 12 images before the break are used; copy it again."
+    path.write_bytes(whole[: 12 * 2560])  # some programs write no end
+    assert load_data(str(path), 32).says == ()
+
+
+def test_several_shards_that_break_off_are_one_sentence(tmp_path):
+    for name in ("a", "b", "c"):
+        path = shard(tmp_path / f"{name}.tar", {f"{i}.jpg": bytes(2000) for i in range(3)})
+        path.write_bytes(path.read_bytes()[: 3000 if name != "b" else None])
+    first = f"2 shards end early (the first: {tmp_path / 'a.tar'})"
+    assert load_data(str(tmp_path), 32).says == (f"{first}: the 2 images before the breaks are used; copy them again.",)
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"not a tar" * 100, gzip.compress(b"x" * 5000, mtime=0), b"\xff" * 2000],

@@ -102,9 +102,13 @@ def test_an_image_read_back_is_the_file_that_was_saved(tmp_path):
     assert data.channels == 3
 
 
+def taken(data: ImageSet) -> list[Split]:
+    return [rows.taken() for rows in data.for_knn()]
+
+
 def test_without_a_test_split_a_tenth_is_held_out_of_the_bank():
     images = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1)
-    bank, queries = ImageSet("x", Split(images, torch.arange(40) % 2)).for_knn()
+    bank, queries = taken(ImageSet("x", Split(images, torch.arange(40) % 2)))
     assert (len(bank), len(queries)) == (36, 4)
     assert not set(bank.images.flatten().tolist()) & set(queries.images.flatten().tolist())
 
@@ -112,9 +116,27 @@ def test_without_a_test_split_a_tenth_is_held_out_of_the_bank():
 def test_unlabelled_rows_stay_out_of_the_bank():
     images = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1)
     labels = torch.where(torch.arange(40) < 20, torch.arange(40) % 2, -1)
-    bank, queries = ImageSet("stl", Split(images, labels)).for_knn()
+    bank, queries = taken(ImageSet("stl", Split(images, labels)))
     assert (bank.labels >= 0).all()
     assert (queries.labels >= 0).all()
+
+
+def test_images_that_all_have_labels_are_not_copied_for_neighbours():
+    train, test = (Split(torch.zeros(n, 1, 2, 2, dtype=torch.uint8), torch.arange(n) % 2) for n in (40, 20))
+    bank, queries = taken(ImageSet("x", train, test))
+    assert bank.images.data_ptr() == train.images.data_ptr()
+    assert queries.images.data_ptr() == test.images.data_ptr()
+
+
+def test_images_for_neighbours_are_thinned_before_they_are_copied(monkeypatch):
+    labels, copied = torch.where(torch.arange(1000) % 4 == 0, -1, torch.arange(1000) // 100), []
+    data = ImageSet("x", Split(torch.zeros(1000, 1, 1, 1, dtype=torch.uint8), labels))
+    take = Split.__getitem__
+    monkeypatch.setattr(Split, "__getitem__", lambda split, rows: copied.append(len(rows)) or take(split, rows))
+    bank, _ = (rows.thinned(50) for rows in data.for_knn())
+    assert copied == []
+    assert set(bank.taken().labels.tolist()) == set(range(10))
+    assert copied == [50]
 
 
 def test_rows_of_files_are_taken_like_rows_of_arrays(tmp_path):
@@ -122,7 +144,7 @@ def test_rows_of_files_are_taken_like_rows_of_arrays(tmp_path):
         (tmp_path / label).mkdir()
         for i in range(20):
             (tmp_path / label / f"{i:02d}.png").write_bytes(f"{label}{i}".encode())
-    bank, queries = load_data(str(tmp_path), 32).for_knn()
+    bank, queries = taken(load_data(str(tmp_path), 32))
     assert (len(bank), len(queries)) == (36, 4)
     assert [queries.images.read(i) for i in range(4)] == [b"a0", b"a10", b"b0", b"b10"]
 

@@ -20,6 +20,7 @@ from logo_ssl.data.bad import Bad
 from logo_ssl.data.feed import Uniform, Various
 from logo_ssl.data.files import Paths
 from logo_ssl.data.resizing import square
+from logo_ssl.data.samples import look_at, sample
 from logo_ssl.data.workers import Decoding, Workers, fitting_workers
 from logo_ssl.errors import UserError
 
@@ -272,6 +273,19 @@ def test_the_first_bad_image_is_told_once_unless_too_many_stop_the_run(tmp_path:
     with pytest.raises(UserError, match="2 of 4 images cannot be read"):
         BadImages(4, 0.3, say=said.append).note([Bad("a.jpg", "truncated"), Bad("b.jpg", "truncated")])
     assert said == []
+
+
+@pytest.mark.parametrize(("n", "most"), [(11, 6), (127, 64), (64, 64), (5, 6), (0, 6)])
+def test_a_sample_is_no_larger_than_asked_for_and_reaches_all_parts(tmp_path: Path, n: int, most: int) -> None:
+    photos = folder(tmp_path, [b"%d" % row for row in range(n)])
+    rows = [int(content) for content in sample(photos, most)]
+    assert len(rows) == min(n, most)
+    assert rows == Split(torch.arange(n, dtype=torch.uint8).view(n, 1, 1, 1)).thinned(most).array.flatten().tolist()
+
+
+def test_a_look_at_few_photographs_sees_every_class(tmp_path: Path) -> None:
+    photos = folder(tmp_path, [jpeg(flat(200 * (row >= 6))) for row in range(11)])
+    assert [int(image.mean()) for image in look_at(Split(photos), 6, max_side=0)] == [0, 0, 0, 0, 200, 200]
 
 
 def test_statistics_of_photographs_are_those_of_their_pixels(tmp_path: Path) -> None:

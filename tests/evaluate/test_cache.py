@@ -245,6 +245,16 @@ def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path):
     assert store.load("b", 99) is None
 
 
+def test_a_cache_of_others_is_used(tmp_path, monkeypatch):
+    Store(tmp_path).save("theirs", torch.ones(3, 2))
+
+    def not_yours(path):
+        raise PermissionError(f"{path} is not yours")
+
+    monkeypatch.setattr("os.utime", not_yours)
+    assert Store(tmp_path).load("theirs", 3).equal(torch.ones(3, 2))
+
+
 def test_unreadable_photographs_are_left_out_and_said(encoder, photos):
     (photos / "b" / "4.png").write_bytes(b"")
     split = load_data(str(photos), 16).train

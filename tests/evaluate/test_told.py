@@ -18,6 +18,7 @@ from test_linear import colours
 
 from logo_ssl import cli, terminal
 from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.data.files import Stamp
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import Extraction, copies
 from logo_ssl.evaluate.commands import PROTOCOLS
@@ -208,8 +209,8 @@ def test_copies_of_training_images_are_counted(parted, images) -> None:
 
 def test_files_to_look_among_are_asked_for_their_sizes_once(parted, monkeypatch) -> None:
     data, (how, _), asked = load_data(str(parted), 16), listening(), []
-    size = copies._size
-    monkeypatch.setattr(copies, "_size", lambda photos, row: asked.append(photos.name(row)) or size(photos, row))
+    of = Stamp.of
+    monkeypatch.setattr(Stamp, "of", lambda path: asked.append(path) or of(path))
     copies.copies(data.train, data.test, how, data.test)
     counts = Counter(asked)
     assert {counts[data.train.images.name(row)] for row in range(len(data.train))} == {1}

@@ -17,8 +17,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.data.folders import load_folder
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
@@ -29,9 +31,10 @@ from logo_ssl.reproduce.images import facts_of, other_sets
 from logo_ssl.reproduce.launch import Workers
 from logo_ssl.reproduce.plan import Place, Task
 from logo_ssl.reproduce.rows import _measure
+from logo_ssl.reproduce.sources import images_at
 from logo_ssl.reproduce.tables import choose
+from logo_ssl.reproduce.worker import attempt
 from logo_ssl.run import Run
-from logo_ssl.train import pretrain
 from logo_ssl.train.monitors import CollapseGauge
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "detection"))
@@ -162,7 +165,7 @@ def test_a_row_that_was_killed_before_its_first_line_runs_all_the_same(reproduce
 
     line = "table1 --rows cifar10-moco --epochs 1"
     with monkeypatch.context() as patch:
-        patch.setattr("logo_ssl.reproduce.rows.pretrain", kill)
+        patch.setattr("logo_ssl.reproduce.rows.begin", kill)
         assert reproduce(line)[0] == 130
     run = Run(tmp_path / "out" / "cifar10-moco" / "seed0")
     run.path.mkdir(parents=True)
@@ -199,7 +202,7 @@ def test_tuned_rows_are_told_from_the_papers_and_written_apart(reproduce, perfor
 
 def test_a_row_that_fails_or_lacks_its_data_is_told_and_the_others_go_on(reproduce, performed, data, monkeypatch):
     rows = "--rows imagenet100-moco-logo cifar10-moco-logo cifar10-simsiam-logo"
-    monkeypatch.setattr("logo_ssl.reproduce.rows.pretrain", diverge)
+    monkeypatch.setattr("logo_ssl.reproduce.rows.begin", diverge)
     code, out, _ = reproduce(f"table7 {rows} --data cifar10={data}", small=False)
     assert code == 1
     assert len(performed) == 3
@@ -209,9 +212,7 @@ def test_a_row_that_fails_or_lacks_its_data_is_told_and_the_others_go_on(reprodu
     assert re.search(r"MoCo-LoGo full, IN100 \| kNN k=20, tau=0.07 \| 76.82 \| - \| n=0 of 1 ", out)
 
 
-def diverge(recipe, out, **kwargs):
-    if recipe.data == "imagenet100":
-        return pretrain(recipe, out, **kwargs)
+def diverge(*_):
     raise UserError("Training diverged.")
 
 
@@ -475,6 +476,29 @@ def test_images_that_are_not_the_papers_set_are_told_before_anything_runs(reprod
     assert "is not the paper's" not in reproduce("table1 --dry-run", small=False)[1]
 
 
+def test_a_source_is_listed_once_by_the_command_and_once_by_its_row(reproduce, tmp_path, monkeypatch):
+    for i in range(60):
+        file = tmp_path / "photos" / ("test" if i < 20 else "train") / "ab"[i % 2] / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 16), (4 * i, 0, 0)).save(file)
+    listed, held = [], []
+
+    def listing(path):
+        listed.append(path)
+        return load_folder(path)
+
+    def attempting(*row):
+        held.append(images_at.cache_info().currsize)
+        return attempt(*row)
+
+    monkeypatch.setattr("logo_ssl.data.sources.load_folder", listing)
+    monkeypatch.setattr(Workers, "run", lambda self, task: attempting(task.place.run.path, list(task.measurements)))
+    code, _, err = reproduce("table1 --rows cifar10-moco --epochs 1", source=tmp_path / "photos")
+    assert code == 0, err
+    assert len(listed) == 2
+    assert held == [0]  # no images while rows run
+
+
 def test_a_set_as_large_as_the_papers_with_as_many_classes_passes_for_it(monkeypatch):
     labels = torch.arange(50_000) % 10
     found = ImageSet(
@@ -482,7 +506,7 @@ def test_a_set_as_large_as_the_papers_with_as_many_classes_passes_for_it(monkeyp
         Split(torch.empty(50_000, 1, 1, 1, dtype=torch.uint8), labels),
         Split(torch.empty(10_000, 1, 1, 1, dtype=torch.uint8)),
     )
-    monkeypatch.setattr("logo_ssl.reproduce.images.load_data", lambda source, size: found)
+    monkeypatch.setattr("logo_ssl.reproduce.images.images_at", lambda source, size: found)
     (table,) = choose(["table1"])
     recipes = {row.recipe.name: replace(row.recipe, data="elsewhere/x.npz") for row in table.rows}
     assert other_sets([table.with_recipes(recipes)]) == []

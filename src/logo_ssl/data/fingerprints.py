@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .files import AT_A_TIME, GONE, THREADS, Stamp
 from .images import ImageSet, Photos, Split
 
-AT_A_TIME, THREADS = 1024, 16  # files whose sizes are asked for: a network's disk answers many at once
 FILES_READ = 64  # evenly spread: files of equal names and sizes may differ in what they hold
 SEEN_OF_NAME = 2  # parts of a path, the class and the file, below the folder of all: where that lies may change
 
@@ -40,7 +40,8 @@ def fingerprints(data: ImageSet) -> dict[str, str]:
 def data_fingerprint(images: Tensor | Photos) -> str:
     """sha256 over the bytes of an array; over names and sizes of all photographs, and the bytes of some.
 
-    It is the same on every machine; whether any file was written anew, `data_stamp` tells.
+    It is the same on every machine; whether any file was written anew, `data_stamp` tells. Both go by the stamps that
+    photographs have, if they have been asked for before.
     """
     if isinstance(images, Tensor):
         digest = hashlib.sha256(f"{images.dtype} {tuple(images.shape)} ".encode())
@@ -50,9 +51,9 @@ def data_fingerprint(images: Tensor | Photos) -> str:
     read = set(np.linspace(0, len(images) - 1, FILES_READ).astype(int).tolist())
     above = folder_of_all(images)
 
-    def told(row: int) -> bytes:
+    def told(row: int, stamp: Stamp) -> bytes:
         name = name_below(above, images.name(row)).encode(errors="surrogateescape")
-        return b"%b\n%d\n%b" % (name, images.stamp(row).size, images.read(row) if row in read else b"")
+        return b"%b\n%d\n%b" % (name, stamp.size, images.read(row) if row in read else b"")
 
     return _over_files(images, told)
 
@@ -62,8 +63,8 @@ def data_stamp(images: Tensor | Photos) -> str:
     if isinstance(images, Tensor):
         return ""
 
-    def told(row: int) -> bytes:
-        return f"{images.name(row)}\n{tuple(images.stamp(row))}\n".encode(errors="surrogateescape")
+    def told(row: int, stamp: Stamp) -> bytes:
+        return f"{images.name(row)}\n{tuple(stamp)}\n".encode(errors="surrogateescape")
 
     return _over_files(images, told)
 
@@ -81,9 +82,12 @@ def folder_of_all(photos: Photos) -> str:
     return shared[: shared.rfind(os.sep) + 1]
 
 
-def _over_files(photos: Photos, told: Callable[[int], bytes]) -> str:
+def _over_files(photos: Photos, told: Callable[[int, Stamp], bytes]) -> str:
+    stamps = photos.stamps  # before threads ask for them
+
     def some(first: int) -> bytes:
-        return b"".join(_told_or_gone(told, row) for row in range(first, min(first + AT_A_TIME, len(photos))))
+        found = enumerate(map(Stamp._make, stamps[first : first + AT_A_TIME].tolist()), first)
+        return b"".join(_told_or_gone(told, row, stamp) for row, stamp in found)
 
     digest = hashlib.sha256(f"{len(photos)} files\n".encode())
     with ThreadPoolExecutor(THREADS) as pool:
@@ -92,8 +96,8 @@ def _over_files(photos: Photos, told: Callable[[int], bytes]) -> str:
     return digest.hexdigest()
 
 
-def _told_or_gone(told: Callable[[int], bytes], row: int) -> bytes:
+def _told_or_gone(told: Callable[[int, Stamp], bytes], row: int, stamp: Stamp) -> bytes:
     try:
-        return told(row)
+        return b"unreadable\n" if stamp == GONE else told(row, stamp)
     except OSError:  # gone or unreadable; whoever reads it will say so
         return b"unreadable\n"

@@ -1,14 +1,16 @@
 """What is a data set here? Images, in memory or as files, with labels that only evaluation reads."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int, Int64, UInt8
 from torch import Tensor
 
 from ..errors import UserError
-from .files import Chained, Files, Stamp
+from .files import Chained, Files, Stamp, stamps_of
 
 VALIDATION = "validation images"
 """What training is watched with, where there are any beside a test."""
@@ -45,6 +47,19 @@ class Photos(Files):
     def stamp(self, i: int) -> Stamp:
         """What tells, without reading it, that image i was written anew."""
         return self.files.stamp(int(self.rows[i]))
+
+    @cached_property
+    def stamps(self) -> Int64[np.ndarray, "N 3"]:
+        """The stamps of all images, asked for once, since that takes long on a network's disk; -1: it is gone."""
+        return stamps_of(self.files, self.rows)
+
+    def forget_stamps(self) -> None:
+        """Ask for them again when they are needed: files may have been written anew."""
+        vars(self).pop("stamps", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to worker processes, who need no stamps."""
+        return {"files": self.files, "rows": self.rows}
 
 
 @dataclass(frozen=True)
@@ -89,13 +104,36 @@ class Split:
 
     def thinned(self, most: int) -> "Split":
         """At most so many images, evenly spread: sets are often sorted by class."""
-        if len(self) <= most:
-            return self
-        return self[torch.arange(most) * len(self) // most]
+        return self if len(self) <= most else self[evenly(len(self), most)]
 
     def __getitem__(self, rows: Tensor) -> "Split":
         rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
         return Split(self.images[rows], None if self.labels is None else self.labels[rows])
+
+
+def evenly(n: int, most: int) -> Int[Tensor, " rows"]:
+    """At most so many of n rows, evenly spread."""
+    few = min(n, most)
+    return torch.arange(few) * n // max(few, 1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some images of a split, in its order; they are copied when they are taken, since a split may be large."""
+
+    split: Split
+    rows: Int[Tensor, " n"]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def thinned(self, most: int) -> "Rows":
+        """At most so many of them, evenly spread."""
+        return Rows(self.split, self.rows[evenly(len(self), most)])
+
+    def taken(self) -> Split:
+        """These images alone."""
+        return self.split if len(self) == len(self.split) else self.split[self.rows]
 
 
 @dataclass(frozen=True)
@@ -130,16 +168,16 @@ class ImageSet:
                 return name, split
         return None
 
-    def for_knn(self) -> tuple[Split, Split] | None:
+    def for_knn(self) -> tuple[Rows, Rows] | None:
         """(bank, queries) for nearest neighbours: train and what is watched, or a tenth of train out of the bank."""
         if self.train.labels is None:
             return None
-        bank = self.train[self.train.labels >= 0]  # STL-10 marks what has no label by -1
+        bank = (self.train.labels >= 0).nonzero()[:, 0]  # STL-10 marks what has no label by -1
         if len(bank) < 2:
             return None
         if self.watched is not None:
             queries = self.watched[1]
             assert queries.labels is not None
-            return bank, queries[queries.labels >= 0]
+            return Rows(self.train, bank), Rows(queries, (queries.labels >= 0).nonzero()[:, 0])
         held_out = torch.arange(len(bank)) % 10 == 0
-        return bank[~held_out], bank[held_out]
+        return Rows(self.train, bank[~held_out]), Rows(self.train, bank[held_out])

@@ -15,12 +15,11 @@ from ..hardware import available_memory
 from ..types import ImageBatch
 from . import nvjpeg
 from .bad import BadImages
-from .decode import BadImage, decode
 from .feed import Feed, Uniform, Various
 from .files import InMemory
 from .images import Photos
 from .prefetch import Prefetch
-from .samples import CHUNK, sample
+from .samples import CHUNK, decoded_sample
 from .workers import Decoding, Workers, default_workers, fitting_workers
 
 Placement = Literal["auto", "device", "ram", "encoded", "disk"]
@@ -203,12 +202,8 @@ def _in_memory(photos: Photos, say_progress: Callable[[int], None]) -> Photos:
 def _sizes(photos: Photos, max_side: int) -> tuple[int, int]:
     """About how many bytes all images take, decoded and encoded, from some of them."""
     decoded, encoded, n = 0, 0, 0
-    for data in sample(photos, SAMPLE):
-        try:
-            decoded += decode(data, max_side).nbytes
-            encoded, n = encoded + len(data), n + 1
-        except BadImage:
-            continue
+    for content, image in decoded_sample(photos, SAMPLE, max_side):
+        decoded, encoded, n = decoded + image.nbytes, encoded + len(content), n + 1
     return (decoded * len(photos) // n, encoded * len(photos) // n) if n else (0, 0)
 
 

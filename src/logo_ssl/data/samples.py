@@ -19,12 +19,23 @@ CHUNK = 256  # images decoded at a time when all are
 
 
 def sample(photos: Photos, most: int) -> Iterator[bytes]:
-    """About so many files, evenly spread; those that cannot be read are left out."""
-    for row in range(0, len(photos), max(1, len(photos) // most)):
+    """At most so many files, evenly spread; those that cannot be read are left out."""
+    n = min(most, len(photos))
+    for i in range(n):
         try:
-            yield photos.read(row)
+            yield photos.read(i * len(photos) // n)
         except OSError:
             continue
+
+
+def decoded_sample(photos: Photos, most: int, max_side: int) -> Iterator[tuple[bytes, UInt8[np.ndarray, "h w 3"]]]:
+    """Such files, and what they show; those that cannot be decoded are left out, too."""
+    for content in sample(photos, most):
+        try:
+            image = decode(content, max_side)
+        except BadImage:
+            continue
+        yield content, image
 
 
 def none_readable(photos: Photos, what: str = "images") -> UserError:
@@ -49,12 +60,8 @@ def statistics(images: Tensor | Photos) -> tuple[tuple[float, ...], tuple[float,
 
 
 def _photographed(photos: Photos) -> Tensor:
-    pixels = []
-    for data in sample(photos, STATISTICS_FROM_PHOTOS):
-        try:
-            pixels.append(torch.from_numpy(decode(data, STATISTICS_SIDE)).view(-1, 3).T)
-        except BadImage:
-            continue
+    seen = decoded_sample(photos, STATISTICS_FROM_PHOTOS, STATISTICS_SIDE)
+    pixels = [torch.from_numpy(image).view(-1, 3).T for _, image in seen]
     if not pixels:
         raise none_readable(photos)
     return torch.cat(pixels, dim=1).float() / 255
@@ -64,15 +71,10 @@ def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_
     """Some images of a split, evenly spread, as arrays; those that cannot be read are left out."""
     if not isinstance(split.images, Photos):
         return list(split.thinned(most).array.permute(0, 2, 3, 1).numpy())
-    seen = []
-    for data in sample(split.images, most):
-        try:
-            seen.append(decode(data, max_side))
-        except BadImage:
-            continue
+    seen = [image for _, image in decoded_sample(split.images, most, max_side)]
     if not seen:
         raise none_readable(split.images)
-    return seen[:most]
+    return seen
 
 
 def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split:

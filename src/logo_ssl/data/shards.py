@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError
+from ..terminal import are, counted
 from .files import Member, Members
 from .formats import ending, suffixes, told
 from .images import ImageSet, Photos, Split
@@ -39,6 +40,8 @@ class Shard:
     labels: dict[str, str | None] = field(default_factory=dict)
     passed_over: Counter[str] = field(default_factory=Counter)
     """How many other files there are, by the endings of their names."""
+    torn: bool = False
+    """Whether what follows could not be read."""
 
     def labelled(self) -> list[Labelled]:
         """The images and their labels."""
@@ -76,6 +79,7 @@ def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence
     classes = classes_of(label for _, label in rows["train"])
     called = _called([shard for some in paths.values() for shard in some])
     says = (f"Passed over in {called}: {told(passed_over)}.",) if passed_over else ()
+    says += _about_torn([shard for some in shards.values() for shard in some if shard.torn])
     splits = {part: _split(some, classes) for part, some in rows.items() if some}
     test, val = test_and_val({part: split.has_labels for part, split in splits.items() if part != "train"})
     tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
@@ -83,7 +87,7 @@ def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence
 
 
 def index(path: Path) -> Shard:
-    """What lies in a shard, from its headers alone; what follows a break is left out."""
+    """What lies in a shard, from its headers alone; what follows a break is left out, and the shard is `torn`."""
     if path.name.lower().endswith(COMPRESSED):
         raise UserError(f"{path} is compressed, so that no image can be read alone; decompress it: gunzip {path.name}")
     shard, broken = Shard(path), None
@@ -94,17 +98,36 @@ def index(path: Path) -> Shard:
                 tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # else all headers stay in memory
                 if header.isreg() and not header.issparse() and header.offset_data + header.size <= end:
                     shard.note(tar, header)
+            shard.torn = not _is_at_end(tar)
     except PermissionError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}); make it readable, or give a copy that is."
         ) from error
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
-        broken = error
+        shard.torn, broken = True, error
     if broken is not None and not shard.images:
         raise UserError(
             f"{path} is not a readable tar file ({broken}); decompress it if it is compressed, else make it again."
         ) from broken
     return shard
+
+
+def _is_at_end(tar: tarfile.TarFile) -> bool:
+    """Whether zeros or nothing follow, and no header that makes no sense, at which tarfile stops without a word."""
+    assert tar.fileobj is not None
+    tar.fileobj.seek(tar.offset)
+    return not any(tar.fileobj.read(tarfile.BLOCKSIZE))
+
+
+def _about_torn(shards: Sequence[Shard]) -> tuple[str, ...]:
+    """What to say of shards that end early."""
+    if not shards:
+        return ()
+    n, first = sum(len(shard.images) for shard in shards), shards[0].path
+    if len(shards) == 1:
+        return (f"{first} ends early: the {counted(n, 'image')} before the break {are(n)} used; copy it again.",)
+    used = f"the {counted(n, 'image')} before the breaks {are(n)} used"
+    return (f"{len(shards)} shards end early (the first: {first}): {used}; copy them again.",)
 
 
 def _called(shards: Sequence[str]) -> str:

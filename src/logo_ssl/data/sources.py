@@ -2,17 +2,17 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..errors import DataMissing, UserError, WrongValue, nearest
-from ..launch import started
 from ..lock import in_turn
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
-from .named import imagenet, imagenet100, mit67, scenes, tiny_imagenet
+from .named import TINY, imagenet, imagenet100, mit67, scenes, tiny_imagenet
 from .npz import load_npz
 from .shards import COMPRESSED, load_shards
 from .torchvision_sets import KINDS, torchvision_set
@@ -26,6 +26,8 @@ OWN: dict[str, Callable[[Path, int], ImageSet]] = {
 }
 NAMES = OWN | {kind.name.lower(): torchvision_set(kind) for kind in KINDS}
 """Loaders of the sets that have names, from the folder where these are kept and the size of a crop."""
+PLACES = {"tiny-imagenet": (f"{TINY}/wnids.txt",)} | {kind.name.lower(): kind.places for kind in KINDS}
+"""What lies in that folder once a set is there that can be downloaded."""
 
 PATHS: dict[tuple[str, ...], Callable[[Path], ImageSet]] = {
     (".npz",): load_npz,
@@ -77,14 +79,34 @@ def _found(source: str, size: int) -> ImageSet:
     raise DataMissing(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
 
 
+def is_placed(source: str) -> bool:
+    """Whether nothing would be downloaded."""
+    return all((data_root() / place).exists() for place in PLACES.get(source, ()))
+
+
 def _named(name: str, size: int) -> ImageSet:
-    """A set that may have to be downloaded, which must not be done by several processes at once."""
-    others = started()
-    if name == "scenes" or others is None or others.devices * others.nodes == 1:
-        return NAMES[name](data_root(), size)
-    data_root().mkdir(parents=True, exist_ok=True)
-    with (data_root() / ".lock").open("a") as file, in_turn(file):
-        return NAMES[name](data_root(), size)
+    """A set by its name; of processes that would download it at once one does, and the others wait for it."""
+    load = partial(NAMES[name], data_root(), size)
+    lock = data_root() / f".{name}.lock"  # lies there while a download is under way, or after one was interrupted
+    if is_placed(name) and not lock.exists():
+        return load()
+    with _held(lock):
+        if lock.exists():  # else another process has done it meanwhile
+            data = load()
+            with suppress(OSError):
+                lock.unlink()
+            return data
+    return load()
+
+
+@contextmanager
+def _held(lock: Path) -> Iterator[None]:
+    """Hold a file as soon as no other process does; where it cannot be written, nothing can be downloaded either."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(in_turn(stack.enter_context(lock.open("a"))))
+        yield
 
 
 @contextmanager

@@ -21,7 +21,7 @@ class Kind(NamedTuple):
     """A class of torchvision.datasets."""
 
     name: str
-    place: str
+    places: tuple[str, ...]
     """What it looks for below the root, for those who must bring it themselves."""
     train: Sequence[Arguments] = ({},)
     """Arguments for each split to train on."""
@@ -38,39 +38,39 @@ def by_split(*train: str, test: str = "test", val: str | None = None, **always: 
 
 BY_FLAG = [{"train": True}], [{"train": False}]
 KINDS = (
-    Kind("CIFAR10", "cifar-10-batches-py", *BY_FLAG),
-    Kind("CIFAR100", "cifar-100-python", *BY_FLAG),
-    Kind("STL10", "stl10_binary", *by_split("train+unlabeled")),  # 5,000 with labels first, then 100,000 with -1
-    Kind("Caltech101", "caltech101/101_ObjectCategories"),
-    Kind("Caltech256", "caltech256/256_ObjectCategories"),
-    Kind("CelebA", "celeba", *by_split("train")),
-    Kind("CLEVRClassification", "clevr", *by_split("train", test="val")),  # its test split has no labels
-    Kind("Country211", "country211", *by_split("train", "valid", val="valid")),
-    Kind("DTD", "dtd/dtd", *by_split("train", "val", val="val")),
-    Kind("EMNIST", "EMNIST/raw", *([{"split": "balanced", "train": train}] for train in (True, False))),
-    Kind("EuroSAT", "eurosat/2750"),
-    Kind("FashionMNIST", "FashionMNIST/raw", *BY_FLAG),
-    Kind("FER2013", "fer2013", *by_split("train")),
-    Kind("FGVCAircraft", "fgvc-aircraft-2013b", *by_split("trainval", val="val")),
-    Kind("Flowers102", "flowers-102", *by_split("train", "val", val="val")),
-    Kind("Food101", "food-101", *by_split("train")),
-    Kind("GTSRB", "gtsrb/GTSRB", *by_split("train")),
-    Kind("Imagenette", "imagenette2", *by_split("train", test="val")),
-    Kind("INaturalist", "2021_train and 2021_valid", [{"version": "2021_train"}], [{"version": "2021_valid"}]),
-    Kind("KMNIST", "KMNIST/raw", *BY_FLAG),
-    Kind("LFWPeople", "lfw-py"),  # its train and test people are not the same
-    Kind("MNIST", "MNIST/raw", *BY_FLAG),
-    Kind("Omniglot", "omniglot-py"),  # nor are its background and evaluation characters
-    Kind("OxfordIIITPet", "oxford-iiit-pet", *by_split("trainval")),
-    Kind("PCAM", "pcam", *by_split("train", "val", val="val")),
-    Kind("Places365", "data_256_standard and val_256", *by_split("train-standard", test="val", small=True)),
-    Kind("QMNIST", "QMNIST/raw", *BY_FLAG),
-    Kind("RenderedSST2", "rendered-sst2", *by_split("train", "val", val="val")),
-    Kind("SEMEION", "semeion.data"),
-    Kind("StanfordCars", "stanford_cars", *by_split("train")),
-    Kind("SUN397", "SUN397"),
-    Kind("SVHN", "train_32x32.mat and test_32x32.mat", *by_split("train")),
-    Kind("USPS", "usps.bz2 and usps.t.bz2", *BY_FLAG),
+    Kind("CIFAR10", ("cifar-10-batches-py",), *BY_FLAG),
+    Kind("CIFAR100", ("cifar-100-python",), *BY_FLAG),
+    Kind("STL10", ("stl10_binary",), *by_split("train+unlabeled")),  # 5,000 with labels first, then 100,000 with -1
+    Kind("Caltech101", ("caltech101/101_ObjectCategories",)),
+    Kind("Caltech256", ("caltech256/256_ObjectCategories",)),
+    Kind("CelebA", ("celeba",), *by_split("train")),
+    Kind("CLEVRClassification", ("clevr",), *by_split("train", test="val")),  # its test split has no labels
+    Kind("Country211", ("country211",), *by_split("train", "valid", val="valid")),
+    Kind("DTD", ("dtd/dtd",), *by_split("train", "val", val="val")),
+    Kind("EMNIST", ("EMNIST/raw",), *([{"split": "balanced", "train": train}] for train in (True, False))),
+    Kind("EuroSAT", ("eurosat/2750",)),
+    Kind("FashionMNIST", ("FashionMNIST/raw",), *BY_FLAG),
+    Kind("FER2013", ("fer2013",), *by_split("train")),
+    Kind("FGVCAircraft", ("fgvc-aircraft-2013b",), *by_split("trainval", val="val")),
+    Kind("Flowers102", ("flowers-102",), *by_split("train", "val", val="val")),
+    Kind("Food101", ("food-101",), *by_split("train")),
+    Kind("GTSRB", ("gtsrb/GTSRB",), *by_split("train")),
+    Kind("Imagenette", ("imagenette2",), *by_split("train", test="val")),
+    Kind("INaturalist", ("2021_train", "2021_valid"), [{"version": "2021_train"}], [{"version": "2021_valid"}]),
+    Kind("KMNIST", ("KMNIST/raw",), *BY_FLAG),
+    Kind("LFWPeople", ("lfw-py",)),  # its train and test people are not the same
+    Kind("MNIST", ("MNIST/raw",), *BY_FLAG),
+    Kind("Omniglot", ("omniglot-py",)),  # nor are its background and evaluation characters
+    Kind("OxfordIIITPet", ("oxford-iiit-pet",), *by_split("trainval")),
+    Kind("PCAM", ("pcam",), *by_split("train", "val", val="val")),
+    Kind("Places365", ("data_256_standard", "val_256"), *by_split("train-standard", test="val", small=True)),
+    Kind("QMNIST", ("QMNIST/raw",), *BY_FLAG),
+    Kind("RenderedSST2", ("rendered-sst2",), *by_split("train", "val", val="val")),
+    Kind("SEMEION", ("semeion.data",)),
+    Kind("StanfordCars", ("stanford_cars",), *by_split("train")),
+    Kind("SUN397", ("SUN397",)),
+    Kind("SVHN", ("train_32x32.mat", "test_32x32.mat"), *by_split("train")),
+    Kind("USPS", ("usps.bz2", "usps.t.bz2"), *BY_FLAG),
 )
 NOT_DOWNLOADED = ("FER2013", "LFWPeople", "StanfordCars")  # gone from the network, or asking for a login
 
@@ -107,7 +107,7 @@ def _open(name: str, root: Path, splits: Sequence[Arguments]) -> list[Any]:
 
 
 def _cure(kind: Kind, root: Path, error: Exception) -> str:
-    name, place = kind.name.lower(), root / kind.place
+    name, place = kind.name.lower(), " and ".join(str(root / place) for place in kind.places)
     package = error if isinstance(error, ImportError) else error.__context__
     if isinstance(package, ImportError) and package.name:
         return (
@@ -117,5 +117,6 @@ def _cure(kind: Kind, root: Path, error: Exception) -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
     return (
         f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); place {place} as "
-        f"torchvision.datasets.{kind.name} unpacks it, or point LOGO_DATA at the folder that holds {kind.place}."
+        f"torchvision.datasets.{kind.name} unpacks it, or point LOGO_DATA at the folder that holds "
+        f"{' and '.join(kind.places)}."
     )

@@ -26,11 +26,11 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     began = time.time()
     recipe = read_recipe(run)
     data = replace(load_data(recipe.data, recipe.crops.global_size), val=None)  # figures are of test images
-    splits = data.for_knn()
-    if splits is None:
+    found = data.for_knn()
+    if found is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
-    bad = BadImages(sum(map(len, splits)), recipe.loading.max_bad, run.bad_images_file, data.root, MAX_BAD)
-    splits = tuple(squared(split, recipe.crops.global_size, bad, recipe.loading.workers) for split in splits)
+    bad = BadImages(sum(map(len, found)), recipe.loading.max_bad, run.bad_images_file, data.root, MAX_BAD)
+    splits = tuple(squared(rows.taken(), recipe.crops.global_size, bad, recipe.loading.workers) for rows in found)
     results = []
     for features, (bank, queries) in _features(run, recipe, data, splits):
         for k, tau in PROTOCOLS:

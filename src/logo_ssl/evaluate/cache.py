@@ -24,6 +24,8 @@ def features_of(
 ) -> Float[Tensor, "N F"]:
     """Features of all images of a split, on the CPU; the rows of images that cannot be read are NaN."""
     how = how or Extraction()
+    if isinstance(split.images, Photos):
+        split.images.forget_stamps()  # of an evaluation before
     store = Store(cache_folder()) if how.cache else None
     key = "" if store is None else features_key(encoder, split, how)
     features: Tensor | None = None

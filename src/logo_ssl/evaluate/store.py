@@ -2,6 +2,7 @@
 
 import os
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import safetensors
@@ -32,11 +33,12 @@ class Store:
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 features, expected = file.get_tensor("features"), (file.metadata() or {}).get("crc32")
-            if expected != _checksum(features) or features.dim() != 2 or len(features) != n_rows:
-                return None
-            os.utime(path)  # it was of use
         except (OSError, safetensors.SafetensorError):
             return None
+        if expected != _checksum(features) or features.dim() != 2 or len(features) != n_rows:
+            return None
+        with suppress(OSError):  # in a cache of others, who see to it themselves
+            os.utime(path)  # it was of use
         return features
 
     def save(self, name: str, features: Float[Tensor, "N F"]) -> None:

@@ -26,7 +26,7 @@ from .markdown import markdown
 from .plan import Task, refuse_occupied, refuse_other_settings, tasks_for
 from .results import Ended, gather
 from .settings import set_of, with_data, with_settings
-from .sources import refuse_wrong_paths
+from .sources import images_at, refuse_wrong_paths
 from .tables import PICTURED, PaperTable, choose, measured_at_home, pictured, without_own
 
 MOST_SEEDS = 1000
@@ -81,6 +81,7 @@ class Reproduce:
     def run(self) -> bool:
         """Do it; whether all that was asked for, and can be had, is there."""
         console = plain_console()
+        images_at.cache_clear()  # of a command before, in Python
         tables = self._tables()
         out = self._claimed(tables)
         tasks = tasks_for(tables, self.seeds, out)
@@ -108,7 +109,9 @@ class Reproduce:
 
         def keep(outcomes: Sequence[Outcome]) -> None:
             self._keep(tables, list(zip(tasks, outcomes, strict=True)), out, written_by)
+            images_at.cache_clear()
 
+        images_at.cache_clear()  # rows may take days, and each loads its own
         ended = list(zip(tasks, carry_out(tasks, self.jobs, console.print, keep), strict=True))
         whole = all(outcome.is_well for _, outcome in ended)
         elsewhere = {task.recipe.name for task, outcome in ended if outcome.state == LEFT}

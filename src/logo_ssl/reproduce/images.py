@@ -5,18 +5,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ..data import ImageSet, Split, load_data
+from ..data import ImageSet, Split
 from ..data.differing import UNKNOWN, difference
 from ..data.fingerprints import images_told
 from ..data.images import CALLED
-from ..data.sources import NAMES
+from ..data.sources import NAMES, is_placed
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
 from ..recipes import Recipe, find_recipe
 from ..terminal import are, counted
 from .plan import Task
 from .settings import name_of
-from .sources import IMAGES, is_placed
+from .sources import IMAGES, images_at
 from .tables import WRITTEN, PaperTable
 
 TESTS = {"cifar10": 10_000, "stl10": 8_000, "imagenet100": 5_000}  # to test on, in the paper's sets
@@ -33,11 +33,15 @@ Facts = dict[str, Any]
 
 @cache
 def facts_of(source: str, size: int) -> Facts:
+    """What is noted of the images of a source."""
+    return facts_about(images_at(source, size))
+
+
+def facts_about(data: ImageSet) -> Facts:
     """How many images there are, by what they and their labels are known, and how many of a split are in another."""
     from ..evaluate.copies import copies  # slow to import: only where it is needed
     from ..evaluate.how import Extraction
 
-    data = load_data(source, size)
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
     return {
         **images_told(data),
@@ -67,7 +71,7 @@ def refuse_unmeasurable(recipes: Iterable[Recipe], measured: Mapping[str, Sequen
             place = recipe.data, recipe.crops.global_size
             wanted.setdefault(place, set()).update(measured[recipe.name])
     for (source, size), figures in wanted.items():
-        _refuse_unlabelled(load_data(source, size), figures)
+        _refuse_unlabelled(images_at(source, size), figures)
 
 
 def refuse_other_images(tasks: Iterable[Task]) -> None:
@@ -107,7 +111,7 @@ def _otherwise(papers: str, source: str, size: int) -> str:
     """By what a source is seen not to be a set: its name or, where that can be looked up, how much it holds."""
     if source in NAMES:
         return "by its name"
-    data = load_data(source, size)
+    data = images_at(source, size)
     labels, n_test = data.train.labels, 0 if data.test is None else len(data.test)
     n_classes = 0 if labels is None else len(labels[labels >= 0].unique())
     numbers = {
@@ -181,7 +185,7 @@ def _compared(one: Facts, other: Facts, task: Task | None = None) -> str:
     """Which splits differ, and in what; of a run and the images of its task that lie there now, where."""
     splits = _differing(one, other, "fingerprint")
     names = task.place.run.images().get("names", {}) if task else {}
-    data = load_data(task.recipe.data, task.recipe.crops.global_size) if task and splits else None
+    data = images_at(task.recipe.data, task.recipe.crops.global_size) if task and splits else None
     there = {} if data is None else {"train": data.train, "test": data.test}
     told = []
     for part in splits:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..data import ImageSet
+from ..data import ImageSet, load_data
 from ..detection import load_detection
 from ..errors import DataMissing
 from ..evaluate import Extraction, FrozenEncoder, data_for, load_encoder
@@ -14,8 +14,8 @@ from ..evaluate.transfer import transfer
 from ..provenance import commit
 from ..recipes import with_harmless
 from ..terminal import plain_console
-from ..train import pretrain, resume
-from .images import facts_of
+from ..train.pretrain import begin, go_on
+from .images import facts_about
 from .plan import Place
 
 TRANSFER_SIZE = 224  # Table 5
@@ -27,15 +27,16 @@ def perform(place: Place, measurements: list[str]) -> None:
     """Do what is left of a row; what could not be measured for lack of images is told when all else is done."""
     console, recipe = plain_console(advised=False), place.asked()
     assert recipe is not None
-    path = place.run.path
+    path, data = place.run.path, None
     if not place.finished:
-        facts = facts_of(recipe.data, recipe.crops.global_size)
+        data = load_data(recipe.data, recipe.crops.global_size)
+        facts = facts_about(data)
         place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
         if place.begun:
-            resume(path, with_harmless(place.recipe(), recipe), console=console)  # refuses other images
+            go_on(path, with_harmless(place.recipe(), recipe), console, data)  # refuses other images
         else:
             place.note(images=facts)
-            pretrain(recipe, path, console=console)
+            begin(recipe, path, console, data)
         place.note(images=facts)
     left = [measurement for measurement in measurements if measurement not in place.figures()]
     if not left:
@@ -45,8 +46,8 @@ def perform(place: Place, measurements: list[str]) -> None:
         device=recipe.device, workers=recipe.loading.workers, max_bad=recipe.loading.max_bad, say=said.append
     )
     encoder = load_encoder(str(path))
-    at_home = any(not measurement.startswith(ABROAD) for measurement in left)
-    data = data_for(encoder, recipe.data, console.print) if at_home else None
+    if data is None and any(not measurement.startswith(ABROAD) for measurement in left):
+        data = data_for(encoder, recipe.data, console.print)
     missing = []
     for measurement in left:
         console.print(f"Measuring {measurement}")

@@ -1,12 +1,12 @@
 """Are the images of a row on this machine, and how many are there? Looked up without downloading anything."""
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data import load_data
-from ..data.sources import NAMES, OWN, data_root
-from ..data.torchvision_sets import KINDS
+from ..data import ImageSet, load_data
+from ..data.sources import NAMES, OWN, data_root, is_placed
 from ..errors import DataMissing
 
 IMAGES = {"cifar10": 50_000, "stl10": 105_000, "imagenet100": 126_689}  # to train on, in the paper's sets
@@ -21,22 +21,23 @@ class Images(NamedTuple):
     """Whether they must be placed by hand before a row can run."""
 
 
+@cache
+def images_at(source: str, size: int) -> ImageSet:
+    """The images of a source, listed once for all who ask before the rows run; then `cache_clear` frees them."""
+    return load_data(source, size)
+
+
 def look(data: str, size: int) -> Images:
     """What is known of a data set; one that is missing is told, not an error."""
-    if data in NAMES and data not in OWN:
+    if not is_placed(data):
         absent = f"{data} is not in {data_root()} yet, and would be downloaded where the network allows."
-        return Images(IMAGES.get(data), "" if is_placed(data) else absent)
+        return Images(IMAGES.get(data), absent)
+    if data in NAMES and data not in OWN:
+        return Images(IMAGES.get(data))
     try:
-        return Images(len(load_data(data, size).train))
+        return Images(len(images_at(data, size).train))
     except DataMissing as error:
         return Images(IMAGES.get(data), str(error), missing=True)
-
-
-def is_placed(data: str) -> bool:
-    """Whether nothing would be downloaded."""
-    if data not in NAMES or data in OWN:
-        return True
-    return (data_root() / next(kind.place for kind in KINDS if kind.name.lower() == data)).exists()
 
 
 def refuse_wrong_paths(sources: Iterable[str]) -> None:

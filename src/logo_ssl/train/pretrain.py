@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..data import load_data, locate
+from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..launch import is_first, is_restarted
 from ..recipes import AUTO, Recipe, as_python, check, differences, find_recipe, read_recipe, refuse_harmful, summary
@@ -41,19 +41,22 @@ def pretrain(
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
-    out = Path("runs") / recipe.name if out is None else Path(out)
+    return begin(recipe, Path("runs") / recipe.name if out is None else Path(out), console or plain_console())
+
+
+def begin(recipe: Recipe, out: Path, console: Console, data: ImageSet | None = None) -> Run:
+    """Pretrain by a recipe in a folder, on the images that it names; these may have been loaded before."""
     check(recipe)
     refuse_another_number(recipe)
     if is_restarted() and Run(out).recipe_file.is_file():
         return resume(out, console=console)
     refuse_held(Run(out))
     run = vacant(out) if is_first() else Run(out)
-    console = console or plain_console()
     if recipe.chosen:
         console.print(" ".join(recipe.chosen))
     with _told_how_to_go_on(run):
         recipe = replace(recipe, data=locate(recipe.data))
-        data = load_data(recipe.data, recipe.crops.global_size)
+        data = data or load_data(recipe.data, recipe.crops.global_size)
         recipe = fitted(recipe, data, console, processes_for(recipe))
         if recipe.chosen:
             console.print(f"Settings: {summary(recipe)}")
@@ -66,10 +69,14 @@ def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console |
 
     Fields that do not decide what is learned may change: `epochs=400, loading__workers=4`.
     """
+    recipe = (read_recipe(Run.existing(path)) if recipe is None else recipe).changed(**changes)
+    return go_on(path, recipe, console or plain_console())
+
+
+def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | None = None) -> Run:
+    """Go on with a run by a recipe, on the images that it names; these may have been loaded before."""
     run = Run.existing(path)
-    console = console or plain_console()
     saved = read_recipe(run)
-    recipe = (saved if recipe is None else recipe).changed(**changes)
     check(recipe)
     refuse_another_number(recipe)
     with alone(run), _told_how_to_go_on(run):
@@ -92,7 +99,8 @@ def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console |
         if checkpoint is None:
             console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
         recipe = replace(recipe, data=locate(recipe.data))
-        carry_out(run, recipe, load_data(recipe.data, recipe.crops.global_size), console, checkpoint)
+        data = data or load_data(recipe.data, recipe.crops.global_size)
+        carry_out(run, recipe, data, console, checkpoint)
     return run
 
 

@@ -26,7 +26,7 @@ from .last_words import last_words
 from .learning import learn
 from .making import Making
 from .misfit import refuse_misfit
-from .monitors import splits_for_knn
+from .monitors import rows_for_knn
 from .processes import processes_for, refuse_uneven
 from .promises import refuse_other_similarity, refuse_unknown_heads
 from .sittings import Sittings
@@ -109,7 +109,7 @@ def _announcement(making: Making) -> str:
 
 def _about_knn(recipe: Recipe, data: ImageSet) -> str:
     """How many images the online kNN classifies, among how many."""
-    found = splits_for_knn(data, recipe.crops.global_size)
+    found = rows_for_knn(data, recipe.crops.global_size)
     if found is None or not recipe.knn_every:
         return "without online kNN (no labels)" if found is None else "without online kNN"
     bank, queries = (

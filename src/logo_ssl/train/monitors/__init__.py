@@ -1,7 +1,7 @@
 """Is it learning? What is watched while training: losses and speed, signs of collapse, kNN on frozen features."""
 
 from .collapse import CollapseGauge, directions, effective_rank, feature_std
-from .online_knn import OnlineKNN, knn_fall, knn_loss, splits_for_knn
+from .online_knn import OnlineKNN, knn_fall, knn_loss, rows_for_knn
 from .steps import Steps
 
 __all__ = [
@@ -13,5 +13,5 @@ __all__ = [
     "feature_std",
     "knn_fall",
     "knn_loss",
-    "splits_for_knn",
+    "rows_for_knn",
 ]

@@ -9,8 +9,8 @@ from typing import Any
 import lightning as L
 import torch
 
-from ...data import BadImages, ImageSet, Split, squared
-from ...data.images import VALIDATION
+from ...data import BadImages, ImageSet, squared
+from ...data.images import VALIDATION, Rows
 from ...features import extract
 from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
@@ -26,10 +26,10 @@ KNN_FALL = 10.0  # points below the best so far, or below the untrained encoder
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
 
 
-def splits_for_knn(data: ImageSet, size: int) -> tuple[list[Split], list[int]] | None:
+def rows_for_knn(data: ImageSet, size: int) -> tuple[list[Rows], list[int]] | None:
     """Bank and queries of images of a size as they are used, thinned where they are many, and how many they were."""
     most, whole = min(MOST_FEATURES, MOST_BYTES // (data.channels * size**2)), data.for_knn()
-    return None if whole is None else ([split.thinned(most) for split in whole], [len(split) for split in whole])
+    return None if whole is None else ([rows.thinned(most) for rows in whole], [len(rows) for rows in whole])
 
 
 def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
@@ -67,8 +67,8 @@ class OnlineKNN(L.Callback):
     ) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
         self.bad_file, self.root, self.say, self.clock = bad_file, data.root, say, clock
-        found = splits_for_knn(data, self.size) if self.every else None
-        self.splits, (self.bank_of, _) = found or (None, (0, 0))
+        used, (self.bank_of, _) = (rows_for_knn(data, self.size) if self.every else None) or (None, (0, 0))
+        self.splits = None if used is None else [rows.taken() for rows in used]
         self.thinned = self.splits is not None and len(self.splits[0]) < self.bank_of
         self.best, self.untrained, self.n_bank, self.n_images = 0.0, 0.0, 0, 0
         self.of = VALIDATION if data.watched and data.watched[0] == VALIDATION else None
