@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 
 import logo_ssl
@@ -73,6 +74,10 @@ def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
     assert embedded.returncode == 0, embedded.stderr
     assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 256)
     assert own("pretrain tiny --framework align-uniform --framework.x 3").stderr.startswith("logo-ssl: Unrecognized")
+    encoder = logo_ssl.load(tmp_path / "run")  # knows nothing of the framework, and needs none of it
+    logo_ssl.export(encoder, "safetensors", tmp_path / "encoder.safetensors")
+    with safetensors.safe_open(tmp_path / "encoder.safetensors", framework="pt") as file:
+        assert "align-uniform" in file.metadata()["recipe"]
     with pytest.raises(UserError, match=r"framework is 'align-uniform', and .*; one of your own is known"):
         Recipe.from_json((tmp_path / "run" / "recipe.json").read_text())
 

@@ -14,7 +14,7 @@ from ..errors import UserError, WrongValue
 from ..hardware import best_device, hardware
 from ..outputs import claim, refuse_unwritable, said
 from ..provenance import provenance
-from ..recipes import read_recipe
+from ..recipes import recipe_as_written
 from ..run import Run, write
 from .encoders import FrozenEncoder
 from .how import Extraction
@@ -31,7 +31,7 @@ def data_for(
     if source is None and encoder.run is None:
         raise UserError(f"{encoder.name} is no run, so its data are unknown; name them with --data.")
     if source is None and encoder.run is not None:
-        source = read_recipe(encoder.run).data
+        source = str(recipe_as_written(encoder.run)["data"])
     assert source is not None
     if source in SETS and source not in NAMES and not Path(source).exists():
         raise UserError(f"No data at {source!r}; the set {SETS[source].title} is called {SETS[source].data} here.")
@@ -144,6 +144,6 @@ def _seen(encoder: FrozenEncoder) -> dict[str, Any]:
 
 def about_run(run: Run) -> dict[str, Any]:
     """How an encoder was trained, in a few words."""
-    recipe = read_recipe(run)
-    crops = f"{recipe.crops.n_global} global + {recipe.crops.n_local} local"
-    return {"recipe": recipe.name, "seed": recipe.seed, "epochs": recipe.epochs, "crops": crops}
+    recipe = recipe_as_written(run)
+    crops = f"{recipe['crops']['n_global']} global + {recipe['crops']['n_local']} local"
+    return {"recipe": recipe["name"], "seed": recipe["seed"], "epochs": recipe["epochs"], "crops": crops}

@@ -4,7 +4,16 @@ from .automatic import AUTO, BASES, LEAST_BATCH, STEPS, WEIGHTY, Machine, choose
 from .checks import check
 from .paper import RECIPES, find_recipe, literal, tuned
 from .recipe import PARTS, OptimiserConfig, PaperRow, Recipe, as_python, kinds_with
-from .saved import Differences, differences, flat, is_harmless, read_recipe, refuse_harmful, with_harmless
+from .saved import (
+    Differences,
+    differences,
+    flat,
+    is_harmless,
+    read_recipe,
+    recipe_as_written,
+    refuse_harmful,
+    with_harmless,
+)
 
 __all__ = [
     "AUTO",
@@ -30,6 +39,7 @@ __all__ = [
     "kinds_with",
     "literal",
     "read_recipe",
+    "recipe_as_written",
     "refuse_harmful",
     "summary",
     "tuned",

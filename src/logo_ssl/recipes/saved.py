@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import UserError, WrongValue
-from ..run import Run
+from ..run import Run, read_json
 from .checks import check
 from .recipe import Recipe
 
@@ -31,6 +31,7 @@ HARMLESS = (
 """What may change between two sittings of a run: none of it decides what the next step learns (epochs: how slowly)."""
 BUT = ("loading.max_side",)
 """Inner fields of these that do: smaller photographs are other images."""
+ALWAYS_WRITTEN = ("name", "data", "epochs", "batch_size", "seed", "framework", "strategy", "crops")
 
 
 def read_recipe(run: Run) -> Recipe:
@@ -45,6 +46,15 @@ def read_recipe(run: Run) -> Recipe:
             f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."
         ) from error
     return recipe
+
+
+def recipe_as_written(run: Run) -> dict[str, Any]:
+    """The recipe of a run folder by its fields, for those who need no part of it: one's own may be unknown here."""
+    record = read_json(run.recipe_file)
+    for field in ALWAYS_WRITTEN:
+        if field not in record:
+            raise UserError(f"{run.recipe_file} is not a whole recipe (it has no {field}); place the file back.")
+    return record
 
 
 def differences(before: Recipe, after: Recipe) -> Differences:

@@ -9,7 +9,7 @@ from torch import nn
 from ... import __version__
 from ...evaluate import FrozenEncoder
 from ...models.saving import plain_weights, weight_bytes
-from ...recipes import read_recipe
+from ...recipes import recipe_as_written
 from ...run import write
 from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
 
@@ -48,7 +48,7 @@ def metadata_of(encoder: FrozenEncoder) -> dict[str, str]:
         "logo_ssl": __version__,
         "encoder": encoder.name,
     }
-    return about if encoder.run is None else about | {"recipe": read_recipe(encoder.run).to_json()}
+    return about if encoder.run is None else about | {"recipe": json.dumps(recipe_as_written(encoder.run), indent=2)}
 
 
 def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str], *, photo: bool = True) -> str:

@@ -10,7 +10,7 @@ from ...errors import UserError
 from ...evaluate import FrozenEncoder
 from ...models.saving import plain_weights, weight_bytes
 from ...outputs import claim, is_ours
-from ...recipes import read_recipe
+from ...recipes import PARTS, recipe_as_written
 from ...run import write_together
 from .files import RGB, metadata_of, snippet
 from .rebuilding import in_timm, of_ours, timm_options
@@ -84,14 +84,12 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
     head = ["---", "library_name: timm", "pipeline_tag: image-feature-extraction", "tags:"]
     head += ["- timm", "- self-supervised", "- logo-ssl", "---", f"# {name}, pretrained without labels", ""]
     if encoder.run is not None:
-        recipe = read_recipe(encoder.run)
-        framework, strategy = (
-            type(part).__name__.removesuffix("Config") for part in (recipe.framework, recipe.strategy)
-        )
-        trained = encoder.unfinished or f"{recipe.epochs} epochs"
+        recipe = recipe_as_written(encoder.run)
+        framework, strategy = (_called(part, recipe[part]["kind"]) for part in PARTS)
+        trained = encoder.unfinished or f"{recipe['epochs']} epochs"
         head += [
-            f"Trained by logo-ssl {__version__}: {framework} with the strategy {strategy}, recipe `{recipe.name}`, "
-            f"{trained}, batch {recipe.batch_size}, seed {recipe.seed}, on {Path(recipe.data).name}.",
+            f"Trained by logo-ssl {__version__}: {framework} with the strategy {strategy}, recipe `{recipe['name']}`, "
+            f"{trained}, batch {recipe['batch_size']}, seed {recipe['seed']}, on {Path(recipe['data']).name}.",
             "",
         ]
     parameters = sum(value.numel() for value in weights.values() if value.is_floating_point())
@@ -133,3 +131,9 @@ def _is_exported(folder: Path) -> bool:
 def _is_filled_in(card: Path) -> bool:
     """Whether somebody has written into a card what only they know."""
     return card.is_file() and TO_FILL_IN not in card.read_text("utf-8", errors="replace")
+
+
+def _called(part: str, kind: str) -> str:
+    """The name of a framework or strategy as its papers write it; one's own by the name that it has in recipes."""
+    config = PARTS[part].get(kind)
+    return kind if config is None else config.__name__.removesuffix("Config")
