@@ -14,10 +14,12 @@ from PIL import Image
 
 from logo_ssl import __version__, cli
 from logo_ssl.commands.looking import PROTOCOL_NAMES
+from logo_ssl.errors import UserError
 from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.output_names import TABLES, TARGETS
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
+from logo_ssl.train.folder import alone
 from logo_ssl.use.exporting import WAYS
 from logo_ssl.use.tables import FORMATS
 
@@ -366,6 +368,41 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     assert code == 0
     assert "is finished" in out
     assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1", "--fresh")[0] == 0
+
+
+def test_a_fresh_demo_replaces_whatever_an_earlier_one_left(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.demo.pretrain", refused)
+    folder = tmp_path / "demo"
+    for name in (".lock", ".metrics.jsonl.abc", "bad-images.csv", "checkpoints/step-1-0.ckpt", "report.html"):
+        write(folder / name, "")
+    write(folder / "recipe.json", find_recipe("tiny").to_json())
+    code, _, err = run(capsys, "demo", "--out", str(folder), "--fresh")
+    assert (code, err) == (2, "logo-ssl: It was cleared.\n")
+    assert not folder.exists()
+
+
+def test_a_fresh_demo_leaves_one_that_is_being_trained_and_files_of_others(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.demo.pretrain", refused)
+    folder = tmp_path / "demo"
+    write(folder / "recipe.json", find_recipe("tiny").to_json())
+    write(folder / "metrics.jsonl", "precious")
+    with alone(Run(folder)):
+        code, _, err = run(capsys, "demo", "--out", str(folder), "--fresh")
+    assert code == 2
+    assert f"{folder} is being trained by another process" in err
+    write(folder / "notes.txt", "precious")
+    (folder / ".lock").unlink()
+    before = sorted(folder.iterdir())
+    code, _, err = run(capsys, "demo", "--out", str(folder), "--fresh")
+    assert (code, err) == (
+        2,
+        f"logo-ssl: {folder} holds notes.txt, so --fresh will not clear it; choose another --out.\n",
+    )
+    assert sorted(folder.iterdir()) == before
+
+
+def refused(*args: object, **changes: object) -> None:
+    raise UserError("It was cleared.")
 
 
 def test_show_crops_draws_a_picture(capsys, tmp_path, monkeypatch):
