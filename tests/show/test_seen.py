@@ -223,6 +223,17 @@ def test_a_torn_encoder_costs_its_pictures_only(make_run):
     assert "is no whole encoder" in told.missing[0]
 
 
+@pytest.mark.parametrize(("work", "what"), [("look_around", "neighbours and maps"), ("choices", "affinities")])
+def test_a_full_gpu_costs_what_is_computed_there_only(work, what, make_run, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(f"logo_ssl.show.telling.{work}", full)
+    (told,) = Teller(crops=False, device="cpu").tell([make_run()])
+    assert told.missing == [f"{what}: CPU, 1 thread has too little memory left for them; use --device cpu."]
+    assert (told.neighbourhood is None, not told.comparisons) == (work == "look_around", work == "choices")
+
+
 def test_evaluations_of_other_weights_than_the_runs_are_known(make_run):
     run = make_run()
     own = load_encoder(str(run.path)).fingerprint

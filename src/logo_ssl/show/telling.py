@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from ..augment.picture import draw_crops
 from ..data import ImageSet, load_data, locate, statistics
 from ..data.samples import look_at
@@ -17,6 +19,7 @@ from ..evaluate.table5 import PAPER as TRANSFER
 from ..evaluate.table5 import SETS
 from ..evaluate.table6 import COLUMNS
 from ..evaluate.table6 import PAPER as DETECTION
+from ..hardware import best_device, hardware
 from ..randomness import stream
 from ..recipes import Recipe, is_harmless, read_recipe
 from ..report.affinity_bars import Comparison
@@ -195,15 +198,21 @@ class Teller:
         near, seen = None, None
         try:
             near, seen = look_around(encoder, data, self.images, self.seed, self.device)
-        except (UserError, OSError) as error:
-            missing.append(Missing("neighbours and maps", str(error)))
+        except (UserError, OSError, torch.OutOfMemoryError) as error:
+            missing.append(Missing("neighbours and maps", self._why(error)))
         found: Sequence[Comparison] = ()
         if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
             try:
                 found = choices(measures_of(run, encoder, self.device), data, recipe.loading.max_side, self.seed)
-            except (UserError, OSError) as error:
-                missing.append(Missing("affinities", str(error)))
+            except (UserError, OSError, torch.OutOfMemoryError) as error:
+                missing.append(Missing("affinities", self._why(error)))
         return Looked(near, seen, found, tuple(missing))
+
+    def _why(self, error: Exception) -> str:
+        """What went wrong, in a sentence."""
+        if not isinstance(error, torch.OutOfMemoryError):
+            return str(error)
+        return f"{hardware(best_device(self.device))} has too little memory left for them; use --device cpu."
 
 
 def present_weights(run: Run) -> str | None:
