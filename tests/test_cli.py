@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.output_names import TABLES, TARGETS
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
+from logo_ssl.signals import Stopped
+from logo_ssl.train import Pretraining
+from logo_ssl.train.faults import Diverged
 from logo_ssl.train.folder import alone
 from logo_ssl.use.exporting import WAYS
 from logo_ssl.use.tables import FORMATS
@@ -441,6 +445,42 @@ def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
     assert 0 < result["ratio"] < 2
     assert {"commit", "hardware", "crops", "batch_size", "knn_s", "start_s"} <= result.keys()
     assert list(tmp_path.iterdir()) == []
+
+
+def _out_of_memory(*_: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def _diverges(*_: object) -> None:
+    raise Diverged(3, ["l_gg"])
+
+
+def _is_stopped(*_: object) -> None:
+    raise Stopped(signal.SIGTERM)
+
+
+@pytest.mark.filterwarnings("ignore:.*limit_train_batches")
+@pytest.mark.parametrize(
+    ("happens", "code", "sentence"),
+    [
+        (_out_of_memory, 2, r"has too little memory for a batch of 16; --batch-size 8 fits\."),
+        (
+            _diverges,
+            2,
+            r"Training diverged at step 3 \(l_gg not finite\), so its speed is not known; try a lower --opt",
+        ),
+        (_is_stopped, 143, r"SIGTERM; nothing is kept, and the same command"),
+    ],
+)
+def test_a_bench_that_cannot_measure_says_why(capsys, monkeypatch, happens, code, sentence):
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
+    monkeypatch.setattr(Pretraining, "algorithm_1", happens)
+    monkeypatch.setattr(Pretraining, "try_batch", lambda self, size: None)
+    found, out, err = run(capsys, "bench", "tiny", "--batch-size", "16", "--device", "cpu")
+    assert (found, out) == (code, "")
+    assert re.search(rf"^logo-ssl: .*{sentence}", err, re.MULTILINE), err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("protocol", ["knn", "linear", "transfer", "finetune", "semi"])
