@@ -235,7 +235,14 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain tiny --data nowhere", "No data at '.*nowhere'"),
         ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
         pytest.param(
-            "pretrain tiny --device cuda --epochs 1", "'cuda', which this machine does not have", marks=no_cuda
+            "pretrain tiny --device cuda --epochs 1",
+            "'cuda', which this machine does not have; use auto or (mps or )?cpu",
+            marks=no_cuda,
+        ),
+        pytest.param(
+            "pretrain tiny --device cuda --devices 2",
+            "'cuda', which this machine does not have; use auto or (mps or )?cpu",
+            marks=no_cuda,
         ),
         ("pretrain tiny --framework mocco", "No framework is called 'mocco'.*Did you mean moco"),
         ("pretrain tiny --out file/run", "cannot be used"),

@@ -323,7 +323,11 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
             "No chosen row has the field 'strategy.lam'. Rows with strategy logo have it",
         ),
         ("table1 --set backbone='tiny", "backbone='tiny cannot be read .*close the quotes"),
-        pytest.param("table1 --device cuda", "--device is 'cuda', which this machine does not have", marks=no_cuda),
+        pytest.param(
+            "table1 --device cuda",
+            "--device is 'cuda', which this machine does not have; use auto or (mps or )?cpu",
+            marks=no_cuda,
+        ),
         ("table1 --sedes 2", "--sedes.*Did you mean --seeds"),
         ("table1 --tuend", r"--tuend.*Did you mean --tuned\?"),
     ],
