@@ -17,7 +17,7 @@ from ..evaluate.affinity import measures_of
 from ..evaluate.encoders import load_encoder
 from ..evaluate.table5 import PAPER as TRANSFER
 from ..evaluate.table5 import SETS
-from ..evaluate.table6 import COLUMNS
+from ..evaluate.table6 import COLUMNS, MEASURES
 from ..evaluate.table6 import PAPER as DETECTION
 from ..hardware import best_device, hardware
 from ..randomness import stream
@@ -35,7 +35,7 @@ from .features import look_around
 from .references import choices
 from .rerun import departures, rerun, stands_beside
 
-PAPERS = Paper({name: found.title for name, found in SETS.items()}, TRANSFER, COLUMNS, DETECTION)
+PAPERS = Paper({name: found.title for name, found in SETS.items()}, TRANSFER, COLUMNS, DETECTION, MEASURES)
 CROPS_OF = 4  # images whose crops are shown
 PAUSE_S = 120  # between two looks at a run that goes on: they take from its time
 
