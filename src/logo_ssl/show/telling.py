@@ -112,6 +112,7 @@ class Teller:
         recipe = read_recipe(run)
         drawn = self._once(("crops", *stamps(run.recipe_file)), lambda: self._crops(recipe), quickly) or Drawn()
         looked = self._looked(run, recipe, quickly)
+        logged = run.logged()
         missing = ["crops, neighbours and maps are being computed."] if quickly else []
         missing += [f"{what}: {why}" for what, why in together((*drawn.missing, *looked.missing))]
         return Told(
@@ -120,7 +121,7 @@ class Teller:
             drawn.picture,
             rerun(recipe, name),
             departures(recipe),
-            alarms(run.metrics(), recipe),
+            alarms(logged.lines, recipe),
             most_directions(recipe),
             looked.comparisons,
             looked.neighbourhood,
@@ -129,14 +130,14 @@ class Teller:
             missing,
             self._fingerprint(run, quickly),
             [asdict(row) for row in stands_beside(recipe)],
+            logged,
         )
 
     def _fingerprint(self, run: Run, quickly: bool) -> str | None:
         """Of its present weights, where an evaluation may be of others."""
         if not any(run.evaluation_file("x").parent.glob("*.json")):
             return None
-        files = stamps(run.recipe_file, run.backbone_file, run.provenance_file, *run.saved()[:1])
-        return self._once(("weights", *files), lambda: present_weights(run), quickly)
+        return self._once(weights_key(run), lambda: present_weights(run), quickly)
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any], quickly: bool) -> Any:
         if key not in self.kept and not quickly:
@@ -187,8 +188,10 @@ class Teller:
         """Neighbours, maps and affinities, if the encoder and its data are there."""
         if not self.images:
             return Looked()
+        key = weights_key(run)
         try:
             encoder = load_encoder(str(run.path))
+            self.kept[key] = encoder.fingerprint  # or it would be loaded once more for that
             data = self._data(recipe, encoder.size)
         except (UserError, OSError) as error:
             return Looked(missing=(Missing("neighbours, maps and affinities", str(error)),))
@@ -213,6 +216,11 @@ class Teller:
         if not isinstance(error, torch.OutOfMemoryError):
             return str(error)
         return f"{hardware(best_device(self.device))} has too little memory left for them; use --device cpu."
+
+
+def weights_key(run: Run) -> tuple[object, ...]:
+    """By what the fingerprint of a run's encoder is kept: the files that it may be loaded from."""
+    return ("weights", *stamps(run.recipe_file, run.backbone_file, run.provenance_file, *run.saved()[:1]))
 
 
 def present_weights(run: Run) -> str | None:
