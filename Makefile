@@ -47,8 +47,8 @@ wheel-test: wheel  ## install the wheel into an empty environment and run the de
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
 	cd build && empty/bin/logo-ssl doctor && empty/bin/logo-ssl demo --out demo --fresh --epochs 2
 
-clean:  ## remove the environment, caches and runs
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist docs/_build docs/reference
+clean:  ## remove the environment, caches and the demo; other runs stay
+	rm -rf $(VENV) runs/demo .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist docs/_build docs/reference
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted install starts again; a second `make test` installs nothing.

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,15 @@ from PIL import Image
 
 from logo_ssl import __version__, cli
 from logo_ssl.commands.looking import PROTOCOL_NAMES
+from logo_ssl.errors import UserError
 from logo_ssl.evaluate.commands import PROTOCOLS
 from logo_ssl.output_names import TABLES, TARGETS
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
+from logo_ssl.signals import Stopped
+from logo_ssl.train import Pretraining
+from logo_ssl.train.faults import Diverged
+from logo_ssl.train.folder import alone
 from logo_ssl.use.exporting import WAYS
 from logo_ssl.use.tables import FORMATS
 
@@ -229,7 +235,14 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain tiny --data nowhere", "No data at '.*nowhere'"),
         ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
         pytest.param(
-            "pretrain tiny --device cuda --epochs 1", "'cuda', which this machine does not have", marks=no_cuda
+            "pretrain tiny --device cuda --epochs 1",
+            "'cuda', which this machine does not have; use auto or (mps or )?cpu",
+            marks=no_cuda,
+        ),
+        pytest.param(
+            "pretrain tiny --device cuda --devices 2",
+            "'cuda', which this machine does not have; use auto or (mps or )?cpu",
+            marks=no_cuda,
         ),
         ("pretrain tiny --framework mocco", "No framework is called 'mocco'.*Did you mean moco"),
         ("pretrain tiny --out file/run", "cannot be used"),
@@ -368,6 +381,41 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1", "--fresh")[0] == 0
 
 
+def test_a_fresh_demo_replaces_whatever_an_earlier_one_left(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.demo.pretrain", refused)
+    folder = tmp_path / "demo"
+    for name in (".lock", ".metrics.jsonl.abc", "bad-images.csv", "checkpoints/step-1-0.ckpt", "report.html"):
+        write(folder / name, "")
+    write(folder / "recipe.json", find_recipe("tiny").to_json())
+    code, _, err = run(capsys, "demo", "--out", str(folder), "--fresh")
+    assert (code, err) == (2, "logo-ssl: It was cleared.\n")
+    assert not folder.exists()
+
+
+def test_a_fresh_demo_leaves_one_that_is_being_trained_and_files_of_others(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.demo.pretrain", refused)
+    folder = tmp_path / "demo"
+    write(folder / "recipe.json", find_recipe("tiny").to_json())
+    write(folder / "metrics.jsonl", "precious")
+    with alone(Run(folder)):
+        code, _, err = run(capsys, "demo", "--out", str(folder), "--fresh")
+    assert code == 2
+    assert f"{folder} is being trained by another process" in err
+    write(folder / "notes.txt", "precious")
+    (folder / ".lock").unlink()
+    before = sorted(folder.iterdir())
+    code, _, err = run(capsys, "demo", "--out", str(folder), "--fresh")
+    assert (code, err) == (
+        2,
+        f"logo-ssl: {folder} holds notes.txt, so --fresh will not clear it; choose another --out.\n",
+    )
+    assert sorted(folder.iterdir()) == before
+
+
+def refused(*args: object, **changes: object) -> None:
+    raise UserError("It was cleared.")
+
+
 def test_show_crops_draws_a_picture(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 20)
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
@@ -404,6 +452,42 @@ def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
     assert 0 < result["ratio"] < 2
     assert {"commit", "hardware", "crops", "batch_size", "knn_s", "start_s"} <= result.keys()
     assert list(tmp_path.iterdir()) == []
+
+
+def _out_of_memory(*_: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def _diverges(*_: object) -> None:
+    raise Diverged(3, ["l_gg"])
+
+
+def _is_stopped(*_: object) -> None:
+    raise Stopped(signal.SIGTERM)
+
+
+@pytest.mark.filterwarnings("ignore:.*limit_train_batches")
+@pytest.mark.parametrize(
+    ("happens", "code", "sentence"),
+    [
+        (_out_of_memory, 2, r"has too little memory for a batch of 16; --batch-size 8 fits\."),
+        (
+            _diverges,
+            2,
+            r"Training diverged at step 3 \(l_gg not finite\), so its speed is not known; try a lower --opt",
+        ),
+        (_is_stopped, 143, r"SIGTERM; nothing is kept, and the same command"),
+    ],
+)
+def test_a_bench_that_cannot_measure_says_why(capsys, monkeypatch, happens, code, sentence):
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
+    monkeypatch.setattr(Pretraining, "algorithm_1", happens)
+    monkeypatch.setattr(Pretraining, "try_batch", lambda self, size: None)
+    found, out, err = run(capsys, "bench", "tiny", "--batch-size", "16", "--device", "cpu")
+    assert (found, out) == (code, "")
+    assert re.search(rf"^logo-ssl: .*{sentence}", err, re.MULTILINE), err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("protocol", ["knn", "linear", "transfer", "finetune", "semi"])

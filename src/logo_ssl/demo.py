@@ -8,12 +8,17 @@ from rich.table import Table
 
 from .errors import UserError
 from .evaluate import compare_knn
+from .lock import FILE as LOCK
 from .recipes import find_recipe, read_recipe
 from .report import draw_curves
 from .run import Run
 from .show.report import Report
 from .terminal import plain_console
 from .train import pretrain
+from .train.folder import alone, is_left_of, refuse_held
+
+BESIDE = (LOCK, "curves.png", "report.html", "checkpoints", "evaluation", "figures", "tensorboard")
+"""What may lie in a demo beside the files that only training writes."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +56,12 @@ class Demo:
 
 
 def _clear(run: Run) -> None:
-    """Remove an earlier demo, and nothing that is not one."""
-    ours = {
-        "recipe.json",
-        "metrics.jsonl",
-        "provenance.json",
-        "curves.png",
-        "report.html",
-        "backbone.safetensors",
-        "heads.safetensors",
-        "sittings.json",
-        "images.json",
-        ".lock",
-    }
-    ours |= {"checkpoints", "evaluation", "figures", "tensorboard"}
-    foreign = sorted(child.name for child in run.path.iterdir() if child.name not in ours)
+    """Remove an earlier demo, and nothing that is not one, or that is being trained."""
+    refuse_held(run)
+    ours = (*run.own_files(), *(run.path / name for name in BESIDE))
+    foreign = sorted(child.name for child in run.path.iterdir() if not is_left_of(child.name, ours))
     if read_recipe(run).name != "tiny" or foreign:
         what = f"holds {foreign[0]}" if foreign else "holds a run that is no demo"
         raise UserError(f"{run.path} {what}, so --fresh will not clear it; choose another --out.")
-    shutil.rmtree(run.path)
+    with alone(run):
+        shutil.rmtree(run.path)

@@ -51,12 +51,6 @@ def exact_device(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "mps" else device
 
 
-def is_there(wish: str) -> bool:
-    """Whether this machine has the device that was wished for."""
-    found = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    return wish not in found or found[wish]()
-
-
 def to_device(host: Tensor, device: torch.device) -> Tensor:
     """Send a host tensor without waiting: CUDA copies asynchronously only from pinned memory."""
     if device.type == "cuda":

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from .errors import NoRun, UserError
 
@@ -30,6 +30,14 @@ WORDS = {"knn_of"}
 UMASK = os.umask(0)
 """What this user keeps from others; it can only be learned by setting it."""
 os.umask(UMASK)
+
+
+class Logged(NamedTuple):
+    """What was logged while training."""
+
+    lines: list[dict[str, Any]]
+    unreadable: int
+    """Lines that cannot be read, and are left out."""
 
 
 class Run:
@@ -104,12 +112,13 @@ class Run:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
         yield from (values for line in self._lines() if (values := _logged(line)) is not None)
 
-    def unreadable_metrics(self) -> int:
-        """How many lines `metrics` leaves out; the last one of a run that goes on may be half written, and is none."""
+    def logged(self) -> "Logged":
+        """The same, and how many lines are left out; the last one of a run that goes on may be half written."""
         lines = [line for line in self._lines() if line.strip()]
-        if lines and not lines[-1].endswith("\n") and not self.provenance_file.is_file():
-            lines.pop()
-        return sum(_logged(line) is None for line in lines)
+        told = [_logged(line) for line in lines]
+        if lines and told[-1] is None and not lines[-1].endswith("\n") and not self.provenance_file.is_file():
+            told.pop()
+        return Logged([values for values in told if values is not None], told.count(None))
 
     def _lines(self) -> list[str]:
         if not self.metrics_file.exists():

@@ -15,7 +15,7 @@ from logo_ssl.evaluate import transfer as transfer_module
 from logo_ssl.evaluate.commands import _show_transfer
 from logo_ssl.evaluate.encoders import FrozenEncoder
 from logo_ssl.evaluate.table5 import PAPER, SETS
-from logo_ssl.evaluate.transfer import PER_CLASS_TRAIN, SetFigure, thirty_per_class, transfer
+from logo_ssl.evaluate.transfer import SetFigure, some_per_class, transfer
 from logo_ssl.terminal import plain_console
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
@@ -134,14 +134,15 @@ def test_an_unreadable_photograph_leaves_the_official_split_as_it_is(encoder, tm
 def test_caltech101_trains_on_thirty_images_of_each_class_and_tests_on_the_rest() -> None:
     labels = torch.cat([torch.full((n,), label) for label, n in enumerate((31, 50, 100))])
     images = torch.arange(len(labels), dtype=torch.uint8).view(-1, 1, 1, 1)
-    split = thirty_per_class(ImageSet("caltech101", Split(images, labels), None, ("a", "b", "c")))
-    assert torch.bincount(split.train.labels).tolist() == [PER_CLASS_TRAIN] * 3
+    n = SETS["caltech101"].per_class_train
+    split = some_per_class(ImageSet("caltech101", Split(images, labels), None, ("a", "b", "c")), n)
+    assert torch.bincount(split.train.labels).tolist() == [30] * 3
     assert torch.bincount(split.test.labels).tolist() == [1, 20, 70]
     rows = torch.cat([part.array.flatten() for part in (split.train, split.test)])
     assert rows.sort().values.equal(images.flatten())
     for part in (split.train, split.test):
         assert part.labels.equal(labels[part.array.flatten().long()])
-    again = thirty_per_class(ImageSet("caltech101", Split(images, labels), val=Split(images, labels)))
+    again = some_per_class(ImageSet("caltech101", Split(images, labels), val=Split(images, labels)), n)
     assert again.train.array.equal(split.train.array)
     assert again.val is None
 

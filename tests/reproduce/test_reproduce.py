@@ -28,7 +28,7 @@ from logo_ssl.evaluate import Extraction, load_encoder
 from logo_ssl.lock import Held, locked
 from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce.images import facts_of, other_sets
-from logo_ssl.reproduce.launch import Workers
+from logo_ssl.reproduce.launch import PATIENCE_S, Workers
 from logo_ssl.reproduce.plan import Place, Task
 from logo_ssl.reproduce.rows import _measure
 from logo_ssl.reproduce.sources import images_at
@@ -324,7 +324,11 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
             "No chosen row has the field 'strategy.lam'. Rows with strategy logo have it",
         ),
         ("table1 --set backbone='tiny", "backbone='tiny cannot be read .*close the quotes"),
-        pytest.param("table1 --device cuda", "--device is 'cuda', which this machine does not have", marks=no_cuda),
+        pytest.param(
+            "table1 --device cuda",
+            "--device is 'cuda', which this machine does not have; use auto or (mps or )?cpu",
+            marks=no_cuda,
+        ),
         ("table1 --sedes 2", "--sedes.*Did you mean --seeds"),
         ("table1 --tuend", r"--tuend.*Did you mean --tuned\?"),
     ],
@@ -596,6 +600,27 @@ def test_a_log_goes_on_and_its_last_line_is_the_rows_own(tmp_path, monkeypatch):
     task = Task(find_recipe("cifar10-moco"), place, ())
     assert Workers(alone=False).run(task) == (2, "so it ends")
     assert place.log.read_text() == "epoch 3/6\nso it ends\n"
+
+
+def test_rows_that_will_not_stop_are_waited_for_together(monkeypatch):
+    now, killed = [0.0], []
+
+    class Stubborn:
+        stdin = None
+
+        def wait(self, patience):
+            now[0] += patience
+            raise subprocess.TimeoutExpired("a row", patience)
+
+        def kill(self):
+            killed.append(self)
+
+    monkeypatch.setattr("logo_ssl.reproduce.launch.time.monotonic", lambda: now[0])
+    workers = Workers(alone=False)
+    workers.running = {Stubborn(), Stubborn(), Stubborn()}
+    workers.stop(lambda sentence: None)
+    assert now[0] == PATIENCE_S
+    assert set(killed) == workers.running
 
 
 @pytest.mark.parametrize(("rows", "at_once"), [("cifar10-moco", 1), ("cifar10-moco cifar10-simsiam", 2)])

@@ -22,6 +22,7 @@ from logo_ssl.report.feature_map import map_data
 from logo_ssl.report.neighbours import Neighbour, Neighbourhood, Pictured, Query, neighbours
 from logo_ssl.report.thumbnails import Thumbnails, thumbnail
 from logo_ssl.run import Run
+from logo_ssl.show import telling
 from logo_ssl.show.features import NEAR, look_around
 from logo_ssl.show.projections import LEAST_FOR_TSNE, pca, projections, tsne
 from logo_ssl.show.telling import Teller
@@ -223,6 +224,17 @@ def test_a_torn_encoder_costs_its_pictures_only(make_run):
     assert "is no whole encoder" in told.missing[0]
 
 
+@pytest.mark.parametrize(("work", "what"), [("look_around", "neighbours and maps"), ("choices", "affinities")])
+def test_a_full_gpu_costs_what_is_computed_there_only(work, what, make_run, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(f"logo_ssl.show.telling.{work}", full)
+    (told,) = Teller(crops=False, device="cpu").tell([make_run()])
+    assert told.missing == [f"{what}: CPU, 1 thread has too little memory left for them; use --device cpu."]
+    assert (told.neighbourhood is None, not told.comparisons) == (work == "look_around", work == "choices")
+
+
 def test_evaluations_of_other_weights_than_the_runs_are_known(make_run):
     run = make_run()
     own = load_encoder(str(run.path)).fingerprint
@@ -231,6 +243,23 @@ def test_evaluations_of_other_weights_than_the_runs_are_known(make_run):
     teller = Teller(crops=False, images=0)
     for told in (*teller.tell([run]), *teller.tell([run], quickly=True)):
         assert told.older().keys() == {"knn-old"}
+
+
+def test_a_page_loads_an_encoder_and_reads_metrics_once(make_run, monkeypatch):
+    run, loaded, read = make_run(), [], []
+    run.write_evaluation("knn-own", {"fingerprint": "0ld"})
+    run.metrics_file.write_text('{"step": 1, "l_gg": 1.0}\n{"torn\n')
+    load, lines = telling.load_encoder, Run._lines
+    monkeypatch.setattr(telling, "load_encoder", lambda name: loaded.append(name) or load(name))
+    monkeypatch.setattr(Run, "_lines", lambda self: read.append(self.path) or lines(self))
+    teller = Teller(crops=False)
+    (told,) = teller.tell([run])
+    assert told.fingerprint == load(str(run.path)).fingerprint
+    assert ([line["step"] for line in told.metrics], told.logged.unreadable) == ([1], 1)
+    assert told.damages == ["1 line of metrics.jsonl cannot be read and is left out."]
+    assert (loaded, read) == ([str(run.path)], [run.path])
+    teller.tell([run])
+    assert len(loaded) == 1
 
 
 def test_small_images_are_not_enlarged_and_boxes_are_drawn():

@@ -20,7 +20,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import processes
-from logo_ssl.train.processes import Launcher, Processes, refuse_another_number, refuse_uneven
+from logo_ssl.train.processes import Launcher, Processes, about_few_cores, refuse_another_number, refuse_uneven
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -208,6 +208,17 @@ def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys)
 def test_a_batch_that_cannot_be_dealt_evenly_is_refused(batch, ranks, cure):
     with pytest.raises(UserError, match=rf"use batch-size {cure}\."):
         refuse_uneven(batch, Processes(ranks, 1))
+
+
+def test_more_processes_than_cores_are_told(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    told = {n: about_few_cores(torch.device("cpu"), Processes(n, nodes=3)) for n in (1, 2, 8)}
+    assert told == {
+        1: [],
+        2: [],
+        8: ["8 processes share 2 cores here, and are slower than fewer would be; use 2 or fewer (--devices)."],
+    }
+    assert about_few_cores(torch.device("cuda"), Processes(8)) == []
 
 
 def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data, tmp_path):

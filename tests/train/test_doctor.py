@@ -17,16 +17,16 @@ WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
 @pytest.mark.parametrize(
     ("recipe", "seen", "cause"),
     [
-        (replace(HEALTHY, strategy=LoGoConfig(lam=2.0)), {"ratio": 3.0}, r"\(2.00 times\): lower strategy.lam"),
+        (replace(HEALTHY, strategy=LoGoConfig(lam=2.0)), {"ratio": 3.0}, r"\(2.00 times\): lower --strategy.lam"),
         (replace(HEALTHY, strategy=LoGoConfig(lam=1.0, balance="weight")), {"ratio": 0.5}, r"\(2.00 times\): lower"),
         (HEALTHY, {"queue_alike": 0.999}, "nearly equal keys .* remove duplicates"),
-        (replace(HEALTHY, batch_size=8), {}, "a batch of 8 is small"),
+        (replace(HEALTHY, batch_size=8), {}, "a batch of 8 is small for batch norm: use --batch-size 32 or more"),
         (replace(HEALTHY, optimiser=OptimiserConfig(lr=5.0)), {}, r"learning rate is high \(5 for a batch of 512\)"),
         (replace(HEALTHY, crops=WEAK), {}, "augmentation is weak"),
         (replace(HEALTHY, framework=SimSiamConfig(constant_lr=False)), {}, "predictor's learning rate"),
         (replace(HEALTHY, strategy=LoGoConfig(affinity="cosine")), {}, "affinity is a cosine"),
-        (HEALTHY, {"ratio": 3.0, "queue_alike": 0.2}, r"^A lower optimiser.lr or a smaller strategy.lam"),
-        (replace(HEALTHY, strategy=TwoViewConfig()), {}, r"^A lower optimiser.lr usually helps"),
+        (HEALTHY, {"ratio": 3.0, "queue_alike": 0.2}, r"^A lower --optimiser.lr or a smaller --strategy.lam"),
+        (replace(HEALTHY, strategy=TwoViewConfig()), {}, r"^A lower --optimiser.lr usually helps"),
     ],
     ids=[
         "lambda",

@@ -1,10 +1,12 @@
 """Is the time that remains true, after a resume and a kNN too, and is the newest kNN told as what it is?"""
 
+import errno
 import io
 import os
 import re
 import signal
 from functools import partial
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -150,6 +152,23 @@ def test_a_run_that_goes_back_forgets_a_later_knn(tmp_path):
     for step, known in ((6, 30.0), (5, 20.0), (-1, None)):
         journal.forget_after(step)
         assert journal.latest.get("knn") == known
+
+
+def test_a_run_that_goes_back_forgets_what_a_full_disk_did_not_take(tmp_path, monkeypatch):
+    journal = Journal(Run(tmp_path))
+    journal.log_metrics({"l_gg": 1.0}, 1)
+    with monkeypatch.context() as full:
+        full.setattr(Path, "open", _no_room)
+        for step in (2, 50, 60):
+            journal.log_metrics({"knn": float(step)}, step)
+    journal.forget_after(2)
+    assert journal.latest["knn"] == 2.0
+    journal.log_metrics({"l_gg": 1.0}, 3)
+    assert [line["step"] for line in journal.run.metrics()] == [1, 2, 3]
+
+
+def _no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_bar_ends_with_the_time_that_it_took(data, tmp_path):

@@ -97,7 +97,8 @@ def check_recipe(recipe: DetectionRecipe) -> None:
     detector = recipe.detector
     positive = {"iterations": recipe.iterations, "batch-size": recipe.batch_size, "lr": recipe.lr}
     positive |= {"regions": detector.regions, "anchors": min(detector.anchors, default=0)}
-    positive |= {"proposals": min(detector.proposals)}
+    positive |= {"candidates": min(detector.candidates), "proposals": min(detector.proposals)}
+    positive |= {"most-detections": detector.most_detections}
     for name, value in positive.items():
         if not 0 < value < inf:
             raise WrongValue(f"--{name} is {value}; use more than 0.")
@@ -111,8 +112,12 @@ def check_recipe(recipe: DetectionRecipe) -> None:
             raise WrongValue(f"--{name} is {side}, and {more}")
     if not 0 <= detector.lowest_score < 1:
         raise WrongValue(f"--lowest-score is {detector.lowest_score}; use 0 or more, and less than 1.")
-    if min(recipe.warm_up, recipe.norm_batches, recipe.weight_decay, *recipe.steps, 0) < 0:
-        raise WrongValue("--warm-up, --norm-batches, --weight-decay and --steps are 0 or more.")
+    if not 0 <= recipe.momentum < 1:
+        raise WrongValue(f"--momentum is {recipe.momentum}; use 0 or more, and less than 1.")
+    if not 0 <= recipe.weight_decay < inf:
+        raise WrongValue(f"--weight-decay is {recipe.weight_decay}; use 0 or more.")
+    if min(recipe.warm_up, recipe.norm_batches, *recipe.steps, 0) < 0:
+        raise WrongValue("--warm-up, --norm-batches and --steps are 0 or more.")
     if detector.head == "fpn" and len(detector.anchors) != LEVELS:
         raise WrongValue(f"--anchors are {detector.anchors}; a pyramid takes {LEVELS}, one for each level.")
     if list(recipe.steps) != sorted(recipe.steps):

@@ -19,7 +19,7 @@ from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
 from .subject import Subject, extraction, opened, say_unless_saved
-from .table6 import COLUMNS, PAPER
+from .table6 import COLUMNS, MEASURES, PAPER
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,5 @@ def _show(
         table.add_row(encoder, what, measure, *shown, style="bold")
     for (data, what), rows in PAPER.items():
         for row, numbers in rows.items() if data == official and any(what == of for of, _ in by_row) else ():
-            measure = "VOC07" if data == "voc07+12" else "COCO"
-            table.add_row(f"paper, Table 6: {row}", what, measure, *(f"{number:.2f}" for number in numbers))
+            table.add_row(f"paper, Table 6: {row}", what, MEASURES[data], *(f"{number:.2f}" for number in numbers))
     console.print(table)

@@ -9,6 +9,8 @@ class TransferSet(NamedTuple):
     title: str
     data: str
     per_class: bool = False
+    per_class_train: int | None = None
+    """Training images of each class, where there is no official split (Kornblith et al.); the others test."""
 
 
 SETS = {
@@ -18,7 +20,7 @@ SETS = {
     "mit67": TransferSet("MIT67", "mit67"),
     "pets": TransferSet("Pets", "oxfordiiitpet", per_class=True),
     "flowers": TransferSet("Flowers", "flowers102", per_class=True),
-    "caltech101": TransferSet("Caltech", "caltech101", per_class=True),
+    "caltech101": TransferSet("Caltech", "caltech101", per_class=True, per_class_train=30),
     "cars": TransferSet("Cars", "stanfordcars"),
     "aircraft": TransferSet("Aircraft", "fgvcaircraft", per_class=True),
     "dtd": TransferSet("DTD", "dtd"),

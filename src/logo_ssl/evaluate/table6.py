@@ -1,6 +1,8 @@
 """What does the paper's Table 6 report? Detection on VOC 07+12 and COCO, and masks on COCO."""
 
 COLUMNS = ("AP50", "AP", "AP75")
+MEASURES = {"voc07+12": "VOC07", "coco": "COCO"}
+"""By which measure each set is told."""
 PAPER: dict[
     tuple[str, str], dict[str, tuple[float, float, float]]
 ] = {  # (data, what is found), in the order of COLUMNS

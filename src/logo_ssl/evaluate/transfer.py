@@ -24,7 +24,6 @@ from .parting import parted
 from .record import claim_result, save
 from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
 
-PER_CLASS_TRAIN = 30  # of Caltech-101, which has no official split (Kornblith et al.)
 PROTOCOL = (
     "frozen backbone features of central squares (short side resized, bicubic); multinomial logistic regression by "
     "L-BFGS, summed cross-entropy + w |{penalised}|^2; w one of 45 from 1e-6 to 1e5, chosen on {val}, then refitted on "
@@ -94,7 +93,8 @@ def _one(
     place: Path | None,
 ) -> tuple[SetFigure, float]:
     began, how = time.time(), how.afresh()
-    data = data if name != "caltech101" else thirty_per_class(data)
+    if found.per_class_train is not None:
+        data = some_per_class(data, found.per_class_train)
     names = [f"{found.title}, {split}" for split in ("train", "val", "test")]
     _, parts, copied = parted(encoder, data, how, seed, names)
     if not parts.official_test:
@@ -131,11 +131,11 @@ def _protocol(parts: Parts, penalise_bias: bool) -> str:
     return PROTOCOL.format(penalised=penalised, val=OFFICIAL if parts.official_val else DRAWN)
 
 
-def thirty_per_class(data: ImageSet) -> ImageSet:
-    """Caltech-101 as it is used: the first images of each class in a random order train, the rest tests."""
+def some_per_class(data: ImageSet, n: int) -> ImageSet:
+    """A set without an official split, as Caltech-101: n images of each class, by chance, train, the rest tests."""
     labels = labels_of(data.train)
     order = torch.randperm(len(labels), generator=stream(0, "caltech101"))
-    chosen = torch.cat([order[labels[order] == label][:PER_CLASS_TRAIN] for label in labels.unique()])
+    chosen = torch.cat([order[labels[order] == label][:n] for label in labels.unique()])
     rest = torch.ones(len(labels), dtype=torch.bool)
     rest[chosen] = False
     return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val=None, val_in_train=None)

@@ -8,7 +8,6 @@ from .numbers import percent
 from .reading import Told
 from .results import evaluations_of, precision, rows
 
-SOURCES = {"VOC07": "voc07+12", "COCO": "coco"}
 ALIKE = "Only encoders that were trained on the same data can be compared"
 
 
@@ -23,9 +22,11 @@ class Paper(NamedTuple):
     """The figures of Table 6."""
     detection: Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
     """The rows of Table 6, by data and what is found."""
+    measures: Mapping[str, str]
+    """By which measure Table 6 tells each set."""
 
 
-NOTHING = Paper({}, {}, (), {})
+NOTHING = Paper({}, {}, (), {}, {})
 
 
 def transfer_table(runs: Sequence[Told], paper: Paper) -> Html:
@@ -58,7 +59,7 @@ def detection_table(runs: Sequence[Told], paper: Paper) -> Html:
                     ours.append(
                         (run.name, source, of, measure, *(percent(precision(row).get(c)) for c in paper.columns))
                     )
-                    if record.get("official") and SOURCES.get(measure) == source:
+                    if record.get("official") and paper.measures.get(source) == measure:
                         wanted[source, of] = measure
     if not ours:
         return Html("")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..run import Run, is_number, read_json
+from ..run import Logged, Run, is_number, read_json
 from .affinity_bars import Comparison
 from .feature_map import FeatureMap
 from .neighbours import Neighbourhood
@@ -52,6 +52,8 @@ class Told:
     """Of its present weights, if it is known."""
     beside: Sequence[dict[str, Any]] = ()
     """The rows of the paper that it has settings of our choice for."""
+    read: Logged | None = None
+    """What was logged, if it was read already."""
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -69,9 +71,14 @@ class Told:
         return _plain(record) | {"versions": _plain(versions) if isinstance(versions, dict) else {}} if record else {}
 
     @cached_property
+    def logged(self) -> Logged:
+        """What was logged, read once: a long run has many lines."""
+        return self.run.logged() if self.read is None else self.read
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
-        """What was logged."""
-        return list(self.run.metrics())
+        """The lines that can be read."""
+        return self.logged.lines
 
     @property
     def finished(self) -> bool:
@@ -92,7 +99,7 @@ class Told:
     def damages(self) -> list[str]:
         """What is wrong with its metrics, a sentence each."""
         name, said = self.run.metrics_file.name, []
-        if lost := self.run.unreadable_metrics():
+        if lost := self.logged.unreadable:
             said.append(
                 f"{lost} line{'s' * (lost > 1)} of {name} cannot be read and {'are' if lost > 1 else 'is'} left out."
             )

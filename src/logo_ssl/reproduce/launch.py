@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,7 +18,7 @@ from ..signals import Stopped
 from .plan import Task
 from .worker import DONE, FAILED, MISSING, STOPPED
 
-PATIENCE_S = 60.0  # for a row that was told to stop
+PATIENCE_S = 60.0  # for rows that were told to stop
 STOPPING = "Stopping: what is under way finishes its step and saves it; Ctrl-C stops at once."
 
 
@@ -146,10 +147,11 @@ class Workers:
         with suppress(OSError, KeyboardInterrupt):
             if self.running:
                 say(STOPPING)
+        until = time.monotonic() + PATIENCE_S  # for all together: they were told at the same time
         with suppress(KeyboardInterrupt):
             for process in list(self.running):
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE_S)
+                    process.wait(max(0.0, until - time.monotonic()))
         for process in list(self.running):
             process.kill()
 

@@ -13,7 +13,7 @@ import tyro
 from ..arguments import parse
 from ..data import locate
 from ..errors import UserError, nearest
-from ..hardware import is_there
+from ..hardware import best_device
 from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with
 from ..terminal import listed
 from .sources import IMAGES
@@ -61,8 +61,7 @@ def with_settings(
             raise UserError(f"No chosen row has the field {field!r}.{hint}")
     changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
     for device in {recipe.device for recipe in changed}:
-        if not is_there(device):
-            raise UserError(f"--device is {device!r}, which this machine does not have; try auto or cpu.")
+        best_device(device)  # refused, where it is not there
     return changed
 
 

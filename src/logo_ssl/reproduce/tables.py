@@ -231,15 +231,14 @@ def _transfer_rows() -> tuple[Row, ...]:
 
 
 def _detection_rows() -> tuple[Row, ...]:
-    from ..evaluate.table6 import COLUMNS, PAPER  # slow to import: only where it is needed
+    from ..evaluate.table6 import COLUMNS, MEASURES, PAPER  # slow to import: only where it is needed
 
     rows = []
     for label, recipe in DETECTION_ROWS.items():
         figures = []
         for data, what, measured_by in DETECTIONS:
-            measure = "VOC07" if data == "voc07+12" else "COCO"
             for column, paper in zip(COLUMNS, PAPER[data, what][label], strict=True):
-                metric = f"{what} {column} ({measure})"
+                metric = f"{what} {column} ({MEASURES[data]})"
                 figures.append(Figure(f"{measured_by}-{data}", metric, f"{data}, {what} {column}", paper))
         rows.append(Row(label, find_recipe(recipe), tuple(figures), SUPERVISED if not rows else ""))
     return tuple(rows)

@@ -1,10 +1,10 @@
 """What did the regressor learn? `logo-ssl affinity`: the paper's Figure 3, and how well both measures rank."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -89,52 +89,66 @@ class Affinity:
         file = self._picture(run)
         mapped = [file.with_name(f"{file.stem}-map{file.suffix}")] if self.map else []
         replaced = self._claimed(file, *mapped)
+        seen = self._look(run, console.print)
+        files = self._draw(seen, file, mapped, title)
+        seconds = round(time.time() - began, 1)
+        console.print(table_of(seen.ranked.results))
+        for sentence in (ABOUT_TABLE, *verdicts(seen.ranked.results)):
+            console.print(sentence)
+        self._save(run, seen, seconds, console.print)
+        for path in files:
+            console.print(f"Picture: {said(path, path in replaced)}")
+        return seen.ranked.results
+
+    def _look(self, run: Run, say: Callable[[str], None]) -> "Seen":
+        """Load encoder and images, and rank crops; references are refused, if they are, before that takes its time."""
         measures = load_measures(run, self.device)
         if measures.encoder.unfinished:
-            console.print(measures.encoder.says[0])
-        data = data_for(measures.encoder, self.data, console.print)
+            say(measures.encoder.says[0])
+        data = data_for(measures.encoder, self.data, say)
         max_side = read_recipe(run).loading.max_side
         pool = gather(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
         if pool.unread:
             were = "image was" if pool.unread == 1 else "images were"
-            console.print(f"{pool.unread} {were} passed over that cannot be read; {len(pool.images)} are compared.")
+            say(f"{pool.unread} {were} passed over that cannot be read; {len(pool.images)} are compared.")
         given = [reference_by_hand(text, data, measures.encoder, max_side) for text in self.reference]
-        ranked = rank(pool, measures, self.seed)
-        chosen = given or chosen_references(pool, self.rows)
+        references = given or chosen_references(pool, self.rows)
+        return Seen(measures, data, pool, references, rank(pool, measures, self.seed))
+
+    def _draw(self, seen: "Seen", file: Path, mapped: Sequence[Path], title: str) -> list[Path]:
+        """Draw each reference beside its company, and where in it the reference is found; gives back the files."""
+        measures, data, pool, references, ranked = seen
         companies = [
             company_of(
                 reference, pool, ranked.centres, data.classes, measures, stream(self.seed, "affinity company", i)
             )
-            for i, reference in enumerate(chosen)
+            for i, reference in enumerate(references)
         ]
-        pictured = [compared(company, measures, data) for company in companies]
         note = f"{title}\n{_note(measures.encoder, data, pool, self.seed)}".lstrip()
-        note_of_bars = f"{note} over the crops of a row; lines are means over an image's."
-        files = draw_affinity_bars(pictured, file, note_of_bars)
+        pictured = [compared(company, measures, data) for company in companies]
+        files = draw_affinity_bars(pictured, file, f"{note} over the crops of a row; lines are means over an image's.")
         for place in mapped:
             maps = [heated(company, measures) for company in companies]
             files += draw_affinity_map(maps, place, f"{note} over the windows of a row.")
+        return files
+
+    def _save(self, run: Run, seen: "Seen", seconds: float, say: Callable[[str], None]) -> None:
+        """Save the ranking with the run's evaluations."""
         record = {
-            "protocol": _protocol(pool),
-            "results": ranked.results,
-            "images": len(pool.images),
+            "protocol": _protocol(seen.pool),
+            "results": seen.ranked.results,
+            "images": len(seen.pool.images),
             "crops": CROPS,
-            "part": pool.part,
+            "part": seen.pool.part,
             "seed_of_crops": self.seed,
-            "seconds": round(time.time() - began, 1),
+            "seconds": seconds,
         }
-        console.print(table_of(ranked.results))
-        for sentence in (ABOUT_TABLE, *verdicts(ranked.results)):
-            console.print(sentence)
-        how = Extraction(device=self.device, say=console.print)
+        how = Extraction(device=self.device, say=say)
         settings = {"images": self.images, "seed": self.seed}
         try:
-            save("affinity", record, measures.encoder, data, how, settings=settings)
+            save("affinity", record, seen.measures.encoder, seen.data, how, settings=settings)
         except OSError as error:  # of a run that may only be read; the pictures lie elsewhere, by --out
-            console.print(f"These figures are not saved: {run.path} cannot be written ({error.strerror}).")
-        for path in files:
-            console.print(f"Picture: {said(path, path in replaced)}")
-        return ranked.results
+            say(f"These figures are not saved: {run.path} cannot be written ({error.strerror}).")
 
     def _picture(self, run: Run) -> Path:
         """Where the picture goes, once all is refused that would fail only after the work."""
@@ -162,6 +176,16 @@ class Ranked:
 
     results: list[dict[str, Any]]
     centres: dict[int, Float[Tensor, " F"]]
+
+
+class Seen(NamedTuple):
+    """What is compared, and how well both measures rank it."""
+
+    measures: Measures
+    data: ImageSet
+    pool: Pool
+    references: list[Reference]
+    ranked: Ranked
 
 
 def rank(pool: Pool, measures: Measures, seed: int) -> Ranked:

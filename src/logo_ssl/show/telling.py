@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from ..augment.picture import draw_crops
 from ..data import ImageSet, load_data, locate, statistics
 from ..data.samples import look_at
@@ -15,8 +17,9 @@ from ..evaluate.affinity import measures_of
 from ..evaluate.encoders import load_encoder
 from ..evaluate.table5 import PAPER as TRANSFER
 from ..evaluate.table5 import SETS
-from ..evaluate.table6 import COLUMNS
+from ..evaluate.table6 import COLUMNS, MEASURES
 from ..evaluate.table6 import PAPER as DETECTION
+from ..hardware import best_device, hardware
 from ..randomness import stream
 from ..recipes import Recipe, is_harmless, read_recipe
 from ..report.affinity_bars import Comparison
@@ -32,7 +35,7 @@ from .features import look_around
 from .references import choices
 from .rerun import departures, rerun, stands_beside
 
-PAPERS = Paper({name: found.title for name, found in SETS.items()}, TRANSFER, COLUMNS, DETECTION)
+PAPERS = Paper({name: found.title for name, found in SETS.items()}, TRANSFER, COLUMNS, DETECTION, MEASURES)
 CROPS_OF = 4  # images whose crops are shown
 PAUSE_S = 120  # between two looks at a run that goes on: they take from its time
 
@@ -109,6 +112,7 @@ class Teller:
         recipe = read_recipe(run)
         drawn = self._once(("crops", *stamps(run.recipe_file)), lambda: self._crops(recipe), quickly) or Drawn()
         looked = self._looked(run, recipe, quickly)
+        logged = run.logged()
         missing = ["crops, neighbours and maps are being computed."] if quickly else []
         missing += [f"{what}: {why}" for what, why in together((*drawn.missing, *looked.missing))]
         return Told(
@@ -117,7 +121,7 @@ class Teller:
             drawn.picture,
             rerun(recipe, name),
             departures(recipe),
-            alarms(run.metrics(), recipe),
+            alarms(logged.lines, recipe),
             most_directions(recipe),
             looked.comparisons,
             looked.neighbourhood,
@@ -126,14 +130,14 @@ class Teller:
             missing,
             self._fingerprint(run, quickly),
             [asdict(row) for row in stands_beside(recipe)],
+            logged,
         )
 
     def _fingerprint(self, run: Run, quickly: bool) -> str | None:
         """Of its present weights, where an evaluation may be of others."""
         if not any(run.evaluation_file("x").parent.glob("*.json")):
             return None
-        files = stamps(run.recipe_file, run.backbone_file, run.provenance_file, *run.saved()[:1])
-        return self._once(("weights", *files), lambda: present_weights(run), quickly)
+        return self._once(weights_key(run), lambda: present_weights(run), quickly)
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], Any], quickly: bool) -> Any:
         if key not in self.kept and not quickly:
@@ -184,8 +188,10 @@ class Teller:
         """Neighbours, maps and affinities, if the encoder and its data are there."""
         if not self.images:
             return Looked()
+        key = weights_key(run)
         try:
             encoder = load_encoder(str(run.path))
+            self.kept[key] = encoder.fingerprint  # or it would be loaded once more for that
             data = self._data(recipe, encoder.size)
         except (UserError, OSError) as error:
             return Looked(missing=(Missing("neighbours, maps and affinities", str(error)),))
@@ -195,15 +201,26 @@ class Teller:
         near, seen = None, None
         try:
             near, seen = look_around(encoder, data, self.images, self.seed, self.device)
-        except (UserError, OSError) as error:
-            missing.append(Missing("neighbours and maps", str(error)))
+        except (UserError, OSError, torch.OutOfMemoryError) as error:
+            missing.append(Missing("neighbours and maps", self._why(error)))
         found: Sequence[Comparison] = ()
         if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
             try:
                 found = choices(measures_of(run, encoder, self.device), data, recipe.loading.max_side, self.seed)
-            except (UserError, OSError) as error:
-                missing.append(Missing("affinities", str(error)))
+            except (UserError, OSError, torch.OutOfMemoryError) as error:
+                missing.append(Missing("affinities", self._why(error)))
         return Looked(near, seen, found, tuple(missing))
+
+    def _why(self, error: Exception) -> str:
+        """What went wrong, in a sentence."""
+        if not isinstance(error, torch.OutOfMemoryError):
+            return str(error)
+        return f"{hardware(best_device(self.device))} has too little memory left for them; use --device cpu."
+
+
+def weights_key(run: Run) -> tuple[object, ...]:
+    """By what the fingerprint of a run's encoder is kept: the files that it may be loaded from."""
+    return ("weights", *stamps(run.recipe_file, run.backbone_file, run.provenance_file, *run.saved()[:1]))
 
 
 def present_weights(run: Run) -> str | None:

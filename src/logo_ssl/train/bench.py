@@ -10,23 +10,26 @@ from typing import Any
 
 import lightning as L
 import torch
+from rich.console import Console
 
-from ..data import BadImages, Batches, load_data, locate
+from ..data import BadImages, Batches, ImageSet, load_data, locate
 from ..data.placement import MAX_BAD
+from ..errors import Interrupted, WrongValue
 from ..hardware import hardware
 from ..provenance import provenance
 from ..randomness import stream
 from ..recipes import Recipe, check
 from ..run import Run
+from ..signals import Stopped
 from ..terminal import plain_console
 from ..types import Crops
 from .building import build, fitted
+from .faults import Diverged, cures
 from .journal import Journal
-from .learning import place_images
+from .learning import learn
 from .module import Pretraining
 from .monitors import OnlineKNN
 from .progress import ProgressDisplay
-from .quiet import quiet
 from .replay import WARM_UP, Replay
 from .trainer import trainer_for
 
@@ -49,16 +52,9 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         trainer = trainer_for(run, brief, data, journal, ProgressDisplay(journal, console))
         trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
         device = trainer.strategy.root_device
-        bad = BadImages(len(data.train), recipe.loading.max_bad, option=MAX_BAD)
-        feed = place_images(data, device, brief, bad, console)
-        batches = Batches(feed, len(data.train), brief.batch_size, brief.seed)
-        timer = Timer(batches, knn)
+        timer = Timer(knn)
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
-        with quiet():
-            try:
-                trainer.fit(module, batches)
-            finally:
-                feed.close()
+        _train(trainer, module, data, console)
     n = trainer.limit_train_batches * module.batch_size
     epoch_s = mean(timer.epochs[1:-1])
     whole = n / epoch_s
@@ -86,11 +82,25 @@ def bench(recipe: Recipe) -> dict[str, Any]:
     return result | provenance(hardware(device))
 
 
+def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Console) -> None:
+    """Train as any run; what cannot be measured is told in a sentence."""
+    bad = BadImages(len(data.train), module.recipe.loading.max_bad, option=MAX_BAD)
+    try:
+        learn(trainer, module, data, bad, console)
+    except Diverged as error:
+        raise WrongValue(
+            f"Training diverged at step {error.step} ({', '.join(error.broken)} not finite), so its speed is not "
+            f"known; try {', '.join(cures(error, module.recipe))}."
+        ) from error
+    except Interrupted as stop:  # it tells of a checkpoint, which lies in a folder that goes with us
+        raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
+
+
 class Timer(L.Callback):
     """Times epochs from start to start and, when they are over, the parts alone."""
 
-    def __init__(self, batches: Batches, knn: OnlineKNN) -> None:
-        self.batches, self.knn = batches, knn
+    def __init__(self, knn: OnlineKNN) -> None:
+        self.knn = knn
         self.starts: list[float] = []
         self.parts: dict[str, float] = {}
         self.began, self.start_s = time.perf_counter(), 0.0
@@ -110,13 +120,14 @@ class Timer(L.Callback):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Take the last time, then time each part."""
         assert isinstance(pl_module, Pretraining)
-        device = pl_module.device
+        device, batches = pl_module.device, trainer.train_dataloader
+        assert isinstance(batches, Batches)
         self._mark(device)
         if device.type == "cuda":
             self.peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2)
         module, size = pl_module, pl_module.batch_size
-        self.parts["data"] = size / _seconds(_endless(self.batches), device)
-        batch = next(iter(self.batches))
+        self.parts["data"] = size / _seconds(_endless(batches), device)
+        batch = next(iter(batches))
         self.parts["augmentation"] = size / _seconds(lambda: module.crop(batch, stream(0, "bench")), device)
         crops, raw = module.crop(batch, stream(0, "bench")), raw_step(module)
         self.parts["raw_forward_backward"] = size / _seconds(lambda: raw(crops), device)

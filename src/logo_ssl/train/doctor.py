@@ -11,7 +11,7 @@ ALIKE = 0.99  # mean cosine of a queue's keys
 
 
 def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | None = None) -> str:
-    """A sentence with cause and cure.
+    """A sentence with cause and cure, which names options as they are typed.
 
     `ratio` is the latest norm of the similarity gradient over that of L2L's, `queue_alike` the queue's mean cosine.
     """
@@ -26,36 +26,36 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
         (
             push > STRONG_PUSH,
             f"local crops are pushed apart harder than the others are pulled together ({push:.2f} times): lower "
-            "strategy.lam",
+            "--strategy.lam",
         ),
         (
             queue_alike is not None and queue_alike > ALIKE,
             f"the queue holds nearly equal keys (mean cosine {queue_alike or 0:.3f}): the data repeat themselves or "
-            "are fewer than its places; remove duplicates or lower framework.queue",
+            "are fewer than its places; remove duplicates or lower --framework.queue",
         ),
         (
             recipe.batch_size < SMALL_BATCH,
-            f"a batch of {recipe.batch_size} is small for batch norm: use {SMALL_BATCH} or more",
+            f"a batch of {recipe.batch_size} is small for batch norm: use --batch-size {SMALL_BATCH} or more",
         ),
         (
             optimiser.kind == "sgd" and rate > HIGH_RATE,
-            f"the learning rate is high ({optimiser.lr:g} for a batch of {recipe.batch_size}): lower optimiser.lr, or "
-            "add optimiser.warmup-epochs",
+            f"the learning rate is high ({optimiser.lr:g} for a batch of {recipe.batch_size}): lower --optimiser.lr, "
+            "or add --optimiser.warmup-epochs",
         ),
         (
             weak and crops.global_scale[0] > WEAK_SCALE,
-            "the augmentation is weak, so that crops are alike without learning: use stronger crops.jitter and a lower "
-            "crops.global-scale",
+            "the augmentation is weak, so that crops are alike without learning: use stronger --crops.jitter and a "
+            "lower --crops.global-scale",
         ),
         (
             not recipe.framework_traits.constant_lr,
-            "the predictor's learning rate falls with the encoder's: use framework.constant-lr",
+            "the predictor's learning rate falls with the encoder's: use --framework.constant-lr",
         ),
         (
             logo.lam > 0 and logo.affinity == "cosine",
-            "the affinity is a cosine, which the paper saw collapse: use strategy.affinity learned",
+            "the affinity is a cosine, which the paper saw collapse: use --strategy.affinity learned",
         ),
     ]
     likely = next((cause for applies, cause in causes if applies), None)
-    weaker = " or a smaller strategy.lam" if logo.lam > 0 else ""
-    return f"Most likely {likely}." if likely else f"A lower optimiser.lr{weaker} usually helps."
+    weaker = " or a smaller --strategy.lam" if logo.lam > 0 else ""
+    return f"Most likely {likely}." if likely else f"A lower --optimiser.lr{weaker} usually helps."

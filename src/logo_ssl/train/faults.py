@@ -33,22 +33,27 @@ class Diverged(Exception):  # noqa: N818 (a turn of events)
 
 def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
     """Why training diverges in spite of all, as far as can be told."""
-    strategy, cures = recipe.strategy, [f"a lower --optimiser.lr ({recipe.optimiser.lr:g})"]
-    if lam := getattr(strategy, "lam", 0.0):  # it has L2L
-        cures.append(f"a lower --strategy.lam ({lam:g})")
-    if recipe.optimiser.warmup_epochs == 0:
-        cures.append("some --optimiser.warmup-epochs")
-    if not recipe.optimiser.clip:
-        cures.append("--optimiser.clip 1")
-    if isinstance(strategy, LoGoConfig) and any(name in ("omega", "l_ll") for name in diverged.broken):
-        cures.insert(0, f"a lower --strategy.lr ({strategy.lr:g})")
-        if strategy.bound == "mean-difference":
-            cures.insert(0, "--strategy.bound logistic, since a mean difference has no bound")
     return WrongValue(
         f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite), and again after "
-        f"{TRIES} returns to the last good state with half the learning rate each. Try {', '.join(cures)}, in another "
-        "--out."
+        f"{TRIES} returns to the last good state with half the learning rate each. Try "
+        f"{', '.join(cures(diverged, recipe))}, in another --out."
     )
+
+
+def cures(diverged: Diverged, recipe: Recipe) -> list[str]:
+    """What to try where training diverges, the likeliest first."""
+    strategy, found = recipe.strategy, [f"a lower --optimiser.lr ({recipe.optimiser.lr:g})"]
+    if lam := getattr(strategy, "lam", 0.0):  # it has L2L
+        found.append(f"a lower --strategy.lam ({lam:g})")
+    if recipe.optimiser.warmup_epochs == 0:
+        found.append("some --optimiser.warmup-epochs")
+    if not recipe.optimiser.clip:
+        found.append("--optimiser.clip 1")
+    if isinstance(strategy, LoGoConfig) and any(name in ("omega", "l_ll") for name in diverged.broken):
+        found.insert(0, f"a lower --strategy.lr ({strategy.lr:g})")
+        if strategy.bound == "mean-difference":
+            found.insert(0, "--strategy.bound logistic, since a mean difference has no bound")
+    return found
 
 
 def is_finite(module: nn.Module) -> bool:

@@ -19,15 +19,15 @@ def vacant(out: Path) -> Run:
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
     told = (run.recipe_file, run.images_file, run.metrics_file, run.bad_images_file, run.sittings_file)
     begun = (*told, run.path / LOCK)
-    if out.exists() and (not out.is_dir() or any(not _is_left_of(child.name, begun) for child in out.iterdir())):
+    if out.exists() and (not out.is_dir() or any(not is_left_of(child.name, begun) for child in out.iterdir())):
         if run.recipe_file.is_file():
             raise UserError(f"{out} holds a run that has only begun; go on with `logo-ssl resume {out}`.")
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run
 
 
-def _is_left_of(name: str, files: tuple[Path, ...]) -> bool:
-    """Whether a run that was refused or killed at once left it: one of these files, or what was to become one."""
+def is_left_of(name: str, files: tuple[Path, ...]) -> bool:
+    """Whether a run that was refused or killed left it: one of these files, or what was to become one."""
     return any(name == file.name or name.startswith(f".{file.name}.") for file in files)
 
 

@@ -56,6 +56,8 @@ class Journal(Logger):
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the checkpoint that training goes on from; it will be logged again."""
-        kept = [line for line in self.run.metrics() if line["step"] <= step]
+        logged = [*self.run.metrics(), *map(json.loads, self.unwritten)]
+        kept = [line for line in logged if line["step"] <= step]
         write(self.run.metrics_file, "".join(f"{json.dumps(line)}\n" for line in kept))
+        self.unwritten.clear()
         self.latest = next((line for line in reversed(kept) if "knn" in line), {})  # the next one may be far

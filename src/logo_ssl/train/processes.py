@@ -18,7 +18,7 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from ..errors import WrongValue
 from ..launch import is_restarted, started
 from ..signals import Stopped
-from ..terminal import complain
+from ..terminal import complain, counted
 from .faults import Diverged
 
 GRACE_S = 10.0  # in which a process usually hears by itself that another is gone: the connection breaks
@@ -99,6 +99,17 @@ def refuse_uneven(batch_size: int, processes: Processes) -> None:
             f"A batch of {batch_size} images cannot be dealt evenly to {total} processes, two or more to each; use "
             f"--batch-size {better}."
         )
+
+
+def about_few_cores(device: torch.device, processes: Processes) -> list[str]:
+    """What to do where more processes train on a CPU than it has cores: they take turns, and wait for each other."""
+    cores = os.cpu_count() or 1
+    if device.type != "cpu" or processes.devices <= cores:
+        return []
+    return [
+        f"{processes.devices} processes share {counted(cores, 'core')} here, and are slower than fewer would be; use "
+        f"{cores} or fewer (--devices)."
+    ]
 
 
 def lost_another(error: Exception) -> bool:

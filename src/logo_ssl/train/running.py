@@ -27,7 +27,7 @@ from .learning import learn
 from .making import Making
 from .misfit import refuse_misfit
 from .monitors import rows_for_knn
-from .processes import processes_for, refuse_uneven
+from .processes import about_few_cores, processes_for, refuse_uneven
 from .promises import refuse_other_similarity, refuse_unknown_heads
 from .sittings import Sittings
 from .weights import save_encoder
@@ -82,8 +82,8 @@ def _train(making: Making, checkpoint: Path | None) -> None:
             write(run.images_file, json.dumps(told, indent=2) + "\n")
         making.sittings.save()
     splits = about_splits(making.module, processes_for(recipe))
-    busy = about_busy_cores(making.device)
-    for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *busy):
+    cores = (*about_busy_cores(making.device), *about_few_cores(making.device, processes_for(recipe)))
+    for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *cores):
         making.console.print(sentence)
     where, say = (run.bad_images_file, making.data.root), making.console.print
     bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, MAX_BAD, say)

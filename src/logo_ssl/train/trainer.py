@@ -4,7 +4,8 @@ import lightning as L
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from ..data import ImageSet
-from ..errors import UserError, WrongValue
+from ..errors import UserError
+from ..hardware import best_device
 from ..launch import is_first
 from ..recipes import Recipe
 from ..run import Run
@@ -33,6 +34,7 @@ def trainer_for(
     benchmark: bool = True,
 ) -> L.Trainer:
     """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
+    best_device(recipe.device)  # refused, where it is not there
     sittings = sittings or Sittings(run)
     stop, processes = StopSignals(cure(run), speaks=is_first()), processes_for(recipe)
     callbacks = [
@@ -62,12 +64,8 @@ def trainer_for(
                 plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say, sittings)],
             )
         except (MisconfigurationException, RuntimeError) as error:
-            if processes.total > 1:
-                raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
-            if not isinstance(error, MisconfigurationException):
+            if processes.total == 1:
                 raise
-            raise WrongValue(
-                f"--device is {recipe.device!r}, which this machine does not have; try auto or cpu."
-            ) from error
+            raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
     take_over_signals(trainer)
     return trainer

@@ -1,4 +1,4 @@
-"""Are the features good for anything yet? Weighted kNN of test images, or a tenth of train, while training goes on."""
+"""Are the features good for anything yet? Weighted kNN of validation or test images, or a tenth of train, meanwhile."""
 
 import math
 import time
