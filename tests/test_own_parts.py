@@ -11,8 +11,9 @@ import pytest
 from logo_ssl.augment import CropPlan
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
+from logo_ssl.frameworks.moco import MoCo
 from logo_ssl.recipes import RECIPES, Recipe, check, find_recipe
-from logo_ssl.strategies import LoGoConfig
+from logo_ssl.strategies import STRATEGIES, LoGoConfig
 from logo_ssl.train import pretrain
 
 TINY = find_recipe("tiny")
@@ -126,3 +127,62 @@ def test_a_value_of_a_wrong_type_is_named_before_anything_else(values, sentence,
 def test_a_config_of_a_wrong_type_is_refused_where_it_is_given():
     with pytest.raises(UserError, match=r"^framework\.dim is 'a', which cannot be; give something of type int"):
         TINY.changed(framework=with_values(SimSiamConfig(), dim="a"))
+
+
+class NoDataclass:
+    """A config that cannot be written."""
+
+    dim = 8
+
+    def build(self, backbone, n_features):
+        return NotImplemented
+
+
+@pytest.mark.parametrize("value", [NoDataclass, MoCo, MoCoConfig(), None], ids=["class", "framework", "object", "none"])
+def test_what_is_registered_is_the_dataclass_of_a_config(value, monkeypatch, shell):
+    monkeypatch.setitem(FRAMEWORKS, "mine", value)
+    sentence = r"FRAMEWORKS\['mine'\] is .*, which is no config; register the dataclass whose `build` makes"
+    for tried in (check, Recipe.to_json, lambda recipe: recipe.changed(framework="mine")):
+        with pytest.raises(UserError, match=f"^{sentence}"):
+            tried(TINY)
+    code, _, told = shell("pretrain tiny --framework mine")
+    assert (code, told.count("which is no config")) == (2, 1)
+
+
+def test_a_name_of_ours_and_a_class_of_two_names_are_refused(monkeypatch):
+    mine = config(int, 3)
+    monkeypatch.setitem(FRAMEWORKS, "moco", mine)
+    with pytest.raises(UserError, match=r"^FRAMEWORKS\['moco'\] is MineConfig, and moco is one of ours; register it"):
+        check(TINY)
+    monkeypatch.setitem(FRAMEWORKS, "moco", MoCoConfig)
+    for name in ("one", "other"):
+        monkeypatch.setitem(FRAMEWORKS, name, mine)
+    with pytest.raises(UserError, match=r"^FRAMEWORKS has MineConfig as one and as other, and recipe\.json could not"):
+        TINY.changed(framework="one")
+
+
+def test_a_recipe_is_found_under_the_name_that_it_has(monkeypatch):
+    monkeypatch.setitem(RECIPES, "mine", TINY)
+    with pytest.raises(UserError, match=r"^RECIPES\['mine'\] calls itself 'tiny', .*; give it the same name"):
+        find_recipe("mine")
+
+
+def test_a_config_lacks_nothing_that_is_asked_of_it(monkeypatch):
+    @dataclass(frozen=True)
+    class NeedyConfig(LoGoConfig):
+        strength: float = field(kw_only=True)
+
+    @dataclass(frozen=True)
+    class EmptyConfig:
+        t: float = 1.0
+
+    monkeypatch.setitem(STRATEGIES, "needy", NeedyConfig)
+    with pytest.raises(UserError, match=r"^NeedyConfig has no default for strength, .* strategy needy .* give it one"):
+        TINY.changed(strategy="needy")
+    check(TINY.changed(strategy=NeedyConfig(strength=2.0)))
+    monkeypatch.setitem(FRAMEWORKS, "empty", EmptyConfig)
+    with pytest.raises(UserError, match=r"^EmptyConfig of framework empty has no build; give it a method `build\("):
+        TINY.changed(framework="empty")
+    monkeypatch.setattr(EmptyConfig, "build", NoDataclass.build, raising=False)
+    with pytest.raises(UserError, match=r"^EmptyConfig of framework empty has no dim; give it a field `dim`, the"):
+        TINY.changed(framework="empty")

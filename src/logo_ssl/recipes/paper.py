@@ -233,6 +233,10 @@ def find_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UserError(f"No recipe is called {name!r}; `logo-ssl recipes` lists them.{nearest(name, RECIPES)}")
     recipe = RECIPES[name]
+    if recipe.name != name:
+        raise UserError(
+            f"RECIPES[{name!r}] calls itself {recipe.name!r}, by which nobody would find it; give it the same name."
+        )
     refuse_wrong_types(recipe)
     return recipe
 
