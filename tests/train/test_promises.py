@@ -9,7 +9,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, BYOLConfig, Framework
 from logo_ssl.frameworks.byol import BYOL
 from logo_ssl.similarity import negative_cosine
-from logo_ssl.strategies import STRATEGIES
+from logo_ssl.strategies import STRATEGIES, LoGoConfig, Strategy
 from logo_ssl.strategies.logo import LoGo
 from logo_ssl.train import build
 from logo_ssl.train.promises import _broken, refuse_broken_promises, refuse_unknown_heads
@@ -154,3 +154,40 @@ def test_objectives_of_another_kind_are_refused(change, told, data, tmp_path, mo
         monkeypatch.setattr(LoGo, "inner", lambda *given: change(inner(*given)))
         with pytest.raises(UserError, match=f"^inner of strategy logo {told}"):
             train(SMALL_BYOL, data, tmp_path / "run")
+
+
+class Half(Framework):
+    """A framework that does not project."""
+
+    def similarity(self, q, t):
+        return negative_cosine(q, t)
+
+
+class Bare(BYOL):
+    """A framework without an encoder."""
+
+    def __init__(self):
+        torch.nn.Module.__init__(self)
+
+
+UNWHOLE = {
+    "project": (BYOLConfig, Half, r"^Framework byol is not whole: .* abstract method '?project'?; write what"),
+    "outer": (LoGoConfig, lambda: Strategy("mean", 2, 2), r"^Strategy logo is not whole: .* '?outer'?; write what"),
+    "encoder": (BYOLConfig, Bare, r"^Framework byol has no encoder; make one: self\.encoder = Encoder\(backbone"),
+    "framework": (BYOLConfig, torch.nn.Identity, "of type Identity, and framework byol must extend Framework"),
+    "strategy": (LoGoConfig, torch.nn.Identity, "of type Identity, and strategy logo must extend Strategy"),
+}
+
+
+@pytest.mark.parametrize(("config", "make", "sentence"), UNWHOLE.values(), ids=UNWHOLE)
+def test_a_part_that_is_not_whole_is_refused(config, make, sentence, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "build", lambda *_: make())
+    with pytest.raises(UserError, match=sentence):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_within_a_part_is_shown_where_it_is(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(BYOLConfig, "build", lambda *_: 1 + "x")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        train(SMALL_BYOL, data, tmp_path / "run")
