@@ -13,6 +13,7 @@ from torch import nn
 from logo_ssl.cli import main
 from logo_ssl.frameworks import FRAMEWORKS, Framework
 from logo_ssl.models import Encoder, mlp, pick
+from logo_ssl.ranks import gathered, own
 from logo_ssl.types import Crops, Latent, PerImage, Projections, Roles
 
 
@@ -41,7 +42,9 @@ class AlignUniform(Framework):
     def similarity(self, q: Latent, t: Latent) -> PerImage:
         """l_s: the distance to the other crop, and the log of how close the other images are. Pure, per image."""
         q, t = F.normalize(q, dim=-1), F.normalize(t, dim=-1)
-        apart = torch.cdist(q, q).square().masked_fill(torch.eye(len(q), dtype=torch.bool, device=q.device), torch.inf)
+        everyone = gathered(q)  # also of other processes, which hold the rest of the batch
+        itself = own(torch.eye(len(everyone), dtype=torch.bool, device=q.device))
+        apart = torch.cdist(q, everyone).square().masked_fill(itself, torch.inf)
         return (q - t).square().sum(-1) + torch.logsumexp(-self.config.t * apart, dim=-1)
 
     def project(self, crops: Crops, roles: Roles) -> Projections:
@@ -51,7 +54,6 @@ class AlignUniform(Framework):
 
 
 FRAMEWORKS["align-uniform"] = AlignUniformConfig  # so that an option and recipe.json can name it
-
 
 if __name__ == "__main__":
     main()

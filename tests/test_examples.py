@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 import safetensors
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
 import logo_ssl
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.errors import UserError
+from logo_ssl.frameworks import FRAMEWORKS
+from logo_ssl.models import build_backbone
+from logo_ssl.ranks import own, rank
 from logo_ssl.recipes import Recipe
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -97,3 +102,32 @@ def test_a_strategy_a_backbone_and_a_recipe_of_ones_own_train_and_are_shown(tmp_
     assert "l_lm over epochs" in (tmp_path / "page.html").read_text()
     with pytest.raises(UserError, match=r"No backbone is called 'patches'.* One of your own is known where"):
         logo_ssl.load(tmp_path / "run")
+
+
+def compared():
+    """The example's losses of this process's part of a batch, and their gradient."""
+    registered = dict(FRAMEWORKS)
+    config = runpy.run_path(str(EXAMPLES / "own_framework.py"))["AlignUniformConfig"]
+    FRAMEWORKS.clear()
+    FRAMEWORKS.update(registered)  # other tests know ours alone
+    batch = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    q, t = own(batch, 1).clone().requires_grad_()
+    losses = config(dim=8).build(build_backbone("tiny"), 256).similarity(q, t)
+    return losses.detach(), *torch.autograd.grad(losses.mean(), (q, t))
+
+
+def compared_together(process, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=process, world_size=2)
+    torch.save(compared(), f"{folder}/{rank()}.pt")
+    dist.destroy_process_group()
+    os._exit(0)  # a thread of gloo's may still run in the interpreter's own end
+
+
+def test_two_processes_with_a_framework_of_ones_own_learn_what_one_learns(tmp_path):
+    mp.start_processes(compared_together, (tmp_path,), nprocs=2, start_method="spawn")
+    halves = [torch.load(tmp_path / f"{each}.pt") for each in range(2)]
+    losses, *gradients = (torch.cat(parts) for parts in zip(*halves, strict=True))
+    expected, *theirs = compared()
+    torch.testing.assert_close(losses, expected)
+    for ours, of_one in zip(gradients, theirs, strict=True):
+        torch.testing.assert_close(ours / 2, of_one)  # of the sum of both processes' means

@@ -18,6 +18,9 @@ class SilentConfig:
 
     dim: int = 8
 
+    def build(self, backbone, n_features):
+        return NotImplemented
+
 
 @dataclass(frozen=True)
 class ToldConfig(SilentConfig):

@@ -11,6 +11,7 @@ from torch import nn
 
 from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
+from logo_ssl.models import FAMILIES
 from logo_ssl.train import build
 from logo_ssl.train.misfit import is_garbled, refuse_misfit
 
@@ -39,6 +40,21 @@ def test_what_is_right_elsewhere_is_not_refused_there(data, precision, local_siz
     else:
         refuse_misfit(module, images.channels, device)
         assert not any(part._forward_pre_hooks for part in module.modules())
+
+
+@pytest.mark.parametrize(
+    ("net", "given"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.AdaptiveAvgPool2d(1)), r"\(1, 8, 1, 1\)"),
+        (nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten()), r"\(1, 12\)"),
+    ],
+    ids=["maps", "another width"],
+)
+def test_a_backbone_that_gives_no_features_of_its_width_is_refused(net, given, data, tmp_path, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "mine", lambda channels, stem: (net, 8))
+    with pytest.raises(UserError, match=rf"^Backbone mine gives features of shape {given} for 1 .*; give \(1, 8\)"):
+        train(SMALL, data, tmp_path / "run", backbone="mine")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_cpu_gets_bf16_gradients_right_wherever_it_is_trusted(generator):

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from huggingface_hub import constants
 from PIL import Image
 from rich.console import Console
-from small_runs import SMALL, train
+from small_runs import SMALL, assert_equal_runs, at_step, cut_short, train
 
 from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
@@ -25,7 +25,8 @@ from logo_ssl.errors import UserError
 from logo_ssl.evaluate import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.lock import FILE, locked
-from logo_ssl.recipes import OptimiserConfig, find_recipe
+from logo_ssl.recipes import OptimiserConfig, find_recipe, read_recipe
+from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import Pretraining, acceleration, build
 from logo_ssl.train.building import about_splits, fitted
@@ -272,12 +273,42 @@ def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):
     assert (tmp_path / "full" / "thesis.txt").read_text() == "precious"
 
 
-def test_a_run_that_was_killed_at_once_is_gone_on_with(data, tmp_path):
+def test_a_run_that_failed_in_its_first_step_is_begun_again_in_its_place(data, tmp_path, monkeypatch):
+    out, logged = tmp_path / "run", {"loggers": ("tensorboard",)}
+    with monkeypatch.context() as patch:
+        at_step(patch, lambda module: 1 / 0, 0)
+        with pytest.raises(ZeroDivisionError):
+            train(SMALL, data, out, **logged)
+    assert Run(out).recipe_file.is_file()
+    with locked(out / FILE, "it is being trained"), pytest.raises(UserError, match=r"is being trained by another"):
+        train(SMALL, data, out)
+    run, said = train(SMALL, data, out, epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
+    assert f"{out} holds a run that ended before its first checkpoint; another one begins in its place." in said
+    assert read_recipe(run).kind("framework") == "simsiam"
+    other, said = train(SMALL, data, tmp_path / "other", epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
+    assert "ended before" not in said
+    assert_equal_runs(run, other)
+
+
+def test_a_run_that_saved_itself_is_not_begun_again_though_its_checkpoints_are_gone(data, tmp_path):
+    out = tmp_path / "run"
+    cut_short(data, out, before_step=4)
+    for file in Run(out).saved():
+        file.unlink()
+    Run(out).backbone_file.unlink(missing_ok=True)
+    with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
+        train(SMALL, data, out)
+    Run(out).sittings_file.unlink()
+    with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
+        train(SMALL, data, out)
+
+
+def test_a_run_that_only_began_beside_files_of_others_is_left_alone(data, tmp_path):
     out = tmp_path / "run"
     out.mkdir()
     (out / "recipe.json").write_text(SMALL.to_json())
-    (out / "tensorboard").mkdir()
-    with pytest.raises(UserError, match="only begun; go on with `logo-ssl resume"):
+    (out / "notes.txt").write_text("precious")
+    with pytest.raises(UserError, match="only begun, and other files; go on with `logo-ssl resume"):
         train(SMALL, data, out)
 
 

@@ -9,10 +9,11 @@ from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, BYOLConfig, Framework
 from logo_ssl.frameworks.byol import BYOL
 from logo_ssl.similarity import negative_cosine
-from logo_ssl.strategies import STRATEGIES
+from logo_ssl.strategies import STRATEGIES, LoGoConfig, Strategy
 from logo_ssl.strategies.logo import LoGo
 from logo_ssl.train import build
-from logo_ssl.train.promises import IMAGES, _similarity_shape, refuse_unknown_heads
+from logo_ssl.train.promises import _broken, refuse_broken_promises, refuse_unknown_heads
+from logo_ssl.types import Objective, Projections
 
 SMALL_BYOL = SMALL.changed(framework=BYOLConfig(dim=8, hidden=16))
 
@@ -22,14 +23,14 @@ SMALL_BYOL = SMALL.changed(framework=BYOLConfig(dim=8, hidden=16))
     [
         (lambda q, t: negative_cosine(q, t).mean(), "a single number"),
         (lambda q, t: 0.0, "a single number"),
-        (lambda q, t: q @ t.T, r"a tensor of shape \(2, 2\)"),
+        (lambda q, t: q @ t.T, r"a tensor of shape \(3, 3\)"),
         (lambda q, t: (q - t).square().mean(0), r"a tensor of shape \(8,\)"),
     ],
     ids=["mean", "float", "matrix", "by dimension"],
 )
 def test_a_similarity_that_gives_no_loss_for_each_image_is_refused(similarity, given, data, tmp_path, monkeypatch):
     monkeypatch.setattr(BYOL, "similarity", lambda self, q, t: similarity(q, t))
-    sentence = f"^The similarity of framework byol gives {given} for 2 images; give one loss for each image"
+    sentence = f"^The similarity of framework byol gives {given} for 3 images; give one loss for each image"
     with pytest.raises(UserError, match=sentence):
         train(SMALL_BYOL, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -63,21 +64,130 @@ def test_our_own_have_what_they_keep(framework, strategy, data):
     refuse_unknown_heads(build(recipe, load_data(data, 16)))
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_looking_at_the_similarity_changes_nothing_of_what_is_trained(framework, data):
-    module = build(SMALL.changed(framework=framework, framework__dim=8), load_data(data, 16))
+def test_a_rehearsal_changes_nothing_of_what_is_trained_and_goes_to_its_end(framework, strategy, data):
+    recipe = SMALL.changed(framework=framework, framework__dim=8, strategy=strategy)
+    module = build(recipe, load_data(data, 16))
     before, stream = {name: value.clone() for name, value in module.state_dict().items()}, torch.get_rng_state()
-    assert _similarity_shape(module) == (IMAGES,)
+    assert list(_broken(module)) == []  # nothing is raised, either
+    refuse_broken_promises(module)
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
     assert torch.equal(stream, torch.get_rng_state())
     assert all(part.training for part in module.framework.modules())
 
 
 def test_a_framework_that_wants_more_images_is_left_to_its_training(data, monkeypatch):
     def picky(self, q, t):
-        assert len(q) > IMAGES
+        assert len(q) > 10
         return negative_cosine(q, t)
 
     module = build(SMALL_BYOL, load_data(data, 16))
     monkeypatch.setattr(BYOL, "similarity", picky)
-    assert _similarity_shape(module) is None
+    with pytest.raises(AssertionError):
+        list(_broken(module))
+    refuse_broken_promises(module)
+
+
+def turned(p):
+    """Images before crops."""
+    return Projections(*(x.transpose(0, 1) for x in p))
+
+
+PROJECTIONS = {
+    "tuple": (tuple, "gives a value of type tuple; give Projections"),
+    "turned": (
+        turned,
+        r"gives z_g as a tensor of shape \(3, 2, 8\); give a tensor of shape \(2, 3, 8\): 2 global crops,",
+    ),
+    "few local": (
+        lambda p: p._replace(q_l=p.q_l[:1]),
+        r"gives q_l as .* \(1, 3, 8\); give .* \(2, 3, 8\): 2 local crops,",
+    ),
+    "few targets": (lambda p: p._replace(t_g=p.t_g[:1]), r"gives t_g as .* \(1, 3, 8\); give .* \(2, 3, 8\)"),
+    "no targets": (lambda p: p._replace(t_g=None), r"gives t_g as None; give a tensor of shape \(2, 3, 8\)"),
+    "narrow": (lambda p: Projections(*(x[..., :4] for x in p)), r"gives z_g as .* a width of 8 \(framework\.dim\)"),
+    "narrow queries": (lambda p: p._replace(q_g=p.q_g[..., :4]), r"gives t_g as .* a width of 4 \(q_g's\)"),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), PROJECTIONS.values(), ids=PROJECTIONS)
+def test_projections_of_another_shape_are_refused(change, told, data, tmp_path, monkeypatch):
+    project = BYOL.project
+    monkeypatch.setattr(BYOL, "project", lambda *given: change(project(*given)))
+    with pytest.raises(UserError, match=f"^project of framework byol {told}"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_compared_may_be_wider_than_the_latents(data, monkeypatch):
+    project = BYOL.project
+
+    def prototypes(*given):
+        p = project(*given)
+        return p._replace(**{name: torch.cat([getattr(p, name)] * 2, dim=-1) for name in ("q_g", "q_l", "t_g")})
+
+    monkeypatch.setattr(BYOL, "project", prototypes)
+    assert list(_broken(build(SMALL_BYOL, load_data(data, 16)))) == []
+
+
+OBJECTIVES = {
+    "tensor": (lambda o: o.loss, r"gives a tensor of shape \(\); give Objective\(loss, terms\)"),
+    "nothing": (lambda o: None, r"gives None; give Objective\(loss, terms\)"),
+    "each image": (
+        lambda o: o._replace(loss=o.loss.expand(3)),
+        r"gives the loss as a tensor of shape \(3,\); give a ten",
+    ),
+    "float": (lambda o: o._replace(terms={"x": 0.5}), "gives x as a value of type float; give a tensor of a single"),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), OBJECTIVES.values(), ids=OBJECTIVES)
+def test_objectives_of_another_kind_are_refused(change, told, data, tmp_path, monkeypatch):
+    inner, outer = LoGo.inner, LoGo.outer
+    monkeypatch.setattr(LoGo, "outer", lambda *given: change(outer(*given)))
+    with pytest.raises(UserError, match=f"^outer of strategy logo {told}"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    if change(Objective(torch.zeros(()), {})) is not None:
+        monkeypatch.setattr(LoGo, "inner", lambda *given: change(inner(*given)))
+        with pytest.raises(UserError, match=f"^inner of strategy logo {told}"):
+            train(SMALL_BYOL, data, tmp_path / "run")
+
+
+class Half(Framework):
+    """A framework that does not project."""
+
+    def similarity(self, q, t):
+        return negative_cosine(q, t)
+
+
+class Bare(BYOL):
+    """A framework without an encoder."""
+
+    def __init__(self):
+        torch.nn.Module.__init__(self)
+
+
+UNWHOLE = {
+    "project": (BYOLConfig, Half, r"^Framework byol is not whole: .* abstract method '?project'?; write what"),
+    "outer": (LoGoConfig, lambda: Strategy("mean", 2, 2), r"^Strategy logo is not whole: .* '?outer'?; write what"),
+    "encoder": (BYOLConfig, Bare, r"^Framework byol has no encoder; make one: self\.encoder = Encoder\(backbone"),
+    "framework": (BYOLConfig, torch.nn.Identity, "of type Identity, and framework byol must extend Framework"),
+    "strategy": (LoGoConfig, torch.nn.Identity, "of type Identity, and strategy logo must extend Strategy"),
+}
+
+
+@pytest.mark.parametrize(("config", "make", "sentence"), UNWHOLE.values(), ids=UNWHOLE)
+def test_a_part_that_is_not_whole_is_refused(config, make, sentence, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "build", lambda *_: make())
+    with pytest.raises(UserError, match=sentence):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_within_a_part_is_shown_where_it_is(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(BYOLConfig, "build", lambda *_: 1 + "x")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        train(SMALL_BYOL, data, tmp_path / "run")

@@ -16,10 +16,13 @@ FRAMEWORKS = {
     "simclr": SimCLRConfig,
     "supervised": SupervisedConfig,
 }
+OUR_FRAMEWORKS = dict(FRAMEWORKS)
+"""What these names stand for, whatever others register beside them."""
 
 __all__ = [
     "BYOL",
     "FRAMEWORKS",
+    "OUR_FRAMEWORKS",
     "BYOLConfig",
     "Framework",
     "FrameworkConfig",

@@ -2,8 +2,10 @@
 
 from .automatic import AUTO, BASES, LEAST_BATCH, STEPS, WEIGHTY, Machine, choose, examples, summary
 from .checks import check
+from .fields import as_python
 from .paper import RECIPES, find_recipe, literal, tuned
-from .recipe import PARTS, OptimiserConfig, PaperRow, Recipe, as_python, kinds_with
+from .parts import PARTS, kinds_with
+from .recipe import OptimiserConfig, PaperRow, Recipe
 from .saved import (
     Differences,
     differences,

@@ -8,7 +8,7 @@ from ..augment import CropPlan
 from ..data import LoadingConfig
 from ..errors import WrongValue
 from ..models.backbones import refuse_unknown_backbone
-from .recipe import PARTS, OptimiserConfig, Recipe
+from .recipe import OptimiserConfig, Recipe, refuse_wrong_types
 
 MOST_CROPS = 32
 
@@ -18,6 +18,7 @@ Demand = tuple[bool, str]
 
 def check(recipe: Recipe) -> None:
     """Refuse values that cannot work, each with a sentence that names the value and the cure."""
+    refuse_wrong_types(recipe)
     demands = chain(
         _of_run(recipe),
         _of_number_and_size(recipe),
@@ -32,8 +33,6 @@ def check(recipe: Recipe) -> None:
         if not holds:
             raise WrongValue(sentence)
     refuse_unknown_backbone(recipe.backbone)
-    for part in PARTS:
-        recipe.kind(part)
 
 
 def _of_run(recipe: Recipe) -> list[Demand]:

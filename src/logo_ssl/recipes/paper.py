@@ -7,7 +7,7 @@ from ..augself import AugSelfConfig
 from ..errors import UserError, nearest
 from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
-from .recipe import OptimiserConfig, PaperRow, Recipe
+from .recipe import OptimiserConfig, PaperRow, Recipe, refuse_wrong_types
 
 # "For each framework, we use the same lambda value for all datasets" (4.1).
 LAMBDA = {"moco": 5e-4, "simsiam": 1e-4}
@@ -232,7 +232,13 @@ def find_recipe(name: str) -> Recipe:
     """The recipe of that name."""
     if name not in RECIPES:
         raise UserError(f"No recipe is called {name!r}; `logo-ssl recipes` lists them.{nearest(name, RECIPES)}")
-    return RECIPES[name]
+    recipe = RECIPES[name]
+    if recipe.name != name:
+        raise UserError(
+            f"RECIPES[{name!r}] calls itself {recipe.name!r}, by which nobody would find it; give it the same name."
+        )
+    refuse_wrong_types(recipe)
+    return recipe
 
 
 def tuned(recipe: Recipe) -> Recipe | None:

@@ -1,23 +1,21 @@
 """Which settings make a run? A `Recipe`: nested, frozen, saved as JSON."""
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-import numpy as np
 import tyro
 
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..data import LoadingConfig
 from ..errors import UserError, WrongValue, nearest
-from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
-from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, StrategyTraits
+from ..frameworks import FrameworkConfig, FrameworkTraits, MoCoConfig
+from ..strategies import LoGoConfig, StrategyConfig, StrategyTraits
+from .fields import built, fitting, refuse_other_type, refuse_wrong_fields
+from .parts import PARTS, called, kind_of, kinds_with, refuse_wrong_part, registered
 
 NoFlag = tyro.conf.Suppress
-PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
-"""What can be swapped by name, and others may add to."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +149,8 @@ class Recipe:
 
     def with_part(self, part: str, value: Any) -> "Recipe":
         """The recipe with another framework or strategy, by name or with settings; unused local crops are left out."""
-        known = PARTS[part]
-        if isinstance(value, str):
-            if value not in known:
-                raise UserError(f"No {part} is called {value!r}; choose {', '.join(known)}.{nearest(value, known)}")
-            value = known[value]()
-        _kind(part, value)  # refuses what is none
+        value = called(part, value) if isinstance(value, str) else value
+        refuse_wrong_part(part, value)
         recipe = replace(self, **{part: value})
         if not recipe.strategy_traits.least_local:
             recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
@@ -172,7 +166,7 @@ class Recipe:
 
     def kind(self, part: str) -> str:
         """The name of the framework or strategy: that of its own class, not of one which that extends."""
-        return _kind(part, getattr(self, part))
+        return kind_of(part, getattr(self, part))
 
     def to_json(self) -> str:
         """The recipe as text; `from_json` reads it."""
@@ -185,28 +179,21 @@ class Recipe:
     def from_json(cls, text: str) -> "Recipe":
         """The recipe in a text; unknown keys are errors."""
         record = json.loads(text)
-        for name, registry in PARTS.items():
-            part = record[name]
+        for name in PARTS:
+            part, registry = record[name], registered(name)
             if part["kind"] not in registry:
                 raise UserError(
                     f"The recipe's {name} is {part['kind']!r}, and there are {', '.join(registry)}; one of your own is "
                     "known where the file that registers it runs the command, as `python examples/own_framework.py "
                     "report runs/own` does."
                 )
-            record[name] = _build(registry[part.pop("kind")], part)
-        record["crops"] = _build(CropPlan, record["crops"])
-        record["augself"] = _build(AugSelfConfig, record.get("augself", {}))
-        record["loading"] = _build(LoadingConfig, record.get("loading", {}))
-        record["optimiser"] = _build(OptimiserConfig, record["optimiser"])
-        record["paper"] = tuple(_build(PaperRow, row) for row in record["paper"])
-        return _build(cls, record)
-
-
-def kinds_with(name: str) -> tuple[str, list[str]]:
-    """Of a field, `strategy.lam`, the part, and the names of those that have it."""
-    part, _, field = name.partition(".")
-    field = field.replace("-", "_")
-    return part, [kind for kind, config in PARTS.get(part, {}).items() if field in {f.name for f in fields(config)}]
+            record[name] = built(registry[part.pop("kind")], part)
+        record["crops"] = built(CropPlan, record["crops"])
+        record["augself"] = built(AugSelfConfig, record.get("augself", {}))
+        record["loading"] = built(LoadingConfig, record.get("loading", {}))
+        record["optimiser"] = built(OptimiserConfig, record["optimiser"])
+        record["paper"] = tuple(built(PaperRow, row) for row in record["paper"])
+        return built(cls, record)
 
 
 def _set(part: Any, path: list[str], value: Any) -> Any:
@@ -216,65 +203,17 @@ def _set(part: Any, path: list[str], value: Any) -> Any:
             f"{type(part).__name__} has no field {path[0]!r}; it has {', '.join(known)}.{nearest(path[0], known)}"
         )
     inner = getattr(part, path[0])
-    return replace(part, **{path[0]: _set(inner, path[1:], value) if path[1:] else _fitting(part, path[0], value)})
+    return replace(part, **{path[0]: _set(inner, path[1:], value) if path[1:] else fitting(part, path[0], value)})
 
 
-def as_python(value: Any) -> Any:
-    """Numpy's numbers and arrays, lists and paths as numbers, tuples and text."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return tuple(map(as_python, value))
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _fitting(part: Any, name: str, value: Any) -> Any:
-    """The value as Python has it; a UserError where it is not of the field's type."""
-    value, hint = as_python(value), get_type_hints(type(part))[name]
-    if _fits(value, hint):
-        return value
-    if get_origin(hint) is Literal:
-        known = [str(each) for each in get_args(hint)]
-        raise WrongValue(f"--{name} is {value!r}; choose {', '.join(known)}.{nearest(str(value), known)}")
-    raise UserError(f"{name} is {value!r}, which cannot be; give something like {getattr(part, name)!r}.")
-
-
-def _kind(part: str, config: object) -> str:
-    for name, kind in PARTS[part].items():
-        if type(config) is kind:
-            return name
-    registry = "STRATEGIES of logo_ssl.strategies" if part == "strategy" else "FRAMEWORKS of logo_ssl.frameworks"
-    known = ", ".join(PARTS[part])
-    raise UserError(
-        f"{part} is {config!r}, which cannot be; choose {known}, or give a class of your own a name in {registry}."
-    )
-
-
-def _build(cls: Any, record: Any) -> Any:
-    if not isinstance(record, dict):
-        raise UserError(f"{record!r} in the recipe is no {cls.__name__}.")
-    hints = get_type_hints(cls)
-    for key in record.keys() - hints.keys():
-        raise UserError(f"Unknown field {key!r} in the recipe's {cls.__name__}.{nearest(key, hints)}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
-    for key, value in values.items():
-        if not is_dataclass(value) and not _fits(value, hints[key]):  # parts are built and checked before
-            raise UserError(f"{key} is {record[key]!r} in the recipe's {cls.__name__}, which cannot be.")
-    return cls(**values)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a field's type; a whole number passes for a float, and a config for its base."""
-    arguments = get_args(hint)
-    match get_origin(hint):
-        case None:
-            if hint is float:
-                return isinstance(value, int | float) and not isinstance(value, bool)
-            return isinstance(value, hint or type(None)) and (hint is bool or not isinstance(value, bool))
-        case origin if origin is Literal:
-            return value in arguments
-        case origin if origin is tuple:
-            inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
-            return len(value) == len(inner) and all(map(_fits, value, inner)) if isinstance(value, tuple) else False
-        case _:
-            return any(_fits(value, each) for each in arguments)
+def refuse_wrong_types(recipe: Recipe) -> None:
+    """Refuse a recipe with a value that is not of its field's type, or that a run folder could not keep."""
+    hints = get_type_hints(type(recipe))
+    for name in (each.name for each in fields(recipe)):
+        value = getattr(recipe, name)
+        if name in PARTS:
+            refuse_wrong_part(name, value)
+            continue
+        refuse_other_type(name, value, hints[name])
+        if is_dataclass(value):
+            refuse_wrong_fields(value, f"{name}.")

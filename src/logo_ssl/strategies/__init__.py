@@ -8,8 +8,11 @@ from .two_view import TwoView, TwoViewConfig
 StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig
 
 STRATEGIES = {"two-view": TwoViewConfig, "multi-crop": MultiCropConfig, "logo": LoGoConfig}
+OUR_STRATEGIES = dict(STRATEGIES)
+"""What these names stand for, whatever others register beside them."""
 
 __all__ = [
+    "OUR_STRATEGIES",
     "STRATEGIES",
     "LoGo",
     "LoGoConfig",

@@ -1,20 +1,24 @@
 """Which networks does a recipe make for these data, and do they fit each other?"""
 
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
 
 from ..data import ImageSet, statistics
 from ..errors import UserError
-from ..models import build_backbone, draw_as_torch_does
+from ..frameworks import Framework
+from ..models import Encoder, build_backbone, draw_as_torch_does
 from ..models.norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import LEAST_BATCH, RECIPES, STEPS, Recipe
+from ..strategies import Strategy
 from ..terminal import counted
 from .module import Pretraining
 from .processes import Processes
 from .weights import initialise
 
+Part = TypeVar("Part", Framework, Strategy)
 ONE = Processes()
 LEAST_TO_SPLIT = 4  # images: two splits of two
 
@@ -89,12 +93,32 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fre
             sentence = initialise(backbone, recipe)
             if console is not None:
                 console.print(sentence)
-        framework = recipe.framework.build(backbone, backbone.num_features)
+        framework = _made(recipe, "framework", Framework, backbone, backbone.num_features)
+        if not isinstance(getattr(framework, "encoder", None), Encoder):
+            kind = recipe.kind("framework")
+            raise UserError(f"Framework {kind} has no encoder; make one: self.encoder = Encoder(backbone, projector).")
         crops = recipe.crops
-        strategy = recipe.strategy.build(crops.n_global, crops.n_local, recipe.framework.dim)
+        strategy = _made(recipe, "strategy", Strategy, crops.n_global, crops.n_local, recipe.framework.dim)
         say = console.print if console is not None else (lambda sentence: None)
         labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
+
+
+def _made(recipe: Recipe, part: str, base: type[Part], *arguments: Any) -> Part:
+    """What a part's config builds; a UserError where that is no framework, or strategy, or lacks a method of one."""
+    config, kind = getattr(recipe, part), recipe.kind(part)
+    try:
+        made = config.build(*arguments)
+    except TypeError as error:
+        if "abstract" not in str(error):  # of its methods; else it is a mistake within
+            raise
+        raise UserError(f"{part.capitalize()} {kind} is not whole: {error}; write what is missing.") from error
+    if not isinstance(made, base):
+        raise UserError(
+            f"build of {type(config).__name__} gives a value of type {type(made).__name__}, and {part} {kind} must "
+            f"extend {base.__name__}."
+        )
+    return made
 
 
 def about_splits(module: Pretraining, processes: Processes = ONE) -> str | None:

@@ -8,22 +8,45 @@ from ..launch import is_first
 from ..lock import FILE as LOCK
 from ..lock import locked
 from ..run import Run
+from .sittings import Sittings
+
+FOLDERS = ("checkpoints", "tensorboard", "wandb", "mlflow")
+"""Of a run that has begun, the first of them empty until it saves itself."""
 
 
 def vacant(out: Path) -> Run:
-    """The run folder to be, which must not hold anything yet."""
+    """The run folder to be, which must not hold anything yet but what a run leaves that never saved itself."""
     run = Run(out)
-    if run.recipe_file.is_file() and (run.saved() or any(True for _ in run.metrics())):
+    if run.recipe_file.is_file() and _was_saved(run):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
         raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
     told = (run.recipe_file, run.images_file, run.metrics_file, run.bad_images_file, run.sittings_file)
-    begun = (*told, run.path / LOCK)
+    begun = (*told, run.path / LOCK, *(run.path / name for name in FOLDERS if run.recipe_file.is_file()))
     if out.exists() and (not out.is_dir() or any(not is_left_of(child.name, begun) for child in out.iterdir())):
         if run.recipe_file.is_file():
-            raise UserError(f"{out} holds a run that has only begun; go on with `logo-ssl resume {out}`.")
+            raise UserError(
+                f"{out} holds a run that has only begun, and other files; go on with `logo-ssl resume {out}` or choose "
+                "another --out."
+            )
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run
+
+
+def about_an_end_before_the_first_checkpoint(run: Run) -> str | None:
+    """What to say of a vacant folder that is not empty."""
+    if not run.recipe_file.is_file():
+        return None
+    return f"{run.path} holds a run that ended before its first checkpoint; another one begins in its place."
+
+
+def _was_saved(run: Run) -> bool:
+    """Whether there is, or was, something that a run could go on from; one that tells nothing of that had it."""
+    if run.saved() or run.backbone_file.is_file() or is_finished(run):
+        return True
+    if run.sittings_file.is_file():
+        return any(sitting.checkpoints for sitting in Sittings(run, resumed=True).earlier)
+    return any(True for _ in run.metrics())
 
 
 def is_left_of(name: str, files: tuple[Path, ...]) -> bool:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..errors import WrongValue
+from ..errors import UserError, WrongValue
 from .module import Pretraining
 
 
@@ -15,13 +15,19 @@ def refuse_misfit(module: Pretraining, channels: int, device: torch.device) -> N
     backbone.eval()
     for size in {crops.global_size, crops.local_size if crops.n_local else crops.global_size}:
         try:
-            met = _convolved(backbone, torch.zeros(1, channels, size, size))
+            met, features = _convolved(backbone, torch.zeros(1, channels, size, size))
         except (RuntimeError, AssertionError, ValueError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise WrongValue(
                 f"{recipe.backbone} cannot take crops of {size} px ({first_line}); "
                 "change --crops.global-size or --crops.local-size, or choose another --backbone."
             ) from error
+        shape, width = tuple(getattr(features, "shape", ())), getattr(backbone, "num_features", None)
+        if len(shape) != 2 or shape[1] != (width or shape[1]):
+            raise UserError(
+                f"Backbone {recipe.backbone} gives features of shape {shape} for 1 image of {size} px; give "
+                f"(1, {width or 'n_features'}): one vector for each image, of the width that it was registered with."
+            )
         garbled = [side for conv, side in met if is_garbled(conv, side)]
         if garbled and recipe.precision == "bf16" and device.type == "cpu":
             raise WrongValue(
@@ -37,8 +43,8 @@ def is_garbled(conv: nn.Conv2d, side: int) -> bool:
     return padding > 0 and conv.weight.shape[1] > 1 and side < max(conv.stride[0], padding)
 
 
-def _convolved(backbone: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, int]]:
-    """Every convolution, and the side of the maps that it makes others of."""
+def _convolved(backbone: nn.Module, images: Tensor) -> tuple[list[tuple[nn.Conv2d, int]], Tensor]:
+    """Every convolution, and the side of the maps that it makes others of; and the features."""
     met: list[tuple[nn.Conv2d, int]] = []
 
     def note(part: nn.Module, seen: tuple[Tensor, ...]) -> None:
@@ -46,7 +52,7 @@ def _convolved(backbone: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, int
             met.append((part, seen[0].shape[-1]))
 
     hooks = [part.register_forward_pre_hook(note) for part in backbone.modules()]
-    backbone(images)
+    features = backbone(images)
     for hook in hooks:
         hook.remove()
-    return met
+    return met, features

@@ -19,7 +19,7 @@ from ..terminal import counted, plain_console
 from .automatic import recipe_for
 from .building import fitted
 from .checkpoints import load, newest_whole
-from .folder import alone, cure, is_finished, refuse_held, vacant
+from .folder import about_an_end_before_the_first_checkpoint, alone, cure, is_finished, refuse_held, vacant
 from .processes import processes_for, refuse_another_number
 from .running import carry_out
 
@@ -52,6 +52,8 @@ def begin(recipe: Recipe, out: Path, console: Console, data: ImageSet | None = N
         return resume(out, console=console)
     refuse_held(Run(out))
     run = vacant(out) if is_first() else Run(out)
+    if is_first() and (sentence := about_an_end_before_the_first_checkpoint(run)):
+        console.print(sentence)
     if recipe.chosen:
         console.print(" ".join(recipe.chosen))
     with _told_how_to_go_on(run):

@@ -1,28 +1,30 @@
 """Do a framework and a strategy keep what others rely on? Looked at once, before a run begins: some are not ours."""
 
+from collections.abc import Iterator
 from copy import deepcopy
+from itertools import count
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..frameworks import Framework
+from ..ranks import rehearsed
+from ..strategies import Strategy
+from ..types import Crops, Objective, Projections
 from .module import Pretraining
 
-IMAGES = 2
-"""As many as a similarity is asked for; latents are wider, so that nothing else has this length."""
 
-
-def refuse_other_similarity(module: Pretraining) -> None:
-    """Refuse a similarity that gives anything but a loss for each image: the mean of it would hide that."""
-    shape = _similarity_shape(module)
-    if shape in (None, (IMAGES,)):
-        return
-    given = f"a tensor of shape {shape}" if shape else "a single number"
-    raise UserError(
-        f"The similarity of framework {module.recipe.kind('framework')} gives {given} for {IMAGES} images; give one "
-        f"loss for each image, of shape ({IMAGES},), without a mean over the batch."
-    )
+def refuse_broken_promises(module: Pretraining) -> None:
+    """Rehearse a step on some grey images, with copies, and refuse what training could not use or would misread."""
+    with torch.random.fork_rng(devices=[]), rehearsed():
+        try:
+            sentence = next(_broken(module), None)
+        except Exception:  # whatever is wrong in truth, training tells, with batches of its own size
+            return
+    if sentence is not None:
+        raise UserError(sentence)
 
 
 def refuse_unknown_heads(module: Pretraining) -> None:
@@ -48,14 +50,75 @@ def _may_be_absent(part: nn.Module, head: str) -> bool:
     return (isinstance(part, Framework) and head in Framework.kept) or getattr(part, head, part) is None
 
 
-@torch.no_grad()
-def _similarity_shape(module: Pretraining) -> tuple[int, ...] | None:
-    """The shape that a copy of the framework gives for some grey images; None where it cannot take so few."""
-    crops = module.made_up_crops(IMAGES)
-    with torch.random.fork_rng(devices=[]):
-        try:
-            framework = deepcopy(module.framework)
-            p = framework.project(crops._replace(x_l=crops.x_l[:0]), module.strategy.roles)
-            return tuple(getattr(framework.similarity(p.q_g[0], p.t_g[0]), "shape", ()))
-        except Exception:  # whatever is wrong in truth, training tells, with batches of its own size
-            return None
+def _broken(module: Pretraining) -> Iterator[str]:
+    """Sentences about what copies of framework and strategy give for a few images."""
+    framework, strategy, recipe = deepcopy(module.framework), deepcopy(module.strategy), module.recipe
+    crops = _few_crops(module)
+    n_images, of_framework = crops.x_g.shape[1], f"of framework {recipe.kind('framework')}"
+    p = framework.project(crops, strategy.roles)
+    yield from _of_projections(p, crops, strategy, recipe.framework.dim, f"project {of_framework}")
+    losses = framework.similarity(p.q_g[0], p.t_g[0])
+    if _shape(losses) != (n_images,):
+        given = _told(losses) if _shape(losses) else "a single number"
+        yield (
+            f"The similarity {of_framework} gives {given} for {n_images} images; give one loss for each image, of "
+            f"shape ({n_images},), without a mean over the batch."
+        )
+    chance, of_strategy = module.made_up_chance(n_images), f"of strategy {recipe.kind('strategy')}"
+    inner = strategy.inner(p.z_l.detach(), chance)
+    if inner is not None:
+        yield from _of_objective(inner, f"inner {of_strategy}")
+    theta_e = [theta for theta in framework.encoder.parameters() if theta.requires_grad]
+    yield from _of_objective(strategy.outer(framework.similarity, p, chance, theta_e), f"outer {of_strategy}")
+
+
+def _few_crops(module: Pretraining) -> Crops:
+    """Grey crops of as many images as there is nothing else, so that no other length passes for it; all small."""
+    plan, roles = module.recipe.crops, module.strategy.roles
+    others = {plan.n_global, plan.n_local, len(roles.queries), len(roles.targets), module.recipe.framework.dim}
+    crops = module.made_up_crops(next(n for n in count(2) if n not in others))
+    side = plan.local_size if plan.n_local else plan.global_size
+    return crops._replace(x_g=crops.x_g[..., :side, :side])  # what costs time on a large network
+
+
+def _of_projections(p: Any, crops: Crops, strategy: Strategy, dim: int, who: str) -> Iterator[str]:
+    """Whether there is a row for each crop that was asked for, in it one for each image, and in that the latent."""
+    if not isinstance(p, Projections):
+        yield f"{who} gives {_told(p)}; give Projections(z_g, z_l, q_g, q_l, t_g)."
+    (n_global, n_images), n_local, roles = crops.x_g.shape[:2], len(crops.x_l), strategy.roles
+    width = _shape(p.q_g)[-1:] or (dim,)  # of what is compared, which need not be the latent
+    encoded = len(roles.queries) if _shape(p.z_g)[:1] == (len(roles.queries),) else n_global
+    wanted = {
+        "z_g": (encoded, n_images, dim),
+        "q_g": (len(roles.queries), n_images, *width),
+        "t_g": (len(roles.targets), n_images, *width),
+    }
+    if n_local:
+        wanted |= {"z_l": (n_local, n_images, dim), "q_l": (n_local, n_images, *width)}
+    for name, shape in wanted.items():
+        if _shape(given := getattr(p, name)) != shape:
+            crop, whose = "local" if name.endswith("l") else "global", "framework.dim" if name[0] == "z" else "q_g's"
+            yield (
+                f"{who} gives {name} as {_told(given)}; give a tensor of shape {shape}: {shape[0]} {crop} crops, "
+                f"{n_images} images, and a width of {shape[2]} ({whose})."
+            )
+
+
+def _of_objective(objective: Any, who: str) -> Iterator[str]:
+    """Whether there is a loss to minimise, and terms that can be logged."""
+    if not isinstance(objective, Objective):
+        yield f"{who} gives {_told(objective)}; give Objective(loss, terms)."
+    for name, value in {"the loss": objective.loss, **objective.terms}.items():
+        if not isinstance(value, Tensor) or value.shape != ():
+            yield f"{who} gives {name} as {_told(value)}; give a tensor of a single number, such as a mean."
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(getattr(value, "shape", ()))
+
+
+def _told(value: Any) -> str:
+    """What a value is, in words."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -28,7 +28,7 @@ from .making import Making
 from .misfit import refuse_misfit
 from .monitors import rows_for_knn
 from .processes import about_few_cores, processes_for, refuse_uneven
-from .promises import refuse_other_similarity, refuse_unknown_heads
+from .promises import refuse_broken_promises, refuse_unknown_heads
 from .sittings import Sittings
 from .weights import save_encoder
 
@@ -42,7 +42,7 @@ def carry_out(
     making.build(fresh=checkpoint is None)
     refuse_misfit(making.module, data.channels, making.device)
     refuse_unknown_heads(making.module)
-    refuse_other_similarity(making.module)
+    refuse_broken_promises(making.module)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, making)
     refuse_unfit(data.train.images, making.device, recipe.loading)
