@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from logo_ssl.terminal import are, counted, them
+from logo_ssl.wording import are, counted, them
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,34 +51,6 @@ def wants_advice(console: Console) -> bool:
 def put(text: str) -> None:
     """Write a text to standard output as it is."""
     sys.stdout.write(text)
-
-
-def counted(n: int, noun: str) -> str:
-    """1 step, 2 steps, 1,000 steps."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def listed(names: Iterable[str]) -> str:
-    """a; a and b; a, b and c: each once."""
-    *others, last = dict.fromkeys(names) or [""]
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def lasting(seconds: float) -> str:
-    """In the unit that tells most: 280 s, 45 min, 3.2 h."""
-    if seconds < 10 * 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
-def are(n: int) -> str:
-    """1 is, 2 are."""
-    return "is" if n == 1 else "are"
-
-
-def them(n: int) -> str:
-    """What 1 is called after it was named, and what 2 are."""
-    return "it" if n == 1 else "them"
 
 
 def complain(sentence: str) -> None:

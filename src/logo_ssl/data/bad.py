@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import WrongValue
 from ..lock import in_turn
-from ..terminal import counted
+from ..wording import counted
 
 HEADER = ["image", "reason"]
 

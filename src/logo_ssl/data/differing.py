@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from ..printable import on_one_line
-from ..terminal import counted, listed
+from ..wording import counted, listed
 from .fingerprints import folder_of_all, name_below
 from .images import ImageSet, Photos
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..terminal import counted, listed
+from ..wording import counted, listed
 from .files import Paths
 from .formats import ending, names_image, suffixes, told
 from .images import ImageSet, Photos, Split

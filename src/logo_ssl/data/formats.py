@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import features
 
-from ..terminal import them
+from ..wording import them
 
 PLAIN = {
     "JPEG": (".jpg", ".jpeg"),

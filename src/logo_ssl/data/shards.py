@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError
-from ..terminal import are, counted
+from ..wording import are, counted
 from .files import Member, Members
 from .formats import ending, suffixes, told
 from .images import ImageSet, Photos, Split

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 
 from ..data.workers import fitting_workers
 from ..errors import UserError, WrongValue
-from ..terminal import counted, them
+from ..wording import counted, them
 from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, first_of
 from .samples import BYTES, read
 from .sources import Detection

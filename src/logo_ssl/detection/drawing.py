@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngInfo
 from ..outputs import MAKER
 from ..randomness import stream
 from ..run import write
-from ..terminal import counted
+from ..wording import counted
 from .masks import decoded
 from .pictures import Picture
 from .precision import Detected

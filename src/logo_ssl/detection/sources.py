@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..data.sources import data_root, hinting_at_folder, refuse_empty
 from ..errors import DataMissing, UserError, nearest
-from ..terminal import are, counted
+from ..wording import are, counted
 from .coco import read_coco
 from .pictures import AGNOSTIC, ONE, PictureSet, Told, ToldPicture, first_of, settled
 from .voc import CLASSES, has_list, names_in, read_voc

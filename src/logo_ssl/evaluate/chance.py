@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Int
 from torch import Tensor
 
-from ..terminal import are, counted
+from ..wording import are, counted
 from .how import Extraction
 
 TOP = 5

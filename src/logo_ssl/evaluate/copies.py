@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data import Photos, Split
 from ..data.images import CALLED
-from ..terminal import are, them
+from ..wording import are, them
 from .how import Extraction
 
 LOOKED_AT = 1_000  # images that are looked for, evenly spread

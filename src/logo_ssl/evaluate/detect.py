@@ -29,8 +29,8 @@ from ..hardware import best_device
 from ..launch import is_first
 from ..outputs import claim, claim_folder, clear_folder
 from ..run import found_checkpoints
-from ..terminal import counted
 from ..train.processes import processes_for
+from ..wording import counted
 from .detect_identity import named, pictures_beside, protocol_of, training_beside
 from .encoders import FrozenEncoder
 from .how import Extraction

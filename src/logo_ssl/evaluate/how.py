@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..errors import WrongValue
-from ..terminal import are
+from ..wording import are
 
 MOST_NAMED = 3  # images in a sentence
 

@@ -10,7 +10,7 @@ from ..errors import UserError, WrongValue
 from ..hardware import best_device
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..probes import Labelled
-from ..terminal import are, counted
+from ..wording import are, counted
 from .cache import labelled_features
 from .chance import TOP, chance_of, say_chance
 from .copies import copies

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data import ImageSet, Photos, Split
 from ..errors import UserError
-from ..terminal import are, counted, them
+from ..wording import are, counted, them
 
 
 class LabelledSplits(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..errors import UserError
-from ..terminal import are, counted
+from ..wording import are, counted
 
 MOST_NAMED = 5
 PREFIX_DEPTH = 4  # parts of a key, as in module.model.encoder_q.

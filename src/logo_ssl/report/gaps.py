@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..terminal import listed
+from ..wording import listed
 
 
 class Gap(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..errors import DataMissing
 from ..hardware import best_device, hardware
-from ..terminal import counted, listed
+from ..wording import counted, listed
 from .benched import Speed, benched, benchmarks
 from .plan import Task
 from .settings import changes, name_of

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ..errors import UserError
 from ..run import write
-from ..terminal import listed
+from ..wording import listed
 from .results import Ended
 from .settings import name_of
 from .tables import PaperTable, Row, written

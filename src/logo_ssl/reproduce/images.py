@@ -13,7 +13,7 @@ from ..data.sources import NAMES, is_placed
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
 from ..recipes import Recipe, find_recipe
-from ..terminal import are, counted
+from ..wording import are, counted
 from .plan import Task
 from .settings import name_of
 from .sources import IMAGES, images_at

@@ -15,7 +15,7 @@ from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with
-from ..terminal import listed
+from ..wording import listed
 from .sources import IMAGES
 
 OTHERWISE = {  # fields that have an option of their own, or that make a row what it is

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..run import MOST_NAMED, Run, runs_below
-from ..terminal import are, counted, them
+from ..wording import are, counted, them
 
 
 def runs_at(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:

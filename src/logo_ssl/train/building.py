@@ -13,7 +13,7 @@ from ..models import Encoder, build_backbone, draw_as_torch_does
 from ..models.norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import LEAST_BATCH, RECIPES, STEPS, Recipe
 from ..strategies import Strategy
-from ..terminal import counted
+from ..wording import counted
 from .module import Pretraining
 from .processes import Processes
 from .weights import initialise

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..data import ImageSet
 from ..run import Run
-from ..terminal import counted
+from ..wording import counted
 from .module import Pretraining
 from .monitors import directions
 

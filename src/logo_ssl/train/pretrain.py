@@ -15,7 +15,8 @@ from ..launch import is_first, is_restarted
 from ..recipes import AUTO, Recipe, as_python, check, differences, find_recipe, read_recipe, refuse_harmful, summary
 from ..run import Run
 from ..signals import Stopped, heeded
-from ..terminal import counted, plain_console
+from ..terminal import plain_console
+from ..wording import counted
 from .automatic import recipe_for
 from .building import fitted
 from .checkpoints import load, newest_whole

@@ -18,7 +18,8 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from ..errors import WrongValue
 from ..launch import is_restarted, started
 from ..signals import Stopped
-from ..terminal import complain, counted
+from ..terminal import complain
+from ..wording import counted
 from .faults import Diverged
 
 GRACE_S = 10.0  # in which a process usually hears by itself that another is gone: the connection breaks

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from ..run import other_losses
-from ..terminal import lasting
+from ..wording import lasting
 from .journal import Journal
 from .module import Pretraining
 from .time_left import Clock, TimeLeft

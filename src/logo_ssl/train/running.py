@@ -17,7 +17,8 @@ from ..provenance import provenance
 from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run, write
-from ..terminal import counted, wants_advice
+from ..terminal import wants_advice
+from ..wording import counted
 from .building import about_splits
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis

@@ -17,7 +17,8 @@ from ..output_names import TARGETS, refuse_no_table, refuse_no_target
 from ..outputs import claim, said
 from ..printable import on_one_line
 from ..run import Run, write
-from ..terminal import counted, plain_console, progress_bars
+from ..terminal import plain_console, progress_bars
+from ..wording import counted
 from .embedding import embed
 from .exporting import Target, export
 from .exporting.hub import RGB

@@ -20,9 +20,10 @@ from ..evaluate.store import cache_folder
 from ..hardware import available_memory, best_device, hardware
 from ..provenance import provenance
 from ..recipes import choose, summary
-from ..terminal import counted, plain_console
+from ..terminal import plain_console
 from ..train.automatic import SCENES_SIDE, machine_for
 from ..train.compiling import has_compiler
+from ..wording import counted
 
 EXTRAS = {
     "pyarrow": "parquet",

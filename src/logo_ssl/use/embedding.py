@@ -24,7 +24,7 @@ from ..hardware import best_device
 from ..outputs import claim, claim_folder, clear_folder
 from ..printable import printable
 from ..signals import Stopped
-from ..terminal import are, counted, listed, them
+from ..wording import are, counted, listed, them
 from .images import Data, Images, Which, images_of, refuse_no_data
 from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
 from .loading import frozen

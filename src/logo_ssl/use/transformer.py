@@ -23,7 +23,8 @@ from ..data.files import Paths
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder, load_encoder
 from ..run import Run, write
-from ..terminal import counted, plain_console, them
+from ..terminal import plain_console
+from ..wording import counted, them
 from .embedding import embed
 from .loading import frozen, load, plain
 

@@ -13,7 +13,7 @@ from ...data import ImageSet, Photos, Split
 from ...data.bad import plain_reason
 from ...data.decode import BadImage, decode
 from ...errors import UserError
-from ...terminal import counted
+from ...wording import counted
 from ..encoders import FrozenEncoder
 from ..pixels import in_channels
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ...run import CHECKPOINT, found_checkpoints
-from ...terminal import counted
+from ...wording import counted
 from ..sittings import Sittings
 from .files import with_room, write
 

@@ -15,7 +15,7 @@ from ...features import extract
 from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
 from ...recipes import Recipe
-from ...terminal import are, counted
+from ...wording import are, counted
 from ..doctor import diagnose
 from ..module import Pretraining
 from .telling import log, ring
