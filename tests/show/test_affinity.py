@@ -21,8 +21,8 @@ from logo_ssl.evaluate.affinity.pool import Reference
 from logo_ssl.evaluate.affinity.ranking import average_precision, roc_auc
 from logo_ssl.randomness import stream
 from logo_ssl.show.affinity import Affinity, chosen_references
-from logo_ssl.show.verdicts import table_of, verdicts
 from logo_ssl.show.features import look_around
+from logo_ssl.show.verdicts import table_of, verdicts
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 
 
