@@ -82,7 +82,8 @@ def _records(row: str, seeds: int = 1) -> tuple[str, ...]:
 
 
 SWEEP, MORE, SCENES = "2026-11-16-lambda-twenty-epochs", "2026-11-16-l2l-twenty-epochs", "2026-11-17-scenes-crops"
-VARIED, PHOTOGRAPHS, AREAS = "2026-11-17-simsiam-local-crops", "2026-11-17-photographs-crops", "5-40"
+VARIED, AREAS = "2026-11-17-simsiam-local-crops", "5-40"
+PHOTOGRAPHS, MORE_PHOTOGRAPHS = "2026-11-17-photographs-crops", "2026-11-17-more-photographs"
 HELD_OUT = (40, "SimSiam", "CIFAR-10, held out", "20-80", 0.05)
 WITHOUT = _lines("2026-11-17-simsiam-crops", 2)
 SMALL, LARGE = (20, "MoCo", "CIFAR-10", AREAS), (20, "MoCo", "CIFAR-10", "20-80")
@@ -102,7 +103,9 @@ TRIALS = (
     Trial(*HELD_OUT, _lines(VARIED, 4), WITHOUT, 5_000, "slower regressor"),
     Trial(*HELD_OUT, _lines(VARIED, 5), WITHOUT, 5_000, "at parameters"),
     Trial(*HELD_OUT, _lines(VARIED, 3), WITHOUT, 5_000, "noise"),
-    Trial(25, "MoCo", "photographs, tiny", AREAS, 0.05, _lines(PHOTOGRAPHS, 5, 6), _lines(PHOTOGRAPHS, 3, 4), 800),
+    Trial(25, "MoCo", "photographs, tiny", AREAS, 0.05,
+          (*_lines(PHOTOGRAPHS, 5, 6), *_lines(MORE_PHOTOGRAPHS, *range(7, 13))),
+          (*_lines(PHOTOGRAPHS, 3, 4), *_lines(MORE_PHOTOGRAPHS, *range(1, 7))), 800),
     Trial(20, "MoCo", "scenes, tiny", AREAS, 0.05, _lines(SCENES, *range(11, 16)), _lines(SCENES, *range(6, 11))),
     Trial(20, "MoCo", "scenes, tiny", AREAS, 0.5, _lines(SCENES, *range(16, 21)), _lines(SCENES, *range(6, 11))),
     Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1)),

@@ -1,6 +1,7 @@
 """Are the figures of Imagenette, and of photographs on a CPU, those of the runs?"""
 
 import json
+from statistics import mean, stdev
 
 import pytest
 from published import RESULTS, ROOT, figures_of, shown, told_of
@@ -75,3 +76,19 @@ def test_crops_of_photographs_on_a_cpu_are_those_of_the_runs():
     for i, label in enumerate(("two large crops", "with local crops, without L2L", "LoGo", "four large crops")):
         columns = zip(*map(figures_of, runs[2 * i : 2 * i + 2]), strict=True)
         assert ends[label] == [", ".join(shown(column)) for column in columns]
+
+
+def test_what_l2l_does_on_photographs_over_more_seeds_is_that_of_the_runs():
+    runs, tables = told_of("more-photographs")
+    before = told_of("photographs-crops")[0]
+    assert [run["seed"] for run in runs] == 2 * [2, 3, 4, 5, 6, 7]
+    assert [runs[0]["changed"], runs[6]["changed"]] == [before[2]["changed"], before[4]["changed"]]
+    local, logo = [figures_of(run) for run in runs[:6]], [figures_of(run) for run in runs[6:]]
+    for label, rows in (("with local crops, without L2L", local), ("LoGo", logo)):
+        assert [label, *(f"{mean(column):.2f} ± {stdev(column):.2f}" for column in zip(*rows, strict=True))] in tables
+    all_local = [*map(figures_of, before[2:4]), *local]
+    all_logo = [*map(figures_of, before[4:6]), *logo]
+    for label, ours, theirs in (("2 to 7", logo, local), ("0 to 7", all_logo, all_local)):
+        by_seed = [[one - other for one, other in zip(*pair, strict=True)] for pair in zip(ours, theirs, strict=True)]
+        cells = (f"{mean(c):+.2f} ± {stdev(c) / len(c) ** 0.5:.2f}" for c in zip(*by_seed, strict=True))
+        assert [f"L2L, seeds {label}", *cells] in tables
