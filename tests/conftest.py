@@ -10,10 +10,13 @@ if not torch.cuda.is_available():
     install_import_hook("logo_ssl", "shapecheck.checked")
 
 import shlex
+import signal
 
 import pytest
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell, for what it runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_a_framework_that_declares_nothing_is_taken_as_usual(monkeypatch):
     assert recipe.framework_traits == FrameworkTraits()
     assert '"framework": {\n    "kind": "silent",\n    "dim": 8\n  }' in recipe.to_json()
     assert "queue" not in summary(recipe)
-    assert diagnose(recipe).startswith("A lower optimiser.lr")
+    assert diagnose(recipe).startswith("A lower --optimiser.lr")
     assert global_passes(recipe.framework, BOTH_WAYS, 2) == (2, 0)
 
 
