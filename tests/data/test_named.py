@@ -5,10 +5,7 @@ import io
 import json
 import pickle
 import sys
-import threading
-import time
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +19,6 @@ from PIL import Image
 from logo_ssl.data import NAMES, Photos, load_data
 from logo_ssl.data.decode import decode
 from logo_ssl.data.files import Paths
-from logo_ssl.data.images import ImageSet, Split
 from logo_ssl.data.sources import is_placed
 from logo_ssl.data.torchvision_sets import KINDS, NOT_DOWNLOADED
 from logo_ssl.errors import UserError
@@ -398,56 +394,6 @@ def test_a_set_is_placed_when_all_of_its_files_are(root, name):
         assert not is_placed(name)
         touch(root, file)
     assert is_placed(name)
-
-
-def together(n: int, name: str) -> list[ImageSet]:
-    """What so many load at once; of threads, each takes locks of its own, as processes do."""
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(load_data, [name] * n, [32] * n))
-
-
-def pretend(monkeypatch, name: str, download) -> None:
-    """A named set that `download` places where it is not."""
-
-    def load(root: Path, size: int) -> ImageSet:
-        download(root)
-        return ImageSet(name, Split(torch.zeros(2, 1, 1, 1, dtype=torch.uint8)))
-
-    monkeypatch.setitem(NAMES, name, load)
-
-
-def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(root, monkeypatch):
-    under_way, downloads = threading.Lock(), []
-
-    def download(root: Path) -> None:
-        if not (root / "SUN397" / "last").exists():
-            assert under_way.acquire(blocking=False), "two write to the same files"
-            (root / "SUN397").mkdir(exist_ok=True)  # there, but not yet whole
-            time.sleep(0.2)
-            downloads.append((root / "SUN397" / "last").touch())
-            under_way.release()
-
-    pretend(monkeypatch, "sun397", download)
-    (root / "SUN397").mkdir()  # by a download that was interrupted
-    (root / ".sun397.lock").touch()
-    assert [len(data.train) for data in together(4, "sun397")] == [2] * 4
-    assert len(downloads) == 1
-    (root / "SUN397" / "last").unlink()
-    (root / "SUN397").rmdir()
-    assert len(together(4, "sun397")) == 4
-    assert len(downloads) == 2
-    assert [file.name for file in root.iterdir()] == ["SUN397"]
-
-
-def test_a_set_that_is_there_is_loaded_by_all_at_once_and_nothing_is_written(root, monkeypatch):
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    both = threading.Barrier(2)
-    pretend(monkeypatch, "sun397", lambda root: both.wait(timeout=10))
-    (root / "SUN397").mkdir()
-    assert len(together(2, "sun397")) == 2
-    assert [file.name for file in root.iterdir()] == ["SUN397"]
 
 
 def test_a_missing_set_is_told_where_nothing_can_be_written(root, monkeypatch):

@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ..errors import DataMissing, UserError
+from .downloads import found_or_fetched
 from .folders import find_images, split_of
 from .images import ImageSet, Split
 from .scenes import CLASSES, make_scenes
@@ -39,13 +40,19 @@ def imagenet(root: Path, size: int) -> ImageSet:
 
 def tiny_imagenet(root: Path, size: int) -> ImageSet:
     """200 classes at 64 px; what val/ shows stands in a text file."""
-    from torchvision.datasets.utils import download_and_extract_archive  # slow to import: only where it is needed
-
     folder = root / TINY
+
+    def find() -> list[str]:
+        return (folder / "wnids.txt").read_text("utf-8").split()
+
+    def fetch() -> list[str]:
+        from torchvision.datasets.utils import download_and_extract_archive  # slow to import: only where it is needed
+
+        download_and_extract_archive(TINY_URL, str(root), md5=TINY_MD5)
+        return find()
+
     try:
-        if not (folder / "wnids.txt").is_file():
-            download_and_extract_archive(TINY_URL, str(root), md5=TINY_MD5)
-        wnids = (folder / "wnids.txt").read_text("utf-8").split()
+        wnids = found_or_fetched(root, "tiny-imagenet", find, fetch)
         lines = (folder / "val" / "val_annotations.txt").read_text("utf-8").splitlines()
     except Exception as error:  # of the network, the archive or the disk
         raise DataMissing(

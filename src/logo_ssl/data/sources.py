@@ -2,13 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..errors import DataMissing, UserError, WrongValue, nearest
-from ..lock import in_turn
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
@@ -65,7 +63,7 @@ def _root(source: str) -> str:
 def _found(source: str, size: int) -> ImageSet:
     if source in NAMES:
         with hinting_at_folder(source):
-            return _named(source, size)
+            return NAMES[source](data_root(), size)
     path = Path(source).expanduser()
     if path.is_dir():
         return load_folder(path)
@@ -82,31 +80,6 @@ def _found(source: str, size: int) -> ImageSet:
 def is_placed(source: str) -> bool:
     """Whether nothing would be downloaded."""
     return all((data_root() / place).exists() for place in PLACES.get(source, ()))
-
-
-def _named(name: str, size: int) -> ImageSet:
-    """A set by its name; of processes that would download it at once one does, and the others wait for it."""
-    load = partial(NAMES[name], data_root(), size)
-    lock = data_root() / f".{name}.lock"  # lies there while a download is under way, or after one was interrupted
-    if is_placed(name) and not lock.exists():
-        return load()
-    with _held(lock):
-        if lock.exists():  # else another process has done it meanwhile
-            data = load()
-            with suppress(OSError):
-                lock.unlink()
-            return data
-    return load()
-
-
-@contextmanager
-def _held(lock: Path) -> Iterator[None]:
-    """Hold a file as soon as no other process does; where it cannot be written, nothing can be downloaded either."""
-    with ExitStack() as stack:
-        with suppress(OSError):
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(in_turn(stack.enter_context(lock.open("a"))))
-        yield
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from ..errors import DataMissing
+from .downloads import found_or_fetched
 from .files import Paths
 from .images import ImageSet, Photos, Split
 from .unpack import unpack
@@ -100,10 +101,14 @@ def _within(train: Split, val: Split) -> Bool[Tensor, " N"]:
 
 
 def _open(name: str, root: Path, splits: Sequence[Arguments]) -> list[Any]:
-    download = {} if name in NOT_DOWNLOADED else {"download": True}
     from torchvision import datasets  # slow to import: only where it is needed
 
-    return [getattr(datasets, name)(str(root), **arguments, **download) for arguments in splits]
+    def opened(**download: bool) -> list[Any]:
+        return [getattr(datasets, name)(str(root), **arguments, **download) for arguments in splits]
+
+    if name in NOT_DOWNLOADED:
+        return opened()
+    return found_or_fetched(root, name.lower(), partial(opened, download=False), partial(opened, download=True))
 
 
 def _cure(kind: Kind, root: Path, error: Exception) -> str:
