@@ -85,6 +85,22 @@ def test_a_config_that_its_fields_alone_do_not_make_is_refused(monkeypatch):
         TINY.changed(framework="mine")
 
 
+def test_a_list_in_a_tuple_which_would_come_back_as_a_tuple_is_refused(monkeypatch):
+    monkeypatch.setitem(FRAMEWORKS, "mine", config(tuple, (1, (2, [3]))))
+    with pytest.raises(UserError, match=r"cannot be read back from recipe\.json .other values come back"):
+        TINY.changed(framework="mine")
+
+
+def test_a_type_that_only_type_checkers_know_is_told(monkeypatch):
+    @dataclass(frozen=True)
+    class MineConfig(MoCoConfig):
+        other: "Nowhere" = None  # noqa: F821
+
+    monkeypatch.setitem(FRAMEWORKS, "mine", MineConfig)
+    with pytest.raises(UserError, match=r"^A type of MineConfig is not known while it runs .*'Nowhere'"):
+        TINY.changed(framework="mine")
+
+
 def test_a_field_that_takes_the_place_of_the_name_is_refused(monkeypatch):
     @dataclass(frozen=True)
     class MineConfig(MoCoConfig):

@@ -64,4 +64,9 @@ def _clear(run: Run) -> None:
         what = f"holds {foreign[0]}" if foreign else "holds a run that is no demo"
         raise UserError(f"{run.path} {what}, so --fresh will not clear it; choose another --out.")
     with alone(run):
-        shutil.rmtree(run.path)
+        for child in run.path.iterdir():
+            if child.is_dir():
+                shutil.rmtree(child)
+            elif child.name != LOCK:
+                child.unlink()
+    shutil.rmtree(run.path)  # with the lock, which network disks keep while it is held

@@ -22,6 +22,11 @@ def hardware(device: torch.device) -> str:
     return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
 
+def usable_cores() -> int:
+    """The cores that this process may use, which a scheduler may have made fewer."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def about_busy_cores(device: torch.device) -> list[str]:
     """What to do where other programs keep all cores busy: threads that wait for each other then keep spinning."""
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1

@@ -211,7 +211,7 @@ def test_a_batch_that_cannot_be_dealt_evenly_is_refused(batch, ranks, cure):
 
 
 def test_more_processes_than_cores_are_told(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("logo_ssl.train.processes.usable_cores", lambda: 2)
     told = {n: about_few_cores(torch.device("cpu"), Processes(n, nodes=3)) for n in (1, 2, 8)}
     assert told == {
         1: [],

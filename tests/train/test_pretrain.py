@@ -282,9 +282,14 @@ def test_a_run_that_failed_in_its_first_step_is_begun_again_in_its_place(data, t
     assert Run(out).recipe_file.is_file()
     with locked(out / FILE, "it is being trained"), pytest.raises(UserError, match=r"is being trained by another"):
         train(SMALL, data, out)
+    Run(out).bad_images_file.write_text("image,reason\nmended.png,it was broken\n")
+    before = set((out / "tensorboard").rglob("*tfevents*"))
     run, said = train(SMALL, data, out, epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
     assert f"{out} holds a run that ended before its first checkpoint; another one begins in its place." in said
     assert read_recipe(run).kind("framework") == "simsiam"
+    assert not run.bad_images_file.exists()
+    assert before
+    assert not before & set((out / "tensorboard").rglob("*tfevents*"))
     other, said = train(SMALL, data, tmp_path / "other", epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
     assert "ended before" not in said
     assert_equal_runs(run, other)

@@ -2,12 +2,11 @@
 
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import tyro
 from rich.table import Table
@@ -16,9 +15,6 @@ from ..arguments import asks_for_help, hinting, parse, showing
 from ..errors import UserError
 from ..run import Run
 from ..terminal import plain_console, put
-
-if TYPE_CHECKING:
-    from ..recipes import Recipe
 
 
 def demo(arguments: Sequence[str]) -> None:
@@ -91,7 +87,7 @@ def pretrain(arguments: Sequence[str]) -> None:
     check(parsed.recipe)
     from ..train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
-    _say_next(run_pretraining(parsed.recipe, parsed.out), parsed.recipe)
+    _say_next(run_pretraining(parsed.recipe, parsed.out))
 
 
 def resume(arguments: Sequence[str]) -> None:
@@ -120,7 +116,7 @@ def resume(arguments: Sequence[str]) -> None:
     check(parsed.recipe)
     from ..train import resume as resume_pretraining  # slow to import: mistakes should be told before
 
-    _say_next(resume_pretraining(path, parsed.recipe), parsed.recipe)
+    _say_next(resume_pretraining(path, parsed.recipe))
 
 
 def _help_with_resuming() -> NoReturn:
@@ -167,19 +163,10 @@ def bench(arguments: Sequence[str]) -> None:
     put(json.dumps(measure(parsed.recipe)) + "\n")
 
 
-def _say_next(run: Run, recipe: "Recipe") -> None:
-    """Where the encoder is, and what can be done with it, by a command that knows all of its parts."""
-    command = f"python {shlex.quote(sys.argv[0])}" if _has_parts_of_others(recipe) else "logo-ssl"
+def _say_next(run: Run) -> None:
+    """Where the encoder is, and what can be done with it."""
+    from ..recipes.parts import command
+
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
-    console.print(f"Next: {command} embed {shlex.quote(str(run.path))} --out features.npz")
-
-
-def _has_parts_of_others(recipe: "Recipe") -> bool:
-    """Whether the command `logo-ssl` by itself would not know a part of the recipe."""
-    from ..models.backbones import FAMILIES
-    from ..recipes import PARTS
-
-    parts = [type(getattr(recipe, part)) for part in PARTS]
-    backbone = [FAMILIES[recipe.backbone]] if recipe.backbone in FAMILIES else []
-    return any(not part.__module__.startswith("logo_ssl.") for part in (*parts, *backbone))
+    console.print(f"Next: {command()} embed {shlex.quote(str(run.path))} --out features.npz")

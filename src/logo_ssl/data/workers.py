@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ..hardware import usable_cores
 from ..types import ImageBatch
 from .bad import Bad, BadImages, plain_reason
 from .decode import BadImage, decode
@@ -205,8 +206,7 @@ class Workers(Feed):
 
 def default_workers() -> int:
     """One for each core that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_WORKERS)
+    return min(usable_cores(), MOST_WORKERS)
 
 
 def fitting_workers(wished: int, bytes_per_image: int, sharers: int = 1, *, some_day: bool = False) -> int:

@@ -20,7 +20,7 @@ from ..terminal import plain_console
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe
 from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
-from .images import other_sets, refuse_other_images, refuse_unmeasurable
+from .images import facts_of, other_sets, refuse_other_images, refuse_unmeasurable
 from .launch import LEFT, Outcome, carry_out
 from .markdown import markdown
 from .plan import Task, refuse_occupied, refuse_other_settings, tasks_for
@@ -82,6 +82,7 @@ class Reproduce:
         """Do it; whether all that was asked for, and can be had, is there."""
         console = plain_console()
         images_at.cache_clear()  # of a command before, in Python
+        facts_of.cache_clear()
         tables = self._tables()
         out = self._claimed(tables)
         tasks = tasks_for(tables, self.seeds, out)

@@ -7,6 +7,7 @@ from ..errors import UserError
 from ..launch import is_first
 from ..lock import FILE as LOCK
 from ..lock import locked
+from ..recipes.parts import command
 from ..run import Run
 from .sittings import Sittings
 
@@ -20,14 +21,15 @@ def vacant(out: Path) -> Run:
     if run.recipe_file.is_file() and _was_saved(run):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
-        raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
+        raise UserError(
+            f"{out} holds an unfinished run; go on with `{command()} resume {out}` or choose another --out."
+        )
     told = (run.recipe_file, run.images_file, run.metrics_file, run.bad_images_file, run.sittings_file)
     begun = (*told, run.path / LOCK, *(run.path / name for name in FOLDERS if run.recipe_file.is_file()))
     if out.exists() and (not out.is_dir() or any(not is_left_of(child.name, begun) for child in out.iterdir())):
         if run.recipe_file.is_file():
             raise UserError(
-                f"{out} holds a run that has only begun, and other files; go on with `logo-ssl resume {out}` or choose "
-                "another --out."
+                f"{out} holds a run that has only begun, and other files; {cure(run)} or choose another --out."
             )
         raise UserError(f"{out} exists and holds no run; choose a new or empty folder for --out.")
     return run
@@ -73,4 +75,4 @@ def refuse_held(run: Run) -> None:
 
 def cure(run: Run) -> str:
     """What to do after an interruption."""
-    return f"go on with `logo-ssl resume {run.path}`"
+    return f"go on with `{command()} resume {run.path}`"

@@ -16,6 +16,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from ..errors import WrongValue
+from ..hardware import usable_cores
 from ..launch import is_restarted, started
 from ..signals import Stopped
 from ..terminal import complain
@@ -104,7 +105,7 @@ def refuse_uneven(batch_size: int, processes: Processes) -> None:
 
 def about_few_cores(device: torch.device, processes: Processes) -> list[str]:
     """What to do where more processes train on a CPU than it has cores: they take turns, and wait for each other."""
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     if device.type != "cpu" or processes.devices <= cores:
         return []
     return [

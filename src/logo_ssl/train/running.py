@@ -1,6 +1,7 @@
 """How is a run carried out? Checked, trained, taken back where numbers break, and left whole in its folder."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ def _train(making: Making, checkpoint: Path | None) -> None:
     run, recipe, resumed = making.run, making.recipe, checkpoint is not None
     if is_first():
         clear(run.checkpoints, checkpoint)
+        if checkpoint is None:  # what ended here before its first checkpoint counts no more
+            run.bad_images_file.unlink(missing_ok=True)
+            shutil.rmtree(run.path / "tensorboard", ignore_errors=True)
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
         if checkpoint is None or run.images_file.exists():  # of older runs nobody noted what they began with
