@@ -94,7 +94,7 @@ TRIALS = (
     Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _records("cifar10-simsiam-logo"),
           _records("cifar10-simsiam-multicrop", 2), remark="paper's settings", paper=4.34),
     Trial(200, "MoCo", "CIFAR-10", "20-80", 0.05, _records("cifar10-tuned-moco-logo"),
-          _records("cifar10-tuned-moco-multicrop")),
+          (*_records("cifar10-tuned-moco-multicrop"), *_lines("2026-11-17-tuned-second-seed", 1))),
     Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, _records("cifar10-tuned-simsiam-logo"),
           _records("cifar10-tuned-simsiam-multicrop")),
     Trial(200, "MoCo", "Imagenette", AREAS, 0.05, _lines("2026-11-16-imagenette-equal-crops", 3),

@@ -6,7 +6,7 @@ import runpy
 import pytest
 from published import RESULTS, ROOT, record
 
-from logo_ssl.recipes import Recipe, find_recipe
+from logo_ssl.recipes import Recipe, find_recipe, flat
 
 TOOL = runpy.run_path(str(ROOT / "tools" / "draw_l2l.py"))
 RAW, TRIALS = RESULTS / "raw", TOOL["TRIALS"]
@@ -37,6 +37,28 @@ def typed(options):
     words = [option.split() for option in options.split("--")[1:]]
     numbers = {name.replace("-", "_"): [float(value) for value in values] for name, *values in words}
     return {name: values if len(values) > 1 else values[0] for name, values in numbers.items()}
+
+
+def settings(place):
+    """What of a run decides its result, but for its strategy, and its seed."""
+    file, _, line = place.partition(":")
+    if not line:
+        fields = flat(Recipe.from_json((RAW / file / "recipe.json").read_text()))
+    else:
+        kept = json.loads((RAW / file).read_text().splitlines()[int(line) - 1])
+        changed = kept["changed"] if "changed" in kept else typed(kept["options"])
+        fields = flat(find_recipe(kept["recipe"])) | changed | {"seed": kept.get("seed", 0)}
+    deciding = ("crops.", "optimiser.", "framework.", "epochs", "batch_size", "backbone", "stem", "initialisation")
+    return {name: value for name, value in fields.items() if name.startswith(deciding)}, fields["seed"]
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.cells()))
+def test_a_trials_sides_differ_in_l2l_alone(trial):
+    pushed, left_alone = ([settings(place) for place in side] for side in (trial.pushed, trial.left_alone))
+    (shared, first), seeds = pushed[0], [seed for _, seed in left_alone]
+    assert all(found == shared for found, _ in (*pushed, *left_alone))
+    assert first == seeds[0]
+    assert len(pushed) != len(left_alone) or [seed for _, seed in pushed] == seeds
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.cells()))
