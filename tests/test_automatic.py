@@ -16,7 +16,7 @@ from logo_ssl.data import load_data
 from logo_ssl.data.facts import Facts, facts_of
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
-from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary
+from logo_ssl.recipes import PARTS, RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary
 from logo_ssl.run import Run
 from logo_ssl.show.rerun import began_as, rerun, stands_beside
 from logo_ssl.train.automatic import recipe_for
@@ -198,7 +198,7 @@ def test_the_settings_end_with_options_that_there_are(framework):
     recipe = replace(choose(Facts(5_000, 400, 3, False), CPU), framework=framework())
     options = re.findall(r"--([\w.-]+)", summary(recipe))
     assert {"epochs", "optimiser.lr", "crops.global-size"} <= set(options)
-    assert {option.replace("-", "_") for option in options} <= flat(recipe).keys()
+    assert {option.replace("-", "_") for option in options} <= flat(recipe).keys() | PARTS.keys()
 
 
 def test_the_shell_and_python_wish_alike(array):

@@ -80,6 +80,12 @@ def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
     assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 256)
     assert own("pretrain tiny --framework align-uniform --framework.x 3").stderr.startswith("logo-ssl: Unrecognized")
     encoder = logo_ssl.load(tmp_path / "run")  # knows nothing of the framework, and needs none of it
+    weights = encoder.state_dict()
+    for file in ("backbone.safetensors", "provenance.json"):
+        (tmp_path / "run" / file).unlink()  # as if it had been interrupted
+    with pytest.warns(UserWarning, match="this is the encoder of its newest checkpoint"):
+        newest = logo_ssl.load(tmp_path / "run").state_dict()
+    assert all(torch.equal(newest[name], weight) for name, weight in weights.items())
     logo_ssl.export(encoder, "safetensors", tmp_path / "encoder.safetensors")
     with safetensors.safe_open(tmp_path / "encoder.safetensors", framework="pt") as file:
         assert "align-uniform" in file.metadata()["recipe"]

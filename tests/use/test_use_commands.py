@@ -152,7 +152,7 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
     assert code == 0, err
     assert re.search(r"Data: photos, 25 images of about \d+ px, with labels", out)
     assert re.search(r"Speed: [\d,]+ images/s", out)
-    assert "Chosen: tiny with the imagenet stem" in out
+    assert "Chosen: framework moco, strategy logo, tiny with the imagenet stem" in out
     assert "Next: logo-ssl pretrain --data photos" in out
     seen, different, bad, known = re.search(
         r"\(([\d,]+) images seen, (\d+) different; (\d) of (\d+) cannot be read\)", out
@@ -168,7 +168,7 @@ def test_the_doctor_says_when_training_would_refuse_the_images(shell, photos, mo
     for i in range(20):
         (photos / "a" / f"broken{i}.jpg").write_bytes(b"nothing")
     code, out, err = shell("doctor --data photos --device cpu")
-    assert (code, "Chosen: tiny" in out, "Next:" in out) == (2, True, False)
+    assert (code, "Chosen: framework" in out, "Next:" in out) == (2, True, False)
     assert "`logo-ssl pretrain` will refuse these data: 22 of 45 images cannot be read" in err
     assert "more than --loading.max-bad 0.3 allows" in err
     code, _, err = shell("pretrain --data photos --device cpu --epochs 1 --loading.workers 0")

@@ -184,8 +184,7 @@ class Recipe:
             if part["kind"] not in registry:
                 raise UserError(
                     f"The recipe's {name} is {part['kind']!r}, and there are {', '.join(registry)}; one of your own is "
-                    "known where the file that registers it runs the command, as `python examples/own_framework.py "
-                    "report runs/own` does."
+                    "known where the file that registers it runs the command: `python FILE report RUN`, say."
                 )
             record[name] = built(registry[part.pop("kind")], part)
         record["crops"] = built(CropPlan, record["crops"])

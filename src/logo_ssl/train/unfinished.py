@@ -1,5 +1,6 @@
 """Which encoder has a run that is not finished? That of its newest checkpoint, read without running any code in it."""
 
+import json
 from math import inf
 from typing import Any, NamedTuple
 
@@ -8,10 +9,9 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..models.backbones import build_backbone
-from ..recipes import Recipe
 from ..run import Run
 from .checkpoints import is_whole, load
-from .folder import is_finished
+from .folder import cure, is_finished
 from .heads import NAMES, named_heads
 
 PREFIX = "framework.encoder.net.backbone."
@@ -42,16 +42,16 @@ def newest_encoder(run: Run) -> Unfinished | None:
     if "mean" not in state:
         raise UserError(
             f"{run.path} is unfinished, and its checkpoints come from a version that did not keep what its input "
-            f"needs; go on with `logo-ssl resume {run.path}`."
+            f"needs; {cure(run)}."
         )
-    recipe, step, per_epoch = Recipe.from_json(state["recipe"]), state["global_step"], state["steps_per_epoch"]
-    needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe.crops.global_size}
-    backbone = build_backbone(recipe.backbone, recipe.stem, len(needs["mean"]), needs["size"])
+    recipe, step, per_epoch = json.loads(state["recipe"]), state["global_step"], state["steps_per_epoch"]
+    needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe["crops"]["global_size"]}
+    backbone = build_backbone(recipe["backbone"], recipe["stem"], len(needs["mean"]), needs["size"])
     weights = state["state_dict"]
     backbone.load_state_dict({k.removeprefix(PREFIX): v for k, v in weights.items() if k.startswith(PREFIX)})
     heads = named_heads(weights, state.get("kept", NAMES))  # an earlier version did not tell
-    needs |= {"backbone": recipe.backbone, "stem": recipe.stem}
-    progress, ended = f"epoch {-(-step // per_epoch)} of {recipe.epochs}", step == per_epoch * recipe.epochs
+    needs |= {"backbone": recipe["backbone"], "stem": recipe["stem"]}
+    progress, ended = f"epoch {-(-step // per_epoch)} of {recipe['epochs']}", step == per_epoch * recipe["epochs"]
     return Unfinished(backbone.eval(), needs, progress, heads, ended and is_finished(run))
 
 

@@ -17,6 +17,7 @@ from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
 from ..regressor import Regressor
 from ..run import Run, write_together
+from .folder import cure
 from .heads import named_heads
 from .module import Pretraining
 
@@ -47,7 +48,7 @@ def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """The pretrained backbone of a run (or its folder) in eval mode, and what its input needs: mean, std, size."""
     run = run if isinstance(run, Run) else Run.existing(run)
     if not run.backbone_file.is_file():
-        raise UserError(f"{run.path} has no {run.backbone_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
+        raise UserError(f"{run.path} has no {run.backbone_file.name} yet; {cure(run)}.")
     weights, needs = read_backbone(run.backbone_file)
     backbone = build_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
     backbone.load_state_dict(weights)
@@ -66,7 +67,7 @@ def read_backbone(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:
     """The projector of a run in eval mode, and its regressor where its strategy has one."""
     if not run.heads_file.is_file():
-        raise UserError(f"{run.path} has no {run.heads_file.name} yet; finish it with `logo-ssl resume {run.path}`.")
+        raise UserError(f"{run.path} has no {run.heads_file.name} yet; {cure(run)}.")
     _refuse_two_steps(run)
     with safetensors.safe_open(run.heads_file, framework="pt") as file:
         recipe = Recipe.from_json(file.metadata()["recipe"])
@@ -95,7 +96,7 @@ def _refuse_two_steps(run: Run) -> None:
     if steps[0] != steps[1]:
         raise UserError(
             f"{run.backbone_file} is of step {steps[0]} and {run.heads_file.name} of step {steps[1]}, so they do not "
-            f"belong together; write both again with `logo-ssl resume {run.path}`."
+            f"belong together; {cure(run)}, which writes both again."
         )
 
 
