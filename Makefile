@@ -55,8 +55,9 @@ clean:  ## remove the environment, caches and the demo; other runs stay
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "LoGo needs Python 3.11 or newer; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]' || \
+	@echo "Installing into $(VENV), which takes minutes, and 10 GB of disk while it runs."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]' || \
 	  { echo "The install failed, for what is said above. It takes 10 GB of disk while it runs; free here: $$(df -Ph . | awk 'END { print $$4 }'), for temporary files: $$(df -Ph "$${TMPDIR:-/tmp}" | awk 'END { print $$4 }')."; exit 2; }
 	@touch $@
 
