@@ -42,8 +42,8 @@ def test_the_choice_follows_the_data_and_the_machine():
         recipe = choose(Facts(n, side, 3, True), machine)
         return recipe.backbone, recipe.stem, recipe.crops.global_size, recipe.crops.local_size, recipe.batch_size
 
-    assert seen(50_000, 32) == ("resnet18", "cifar", 32, 32, 256)
-    assert seen(50_000, 96) == ("resnet18", "cifar", 64, 64, 256)
+    assert seen(50_000, 32) == ("resnet18", "cifar", 32, 16, 256)
+    assert seen(50_000, 96) == ("resnet18", "cifar", 64, 32, 256)
     assert seen(5_000, 400) == ("resnet18", "imagenet", 224, 96, 256)
     assert seen(5_000, 128) == ("resnet18", "imagenet", 128, 64, 256)
     assert seen(200_000, 400)[0] == "resnet34"

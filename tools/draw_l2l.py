@@ -76,9 +76,8 @@ def _lines(name: str, *lines: int) -> tuple[str, ...]:
     return tuple(f"{name}.jsonl:{line}" for line in lines)
 
 
-def _records(row: str, seeds: int = 1) -> tuple[str, ...]:
-    settings = "cifar10-tuned" if "tuned" in row else "cifar10-paper"
-    return tuple(f"{settings}/{row}/seed{seed}" for seed in range(seeds))
+def _records(folder: str, row: str, seeds: int = 1) -> tuple[str, ...]:
+    return tuple(f"cifar10-{folder}/{row}/seed{seed}" for seed in range(seeds))
 
 
 SWEEP, MORE, SCENES = "2026-11-16-lambda-twenty-epochs", "2026-11-16-l2l-twenty-epochs", "2026-11-17-scenes-crops"
@@ -89,14 +88,16 @@ WITHOUT = _lines("2026-11-17-simsiam-crops", 2)
 SMALL, LARGE = (20, "MoCo", "CIFAR-10", AREAS), (20, "MoCo", "CIFAR-10", "20-80")
 LARGE_SIMSIAM = (20, "SimSiam", "CIFAR-10", "20-80")
 TRIALS = (
-    Trial(200, "MoCo", "CIFAR-10", AREAS, 5e-4, _records("cifar10-moco-logo"), _records("cifar10-moco-multicrop", 2),
-          remark="paper's settings", paper=2.13),
-    Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _records("cifar10-simsiam-logo"),
-          _records("cifar10-simsiam-multicrop", 2), remark="paper's settings", paper=4.34),
-    Trial(200, "MoCo", "CIFAR-10", "20-80", 0.05, _records("cifar10-tuned-moco-logo"),
-          (*_records("cifar10-tuned-moco-multicrop"), *_lines("2026-11-17-tuned-second-seed", 1))),
-    Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, _records("cifar10-tuned-simsiam-logo"),
-          _records("cifar10-tuned-simsiam-multicrop")),
+    Trial(200, "MoCo", "CIFAR-10", AREAS, 5e-4, _records("paper", "cifar10-moco-logo"),
+          _records("paper", "cifar10-moco-multicrop", 2), remark="paper's settings", paper=2.13),
+    Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _records("paper", "cifar10-simsiam-logo"),
+          _records("paper", "cifar10-simsiam-multicrop", 2), remark="paper's settings", paper=4.34),
+    Trial(200, "MoCo", "CIFAR-10", AREAS, 0.05, _records("tuned", "cifar10-tuned-moco-logo"),
+          _records("tuned", "cifar10-tuned-moco-multicrop"), remark="16 px"),
+    Trial(200, "MoCo", "CIFAR-10", "20-80", 0.05, _records("large-local", "cifar10-tuned-moco-logo"),
+          _records("large-local", "cifar10-tuned-moco-multicrop")),
+    Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, _records("tuned", "cifar10-tuned-simsiam-logo"),
+          _records("tuned", "cifar10-tuned-simsiam-multicrop")),
     Trial(200, "MoCo", "Imagenette", AREAS, 0.05, _lines("2026-11-16-imagenette-equal-crops", 3),
           _lines("2026-11-17-imagenette-without-l2l", 1), 3_925),
     Trial(*HELD_OUT, _lines("2026-11-17-rate-and-weight-decay", 8), WITHOUT, 5_000),
@@ -108,6 +109,8 @@ TRIALS = (
           (*_lines(PHOTOGRAPHS, 3, 4), *_lines(MORE_PHOTOGRAPHS, *range(1, 7))), 800),
     Trial(20, "MoCo", "scenes, tiny", AREAS, 0.05, _lines(SCENES, *range(11, 16)), _lines(SCENES, *range(6, 11))),
     Trial(20, "MoCo", "scenes, tiny", AREAS, 0.5, _lines(SCENES, *range(16, 21)), _lines(SCENES, *range(6, 11))),
+    Trial(*SMALL, 0.05, _lines("2026-11-17-half-size-crops", 1), _lines("2026-11-17-small-local-crops", 2),
+          remark="16 px"),
     Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1)),
     Trial(*SMALL, 0.2, _lines("2026-11-17-lambda-of-local-crops", 2), _lines("2026-11-16-local-crops-lambda", 1)),
     Trial(20, "SimSiam", "CIFAR-10", "8-50", 0.05, _lines("2026-11-15-twenty-epochs", 7),
@@ -214,8 +217,8 @@ def _explain(axes: Axes) -> None:
     for framework, (marker, colour) in MARKS.items():
         axes.plot([], [], marker, color=colour, label=framework)
     axes.plot([], [], "*", color=COLOURS[1], markersize=10, label="what the paper reports")
-    axes.errorbar([], [], xerr=1, color=GREY, linewidth=2.5, label="two standard errors, over seeds")
-    axes.errorbar([], [], xerr=1, color=GREY, linewidth=0.8, label="two of test images alone, one or two seeds")
+    axes.errorbar([], [], xerr=1, color=GREY, linewidth=2.5, label="two standard errors, of seeds")
+    axes.errorbar([], [], xerr=1, color=GREY, linewidth=0.8, label="two standard errors, of test images alone")
     place = {"loc": "upper right", "bbox_to_anchor": (1.0, -1.9 / len(TRIALS)), "borderaxespad": 0.0}
     axes.legend(frameon=False, fontsize=8, ncols=3, **place)
 

@@ -1,6 +1,6 @@
 """What of a `reproduce --out` belongs in docs/results/raw? Its records, without weights and tables, logs thinned.
 
-python tools/keep_records.py runs/reproduce docs/results/raw/cifar10-tuned
+python tools/keep_records.py runs/reproduce docs/results/raw/cifar10-tuned --at-once 2
 """
 
 import argparse
@@ -20,20 +20,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="what was --out of `reproduce`")
     parser.add_argument("folder", type=Path, help="where the records are to lie")
+    parser.add_argument("--at-once", type=int, default=1, help="how many runs of whatever command shared the device")
     options = parser.parse_args(arguments)
     for record in sorted(options.out.glob("*/seed*.json")):
         if "figures" in json.loads(record.read_text()):
-            keep(record, options.out, options.folder)
+            keep(record, options.out, options.folder, options.at_once)
 
 
-def keep(record: Path, out: Path, folder: Path) -> None:
-    """Copy what one run tells of itself."""
+def keep(record: Path, out: Path, folder: Path, at_once: int = 1) -> None:
+    """Copy what one run tells of itself, and how many ran beside it, of which it may not know."""
     run = record.with_suffix("")
     shutil.rmtree(folder / run.relative_to(out), ignore_errors=True)
     asked = json.loads(record.read_text())["asked"]["data"]
     files = [record, *(file for pattern in KEPT for file in sorted(run.glob(pattern)))]
     for file in files:
         write(folder / file.relative_to(out), shortened(file.read_text(), asked, run))
+    told = json.loads((kept := folder / record.relative_to(out)).read_text())
+    write(kept, json.dumps(told | {"jobs": max(at_once, told.get("jobs", 1))}, indent=2) + "\n")
     lines = thinned((run / "metrics.jsonl").read_text().splitlines())
     write(folder / run.relative_to(out) / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 

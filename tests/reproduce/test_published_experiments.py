@@ -1,5 +1,6 @@
 """Does the log of experiments tell what the runs' records give?"""
 
+import json
 from statistics import mean, stdev
 
 import pytest
@@ -11,7 +12,10 @@ from published import (
     by_the_papers_settings,
     figures_of,
     last_knn,
+    measured,
     minus,
+    printed_of_four_large_crops,
+    record,
     section,
     shown,
     told_of,
@@ -204,7 +208,7 @@ def test_second_seeds_are_those_of_the_records():
         with_l2l = ", ".join(shown(both[f"{framework}-LoGo"][0]))
         knn = [figure for pair in zip(one, other, strict=False) for figure in pair]
         assert [f"{framework}, the paper's settings", *shown([*knn, other[2]]), with_l2l] in tables
-    kept = RESULTS / "raw" / "cifar10-tuned"
+    kept = RESULTS / "raw" / "cifar10-large-local"
     ends = [
         PICTURES["Kept"](kept / f"cifar10-tuned-moco-{row}" / "seed0").by_epoch()[200] for row in ("multicrop", "logo")
     ]
@@ -217,3 +221,53 @@ def test_local_crops_of_half_the_size_are_those_of_the_runs():
     (enlarged,) = [run for run in told_of("lambda-twenty-epochs")[0] if run["options"].endswith("lam 0.05")]
     ends = [row[-1] for row in tables if row[1] in ("2 + 2", "4 + 4")]
     assert ends == shown([enlarged["knn_k20_by_epoch"]["20"], last_knn(logo), last_knn(eight)])
+
+
+def test_small_local_crops_are_those_of_the_runs():
+    tables = section("41. Local crops of half the size")
+    rows = {row["recipe"]: measured(row) for name in ("table1", "table7") for row in record(name)["rows"]}
+    logo, local, two = (rows[f"cifar10-tuned-moco{row}"] for row in ("-logo", "-multicrop", ""))
+    four = printed_of_four_large_crops()
+    assert ["LoGo, local crops of 5-40 %, 16 px", "2 + 2", "2.5", *shown(logo)] in tables
+    assert ["the same, without L2L", "2 + 2", "2.5", *shown(local)] in tables
+    assert ["two large crops (experiment 12)", "2", "2", *shown(two)] in tables
+    assert ["four large crops (experiment 7)", "4", "4", *shown(four[:2]), f"(L-BFGS: {four[2]:.2f})"] in tables
+    enlarged = enlarged_local_crops("logo")
+    assert ["LoGo, local crops of 20-80 %, 32 px (experiment 11)", "2 + 2", "4", *shown(enlarged)] in tables
+    without = ["the same, without L2L (experiment 12)", "2 + 2", "4", *shown(enlarged_local_crops("multicrop")), ""]
+    assert without in tables
+    for label, other in (
+        ("the same with enlarged ones", enlarged),
+        ("two large crops: equal epochs", two),
+        ("the same without L2L", local),
+    ):
+        assert [label, *shown(minus(logo, other), "+")] in tables
+    above = shown(minus(logo, four), "+")
+    assert ["four large crops: equal epochs and crops", *above[:2], f"({above[2]}, by two protocols)"] in tables
+    (size, unpushed), _ = told_of("small-local-crops")
+    assert ["local crops of 20-80 %, 16 px", *shown([last_knn(size)])] in tables
+    assert ["local crops of 5-40 %, 16 px, lambda 0", *shown([last_knn(unpushed)])] in tables
+
+
+def enlarged_local_crops(row):
+    """kNN twice, and linear if it was measured, of tuned MoCo as it was before experiment 41."""
+    folder = RESULTS / "raw" / "cifar10-large-local" / f"cifar10-tuned-moco-{row}" / "seed0" / "evaluation"
+    results = {file.name.split("-")[0]: json.loads(file.read_text())["results"] for file in folder.glob("*.json")}
+    return [*(each["top1"] for each in results["knn"]), *([results["linear"]["top-1"]] if "linear" in results else [])]
+
+
+def test_simsiam_by_other_readings_is_that_of_the_runs():
+    (start, rate), tables = told_of("other-simsiam")
+    assert (start["changed"], rate["changed"]) == (
+        {"initialisation": "torch"},
+        {"framework.layers": 3, "optimiser.lr": 0.1},
+    )
+    for label, run in (
+        ("ImageNet's rate 0.1 and three layers", rate),
+        ("our reading, begun by torch's default (experiment 43)", start),
+    ):
+        assert [label, *shown(figures_of(run)), f"{run['last_gauged']['z_rank']:.0f}"] in tables
+    ours, _ = by_the_papers_settings()["SimSiam"]
+    assert ["our reading (experiment 25)", *shown(ours), "149"] in tables
+    page = (RESULTS / "cifar10.md").read_text()
+    assert all(f"ends at {figures_of(run)[0]:.2f}" in page for run in (start, rate))

@@ -45,6 +45,13 @@ def test_what_ended_is_kept_without_weights_and_without_folders(out, tmp_path):
     assert not any("/far/away" in (kept / name).read_text() for name in found)
 
 
+def test_a_record_tells_how_many_shared_the_device(out, tmp_path):
+    kept = tmp_path / "kept" / "ended" / "seed0.json"
+    for options, told in (([], 1), (["--at-once", "3"], 3)):
+        TOOL["main"]([str(out), str(tmp_path / "kept"), *options])
+        assert json.loads(kept.read_text())["jobs"] == told
+
+
 def test_a_thinned_log_has_all_of_knn_and_its_last_line(out):
     lines = (out / "ended" / "seed0" / "metrics.jsonl").read_text().splitlines()
     told = [json.loads(line) for line in TOOL["thinned"](lines)]

@@ -365,7 +365,7 @@ def test_minutes_beside_other_rows_are_told_as_such_where_there_are_any():
     assert "at once" not in markdown(RECORD)
     text = markdown(RECORD | {"rows": [moco, logo | {"runs": [run(0) | {"jobs": 2}]}]})
     assert "| 5.0 (2 at once) |" in text
-    assert "Minutes (N at once) are longer than a run's alone: up to N rows ran side by side on the device." in text
+    assert "Minutes (N at once) are longer than a run's alone: up to N ran side by side on the device." in text
     assert "Minutes after >" not in text
 
 

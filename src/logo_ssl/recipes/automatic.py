@@ -128,7 +128,7 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
     if facts.side <= MEDIUM:
         side = 32 if facts.side <= SMALL else 64
         base = RECIPES["cifar10-tuned-moco-logo"]
-        crops = replace(base.crops, global_size=side, local_size=side)
+        crops = replace(base.crops, global_size=side, local_size=side // 2)
         return replace(base, crops=crops), "ResNet-18 with the CIFAR stem, for small images."
     sizes = (224, 96) if facts.side >= LARGE else (128, 64)
     name = "resnet18" if facts.n_images <= FEW else "resnet34" if facts.n_images <= MANY else "resnet50"

@@ -19,7 +19,7 @@ MORE = (
     "Minutes after > are fewer than it took: a run was killed after its last checkpoint, or went on before its time "
     "was counted in full."
 )
-TOGETHER = "Minutes (N at once) are longer than a run's alone: up to N rows ran side by side on the device."
+TOGETHER = "Minutes (N at once) are longer than a run's alone: up to N ran side by side on the device."
 LACKING = {
     "not_run": "Not run",
     "finished_otherwise": "Finished in this folder with other settings or on other images, so not shown",
