@@ -4,8 +4,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -23,6 +23,16 @@ class Plain(Console):
 
     advised = True
     """Whether somebody sits there who may try something else; a row of a table is what it is."""
+    kept: IO[str] | None = None
+    """Where every sentence is written, too."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """What rich would print; sentences, but no bars, are kept."""
+        super().print(*objects, **how)
+        if self.kept is not None and objects and all(isinstance(part, str) for part in objects):
+            with suppress(OSError):  # a disk may be full, which ends nothing
+                self.kept.write(f"{' '.join(objects)}\n")
+                self.kept.flush()
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """What rich would write, sentences and tables alike."""
@@ -36,10 +46,10 @@ class Plain(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def plain_console(stderr: bool = False, *, advised: bool = True) -> Console:
+def plain_console(stderr: bool = False, *, advised: bool = True, kept: IO[str] | None = None) -> Console:
     """A console that prints sentences as they are, one line each; of several processes, the first one speaks."""
     console = Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
-    console.advised = advised
+    console.advised, console.kept = advised, kept if is_first() else None
     return console
 
 

@@ -382,6 +382,25 @@ def test_rows_run_side_by_side_in_processes_of_their_own(reproduce, tmp_path):
     assert "epoch 1/1" in log.read_text()
 
 
+def test_what_a_row_said_by_itself_is_kept_too(reproduce, tmp_path):
+    code, out, err = reproduce("table1 --rows cifar10-moco --epochs 1")
+    assert code == 0, (out, err)
+    said = (tmp_path / "out" / "cifar10-moco" / "seed0.log").read_text()
+    assert ("epoch 1/1" in said, "Measuring knn" in said, "\x1b" in said) == (True, True, False)
+
+
+def test_a_row_that_collapsed_to_the_end_is_remarked_on(reproduce, performed, tmp_path):
+    line = "table1 --rows cifar10-moco --epochs 2"
+    assert reproduce(line)[0] == 0
+    metrics = tmp_path / "out" / "cifar10-moco" / "seed0" / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for collapsed, told in (([1, 2], True), ([1], False)):
+        changed = [{**e, "z_std": 0.001 if e["epoch"] + 1 in collapsed else 0.9} if "z_std" in e else e for e in lines]
+        metrics.write_text("".join(f"{json.dumps(each)}\n" for each in changed))
+        out = reproduce(line)[1]
+        assert ("- MoCo, seed 0: Epochs 1 to 2: the latents are collapsing to one point (spread 0.001" in out) == told
+
+
 def test_a_row_that_another_command_runs_is_left_to_it(reproduce, tmp_path):
     place = Place(tmp_path / "out" / "cifar10-moco" / "seed0")
     with locked(place.lock, "it is being run"):
@@ -697,7 +716,7 @@ def test_a_disk_that_is_full_when_a_row_ends_costs_no_training(reproduce, perfor
 
 STAND_IN = """
 import sys, time, types
-sys.modules["logo_ssl.reproduce.rows"] = types.SimpleNamespace(perform=lambda place, measurements: time.sleep(600))
+sys.modules["logo_ssl.reproduce.rows"] = types.SimpleNamespace(perform=lambda *row: time.sleep(600))
 sys.argv = ["worker", "nowhere"]
 from logo_ssl.reproduce import worker
 worker.main()
@@ -733,7 +752,7 @@ def test_ctrl_c_is_answered_before_the_rows_under_way_have_ended(reproduce, monk
 
 
 def test_a_row_that_dies_is_told_with_its_log(reproduce, monkeypatch):
-    ends = iter([(-9, ""), (-9, "half a line"), (1, "RuntimeError: no such kernel"), (2, "")])
+    ends = iter([(-9, ""), (-9, "half a line"), (1, "RuntimeError: no such kernel"), (4, "epoch 1/6")])
     monkeypatch.setattr(Workers, "run", lambda self, task: next(ends))
     code, out, _ = reproduce("table1")
     assert code == 1

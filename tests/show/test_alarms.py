@@ -27,6 +27,12 @@ def test_a_stretch_of_collapse_is_one_sentence_with_its_cure():
     assert "optimiser.lr" in sentence or "Most likely" in sentence
 
 
+def test_a_collapse_within_the_first_epoch_is_heard_by_how_the_latents_began():
+    (sentence,) = alarms([{"step": 1, "z_std_at_first": 0.3}, latents(1, 0.02), latents(2, 0.02)], RECIPE)
+    assert sentence.startswith("Epochs 1 to 2: the latents are collapsing to one point (spread 0.020 of 1")
+    assert alarms([latents(1, 0.02), latents(2, 0.02)], RECIPE) == []  # which lay close together to begin with
+
+
 def test_two_stretches_are_two_sentences():
     lines = [latents(1, 0.9), latents(2, 0.01), latents(3, 0.9), latents(4, 0.01)]
     assert [sentence.split(":")[0] for sentence in alarms(lines, RECIPE)] == ["Epoch 2", "Epoch 4"]

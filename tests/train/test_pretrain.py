@@ -32,6 +32,7 @@ from logo_ssl.train import Pretraining, acceleration, build
 from logo_ssl.train.building import about_splits, fitted
 from logo_ssl.train.compiling import first_line
 from logo_ssl.train.folder import is_finished
+from logo_ssl.train.last_words import _no_better
 from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.processes import Processes
@@ -48,7 +49,8 @@ def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
     assert any(name.startswith("tensorboard/events") for name in names)
     assert "epoch 2/2" in said
     lines = list(run.metrics())
-    assert {"l_gg", "l_lg", "l_ll", "omega", "ratio", "lr", "images_per_s"} <= lines[1].keys()
+    assert lines[1].keys() == {"step", "time", "z_std_at_first"}
+    assert {"l_gg", "l_lg", "l_ll", "omega", "ratio", "lr", "images_per_s"} <= lines[2].keys()
     assert [line["epochs_done"] for line in lines if "knn" in line] == [0, 1, 2]
     assert [line["knn_k"] for line in lines if "knn" in line] == [20] * 3
     assert sum("z_rank" in line for line in lines) == 2
@@ -413,6 +415,16 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     assert f"logo-ssl report {run.path}\n48 images are few to learn from. Compare" in said
     with pytest.raises(UserError, match=r"has no labels"):
         list(compare_knn(run))
+
+
+def test_training_that_has_not_helped_is_told_at_the_end():
+    def told(before, after, **more):
+        return _no_better([{"knn": before, "epochs_done": 0}, {"knn": after, "epochs_done": 6, **more}])
+
+    few = "kNN is 33.0 % after training and was 42.0 % before it, on 100 images: training has not helped so far."
+    assert told(42.0, 33.0, knn_images=100).startswith(few)
+    assert told(42.0, 5.0, knn_images=100) is None  # an alarm told it
+    assert told(42.0, 42.0) is told(42.0, 41.0, knn_of="others") is _no_better([]) is None
 
 
 def test_what_the_end_says_fits_the_images(data, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from ..errors import AGAIN, Interrupted
 from ..lock import Held, locked
 from ..signals import Stopped
 from .plan import Task
-from .worker import DONE, FAILED, MISSING, STOPPED
+from .worker import DONE, FAILED, MISSING, STOPPED, UNHEARD
 
 PATIENCE_S = 60.0  # for rows that were told to stop
 STOPPING = "Stopping: what is under way finishes its step and saves it; Ctrl-C stops at once."
@@ -161,9 +161,10 @@ def _outcome(task: Task, code: int, sentence: str) -> Outcome:
         return Outcome("done")
     if code == STOPPED:
         raise Interrupted(sentence)
+    if code == UNHEARD:
+        return Outcome("failed", f"Why could not be written to {task.place.log}; free some space, then {AGAIN}.")
     if code in (MISSING, FAILED):
-        unheard = f"Why could not be written to {task.place.log}; free some space, then {AGAIN}."
-        return Outcome("missing" if code == MISSING else "failed", sentence or unheard)
+        return Outcome("missing" if code == MISSING else "failed", sentence)
     what = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"crashed ({sentence})"
     more = f"; {task.place.log} may tell more" if sentence else ""
     cure = " The same command goes on with it." if code < 0 else ""

@@ -138,7 +138,7 @@ def _remarks(rows: Sequence[Record]) -> Iterator[str]:
     yield from (f"{row}: {note}" for row, note in notes.items() if note)
     for row in rows:
         for run in row["runs"]:
-            mishaps = (*_mishaps(run["provenance"] or {}), *_not_to_be_had(row, run))
+            mishaps = (*run.get("alarms", ()), *_mishaps(run["provenance"] or {}), *_not_to_be_had(row, run))
             yield from (f"{row['row']}, seed {run['seed']}: {told}" for told in mishaps)
 
 

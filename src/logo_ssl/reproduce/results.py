@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from ..recipes import Differences, Recipe, find_recipe, literal
+from ..show.alarms import alarms_at_last
 from .launch import Outcome
 from .plan import Task
 from .settings import decisive_differences
@@ -71,6 +72,7 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
         "measured_at": noted.get("measured_at", {}),
         "images": place.images(),
         "provenance": place.provenance(),
+        "alarms": alarms_at_last(place.run.metrics(), place.recipe()) if finished else [],
         "recipe": json.loads(place.recipe().to_json()) if finished else None,
     }
 

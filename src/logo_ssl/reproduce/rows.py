@@ -1,6 +1,7 @@
 """How is one row run? Pretrained or gone on with, then measured; what is done already is left alone."""
 
 from dataclasses import replace
+from typing import IO
 
 from ..data import ImageSet, load_data
 from ..detection import load_detection
@@ -23,9 +24,12 @@ ABROAD = ("transfer-", "detect-", "segment-")
 """What is measured on other data than those of the pretraining."""
 
 
-def perform(place: Place, measurements: list[str]) -> None:
-    """Do what is left of a row; what could not be measured for lack of images is told when all else is done."""
-    console, recipe = plain_console(advised=False), place.asked()
+def perform(place: Place, measurements: list[str], log: IO[str] | None = None) -> None:
+    """Do what is left of a row; what could not be measured for lack of images is told when all else is done.
+
+    What it says is kept in a log, too.
+    """
+    console, recipe = plain_console(advised=False, kept=log), place.asked()
     assert recipe is not None
     path, data = place.run.path, None
     if not place.finished:

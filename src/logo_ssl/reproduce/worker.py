@@ -4,22 +4,22 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from ..errors import AGAIN, DataMissing, Interrupted, UserError, refused_by_disk
 from ..signals import SPOKEN, Stopped
 from .plan import Place
 
-DONE, FAILED, MISSING, STOPPED = 0, 2, 3, 130
+DONE, FAILED, MISSING, UNHEARD, STOPPED = 0, 2, 3, 4, 130
 
 
-def attempt(folder: Path, measurements: list[str]) -> tuple[int, str]:
-    """Do what is left of the row in a folder; gives back how it ended, and why."""
+def attempt(folder: Path, measurements: list[str], log: IO[str] | None = None) -> tuple[int, str]:
+    """Do what is left of the row in a folder; gives back how it ended, and why. What it says is kept in a log, too."""
     try:
         from .rows import perform  # slow to import: the parent need not wait for it
 
-        perform(Place(folder), measurements)
+        perform(Place(folder), measurements, log)
     except DataMissing as error:
         return MISSING, str(error)
     except Interrupted as error:
@@ -40,11 +40,14 @@ def main() -> None:
     folder, *measurements = sys.argv[1:]
     try:
         threading.Thread(target=_stop_with_parent, daemon=True).start()
-        code, sentence = attempt(Path(folder), measurements)
+        log = None if os.path.sameopenfile(1, 2) else sys.stderr  # to which standard output may go as well
+        code, sentence = attempt(Path(folder), measurements, log)
     except KeyboardInterrupt:
         code, sentence = STOPPED, str(Stopped(signal.SIGINT).interrupted(AGAIN))
-    with suppress(OSError):  # the log may lie on a disk that is full
+    try:
         sys.stderr.write(f"{sentence}\n")
+    except OSError:  # the log may lie on a disk that is full
+        code = UNHEARD if code in (FAILED, MISSING) else code
     sys.exit(code)
 
 

@@ -1,6 +1,6 @@
 """Did a run collapse? The alarms that training raises, heard again from what it logged."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,6 +34,21 @@ class Stretch:
 
 def alarms(lines: Iterable[dict[str, Any]], recipe: Recipe) -> list[str]:
     """A sentence with cause and cure for each stretch of alarms; falling behind at first, and catching up, is none."""
+    return [str(stretch) for stretch in _stretches(lines, recipe)[0]]
+
+
+def alarms_at_last(lines: Iterable[dict[str, Any]], recipe: Recipe) -> list[str]:
+    """Those that rang to the end: what is over may have been a passing weakness."""
+    return [str(stretch) for stretch in _stretches(lines, recipe)[1]]
+
+
+def most_directions(recipe: Recipe) -> int:
+    """Of how many directions a run's rank is told."""
+    return directions(recipe.batch_size, recipe.framework.dim)
+
+
+def _stretches(lines: Iterable[dict[str, Any]], recipe: Recipe) -> tuple[Collection[Stretch], Collection[Stretch]]:
+    """All of them, and those that go on."""
     found, ringing = list[Stretch](), dict[str, Stretch]()
     for kind, epoch, sentence in _readings(lines, recipe):
         if sentence is None:
@@ -45,12 +60,7 @@ def alarms(lines: Iterable[dict[str, Any]], recipe: Recipe) -> list[str]:
         else:
             ringing[kind] = Stretch(epoch, epoch, sentence)
             found.append(ringing[kind])
-    return [str(stretch) for stretch in found]
-
-
-def most_directions(recipe: Recipe) -> int:
-    """Of how many directions a run's rank is told."""
-    return directions(recipe.batch_size, recipe.framework.dim)
+    return found, ringing.values()
 
 
 def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Reading]:
@@ -60,6 +70,8 @@ def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Readi
         if "knn" in line and line.get("knn_of") != of:  # on other images from here
             best, untrained, of = 0.0, 0.0, line.get("knn_of")
         match line:
+            case {"z_std_at_first": float(std)}:
+                gauge.widest = std
             case {"z_std": float(std), "z_rank": float(rank), "epoch": int(epoch)}:
                 sentence = gauge.alarm(std, rank, recipe.batch_size, recipe.framework.dim)
                 yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")

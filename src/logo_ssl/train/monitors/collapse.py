@@ -63,10 +63,11 @@ class CollapseGauge(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int
     ) -> None:
-        """Remember how widely the first latents were spread."""
+        """Remember how widely the first latents were spread; a collapse may come within the first epoch."""
         assert isinstance(pl_module, Pretraining)
         if trainer.global_step == 1 and pl_module.z is not None:
             self.widest = feature_std(gathered(pl_module.z)).item()
+            log(trainer, {"z_std_at_first": self.widest})
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Log std and rank of the last batch's latents."""
