@@ -7,7 +7,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -50,6 +50,7 @@ def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
         if (apart := _apart(arguments, sentence)) != [*arguments]:
             return parse(target, apart, **options)
         hint = _data_among(arguments, sentence) if _takes_data(target, options.get("default")) else ""
+        hint = hint or _other_way(arguments, sentence, target)
         raise UserError(f"{sentence}{hint} `{options['prog']} --help` shows every option.") from None
 
 
@@ -160,6 +161,23 @@ def _data_among(arguments: Sequence[str], sentence: str) -> str:
     """The hint for a path that stands where none is expected."""
     stray = [word for word in arguments if sentence.endswith(f"nrecognized options: {word}.") and Path(word).exists()]
     return f" If these are your images, say {data_option(stray[0])}." if stray else ""
+
+
+def _other_way(arguments: Sequence[str], sentence: str, target: Any) -> str:
+    """The hint for a field that is changed as another command has it: by --set there, by an option of its own here."""
+    found = UNKNOWN.fullmatch(sentence)
+    if found is None or "Did you mean" in sentence:
+        return ""
+    by_set = is_dataclass(target) and any(field.name == "settings" for field in fields(target))  # called --set
+    for word, value in pairwise([*arguments, ""]):
+        if not word.startswith("--") or word not in found[2]:
+            continue
+        if by_set:
+            return f" If that is a field of recipes: --set {word[2:].replace('-', '_')}={value or 'VALUE'}."
+        if word == "--set" and "=" in value:
+            name, _, value = value.partition("=")
+            return f" Here a field is an option: --{name.replace('_', '-')} {value.replace(',', ' ')}."
+    return ""
 
 
 def _is_rule(line: str) -> bool:

@@ -17,6 +17,16 @@ from ..run import Run
 from ..terminal import plain_console, put
 
 
+ABOUT_RECIPES = (
+    "For your own images take none: `logo-ssl pretrain --data photos/` chooses.",
+    "*-logo have local crops that are pushed apart, *-multicrop those that are not.",
+    "cifar10-tuned-* are the paper's rows by settings of ours, which end higher;",
+    "cifar10-best has our highest kNN there; imagenette-* are for photographs of 128",
+    "px. Tables and figures are the paper's; ours are in docs/results.",
+    "What a recipe sets: `logo-ssl pretrain RECIPE --help`.",
+)
+
+
 def demo(arguments: Sequence[str]) -> None:
     """Pretrain a small encoder on made-up scenes and show that it learned."""
     from ..demo import Demo
@@ -51,8 +61,8 @@ def list_recipes() -> None:
         table.add_row(recipe.name, recipe.backbone, tables, *figures)
     console = plain_console()
     console.print(table)
-    console.print("Tables and figures are the paper's; ours are in docs/results.")
-    console.print("For your own images take none: `logo-ssl pretrain --data photos/` chooses.")
+    for sentence in ABOUT_RECIPES:
+        console.print(sentence)
 
 
 def pretrain(arguments: Sequence[str]) -> None:
@@ -64,10 +74,11 @@ def pretrain(arguments: Sequence[str]) -> None:
         put(
             "usage: logo-ssl pretrain [RECIPE] [options]\n\nWithout a recipe, or with `auto`, everything is chosen for "
             f"the images and this machine.\n\nrecipes: {', '.join((AUTO, *RECIPES))}\n\n"
-            "`logo-ssl pretrain RECIPE --help` shows every option of a recipe.\n\nexamples:\n"
+            "`logo-ssl pretrain auto --help` shows every option, `logo-ssl pretrain RECIPE --help` those of a recipe "
+            "with its values.\n\nexamples:\n"
             "  logo-ssl pretrain --data photos/ --out runs/photos\n"
             "  logo-ssl pretrain --data photos/ --epochs 50 --backbone resnet50\n"
-            "  logo-ssl pretrain cifar10-simsiam-logo --strategy.lam 0.1\n"
+            "  logo-ssl pretrain cifar10-tuned-moco-logo --strategy.lam 0.02\n"
         )
         return
     chosen, rest = recipe_of("pretrain", arguments, own=["out"])
