@@ -16,7 +16,6 @@ from ..errors import UserError
 from ..run import Run
 from ..terminal import plain_console, put
 
-
 ABOUT_RECIPES = (
     "For your own images take none: `logo-ssl pretrain --data photos/` chooses.",
     "*-logo have local crops that are pushed apart, *-multicrop those that are not.",
