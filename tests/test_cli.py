@@ -110,14 +110,14 @@ def test_help_says_what_an_option_takes_what_it_is_otherwise_and_what_must_be_gi
 def test_what_comes_next_needs_no_extra_and_is_quoted_for_a_shell(capsys, monkeypatch):
     monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: Run(out))
     _, out, _ = run(capsys, "pretrain", "tiny", "--out", "my run")
-    assert out.endswith("Next: logo-ssl embed 'my run' --out features.npz\n")
+    assert out.endswith("Next: logo-ssl embed 'my run' --out 'my run-features.npz'\n")
 
 
 def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("logo_ssl.train.resume", lambda path, recipe: Run(path))
     write(tmp_path / "run" / "recipe.json", find_recipe("tiny").to_json())
     _, out, _ = run(capsys, "resume", str(tmp_path / "run"))
-    assert out.endswith(f"Next: logo-ssl embed {tmp_path / 'run'} --out features.npz\n")
+    assert out.endswith(f"Next: logo-ssl embed {tmp_path / 'run'} --out run-features.npz\n")
 
 
 @pytest.mark.parametrize(

@@ -169,4 +169,5 @@ def _say_next(run: Run) -> None:
 
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
-    console.print(f"Next: {command()} embed {shlex.quote(str(run.path))} --out features.npz")
+    features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
+    console.print(f"Next: {command()} embed {shlex.join([str(run.path), '--out', features])}")
