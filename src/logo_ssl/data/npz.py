@@ -38,7 +38,7 @@ def load_npz(path: Path) -> ImageSet:
     splits = dict(zip(parts[1:], held_out, strict=True))
     test, val = test_and_val({part: split.has_labels for part, split in splits.items()})
     tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
-    return ImageSet(path.stem, train, tested, tuple(map(str, classes)), chosen_by)
+    return ImageSet(path.stem, train, tested, tuple(map(str, classes)), chosen_by, test_is=test)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -44,7 +44,7 @@ class Embed(Source):
     out: Annotated[Path | None, REQUIRED] = None
     """The file: .npz, .csv or .parquet (needs `pip install 'logo-ssl[parquet]'`)."""
     split: Which = "all"
-    """Train, validation or test images, or all that there are, one after the other."""
+    """Train, validation or test images, or all, one after the other; val/ without a test/ beside it is the test."""
     batch_size: int = Extraction.batch_size
     """Images that the encoder sees at a time."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
