@@ -226,7 +226,10 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval transfer random/tiny --sets nowhere neither", "There is no set 'nowhere'; give one or more of cifar10,"),
         ("eval transfer random/tiny --sets petts", "There is no set 'petts';.*dtd, another.*Did you mean pets?"),
         ("eval knn random/tiny --data pets", "No data at 'pets'; the set Pets is called oxfordiiitpet here"),
-        ("eval knn random/tiny --data scenes --protocols 5", "--protocols takes k and tau in pairs, such as 5 0.07"),
+        (
+            "eval knn random/tiny --data scenes --protocols 5",
+            "logo-ssl: --protocols is '5'; give k and tau in pairs, such as 5 0.07\\. `",
+        ),
         ("eval knn resnet18 --data scenes", "Did you mean torchvision/resnet18, timm/resnet18, random/resnet18?"),
         ("eval linear random/tiny --data scenes --protocol lbfgs --epochs 3", "--epochs and --rates belong to SGD"),
         ("eval linear random/tiny --data scenes --protocol lbfgs --rates 3", "--epochs and --rates belong to SGD"),
@@ -371,7 +374,9 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     for row in ("raw pixels", "random initialisation", "trained encoder"):
         assert row in out
     assert (tmp_path / "demo" / "curves.png").stat().st_size > 10_000
-    assert out.splitlines()[-1].startswith(f"Report: {tmp_path / 'demo' / 'report.html'} (")
+    *_, report, _, following = out.splitlines()
+    assert report.startswith(f"Report: {tmp_path / 'demo' / 'report.html'} (")
+    assert following == "Next: logo-ssl pretrain --data photos/ --out runs/photos"
     assert "data-map" in (tmp_path / "demo" / "report.html").read_text()
     assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")[0] == 2
     assert Run.existing(tmp_path / "demo").backbone_file.is_file()
@@ -444,9 +449,11 @@ def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
     monkeypatch.setattr("logo_ssl.train.bench.SECONDS", 0.01)
-    code, out, _ = run(capsys, "bench", "tiny", "--batch-size", "8", "--device", "cpu")
+    code, out, err = run(capsys, "bench", "tiny", "--batch-size", "8", "--device", "cpu", "--epochs", "2")
     assert code == 0
+    assert "Training 4 epochs of 200 steps at most, whatever --epochs says: the first one warms up" in err
     result = json.loads(out)
+    assert "estimated_minutes_for_2_epochs" in result
     assert set(result["images_per_s"]) == {"data", "augmentation", "raw_forward_backward", "learning", "whole_step"}
     assert all(rate > 0 for rate in result["images_per_s"].values())
     assert 0 < result["ratio"] < 2

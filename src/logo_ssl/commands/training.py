@@ -144,9 +144,10 @@ def bench(arguments: Sequence[str]) -> None:
     if arguments[0] in ("-h", "--help"):
         put(
             "usage: logo-ssl bench RECIPE [options]\n\n"
-            "Trains for a few epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
+            "Trains for four epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
             "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
-            "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
+            "`logo-ssl pretrain RECIPE`; --epochs says for how many the time is estimated.\n\n"
+            "example: logo-ssl bench tiny\n"
         )
         return
     chosen, rest = recipe_of("bench", arguments)
