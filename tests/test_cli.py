@@ -110,14 +110,14 @@ def test_help_says_what_an_option_takes_what_it_is_otherwise_and_what_must_be_gi
 def test_what_comes_next_needs_no_extra_and_is_quoted_for_a_shell(capsys, monkeypatch):
     monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: Run(out))
     _, out, _ = run(capsys, "pretrain", "tiny", "--out", "my run")
-    assert out.endswith("Next: logo-ssl embed 'my run' --out features.npz\n")
+    assert out.endswith("Next: logo-ssl embed 'my run' --out 'my run-features.npz'\n")
 
 
 def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("logo_ssl.train.resume", lambda path, recipe: Run(path))
     write(tmp_path / "run" / "recipe.json", find_recipe("tiny").to_json())
     _, out, _ = run(capsys, "resume", str(tmp_path / "run"))
-    assert out.endswith(f"Next: logo-ssl embed {tmp_path / 'run'} --out features.npz\n")
+    assert out.endswith(f"Next: logo-ssl embed {tmp_path / 'run'} --out run-features.npz\n")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,10 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("eval transfer random/tiny --sets nowhere neither", "There is no set 'nowhere'; give one or more of cifar10,"),
         ("eval transfer random/tiny --sets petts", "There is no set 'petts';.*dtd, another.*Did you mean pets?"),
         ("eval knn random/tiny --data pets", "No data at 'pets'; the set Pets is called oxfordiiitpet here"),
-        ("eval knn random/tiny --data scenes --protocols 5", "--protocols takes k and tau in pairs, such as 5 0.07"),
+        (
+            "eval knn random/tiny --data scenes --protocols 5",
+            "logo-ssl: --protocols is '5'; give k and tau in pairs, such as 5 0.07\\. `",
+        ),
         ("eval knn resnet18 --data scenes", "Did you mean torchvision/resnet18, timm/resnet18, random/resnet18?"),
         ("eval linear random/tiny --data scenes --protocol lbfgs --epochs 3", "--epochs and --rates belong to SGD"),
         ("eval linear random/tiny --data scenes --protocol lbfgs --rates 3", "--epochs and --rates belong to SGD"),
@@ -377,7 +380,9 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     for row in ("raw pixels", "random initialisation", "trained encoder"):
         assert row in out
     assert (tmp_path / "demo" / "curves.png").stat().st_size > 10_000
-    assert out.splitlines()[-1].startswith(f"Report: {tmp_path / 'demo' / 'report.html'} (")
+    *_, report, _, following = out.splitlines()
+    assert report.startswith(f"Report: {tmp_path / 'demo' / 'report.html'} (")
+    assert following == "Next: logo-ssl pretrain --data photos/ --out runs/photos"
     assert "data-map" in (tmp_path / "demo" / "report.html").read_text()
     assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")[0] == 2
     assert Run.existing(tmp_path / "demo").backbone_file.is_file()
@@ -450,9 +455,11 @@ def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
     monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
     monkeypatch.setattr("logo_ssl.train.bench.SECONDS", 0.01)
-    code, out, _ = run(capsys, "bench", "tiny", "--batch-size", "8", "--device", "cpu")
+    code, out, err = run(capsys, "bench", "tiny", "--batch-size", "8", "--device", "cpu", "--epochs", "2")
     assert code == 0
+    assert "Training 4 epochs of 200 steps at most, whatever --epochs says: the first one warms up" in err
     result = json.loads(out)
+    assert "estimated_minutes_for_2_epochs" in result
     assert set(result["images_per_s"]) == {"data", "augmentation", "raw_forward_backward", "learning", "whole_step"}
     assert all(rate > 0 for rate in result["images_per_s"].values())
     assert 0 < result["ratio"] < 2

@@ -98,11 +98,11 @@ def test_a_strategy_a_backbone_and_a_recipe_of_ones_own_train_and_are_shown(tmp_
     trained = own("pretrain mine --epochs 1 --strategy.pull 3 --data scenes.npz --out run")
     assert trained.returncode == 0, trained.stderr
     assert re.search(r"epoch 1/1  gg \d\.\d+  lm \d\.\d+", trained.stdout)
-    following = re.search(r"Next: python (.+) embed run --out features.npz", trained.stdout)
+    following = re.search(r"Next: python (.+) embed run --out run-features.npz", trained.stdout)
     assert following is not None
     assert following[1] == str(EXAMPLES / "own_parts.py")
-    assert own("embed run --out features.npz --workers 0").returncode == 0
-    assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 128)
+    assert own("embed run --out run-features.npz --workers 0").returncode == 0
+    assert np.load(tmp_path / "run-features.npz")["vectors"].shape == (32, 128)
     plotted = own("report run --out page.html")
     assert plotted.returncode == 0, plotted.stderr
     assert "l_lm over epochs" in (tmp_path / "page.html").read_text()

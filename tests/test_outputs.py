@@ -15,6 +15,7 @@ import safetensors.numpy
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+import logo_ssl
 from logo_ssl.errors import UserError
 from logo_ssl.outputs import claim, claim_folder, clear_folder, is_ours
 from logo_ssl.provenance import provenance
@@ -114,6 +115,37 @@ def test_a_result_of_another_protocol_or_encoder_stays(shell, name):
         assert Path(name).read_bytes() == before
     code, out, err = shell(f"{line} {name} --overwrite")
     assert (code, f"{name} (replaced)" in out) == (0, True), err
+
+
+FEATURES = "embed random/tiny --size 16 --data photos --device cpu --workers 0 --out"
+OTHER_FEATURES = [
+    (FEATURES.replace("tiny --size 16", "small-alexnet --size 32"), "by random/tiny, not by random/small-alexnet"),
+    (FEATURES.replace("photos", "photos/a"), r"with --data \S+/photos, not with --data \S+/photos/a"),
+    (FEATURES.replace("16", "24"), "with --size 16, not with --size 24"),
+    (f"{FEATURES.removesuffix('--out')} --split train --out", "with --split all, not with --split train"),
+]
+
+
+@pytest.mark.parametrize("name", ["f.npz", "f.parquet"])
+def test_features_of_another_encoder_other_images_or_settings_stay(shell, name):
+    assert shell(f"{FEATURES} {name}")[0] == 0
+    before = Path(name).read_bytes()
+    for line, made in OTHER_FEATURES:
+        code, _, err = shell(f"{line} {name}")
+        cures = "; choose another --out, or replace it: --overwrite"
+        assert (code, bool(re.search(f"{name} is there, and was made {made}.*{cures}", err))) == (2, True), err
+        assert Path(name).read_bytes() == before
+    code, out, err = shell(f"{OTHER_FEATURES[0][0]} {name} --overwrite")
+    assert (code, f"{name} (replaced)" in out) == (0, True), err
+
+
+def test_images_given_in_python_do_not_take_the_place_of_named_ones(shell):
+    assert shell(f"{FEATURES} f.npz")[0] == 0
+    encoder = logo_ssl.load("random/tiny", size=16)
+    with pytest.raises(UserError, match=r"made with --data \S+/photos, not with --data given in Python; choose"):
+        logo_ssl.embed(encoder, ["photos/a/0.png"], out="f.npz", workers=0)
+    for _ in range(2):
+        logo_ssl.embed(encoder, ["photos/a/0.png"], out="g.npz", workers=0)
 
 
 @pytest.mark.parametrize("protocol", ["linear", "finetune", "semi"])

@@ -22,7 +22,7 @@ WANTED = {
     r"no type matching (?:\{None\}\|)?INT could be .* from \[(.*)\]": "a whole number",
     r"no type matching INT\|\{auto\} could be .* from \[(.*)\]": "a whole number, or auto",
     r"no type matching \{None\}\|\{INT INT\} could be .* from \[(.*)\]": "two whole numbers",
-    r"no type matching .*INT FLOAT.* could be .* from \[(.*)\]": "numbers",
+    r"no type matching .*INT FLOAT.* could be .* from \[(.*)\]": "k and tau in pairs, such as 5 0.07",
     r"no type matching .*INT.* could be .* from \[(.*)\]": "whole numbers",
     r"no type matching \{None\}\|FLOAT could be .* from \[(.*)\]": "a number",
     r"no type matching .*FLOAT.* could be .* from \[(.*)\]": "numbers",

@@ -25,18 +25,20 @@ TABLE, COLUMNS = {"table", "title", "rows", "options", "written_by"}, b"| row | 
 """What a table of results tells, and how its text begins below its title."""
 WEIGHTS = {"format", "backbone", "stem", "size", "mean", "std", "logo_ssl"}
 """What an export tells of itself."""
+MAKERS = ("evaluation", "encoder")
+"""What is told of who made a file; all else that it tells are settings."""
 LISTED_BY_US = {"software": MAKER}
 """What the first entry of a list says, where a format is a list and no more."""
 LIST = json.dumps([LISTED_BY_US], separators=(",", ":")).removesuffix("}]").encode()
 SIGNATURE, SOFTWARE = b"\x89PNG\r\n\x1a\n", b"Software\0" + MAKER.encode()
 
 
-def claim(out: Path, overwrite: bool = False, telling: Mapping[str, str] | None = None) -> bool:
+def claim(out: Path, overwrite: bool = False, telling: Mapping[str, Any] | None = None) -> bool:
     """Whether a file will be replaced; UserError where none can be written, or where one lies that is not ours.
 
     Asked before the work: a refusal after it would cost all of it. An empty file is nobody's; links are followed.
-    `telling` is what the new file will say of itself (its encoder, its evaluation): one of ours that says otherwise is
-    something else, and stays, too.
+    `telling` is what the new file will say of itself (its encoder, its evaluation, its settings): one of ours that says
+    otherwise is something else, and stays, too.
     """
     real = Path(os.path.realpath(out))
     if os.path.isdir(real):
@@ -54,9 +56,9 @@ def claim(out: Path, overwrite: bool = False, telling: Mapping[str, str] | None 
             f"{out} is there, and does not say that logo-ssl wrote it; choose another --out, or replace it: --overwrite"
         )
     if not overwrite and (others := _told_otherwise(real, telling or {})):
-        theirs, ours = (" of ".join(values) for values in zip(*others, strict=True))
+        theirs, ours = (_made({name: both[i] for name, both in others.items()}) for i in (0, 1))
         raise UserError(
-            f"{out} is there, and was made by {theirs}, not by {ours}; choose another --out, or replace it: --overwrite"
+            f"{out} is there, and was made {theirs}, not {ours}; choose another --out, or replace it: --overwrite"
         )
     return True
 
@@ -111,20 +113,29 @@ def _takes_files(folder: Path) -> bool:
         return False
 
 
-def _told_otherwise(file: Path, telling: Mapping[str, str]) -> list[tuple[str, str]]:
+def _told_otherwise(file: Path, telling: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """What a file of ours says of itself, and what is to be said instead, where these differ by more than spelling."""
     if not file.stat().st_size or not telling:
-        return []
+        return {}
     said = _metadata(file)
-    return [
-        (str(said[name]), value)
-        for name, value in telling.items()
-        if name in said and os.path.normpath(str(said[name])) != os.path.normpath(value)
-    ]
+    both = {name: (_worded(said[name]), _worded(value)) for name, value in telling.items() if name in said}
+    return {name: (a, b) for name, (a, b) in both.items() if os.path.normpath(a) != os.path.normpath(b)}
+
+
+def _worded(value: Any) -> str:
+    """A value as one types it; nothing are images that were given in Python, and have no name."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return "given in Python" if value is None else " ".join(map(str, values))
+
+
+def _made(told: Mapping[str, str]) -> str:
+    """By which evaluation of which encoder; where these are the same, with which settings."""
+    makers = [value for name, value in told.items() if name in MAKERS]
+    return f"by {' of '.join(makers)}" if makers else f"with {' '.join(f'--{name} {told[name]}' for name in told)}"
 
 
 def _metadata(file: Path) -> Mapping[str, Any]:
-    """What results and weights tell of themselves, by name; nothing where that cannot be read."""
+    """What results, features and weights tell of themselves, by name; nothing where that cannot be read."""
     reads = next((reads for ending, reads in READS.items() if file.name.lower().endswith(ending)), None)
     try:
         with file.open("rb") as stream:
@@ -146,12 +157,25 @@ def _npz(file: IO[bytes]) -> bool:
     return arrays in ours  # in this order: an array that somebody added comes last
 
 
+def _read_npz(file: IO[bytes]) -> dict[str, Any]:
+    import numpy
+
+    with numpy.load(file, allow_pickle=False) as arrays:
+        return json.loads(str(arrays[MAKER]))
+
+
 def _parquet(file: IO[bytes]) -> bool:
     import pyarrow.parquet
 
     schema = pyarrow.parquet.read_schema(file)
     ours = ["path", "label", "split", "vector"], ["path", "label", "vector"]  # and of earlier versions
     return schema.names in ours and MAKER.encode() in (schema.metadata or {})
+
+
+def _read_parquet(file: IO[bytes]) -> dict[str, Any]:
+    import pyarrow.parquet
+
+    return json.loads(pyarrow.parquet.read_schema(file).metadata[MAKER.encode()])
 
 
 def _csv(file: IO[bytes]) -> bool:
@@ -265,8 +289,10 @@ TELLS: dict[str, Callable[[IO[bytes]], bool]] = {
 }
 """How a file tells who wrote it, by the ending of its name."""
 READS: dict[str, Callable[[IO[bytes]], Mapping[str, Any]]] = {
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
     ".json": _read_json,
     ".safetensors": _read_safetensors,
     ".onnx": _read_onnx,
 }
-"""Where results and weights keep what they tell of themselves."""
+"""Where results, features and weights keep what they tell of themselves; a .csv keeps nothing."""

@@ -59,6 +59,15 @@ def test_test_images_without_labels_give_way_to_val_images_that_have_them(tmp_pa
     assert (data.test.labels.tolist(), data.val) == ([1, 0], None)
 
 
+def test_labels_that_are_no_whole_numbers_are_refused_with_their_kind(tmp_path):
+    source = save(tmp_path, train_images=GREY, train_labels=np.array([0.5, 0.0096], np.float32))
+    told = r"labels in .*x.npz are float32, such as 0\.0096, and labels are whole numbers from 0, one for each class"
+    with pytest.raises(UserError, match=told):
+        load_data(source, 32)
+    source = save(tmp_path, train_images=GREY, train_labels=np.array([0, np.nan]))  # as of an image without a label
+    assert load_data(source, 32).train.labels.tolist() == [0, -1]
+
+
 def test_val_images_are_held_out_where_there_are_no_others(tmp_path):
     source = save(tmp_path, train_images=GREY, train_labels=[0, 4], val_images=GREY[:1], val_labels=[4])
     data = load_data(source, 99)

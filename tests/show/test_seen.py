@@ -42,6 +42,7 @@ def test_neighbours_are_the_most_alike_training_images(make_run, images):
     nearest = images.train.labels[similar.argmax(dim=1)] == images.test.labels
     assert neighbourhood.right == pytest.approx(100 * nearest.double().mean().item())
     assert neighbourhood.asked == 16
+    assert neighbourhood.among == "24 training images"
     for query in neighbourhood.queries:
         row = int(query.image.name.removeprefix("test image "))
         best = similar[row].topk(NEAR)
@@ -57,6 +58,8 @@ def test_without_a_test_split_no_image_is_its_own_neighbour(make_run, images):
     asked = {image.name for image in seen.images}
     assert len(asked) == 12
     assert all(near.image.name not in asked for query in neighbourhood.queries for near in query.near)
+    told = "nearest among 12 training images (there are no test images, so 12 others of these are asked), by"
+    assert told in neighbours("run", neighbourhood)
 
 
 def test_too_few_images_have_no_neighbours_and_are_said(make_run, images):

@@ -36,7 +36,7 @@ from logo_ssl.train.last_words import _no_better
 from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.processes import Processes
-from logo_ssl.train.weights import _library_weights
+from logo_ssl.train.weights import _library_weights, save_encoder
 from logo_ssl.types import ImageBatch
 
 
@@ -355,6 +355,18 @@ def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):
     assert "tensors fitted, 0 found no place." in said
     with pytest.raises(UserError, match=r"give a .safetensors file"):
         train(SMALL, data, tmp_path / "third", init="nowhere.bin")
+
+
+def test_weights_of_another_network_are_told_with_the_options_that_fit(data, tmp_path):
+    recipe = replace(SMALL, data=data, backbone="resnet18", stem="cifar")
+    save_encoder(Run(tmp_path / "lab"), build(recipe, load_data(data, 16)))
+    told = "fits tiny with the imagenet stem; it holds resnet18 with the cifar stem: use backbone resnet18 stem cifar"
+    with pytest.raises(UserError, match=told):
+        train(SMALL, data, tmp_path / "run", init=str(tmp_path / "lab"))
+    plain = tmp_path / "plain.safetensors"
+    safetensors.torch.save_file({"of.another": torch.zeros(1)}, plain)
+    with pytest.raises(UserError, match="stem; check both names"):
+        train(SMALL, data, tmp_path / "run", init=str(plain))
 
 
 def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_path):

@@ -45,6 +45,23 @@ def test_features_come_in_order_with_labels_and_without_bad_images(encoder, phot
     assert np.isfinite(found.vectors).all()
 
 
+@pytest.mark.parametrize("val", ["val", "validation"])
+def test_val_without_a_test_is_the_test_by_either_name(encoder, tmp_path, val):
+    for name in (f"train/a/{val}.png", f"{val}/a/1.png"):
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 20)).save(tmp_path / "set" / name)
+    said: list[str] = []
+    asked, tested = (
+        logo_ssl.embed(encoder, tmp_path / "set", split=split, workers=0, say=said.append) for split in ("val", "test")
+    )
+    assert [Path(path).name for path in asked.paths] == [Path(path).name for path in tested.paths] == ["1.png"]
+    assert asked.splits == ["test"]
+    assert said == [f"set has no test images beside those of {val}, which therefore are written as test."]
+    (tmp_path / "set" / val).rename(tmp_path / "set" / "test")
+    with pytest.raises(UserError, match="set has no val images to embed; use --split all or train or test"):
+        logo_ssl.embed(encoder, tmp_path / "set", split="val", workers=0)
+
+
 def test_all_splits_are_embedded(encoder, tmp_path):
     pixels = np.zeros((2, 16, 16, 3), np.uint8)
     np.savez(tmp_path / "set.npz", train_images=pixels, val_images=pixels, test_images=pixels)

@@ -230,13 +230,14 @@ def test_an_index_from_before_further_training_is_told_with_the_command_that_ren
     assert shell(again)[0] == 0
     assert shell(f"search 'my run' --size 16 {looked_for}")[0] == 0
     code, _, err = shell(f"search 'my run' {looked_for}")
-    assert (code, "search with --size 16, or make the index again with `logo-ssl embed" in err) == (2, True), err
+    assert (code, "search with --size 16, or make an index with `logo-ssl embed" in err) == (2, True), err
+    assert shell(*re.findall("`logo-ssl (.*--out f-new.npz)`", err))[0] == 0
 
 
 def test_an_index_of_images_without_a_name_is_renewed_from_the_same_ones(photos, tmp_path):
     images = [photos / "a" / "00.png", photos / "b" / "04.png"]
     index = logo_ssl.embed(logo_ssl.load("random/tiny", size=16), images, out=tmp_path / "f.npz", workers=0)
-    with pytest.raises(UserError, match="or make the index again with `logo-ssl embed`, of the same images"):
+    with pytest.raises(UserError, match="or make an index with `logo-ssl embed`, of the same images"):
         logo_ssl.search(logo_ssl.load("random/tiny", size=24), index, images[0])
 
 

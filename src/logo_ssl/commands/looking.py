@@ -80,7 +80,7 @@ def evaluate(arguments: Sequence[str]) -> None:
         if not arguments:
             raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
         return
-    asked = _parsed(PROTOCOLS[arguments[0]], arguments)
+    asked = parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
     try:
         asked.run()
     except KeyboardInterrupt:
@@ -95,16 +95,6 @@ def _usage(protocols: dict[str, Any]) -> str:
         "lightly or solo-learn, or an exported encoder. `logo-ssl eval PROTOCOL --help` shows the options.\n\n"
         "examples:\n  logo-ssl eval knn runs/first\n  logo-ssl eval transfer torchvision/resnet50 --sets pets flowers\n"
     )
-
-
-def _parsed(command: Any, arguments: Sequence[str]) -> Any:
-    """What was asked for; a mistake is told with what its option takes."""
-    try:
-        return parse(command, arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
-    except UserError as error:
-        takes = getattr(command, "HINTS", {})
-        hints = [f"{option} takes {values}." for option, values in takes.items() if option in str(error)]
-        raise UserError(" ".join([str(error), *hints])) from None
 
 
 def _refuse_wrong_names(protocol: str, encoder: str = "-", *, helping: bool) -> None:

@@ -154,9 +154,10 @@ def bench(arguments: Sequence[str]) -> None:
     if arguments[0] in ("-h", "--help"):
         put(
             "usage: logo-ssl bench RECIPE [options]\n\n"
-            "Trains for a few epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
+            "Trains for four epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
             "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
-            "`logo-ssl pretrain RECIPE`.\n\nexample: logo-ssl bench tiny\n"
+            "`logo-ssl pretrain RECIPE`; --epochs says for how many the time is estimated.\n\n"
+            "example: logo-ssl bench tiny\n"
         )
         return
     chosen, rest = recipe_of("bench", arguments)
@@ -179,4 +180,5 @@ def _say_next(run: Run) -> None:
 
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
-    console.print(f"Next: {command()} embed {shlex.quote(str(run.path))} --out features.npz")
+    features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
+    console.print(f"Next: {command()} embed {shlex.join([str(run.path), '--out', features])}")

@@ -59,6 +59,7 @@ def load_folder(folder: Path) -> ImageSet:
         classes,
         None if val is None else splits[val],
         says=tuple(_left_out(str(folder), used)),
+        test_is=test,
     )
 
 

@@ -38,7 +38,7 @@ def load_npz(path: Path) -> ImageSet:
     splits = dict(zip(parts[1:], held_out, strict=True))
     test, val = test_and_val({part: split.has_labels for part, split in splits.items()})
     tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
-    return ImageSet(path.stem, train, tested, tuple(map(str, classes)), chosen_by)
+    return ImageSet(path.stem, train, tested, tuple(map(str, classes)), chosen_by, test_is=test)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -93,6 +93,11 @@ def _classes(path: Path, values: Shaped[np.ndarray, " values"]) -> Shaped[np.nda
     """The classes among all values, ascending; numbers start at 0, and one negative number may stand for no label."""
     if values.dtype.kind not in "uif":
         return values
+    if len(broken := values[~np.isnan(values) & (values != np.floor(values))]):
+        raise UserError(
+            f"The labels in {path} are {values.dtype}, such as {broken[0]!s}, and labels are whole numbers from 0, one "
+            "for each class; give these, or leave the labels out: training needs none."
+        )
     classes = values[values >= 0]
     smallest = values[0] if len(values[values < 0]) > 1 else next(iter(classes), 0)
     if smallest != 0:

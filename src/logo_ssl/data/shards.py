@@ -83,7 +83,7 @@ def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence
     splits = {part: _split(some, classes) for part, some in rows.items() if some}
     test, val = test_and_val({part: split.has_labels for part, split in splits.items() if part != "train"})
     tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
-    return ImageSet(name, splits["train"], tested, classes, chosen_by, says=says)
+    return ImageSet(name, splits["train"], tested, classes, chosen_by, says=says, test_is=test)
 
 
 def index(path: Path) -> Shard:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -33,7 +33,6 @@ class KNN(OnData, OnFeatures):
     example: logo-ssl eval knn runs/first --data photos/ --protocols 5 0.07
     """
 
-    HINTS: ClassVar[dict[str, str]] = {"--protocols": "k and tau in pairs, such as 5 0.07"}
     protocols: Annotated[
         tuple[tuple[int, float], ...] | None,
         tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(f'{k} {tau}' for k, tau in PROTOCOLS_OF_KNN)})"),

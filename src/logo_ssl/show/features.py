@@ -46,7 +46,8 @@ def look_around(
 ) -> tuple[Neighbourhood, FeatureMap]:
     """Neighbours among training images, and maps, of n held-out images by seed; too few are refused.
 
-    Without a test split, both are from the training images, and no image is its own neighbour.
+    Without a test split, both are from the training images, at most half of them each, and no image is its own
+    neighbour.
     """
     part, asked = held_out(data, encoder)
     known = in_channels(encoder, data.train)
@@ -59,7 +60,7 @@ def look_around(
     queries = _sample(encoder, data, asked, queries_rows, part, device)
     bank = _sample(encoder, data, known, bank_rows[:n], "train", device)
     _refuse_few(data, len(queries.names), len(bank.names))
-    return _neighbourhood(queries, bank, data.classes), _map(queries, part, data, seed)
+    return _neighbourhood(queries, bank, data.classes, part), _map(queries, part, data, seed)
 
 
 def _refuse_few(data: ImageSet, *found: int) -> None:
@@ -80,7 +81,7 @@ def _sample(encoder: FrozenEncoder, data: ImageSet, split: Split, rows: Tensor, 
     return Sample(shown.array, names, labels, F.normalize(features, dim=1))
 
 
-def _neighbourhood(queries: Sample, bank: Sample, classes: tuple[str, ...]) -> Neighbourhood:
+def _neighbourhood(queries: Sample, bank: Sample, classes: tuple[str, ...], part: str) -> Neighbourhood:
     near = nearest_neighbours(queries.unit, bank.unit, NEAR)
     asked = [
         Query(
@@ -96,7 +97,8 @@ def _neighbourhood(queries: Sample, bank: Sample, classes: tuple[str, ...]) -> N
     if queries.labels is not None and bank.labels is not None and set(queries.labels) <= set(bank.labels):
         hits = torch.tensor(bank.labels)[near.row[:, 0]] == torch.tensor(queries.labels)
         right = 100 * float(hits.double().mean())
-    return Neighbourhood(asked, f"{len(bank.names)} training images", len(queries.names), right)
+    why = f" (there are no test images, so {len(queries.names)} others of these are asked)" if part == "train" else ""
+    return Neighbourhood(asked, f"{len(bank.names)} training images{why}", len(queries.names), right)
 
 
 def _map(queries: Sample, part: str, data: ImageSet, seed: int) -> FeatureMap:

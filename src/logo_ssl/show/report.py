@@ -39,7 +39,7 @@ class Report:
     crops: bool = True
     """Show crops as the network sees them, where the data are on this machine."""
     images: int = 400
-    """Images on the map of features, and among which neighbours are looked for (4 to 2000); 0: neither."""
+    """Images on the map, and to find neighbours among (4 to 2000; without a test half of train each); 0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

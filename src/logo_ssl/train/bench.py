@@ -46,6 +46,10 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         run, console = Run(Path(folder)), plain_console(stderr=True)
         knn = OnlineKNN(data, replace(recipe, knn_every=1))
         brief = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS, devices=1)
+        console.print(
+            f"Training {EPOCHS} epochs of {MOST_STEPS} steps at most, whatever --epochs says: the first one warms up, "
+            "and those between it and the last are measured."
+        )
         brief = fitted(brief, data, console)
         module = build(brief, data, console)
         journal = Journal(run)

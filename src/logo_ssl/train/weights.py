@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import safetensors
 import safetensors.torch
@@ -11,7 +11,7 @@ import torchvision
 from torch import Tensor, nn
 
 from ..errors import UserError, WrongValue
-from ..models.backbones import build_backbone, load_weights
+from ..models.backbones import Stem, build_backbone, load_weights
 from ..models.hub import hub_if_reached
 from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
@@ -106,20 +106,36 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     try:
         missing, unused = load_weights(backbone, _initial_weights(recipe))
     except LookupError as error:
-        raise UserError(
-            f"Nothing in {recipe.init} fits {recipe.backbone} with the {recipe.stem} stem; check both names."
+        raise WrongValue(
+            f"Nothing in {recipe.init} fits {recipe.backbone} with the {recipe.stem} stem; {_fitting(recipe)}."
         ) from error
     fitted = len(backbone.state_dict()) - len(missing)
     left = f"; left as they were: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
     return f"Started from {recipe.init}: {fitted} tensors fitted, {len(unused)} found no place{left}."
 
 
+def _fitting(recipe: Recipe) -> str:
+    """What to do where nothing fits: the options for what a run or an export says that it holds."""
+    told: dict[str, str] = {}
+    if recipe.init != "pretrained":
+        with safetensors.safe_open(_initial_file(recipe), framework="pt") as file:
+            told = file.metadata() or {}
+    backbone, stem = told.get("backbone", ""), told.get("stem", "")
+    if stem not in get_args(Stem) or (backbone, stem) == (recipe.backbone, recipe.stem):
+        return "check both names"
+    options = f"--backbone {backbone}" + ("" if stem == recipe.stem else f" --stem {stem}")
+    return f"it holds {backbone} with the {stem} stem: use {options}, or another --init"
+
+
+def _initial_file(recipe: Recipe) -> Path:
+    path = Path(str(recipe.init)).expanduser()
+    return Run(path).backbone_file if path.is_dir() else path
+
+
 def _initial_weights(recipe: Recipe) -> dict[str, Tensor]:
-    assert recipe.init is not None
     if recipe.init == "pretrained":
         return _library_weights(recipe.backbone)
-    path = Path(recipe.init).expanduser()
-    file = Run(path).backbone_file if path.is_dir() else path
+    file = _initial_file(recipe)
     if not file.is_file() or file.suffix != ".safetensors":
         raise WrongValue(f"--init is {recipe.init!r}; give a .safetensors file, a finished run, or `pretrained`.")
     try:

@@ -34,6 +34,7 @@ class Embed(Source):
 
     Vectors are as the encoder gives them, not of unit length: divide by their norms before dot products.
     Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
+    Features of the same encoder, data and settings are replaced, others refused; a .csv does not tell whose it holds.
 
     example: logo-ssl embed runs/photos --data photos/ --out features.npz
     """
@@ -43,7 +44,7 @@ class Embed(Source):
     out: Annotated[Path | None, REQUIRED] = None
     """The file: .npz, .csv or .parquet (needs `pip install 'logo-ssl[parquet]'`)."""
     split: Which = "all"
-    """Train, validation or test images, or all that there are, one after the other."""
+    """Train, validation or test images, or all, one after the other; val/ without a test/ beside it is the test."""
     batch_size: int = Extraction.batch_size
     """Images that the encoder sees at a time."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -55,7 +56,7 @@ class Embed(Source):
     max_bad: float = Extraction.max_bad
     """Share of unreadable images that stops the command; up to it they are left out."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it."""
+    """Replace what lies at --out even if logo-ssl did not write it, or by another encoder or of other images."""
 
     def run(self) -> None:
         """Embed, and say where the features are."""

@@ -76,9 +76,9 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     They are as the encoder gives them, not of unit length: divide by their norms before dot products.
     `encoder` comes from `load`, or is what that takes; `data` is a name or a path as for `pretrain` (default: what the
     run was trained on), a list of paths, or an array of images [N C H W]. An interrupted call with `out` goes on where
-    it stopped when it is made again, and looks again at images that could not be read. A file that was embedded before
-    is replaced, another only with `overwrite` (so is the list of bad images,
-    OUT-bad-images.csv). What a folder holds beside its images is told to `say`, else warned of.
+    it stopped when it is made again, and looks again at images that could not be read. Features of the same encoder,
+    data and settings are replaced (a .csv does not tell them), any other file only with `overwrite` (so is the list of
+    bad images, OUT-bad-images.csv). What a folder holds beside its images is told to `say`, else warned of.
     """
     refuse_senseless(batch_size, workers, max_bad)
     _refuse_unlisted("split", split, get_args(Which))
@@ -92,7 +92,9 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
         claim_folder(_kept_beside(target), KEPT)
     known = frozen(encoder)
     images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
+    about = _about(known, images, split)
     if target is not None:
+        claim(target, overwrite, about)
         refuse_long_names(target, sum(len(each.split) for each in images), max(each.longest_name() for each in images))
     how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
     if len(images) > 1:
@@ -100,7 +102,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
         how.say(f"Images in this order: {counts}, each with its split; --split {images[0].part} takes one alone.")
     home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
     try:
-        return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target, split)
+        return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target, about)
     finally:
         known.backbone.to(home)
 
@@ -138,6 +140,12 @@ def _bad_beside(out: Path) -> Path:
     return out.with_name(f"{out.name}-bad-images.csv")
 
 
+def _about(encoder: FrozenEncoder, chosen: list[Images], split: Which) -> dict[str, Any]:
+    """What a table says of itself, and one that takes its place must say, too; a run may have been trained further."""
+    looks = {"encoder": encoder.name, "size": encoder.size, "mean": encoder.mean, "std": encoder.std}
+    return looks | {"data": chosen[0].source, "split": split}
+
+
 def _as_begun(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, kept: Path) -> Extraction:
     """With the decoder of the parts that are there, if any will do: there may be other cores than then."""
     device = best_device(how.device)
@@ -149,7 +157,7 @@ def _as_begun(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, kep
     return how
 
 
-def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, split: Which) -> Path:
+def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, about: dict[str, Any]) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept, bad_file = _kept_beside(out), _bad_beside(out)
     how = _as_begun(encoder, chosen, how, kept)
@@ -168,17 +176,8 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
             raise stop.interrupted(again) from None
         raise Interrupted(f"Interrupted{'' if any_kept else ' before any features were kept'}; {again}.") from None
     good = sum(part.good for part in parts)
-    about = {
-        "encoder": encoder.name,
-        "fingerprint": encoder.fingerprint,
-        "size": encoder.size,
-        "mean": encoder.mean,
-        "std": encoder.std,
-        "data": chosen[0].source,
-        "split": split,
-        "version": __version__,
-    }
-    write_table(out, read_ahead(parts), Shape(good, parts[0].width), about)
+    of_weights = {"fingerprint": encoder.fingerprint, "version": __version__}
+    write_table(out, read_ahead(parts), Shape(good, parts[0].width), about | of_weights)
     clear_folder(kept, KEPT)
     _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - good

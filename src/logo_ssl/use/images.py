@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data import ImageSet, Photos, Split
 from ..data.folders import split_of
+from ..data.labels import HELD_OUT
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder, data_for
 from .tables import Part
@@ -73,6 +74,9 @@ def images_of(
     if not isinstance(data, ImageSet):
         data = data_for(encoder, None if data is None else os.fspath(data), say)
     parts = {"train": data.train, "val": data.val, "test": data.test}
+    if which == "val" and data.val is None and data.test_is in HELD_OUT[1:]:
+        which = "test"
+        say(f"{data.name} has no test images beside those of {data.test_is}, which therefore are written as test.")
     chosen = [
         Images(name, part, data.classes, data.source)
         for name, part in parts.items()

@@ -56,11 +56,16 @@ def _of_other_weights(table: Path, made_by: Mapping[str, Any], encoder: FrozenEn
     if not Path(encoder.name).exists() or Path(name) != Path(encoder.name):
         return UserError(
             f"{table} holds features of another encoder ({name}) than {encoder.name}; search with that one, or "
-            f"{_again(table.with_stem(f'{table.stem}-new'), made_by, encoder, 'an index')}."
+            f"{_another(table, made_by, encoder)}."
         )
     since = "was trained further" if encoder.run else "has got other weights"
     now = f" (it is at {encoder.unfinished})" if encoder.unfinished else ""
     return UserError(f"{encoder.name} {since} after {table} was made{now}; {_again(table, made_by, encoder)}.")
+
+
+def _another(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> str:
+    """What makes an index beside one that stays."""
+    return _again(table.with_stem(f"{table.stem}-new"), made_by, encoder, "an index")
 
 
 def _again(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder, what: str = "the index again") -> str:
@@ -81,7 +86,7 @@ def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: Froze
         shown = ", ".join(f"{name} {' '.join(map(str, np.ravel(looks[name])))}" for name in others)
         raise UserError(
             f"{table} holds features of images that were shown to the encoder otherwise than by {shown}; search with "
-            f"{wanted}, or {_again(table, made_by, encoder)}."
+            f"{wanted}, or {_another(table, made_by, encoder)}."
         )
 
 
