@@ -11,6 +11,9 @@ from torch import Tensor
 
 from .errors import WrongValue
 
+BUSY = 1.25
+"""Threads that want a core, for each core: one is what training itself may want."""
+
 
 def hardware(device: torch.device) -> str:
     """Words for the provenance of a number."""
@@ -29,14 +32,28 @@ def usable_cores() -> int:
 
 def about_busy_cores(device: torch.device) -> list[str]:
     """What to do where other programs keep all cores busy: threads that wait for each other then keep spinning."""
-    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # not on Windows
+    threads, cores, load = torch.get_num_threads(), os.cpu_count() or 1, _load()
     if device.type != "cpu" or threads == 1 or load < cores or "OMP_WAIT_POLICY" in os.environ:
         return []
     return [
         f"Other programs keep the {cores} cores busy (load {load:.1f}), and threads that wait for each other cost more "
         "than they bring then; set OMP_NUM_THREADS=1 before the command if it is slow."
     ]
+
+
+def about_a_slowdown() -> str:
+    """The end of a sentence about training on a CPU that has become slow: the likely cause, and what to do."""
+    threads, cores, load = torch.get_num_threads(), os.cpu_count() or 1, _load()
+    if 0 < load < BUSY * cores:
+        return f"; the load is {load:.1f} for {cores} cores, so look whether memory, disk or a hot CPU is the cause."
+    told = f" (load {load:.1f})" if load else ""
+    fewer = "; Ctrl-C and `resume` with OMP_NUM_THREADS=1 set lose less by it" if threads > 1 else ""
+    return f": most likely other programs take the {cores} cores{told}. End them or wait{fewer}."
+
+
+def _load() -> float:
+    """How many threads want a core, over the last minute; 0 where nobody tells, as on Windows."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def best_device(wish: str) -> torch.device:
