@@ -1,5 +1,5 @@
 """`python -m logo_ssl` is `logo-ssl`."""
 
-from .cli import main
+from .entry import main
 
 main()

@@ -1,6 +1,7 @@
 """What can be done from a shell? Commands by their names, and a sentence for whatever goes wrong."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -98,16 +99,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with heeded():
             _dispatch(given)
     except Interrupted as stop:
-        if stop.agreed and not is_first():
-            sys.exit(stop.code)
-        _fail(str(stop), code=stop.code)
+        _tell(stop)
     except Stopped as stop:
-        told = stop.interrupted("start it again")
-        _fail(str(told), code=told.code)
+        _tell(stop.interrupted("start it again"))
     except UserError as error:
         _fail(error.typed)
     except KeyboardInterrupt:
-        sys.exit(130)
+        _tell(Stopped(signal.SIGINT).interrupted(AGAIN))
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
@@ -131,6 +129,12 @@ def _dispatch(arguments: list[str]) -> None:
             raise UserError(
                 f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
             )
+
+
+def _tell(stop: Interrupted) -> NoReturn:
+    if stop.agreed and not is_first():
+        sys.exit(stop.code)
+    _fail(str(stop), code=stop.code)
 
 
 def _fail(sentence: str, code: int = 2) -> NoReturn:

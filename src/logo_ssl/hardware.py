@@ -11,6 +11,9 @@ from torch import Tensor
 
 from .errors import WrongValue
 
+BUSY = 1.25
+"""Threads that want a core, for each core: one is what training itself may want."""
+
 
 def hardware(device: torch.device) -> str:
     """Words for the provenance of a number."""
@@ -29,14 +32,28 @@ def usable_cores() -> int:
 
 def about_busy_cores(device: torch.device) -> list[str]:
     """What to do where other programs keep all cores busy: threads that wait for each other then keep spinning."""
-    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # not on Windows
+    threads, cores, load = torch.get_num_threads(), os.cpu_count() or 1, _load()
     if device.type != "cpu" or threads == 1 or load < cores or "OMP_WAIT_POLICY" in os.environ:
         return []
     return [
         f"Other programs keep the {cores} cores busy (load {load:.1f}), and threads that wait for each other cost more "
         "than they bring then; set OMP_NUM_THREADS=1 before the command if it is slow."
     ]
+
+
+def about_a_slowdown() -> str:
+    """The end of a sentence about training on a CPU that has become slow: the likely cause, and what to do."""
+    threads, cores, load = torch.get_num_threads(), os.cpu_count() or 1, _load()
+    if 0 < load < BUSY * cores:
+        return f"; the load is {load:.1f} for {cores} cores, so look whether memory, disk or a hot CPU is the cause."
+    told = f" (load {load:.1f})" if load else ""
+    fewer = "; Ctrl-C and `resume` with OMP_NUM_THREADS=1 set lose less by it" if threads > 1 else ""
+    return f": most likely other programs take the {cores} cores{told}. End them or wait{fewer}."
+
+
+def _load() -> float:
+    """How many threads want a core, over the last minute; 0 where nobody tells, as on Windows."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def best_device(wish: str) -> torch.device:
@@ -82,12 +99,22 @@ def available_memory(device: torch.device) -> int:
     return max(0, min(limits)) if device.type == "cpu" else max(0, min(limits)) // 4  # MPS shares with the CPU
 
 
+def whole_memory() -> int | None:
+    """Bytes that the machine has; None where the system does not tell, nor what is free of them, or swaps to disk."""
+    told = _meminfo()
+    return told["MemTotal"] if "MemAvailable" in told and not told.get("SwapFree") else None
+
+
+def _meminfo() -> dict[str, int]:
+    """What Linux tells of its memory, in bytes; nothing elsewhere."""
+    file = Path("/proc/meminfo")
+    lines = [line.split(":") for line in file.read_text().splitlines()] if file.exists() else []
+    return {name: int(value.split()[0]) * 1024 for name, value in lines}
+
+
 def _free_by_system() -> int:
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
-        if "MemAvailable" in lines:
-            return int(lines["MemAvailable"].split()[0]) * 1024
+    if "MemAvailable" in (told := _meminfo()):
+        return told["MemAvailable"]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     return 4 * 2**30  # a guess that a laptop of today can keep

@@ -31,8 +31,9 @@ class Stopped(BaseException):
         self.number = signal.Signals(number)
 
     def interrupted(self, cure: str) -> Interrupted:
-        """The sentence that says so, and how to go on."""
-        return Interrupted(f"Stopped by {_spoken(self.number)}; {cure}.", 128 + self.number)
+        """The sentence that says so, and how to go on; a terminal sends Ctrl-C to all processes of a run."""
+        all_know = self.number == signal.SIGINT
+        return Interrupted(f"Stopped by {_spoken(self.number)}; {cure}.", 128 + self.number, agreed=all_know)
 
 
 @contextmanager

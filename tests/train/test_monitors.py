@@ -78,6 +78,15 @@ def test_a_queue_of_equal_keys_is_told_as_the_cause_once_it_is_full():
     assert "queue" not in gauge._cause(module)
 
 
+def test_keys_that_a_collapse_made_equal_are_not_its_cause():
+    images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)
+    module = build(replace(RECIPE, framework=MoCoConfig(dim=8, queue=4)), ImageSet("noise", Split(images)))
+    gauge = CollapseGauge(print, module.recipe)
+    module.framework.queue.push(torch.ones(4, 8))
+    gauge.alarm(std=0.6, rank=6.0, n_latents=16, width=8)
+    assert "queue" not in gauge._cause(module)
+
+
 def test_the_schedule_is_the_papers_cosine():
     config = OptimiserConfig(lr=0.06, eta_min=0.01)
     for t in range(0, 101, 10):

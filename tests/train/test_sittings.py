@@ -43,6 +43,9 @@ def told(run):
     return json.loads(run.provenance_file.read_text())
 
 
+SPOKEN = {"SIGINT": "Ctrl-C"}
+
+
 def stop(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 
@@ -211,7 +214,7 @@ def test_a_run_on_a_cpu_may_become_deterministic_but_photographs_keep_their_size
         resume(run.path, console=console(), loading__max_side=64)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138)])
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
 @pytest.mark.parametrize("moment", ["pretrain.load_data", "learning.place_images", "running.save_encoder"])
 def test_a_signal_before_the_first_step_or_after_the_last_is_told(
     data, tmp_path, monkeypatch, capsys, moment, name, code
@@ -226,17 +229,25 @@ def test_a_signal_before_the_first_step_or_after_the_last_is_told(
     assert end.value.code == code
     begun = function != "load_data"
     cure = f"go on with `logo-ssl resume {tmp_path / 'run'}`" if begun else "start it again"
-    assert capsys.readouterr().err == f"logo-ssl: Stopped by {name}; {cure}.\n"
+    how = "Interrupted" if (name, function) == ("SIGINT", "place_images") else f"Stopped by {SPOKEN.get(name, name)}"
+    assert capsys.readouterr().err == f"logo-ssl: {how}; {cure}.\n"
     assert {number: signal.getsignal(number) for number in handlers} == handlers
     if begun:
         assert is_finished(resume(tmp_path / "run", console=console()))
 
 
-def test_a_command_that_trains_nothing_tells_of_a_signal_too(monkeypatch, capsys):
-    monkeypatch.setattr("logo_ssl.cli.put", lambda text: stop())
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (signal.SIGTERM, "Stopped by SIGTERM; start it again."),
+        (signal.SIGINT, "Stopped by Ctrl-C; give the same command again."),
+    ],
+)
+def test_a_command_that_trains_nothing_tells_of_a_signal_too(monkeypatch, capsys, number, told):
+    monkeypatch.setattr("logo_ssl.cli.put", lambda text: stop(number))
     with pytest.raises(SystemExit) as end:
         main(["--version"])
-    assert (end.value.code, capsys.readouterr().err) == (143, "logo-ssl: Stopped by SIGTERM; start it again.\n")
+    assert (end.value.code, capsys.readouterr().err) == (128 + number, f"logo-ssl: {told}\n")
 
 
 @FORKS

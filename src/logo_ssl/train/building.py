@@ -1,12 +1,14 @@
 """Which networks does a recipe make for these data, and do they fit each other?"""
 
 from dataclasses import replace
+from statistics import median
 from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
 
-from ..data import ImageSet, statistics
+from ..data import ImageSet, Photos, statistics
+from ..data.facts import sizes_of
 from ..errors import UserError
 from ..frameworks import Framework
 from ..models import Encoder, build_backbone, draw_as_torch_does
@@ -20,6 +22,7 @@ from .weights import initialise
 
 Part = TypeVar("Part", Framework, Strategy)
 ONE = Processes()
+HUGE = 4  # times the image's shorter side
 LEAST_TO_SPLIT = 4  # images: two splits of two
 
 
@@ -48,7 +51,22 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         whole = f"as long as the whole training ({counted(recipe.epochs, 'epoch')}) or longer"
         console.print(f"The warm-up of {warmup:g} {epochs} would be {whole}; cut to a tenth, {shorter:g} epochs.")
         recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=shorter))
+    if sentence := about_huge_crops(recipe, data):
+        console.print(sentence)
     return recipe
+
+
+def about_huge_crops(recipe: Recipe, data: ImageSet) -> str | None:
+    """A sentence with the cure where crops are far larger than what they are cut from."""
+    size, images = recipe.crops.global_size, data.train.images
+    sizes = sizes_of(images) if isinstance(images, Photos) else [images.shape[2:]]
+    side = int(median(map(min, sizes))) if sizes else size
+    if size <= HUGE * side:
+        return None
+    return (
+        f"Crops of {size} px are {size / side:.0f} times as large as the images (about {side} px): enlarging shows "
+        f"nothing more, and takes time and memory; use --crops.global-size {side} or so."
+    )
 
 
 def _advice(recipe: Recipe, n: int, processes: Processes) -> str:

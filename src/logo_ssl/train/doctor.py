@@ -29,11 +29,6 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
             "--strategy.lam",
         ),
         (
-            queue_alike is not None and queue_alike > ALIKE,
-            f"the queue holds nearly equal keys (mean cosine {queue_alike or 0:.3f}): the data repeat themselves or "
-            "are fewer than its places; remove duplicates or lower --framework.queue",
-        ),
-        (
             recipe.batch_size < SMALL_BATCH,
             f"a batch of {recipe.batch_size} is small for batch norm: use --batch-size {SMALL_BATCH} or more",
         ),
@@ -41,6 +36,11 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
             optimiser.kind == "sgd" and rate > HIGH_RATE,
             f"the learning rate is high ({optimiser.lr:g} for a batch of {recipe.batch_size}): lower --optimiser.lr, "
             "or add --optimiser.warmup-epochs",
+        ),
+        (
+            queue_alike is not None and queue_alike > ALIKE,
+            f"the queue holds nearly equal keys (mean cosine {queue_alike or 0:.3f}): the data repeat themselves or "
+            "are fewer than its places; remove duplicates or lower --framework.queue",
         ),
         (
             weak and crops.global_scale[0] > WEAK_SCALE,

@@ -1,6 +1,7 @@
 """How is an encoder pretrained? From a recipe to a finished run folder."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -113,8 +114,9 @@ def _told_how_to_go_on(run: Run) -> Iterator[None]:
     try:
         with heeded():
             yield
-    except Stopped as stop:
-        raise stop.interrupted(cure(run) if run.recipe_file.is_file() else "start it again") from None
+    except (KeyboardInterrupt, Stopped) as stop:
+        told = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)
+        raise told.interrupted(cure(run) if run.recipe_file.is_file() else "start it again") from None
 
 
 def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:

@@ -27,6 +27,7 @@ from .folder import alone, cure, vacant
 from .last_words import last_words
 from .learning import learn
 from .making import Making
+from .memory import about_memory
 from .misfit import refuse_misfit
 from .monitors import rows_for_knn
 from .processes import about_few_cores, processes_for, refuse_uneven
@@ -42,6 +43,8 @@ def carry_out(
     refuse_uneven(recipe.batch_size, processes_for(recipe))
     making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
     making.build(fresh=checkpoint is None)
+    for sentence in about_memory(making.module, making.device):
+        console.print(sentence)
     refuse_misfit(making.module, data.channels, making.device)
     refuse_unknown_heads(making.module)
     refuse_broken_promises(making.module)

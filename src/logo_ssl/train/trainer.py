@@ -16,7 +16,7 @@ from .compiling import first_line
 from .folder import cure
 from .journal import Journal
 from .loggers import Beside
-from .monitors import CollapseGauge, OnlineKNN, Steps
+from .monitors import CollapseGauge, OnlineKNN, Pace, Steps
 from .processes import DDP, processes_for, take_over_signals
 from .progress import ProgressDisplay
 from .quiet import quiet
@@ -40,6 +40,7 @@ def trainer_for(
     callbacks = [
         Acceleration(),
         Steps(progress.say),
+        Pace(progress.say, progress.clock),
         CollapseGauge(progress.say, recipe),
         OnlineKNN(data, recipe, run.bad_images_file, progress.say, progress.clock),
         progress,

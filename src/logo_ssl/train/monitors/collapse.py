@@ -13,7 +13,7 @@ from ...models import Queue
 from ...ranks import gathered
 from ...recipes import Recipe
 from ...types import ImageBatch
-from ..doctor import diagnose
+from ..doctor import ALIKE, diagnose
 from ..module import Pretraining
 from .telling import log, ring
 
@@ -83,7 +83,8 @@ class CollapseGauge(L.Callback):
     def _cause(self, module: Pretraining) -> str:
         ratio, alike = module.logged.get("ratio"), None
         queue = next((part for part in module.framework.children() if isinstance(part, Queue)), None)
-        if queue is not None and not queue.vacant.any():
+        lay_apart = self.widest**2 > 1 - ALIKE  # then keys are alike by the collapse: they are no cause of it
+        if queue is not None and not queue.vacant.any() and not lay_apart:
             alike = F.normalize(queue.keys, dim=-1).mean(dim=0).square().sum().item()  # the mean cosine of all pairs
         return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
 

@@ -1,0 +1,85 @@
+"""Does Ctrl-C end a command that is still importing, in one sentence and nothing else?"""
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import logo_ssl
+from logo_ssl.entry import EndsImports, we_import
+
+SOURCE = Path(logo_ssl.__file__).parents[1]
+TOLD = "logo-ssl: Stopped by Ctrl-C; give the same command again.\n"
+STUBBORN = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000): pass
+except BaseException:
+    raise RecursionError("as numpy's import ends")
+print("went on")
+raise SystemExit(7)
+"""
+"""A library during whose import Ctrl-C is typed, and which makes something else of it."""
+COMMAND = "import sys; from logo_ssl.entry import main; sys.argv[0] = 'logo-ssl'; main()"
+
+
+def interrupted(folder: Path, library: str, *line: str, **options) -> subprocess.CompletedProcess:
+    (folder / f"{library}.py").write_text(STUBBORN)
+    where = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{SOURCE}"}
+    return subprocess.run(
+        [sys.executable, *line], cwd=folder, env=where, capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.mark.parametrize("start", [("-m", "logo_ssl"), ("-c", COMMAND)], ids=["module", "command"])
+@pytest.mark.parametrize(
+    ("library", "command"),
+    [("rich", "recipes"), ("tyro", "--help"), ("torch", "doctor"), ("torch", "eval knn random/tiny --data x")],
+)
+def test_ctrl_c_while_libraries_are_imported_ends_in_a_sentence(tmp_path, start, library, command):
+    ended = interrupted(tmp_path, library, *start, *command.split())
+    assert (ended.returncode, ended.stderr, ended.stdout) == (130, TOLD, "")
+
+
+def test_processes_other_than_the_first_end_without_a_word(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    ended = interrupted(tmp_path, "rich", "-m", "logo_ssl", "recipes")
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_a_command_in_the_background_goes_on(tmp_path):
+    def ignore():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as shells do before they start one
+
+    ended = interrupted(tmp_path, "rich", "-m", "logo_ssl", "recipes", preexec_fn=ignore)
+    assert (ended.returncode, ended.stdout) == (7, "went on\n")
+
+
+def test_the_installed_command_begins_there():
+    project = SOURCE.parent / "pyproject.toml"
+    assert tomllib.loads(project.read_text())["project"]["scripts"] == {"logo-ssl": "logo_ssl.entry:main"}
+
+
+def test_what_is_no_import_is_interrupted_as_ever():
+    frame = sys._getframe()
+    assert not we_import(frame)
+    with pytest.raises(KeyboardInterrupt):
+        EndsImports()(signal.SIGINT, frame)
+
+
+def test_what_is_forked_during_an_import_is_interrupted_as_ever(monkeypatch):
+    monkeypatch.setattr("logo_ssl.entry.we_import", lambda frame: True)
+    handler = EndsImports()
+    handler.process += 1
+    with pytest.raises(KeyboardInterrupt):
+        handler(signal.SIGINT, None)
+
+
+def test_nothing_large_is_imported_before_ctrl_c_is_heeded():
+    code = "import sys, logo_ssl.entry; sys.exit(bool({'rich', 'numpy', 'tyro', 'logo_ssl.cli'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
