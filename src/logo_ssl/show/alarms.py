@@ -70,9 +70,9 @@ def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Readi
         if "knn" in line and line.get("knn_of") != of:  # on other images from here
             best, untrained, of = 0.0, 0.0, line.get("knn_of")
         match line:
-            case {"z_std_at_first": float(std)}:
-                gauge.widest = std
             case {"z_std": float(std), "z_rank": float(rank), "epoch": int(epoch)}:
+                if isinstance(widest := line.get("z_std_widest"), float):  # which may lie within the first epoch
+                    gauge.widest = max(gauge.widest, widest)
                 sentence = gauge.alarm(std, rank, recipe.batch_size, recipe.framework.dim)
                 yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")
             case {"extended_from_epochs": int()}:  # the learning rate rose again, and kNN may fall

@@ -63,21 +63,22 @@ class CollapseGauge(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int
     ) -> None:
-        """Remember how widely the first latents were spread; a collapse may come within the first epoch."""
+        """Remember how widely the first latents were spread."""
         assert isinstance(pl_module, Pretraining)
         if trainer.global_step == 1 and pl_module.z is not None:
             self.widest = feature_std(gathered(pl_module.z)).item()
-            log(trainer, {"z_std_at_first": self.widest})
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log std and rank of the last batch's latents."""
+        """Log std and rank of the last batch's latents, and the widest std: a collapse may come in the first epoch."""
         assert isinstance(pl_module, Pretraining)
         if pl_module.z is None:
             return
         z = gathered(pl_module.z)
         std, used = feature_std(z).item(), effective_rank(z).item()
-        log(trainer, {"z_std": std, "z_rank": used, "epoch": trainer.current_epoch})
-        if sentence := self.alarm(std, used, *z.shape):
+        sentence = self.alarm(std, used, *z.shape)
+        told = {"z_std": std, "z_rank": used, "z_std_widest": self.widest}
+        log(trainer, {**told, "epoch": trainer.current_epoch})
+        if sentence:
             ring(f"Epoch {trainer.current_epoch + 1}: {sentence} {self._cause(pl_module)}", self.recipe, self.say)
 
     def _cause(self, module: Pretraining) -> str:
