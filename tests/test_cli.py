@@ -145,6 +145,8 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("pretrain tiny --set crops.global_scale=0.2,1", r"is an option: --crops.global-scale 0.2 1\. `"),
         ("pretrain tiny --set", "(needs a value|options: --set. `)"),
         ("reproduce table1 --strategy.lam 0.1", r"If that is a field of recipes: --set strategy.lam=0.1\. `"),
+        ("reproduce table1 --crops.local-scale 0.05 0.4", r"recipes: --set crops.local_scale=0.05,0.4\. `"),
+        ("reproduce table1 --deterministic --dry-run", r"recipes: --set deterministic=VALUE\. `"),
         ("reproduce table1 --batch-size=64", r"If that is a field of recipes: --set batch_size=64\. `"),
         ("reproduce table1 --seed 3", "options: --seed. Did you mean --seeds"),
         ("pretrain --dta photos", "Unrecognized options: --dta. Did you mean --data.*pretrain auto --help"),
@@ -380,9 +382,9 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     for row in ("raw pixels", "random initialisation", "trained encoder"):
         assert row in out
     assert (tmp_path / "demo" / "curves.png").stat().st_size > 10_000
-    *_, report, _, following = out.splitlines()
+    *_, report, following = out.splitlines()
     assert report.startswith(f"Report: {tmp_path / 'demo' / 'report.html'} (")
-    assert following == "Next: logo-ssl pretrain --data photos/ --out runs/photos"
+    assert following.endswith(": logo-ssl pretrain --data photos/ --out runs/photos")
     assert "data-map" in (tmp_path / "demo" / "report.html").read_text()
     assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")[0] == 2
     assert Run.existing(tmp_path / "demo").backbone_file.is_file()

@@ -161,6 +161,7 @@ def test_the_same_encoder_may_be_spelt_in_several_ways_and_what_says_nothing_is_
     made = {"protocol": "", "encoder": "runs/a", "fingerprint": "", "data_fingerprint": ""} | provenance("cpu")
     file.write_text(json.dumps(made))
     assert claim(file, telling={"encoder": "./runs/a/", "evaluation": "knn"}) is True
+    assert claim(file, telling={"encoder": os.path.abspath("runs/a"), "evaluation": "knn"}) is True
     with pytest.raises(UserError, match="was made by runs/a, not by runs/b;"):
         claim(file, telling={"encoder": "runs/b", "evaluation": "knn"})
     file.write_bytes(b"")

@@ -5,7 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from rich.table import Table
 
+from logo_ssl.terminal import plain_console
 from logo_ssl.wording import are, counted, them
 
 
@@ -14,6 +16,14 @@ from logo_ssl.wording import are, counted, them
 )
 def test_one_is_told_in_the_singular(n, sentence):
     assert f"{counted(n, 'image')} {are(n)}: {them(n)}" == sentence
+
+
+def test_sentences_are_kept_and_tables_and_commands_to_a_terminal_are_not(tmp_path):
+    with (tmp_path / "log").open("w") as kept:
+        console = plain_console(kept=kept)
+        console.print("a sentence", "of a file\x1b[2J")
+        console.print(Table("a table"))
+    assert (tmp_path / "log").read_text() == "a sentence of a file\\x1b[2J\n"
 
 
 def test_a_reader_who_has_seen_enough_ends_nothing(tmp_path):

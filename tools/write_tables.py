@@ -19,7 +19,8 @@ PREFACE = """\
 What `logo-ssl reproduce` wrote, made again from the runs' records by `python tools/write_tables.py docs/results`; a
 test compares. What it means is on [CIFAR-10](cifar10.md).
 
-The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper`. Such a folder is an `--out` without weights,
+The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper` (those of MoCo with enlarged local crops, which
+were its tuned rows before experiment 41, in `cifar10-large-local`). Such a folder is an `--out` without weights,
 its logs thinned by `tools/keep_records.py`: `reproduce` finds these rows finished in a copy of it, and adds others
 ([how to](../how-to/reproduce.md)).
 """

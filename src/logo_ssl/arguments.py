@@ -7,7 +7,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
-from itertools import dropwhile, pairwise, takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -168,14 +168,16 @@ def _other_way(arguments: Sequence[str], sentence: str, target: Any) -> str:
     found = UNKNOWN.fullmatch(sentence)
     if found is None or "Did you mean" in sentence:
         return ""
+    unknown = {word.strip(".,") for word in found[2].split()}
     by_set = is_dataclass(target) and any(field.name == "settings" for field in fields(target))  # called --set
-    for word, value in pairwise([*arguments, ""]):
-        if not word.startswith("--") or word not in found[2]:
+    for place, word in enumerate(arguments):
+        values = [*takewhile(lambda value: not value.startswith("--"), arguments[place + 1 :])]
+        if word not in unknown or not word.startswith("--"):
             continue
         if by_set:
-            return f" If that is a field of recipes: --set {word[2:].replace('-', '_')}={value or 'VALUE'}."
-        if word == "--set" and "=" in value:
-            name, _, value = value.partition("=")
+            return f" If that is a field of recipes: --set {word[2:].replace('-', '_')}={','.join(values) or 'VALUE'}."
+        if word == "--set" and values and "=" in values[0]:
+            name, _, value = values[0].partition("=")
             return f" Here a field is an option: --{name.replace('_', '-')} {value.replace(',', ' ')}."
     return ""
 

@@ -53,8 +53,9 @@ class Demo:
         console.print(f"Curves: {draw_curves(run)}")
         console.print(f"Encoder: {run.backbone_file}")
         Report((run.path,), run.path / "report.html").run()
-        console.print("It works here. Now your own photographs: photos/ stands for a folder of them.")
-        console.print("Next: logo-ssl pretrain --data photos/ --out runs/photos")
+        console.print(
+            "Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos"
+        )
 
 
 def _clear(run: Run) -> None:

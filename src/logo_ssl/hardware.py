@@ -11,6 +11,8 @@ from torch import Tensor
 
 from .errors import WrongValue
 
+RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
+"""What a container counts as used, and gives away as soon as somebody wants it."""
 BUSY = 1.25
 """Threads that want a core, for each core: one is what training itself may want."""
 
@@ -133,7 +135,7 @@ def _free_by_group() -> list[int]:
         try:
             limit, used = (int((folder / f"memory.{what}").read_text()) for what in ("max", "current"))
             cache = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            free.append(limit - used + int(cache.get("inactive_file", 0)))
+            free.append(limit - used + sum(int(cache.get(kind, 0)) for kind in RECLAIMED))
         except (OSError, ValueError):  # no limit reads "max"
             continue
     return free

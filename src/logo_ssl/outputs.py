@@ -119,7 +119,7 @@ def _told_otherwise(file: Path, telling: Mapping[str, Any]) -> dict[str, tuple[s
         return {}
     said = _metadata(file)
     both = {name: (_worded(said[name]), _worded(value)) for name, value in telling.items() if name in said}
-    return {name: (a, b) for name, (a, b) in both.items() if os.path.normpath(a) != os.path.normpath(b)}
+    return {name: (a, b) for name, (a, b) in both.items() if os.path.realpath(a) != os.path.realpath(b)}
 
 
 def _worded(value: Any) -> str:

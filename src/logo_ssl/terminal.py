@@ -31,7 +31,7 @@ class Plain(Console):
         super().print(*objects, **how)
         if self.kept is not None and objects and all(isinstance(part, str) for part in objects):
             with suppress(OSError):  # a disk may be full, which ends nothing
-                self.kept.write(f"{' '.join(objects)}\n")
+                self.kept.write(f"{harmless(' '.join(objects))}\n")
                 self.kept.flush()
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:

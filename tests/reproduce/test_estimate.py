@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,3 +236,8 @@ def test_a_dry_run_names_what_is_changed_and_the_rows_that_it_reaches(reproduce)
     _, out, _ = reproduce("table1 --dry-run --rows cifar10-moco --set batch_size=64", small=False)
     assert "Changed in cifar10-moco: batch_size 64 (recipe: 512)." in out
     assert "Changed" not in reproduce("table1 --dry-run", small=False)[1]
+
+
+def test_what_a_dry_run_needs_is_soon_imported():
+    code = "import sys, logo_ssl.reproduce.command; sys.exit(bool({'lightning', 'torchvision'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

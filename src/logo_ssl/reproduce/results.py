@@ -6,7 +6,6 @@ from statistics import mean, stdev
 from typing import Any
 
 from ..recipes import Differences, Recipe, find_recipe, literal
-from ..show.alarms import alarms_at_last
 from .launch import Outcome
 from .plan import Task
 from .settings import decisive_differences
@@ -58,6 +57,8 @@ def _pairs(found: Differences) -> dict[str, Any]:
 
 
 def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
+    from ..show.alarms import alarms_at_last  # slow to import: only where a table is written
+
     place, finished = task.place, task.place.finished
     outcome = Outcome("done") if task.done else outcome  # by another command, meanwhile
     noted: Mapping[str, Any] = place.record() if finished else {}

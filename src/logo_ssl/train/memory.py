@@ -44,8 +44,8 @@ def least_memory(module: Pretraining) -> int:
 
 
 def _kept_for_backward(backbone: nn.Module, images: Tensor) -> int:
-    """Bytes that a forward pass leaves for the backward one, weights not counted; 0 where it takes no such images."""
-    own = {weight.untyped_storage().data_ptr() for weight in backbone.parameters()}
+    """Bytes that a forward pass leaves for the backward one, its own tensors not counted; 0 where it takes no such images."""
+    own = {own.untyped_storage().data_ptr() for own in (*backbone.parameters(), *backbone.buffers())}
     kept = dict[int, int]()
 
     def note(saved: Tensor) -> Tensor:
