@@ -45,7 +45,7 @@ def least_memory(module: Pretraining) -> int:
 
 def _kept_for_backward(backbone: nn.Module, images: Tensor) -> int:
     """Bytes that a forward pass leaves for the backward one, not counting its own; 0 where it takes no such images."""
-    own = {own.untyped_storage().data_ptr() for own in (*backbone.parameters(), *backbone.buffers())}
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*backbone.parameters(), *backbone.buffers())}
     kept = dict[int, int]()
 
     def note(saved: Tensor) -> Tensor:
