@@ -730,6 +730,16 @@ def test_a_row_stops_when_its_parent_is_gone():
     assert told.decode() == "Stopped by the end of `logo-ssl reproduce`; give the same command again.\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk is full here")
+def test_why_a_row_failed_may_not_fit_into_its_log():
+    fails = "\nfrom logo_ssl.errors import UserError\ndef fail():\n    raise UserError('It failed.')\n"
+    failing = fails + STAND_IN.replace("time.sleep(600)", "fail()")
+    with Path("/dev/full").open("w") as full:
+        for log, code in ((full, 4), (subprocess.DEVNULL, 2)):
+            with subprocess.Popen([sys.executable, "-c", failing], stdin=subprocess.PIPE, stderr=log) as process:
+                assert process.wait(timeout=120) == code
+
+
 def test_ctrl_c_is_answered_before_the_rows_under_way_have_ended(reproduce, monkeypatch):
     """Rows that take their time are told of at once, and all ended by a second Ctrl-C."""
     slow = "import os, time; os.read(0, 1); time.sleep(600)"

@@ -31,13 +31,9 @@ def about_memory(module: Pretraining, device: torch.device) -> list[str]:
 def least_memory(module: Pretraining) -> int:
     """Bytes that a step takes on this machine for crops and the backward pass through the backbone: never less."""
     recipe, crops, channels = module.recipe, module.recipe.crops, len(module.mean)
-    batch = recipe.batch_size // processes_for(recipe).nodes
-    side, each_global, local = (
-        min(crops.global_size, LOOKED_AT),
-        crops.global_size**2,
-        crops.n_local * crops.local_size**2,
-    )
+    batch, side = recipe.batch_size // processes_for(recipe).nodes, min(crops.global_size, LOOKED_AT)
     kept = _kept_for_backward(module.framework.encoder.backbone, torch.zeros(1, channels, side, side)) // side**2
+    each_global, local = crops.global_size**2, crops.n_local * crops.local_size**2
     asking = len(module.strategy.roles.queries) * each_global + local  # those that only answer leave nothing
     every = crops.n_global * each_global + local
     return batch * (asking * kept + every * channels * 4) // (2 if module.bf16 else 1)
