@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..recipes import Recipe
-from ..train.doctor import diagnose
+from ..train.collapse_causes import diagnose
 from ..train.monitors import CollapseGauge, directions, knn_fall, knn_loss
 
 BEHIND = "kNN behind the untrained encoder's"

@@ -13,7 +13,7 @@ from ...models import Queue
 from ...ranks import gathered
 from ...recipes import Recipe
 from ...types import ImageBatch
-from ..doctor import ALIKE, diagnose
+from ..collapse_causes import ALIKE, diagnose
 from ..module import Pretraining
 from .telling import log, ring
 

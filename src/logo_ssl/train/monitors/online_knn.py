@@ -16,7 +16,7 @@ from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
 from ...recipes import Recipe
 from ...wording import are, counted
-from ..doctor import diagnose
+from ..collapse_causes import diagnose
 from ..module import Pretraining
 from .telling import log, ring
 

@@ -1,4 +1,4 @@
-"""Does the doctor name the cause that fits?"""
+"""Is the cause that fits named, with its cure?"""
 
 import re
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
-from logo_ssl.train.doctor import diagnose
+from logo_ssl.train.collapse_causes import diagnose
 
 HEALTHY = find_recipe("cifar10-simsiam-logo")
 WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
