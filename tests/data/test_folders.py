@@ -160,6 +160,52 @@ def test_a_symlink_loop_ends(tmp_path):
     assert names(load(tmp_path / "set").train, tmp_path / "set") == ["a/1.png", "b/2.png", "b/out/3.png"]
 
 
+def test_images_that_links_bring_from_outside_are_told_once_with_their_place(tmp_path):
+    place(tmp_path / "set", "cat/1.png", "dog/2.png")
+    store = place(tmp_path / "store", "3.png", "more/4.png", "more/deep/5.png")
+    (tmp_path / "set" / "cat" / "more").symlink_to(store / "more")
+    (tmp_path / "set" / "dog" / "x.png").symlink_to(store / "3.png")
+    (tmp_path / "set" / "dog" / "y.png").symlink_to("x.png")  # by a second link
+    (tmp_path / "set" / "dog" / "z.png").symlink_to("../cat/more/deep/5.png")
+    (tmp_path / "set" / "dog" / "again.png").symlink_to("../cat/1.png")  # which lies inside
+    told = f"Taken from outside of {tmp_path}/set, by links to {store}, {store}/more and {store}/more/deep: 5 images."
+    assert load(tmp_path / "set").says == (told,)
+
+
+def test_links_to_many_folders_outside_are_told_by_the_largest(tmp_path):
+    for i in range(5):
+        place(tmp_path / "store" / str(i), *(f"{n}.png" for n in range(5 - i)))
+        (tmp_path / "set").mkdir(exist_ok=True)
+        (tmp_path / "set" / str(i)).symlink_to(tmp_path / "store" / str(i))
+    store = tmp_path / "store"
+    where = f"{store}/0, {store}/1, {store}/2 and 2 other folders"
+    assert load(tmp_path / "set").says == (f"Taken from outside of {tmp_path}/set, by links to {where}: 15 images.",)
+
+
+def test_a_split_that_is_a_link_is_told_and_a_whole_folder_that_is_one_is_not(tmp_path):
+    place(tmp_path / "store", "a/1.png", "b/2.png")
+    place(tmp_path / "set", "val/a/3.png")
+    (tmp_path / "set" / "train").symlink_to(tmp_path / "store")
+    told = f"Taken from outside of {tmp_path}/set, by links to {tmp_path}/store: 2 images."
+    assert load(tmp_path / "set").says == (told,)
+    (tmp_path / "another name").symlink_to(tmp_path / "store")
+    assert load(tmp_path / "another name").says == ()
+
+
+def test_links_that_lead_nowhere_or_in_circles_bring_no_images_from_outside(tmp_path):
+    place(tmp_path, "a/1.png", "b/2.png")
+    (tmp_path / "a" / "gone.png").symlink_to("/nowhere/gone.png")
+    (tmp_path / "a" / "itself.png").symlink_to("itself.png")
+    (tmp_path / "b" / "itself").symlink_to("itself")
+    (tmp_path / "b" / "nowhere").symlink_to("/nowhere")
+    data = load(tmp_path)
+    assert names(data.train, tmp_path) == ["a/1.png", "a/gone.png", "a/itself.png", "b/2.png"]  # two cannot be read
+    assert data.says == (f"Passed over in {tmp_path}: 2 without an ending.",)
+    for row in (1, 2):
+        with pytest.raises(OSError, match=r"No such file|Too many levels"):
+            data.train.images.read(row)
+
+
 def test_a_link_to_another_class_takes_nothing_from_it(tmp_path):
     place(tmp_path, "a/1.png", "b/2.png")
     (tmp_path / "a" / "akin").symlink_to(tmp_path / "b")

@@ -1,10 +1,12 @@
 """Which images lie in a folder? All at any depth; class folders are labels, train/, val/ and test/ are splits."""
 
 import os
+import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from .labels import HELD_OUT, classes_of, numbered, test_and_val
 from .shards import find_shards, load_shards
 
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
+MOST_TOLD = 3  # folders that a sentence names
 
 
 class Contents(NamedTuple):
@@ -27,6 +30,8 @@ class Contents(NamedTuple):
     """Paths, sorted."""
     passed_over: Counter[str]
     """How many other files there are, by the endings of their names."""
+    linked: Counter[str]
+    """How many of the images each symbolic link leads to, by the link's path."""
 
 
 def load_folder(folder: Path) -> ImageSet:
@@ -58,7 +63,7 @@ def load_folder(folder: Path) -> ImageSet:
         None if test is None else splits[test],
         classes,
         None if val is None else splits[val],
-        says=tuple(_left_out(str(folder), used)),
+        says=(*_left_out(str(folder), used), *_from_outside(str(folder), used)),
         test_is=test,
     )
 
@@ -78,6 +83,28 @@ def _left_out(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
         yield f"Passed over in {folder}: {told(passed_over)}."
 
 
+def _from_outside(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
+    """A sentence about images that do not lie in a folder; a link that leads nowhere brings none."""
+    real, places = cache(os.path.realpath), Counter[str]()  # a million links may lead to one folder
+    for link, n in (pair for found in used.values() for pair in found.linked.items()):
+        with suppress(OSError):
+            places[_leads_to(link, real)] += n
+    inside = os.path.join(real(folder), "")
+    outside = {place: n for place, n in places.items() if not os.path.join(place, "").startswith(inside)}
+    if outside:
+        largest, more = sorted(outside, key=lambda place: (-outside[place], place)), len(outside) - MOST_TOLD
+        where = listed([*largest[:MOST_TOLD], *([counted(more, "other folder")] if more > 0 else [])])
+        yield f"Taken from outside of {folder}, by links to {where}: {counted(sum(outside.values()), 'image')}."
+
+
+def _leads_to(link: str, real: Callable[[str], str]) -> str:
+    """The folder at the end of a link, or that of the image there; OSError where it leads nowhere, or in a circle."""
+    is_folder = stat.S_ISDIR(os.stat(link).st_mode)
+    while os.path.islink(link):
+        link = os.path.join(os.path.dirname(link), os.readlink(link))
+    return real(link if is_folder else os.path.dirname(link))
+
+
 def split_of(paths: Sequence[str], names: Sequence[str | None], classes: tuple[str, ...]) -> Split:
     """The images at these paths, labelled by their classes' names."""
     return Split(Photos.all(Paths(paths)), numbered(names, classes))
@@ -90,11 +117,15 @@ def find_images(folder: str) -> list[str]:
 
 def look_through(folder: str) -> Contents:
     """All images below, and what else; each real folder is entered once, so circles of links end."""
-    found, others = list[str](), Counter[str]()
+    found, others, linked = list[str](), Counter[str](), Counter[str]()
     entered: set[tuple[int, int]] = set()
-    folders, links = [folder], list[str]()
+    folders: list[tuple[str, str | None]] = [(folder, folder if os.path.islink(folder) else None)]  # and how we came
+    links = list[str]()
     while folders or links:
-        here = folders.pop() if folders else heappop(links)  # links last: an image's own folder is its class
+        if not folders:  # links last: an image's own folder is its class
+            last = heappop(links)
+            folders.append((last, last))
+        here, link = folders.pop()
         with _reading(here):
             status = os.stat(here)
         if (identity := (status.st_dev, status.st_ino)) in entered:
@@ -103,13 +134,15 @@ def look_through(folder: str) -> Contents:
         for entry in _entries(here):
             if names_image(entry.name) and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
                 found.append(entry.path)
+                if by := entry.path if entry.is_symlink() else link:
+                    linked[by] += 1
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 heappush(links, entry.path)
             elif entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
+                folders.append((entry.path, link))
             else:
                 others[ending(entry.name)] += 1
-    return Contents(sorted(found), others)
+    return Contents(sorted(found), others, linked)
 
 
 def _splits(folder: str) -> tuple[str, dict[str, str]]:
