@@ -85,7 +85,12 @@ def _left_out(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
 
 def _from_outside(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
     """A sentence about images that do not lie in a folder; a link that leads nowhere brings none."""
-    real, places = cache(os.path.realpath), Counter[str]()  # a million links may lead to one folder
+    places = Counter[str]()
+
+    @cache  # a million links may lead to one folder
+    def real(path: str) -> str:
+        return os.path.realpath(path)
+
     for link, n in (pair for found in used.values() for pair in found.linked.items()):
         with suppress(OSError):
             places[_leads_to(link, real)] += n
