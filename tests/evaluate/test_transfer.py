@@ -71,6 +71,15 @@ def test_a_set_that_cannot_be_measured_is_said_and_the_others_go_on(encoder: Fro
     assert any(sentence.startswith("one is not measured: ") for sentence in said)
 
 
+def test_why_a_set_is_not_measured_names_options_as_they_are_typed(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    name = folder(tmp_path / "torn")
+    for image in Path(name).rglob("*.png"):
+        image.write_bytes(b"torn")
+    how, said = listening()
+    assert list(transfer(encoder, [name], how)) == []
+    assert "more than --max-bad 0.3 allows" in said[-1]
+
+
 def test_sets_of_one_name_have_files_of_their_own_and_these_are_said(encoder: FrozenEncoder, tmp_path: Path) -> None:
     sets = [folder(tmp_path / "x" / "set"), folder(tmp_path / "y" / "set", n_train=30), folder(tmp_path / "other")]
     how, said = listening()

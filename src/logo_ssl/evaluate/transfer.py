@@ -77,7 +77,7 @@ def transfer(
         try:
             figure = _one(encoder, name, found, data, how, seed, penalise_bias, place)
         except UserError as error:
-            how.say(f"{found.title} is not measured: {error}")
+            how.say(f"{found.title} is not measured: {error.typed}")
             continue
         yield figure
 
