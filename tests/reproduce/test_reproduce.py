@@ -285,6 +285,12 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
         ("table1 --set backbone=tiny --set backbone=resnet18", "--set gives backbone twice"),
         ("table1 --data stl10=some.npz", "No chosen row is on stl10, so --data stl10=some.npz is for none"),
         ("table1 fig1b --set knn_every=0", "fig1b draws kNN over epochs, and knn_every is 0"),
+        (
+            "table1 fig3 --set strategy.affinity=cosine",
+            "fig3 draws what a regressor learned, and strategy.affinity is cos",
+        ),
+        ("table1 --set precision=bf17", "--set precision is 'bf17'; choose auto, bf16, fp32"),
+        ("table1 --set backbone=", "--set backbone needs a value"),
         ("table1 --rows cifar10-mocco", "No row matches 'cifar10-mocco'.*Did you mean cifar10-moco"),
         ("table1 --rows stl10-moco", "No row matches 'stl10-moco'; there are cifar10-moco,"),
         ("table2 --tuned", "No row of table2 has settings of our choice; .* among table1, table7, fig1b, fig3"),
@@ -399,6 +405,31 @@ def test_a_row_that_collapsed_to_the_end_is_remarked_on(reproduce, performed, tm
         metrics.write_text("".join(f"{json.dumps(each)}\n" for each in changed))
         out = reproduce(line)[1]
         assert ("- MoCo, seed 0: Epochs 1 to 2: the latents are collapsing to one point (spread 0.001" in out) == told
+        assert ("A lower --set optimiser.lr usually helps." in out) == told
+
+
+@pytest.mark.parametrize("on_collapse", ["warn", "stop"])
+def test_a_row_that_collapses_names_what_can_be_typed_here(reproduce, performed, monkeypatch, on_collapse):
+    monkeypatch.setattr("logo_ssl.train.monitors.collapse.STD_FLOOR", 9.0)
+    code, out, _ = reproduce(f"table1 --rows cifar10-moco --epochs 1 --set on_collapse={on_collapse}")
+    stopped = " Stopped, as --set on_collapse asks." if on_collapse == "stop" else ""
+    assert re.search(
+        rf"Epoch 1: the latents are collapsing .* A lower --set optimiser.lr usually helps\.{stopped}\n", out
+    )
+    assert "--optimiser" not in out
+    assert code == (on_collapse == "stop")
+
+
+def test_a_row_that_could_not_be_measured_says_whose_options_it_names(reproduce, performed, tmp_path, monkeypatch):
+    def too_much(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("logo_ssl.evaluate.extraction.extract", too_much)
+    code, out, _ = reproduce("table1 --rows cifar10-moco --epochs 1")
+    assert code == 1
+    run = tmp_path / "out" / "cifar10-moco" / "seed0"
+    told = f"too little memory for 256 images; lower --batch-size. That is an option of `logo-ssl eval knn {run}`;"
+    assert told in out
 
 
 def test_a_row_that_another_command_runs_is_left_to_it(reproduce, tmp_path):

@@ -19,7 +19,7 @@ from ..run import Run, write
 from ..terminal import plain_console
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe
-from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_without_curves, strange_pictures
+from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_undrawable, strange_pictures
 from .images import facts_of, other_sets, refuse_other_images, refuse_unmeasurable
 from .launch import LEFT, Outcome, carry_out
 from .markdown import markdown
@@ -141,7 +141,7 @@ class Reproduce:
         changed = {recipe.name: recipe for recipe in self._changed(placed)}
         refuse_unmeasurable(changed.values(), measured)
         tables = [table.with_recipes(changed) for table in tables]
-        refuse_without_curves(tables)
+        refuse_undrawable(tables)
         return tables
 
     def _changed(self, recipes: Sequence[Recipe]) -> list[Recipe]:

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UserError
+from ..recipes import Recipe
 from ..run import write
+from ..strategies import LoGoConfig
 from ..wording import listed
+from .options import by_set
 from .results import Ended
 from .settings import name_of
 from .tables import PaperTable, Row, written
@@ -27,12 +30,18 @@ def files_of(table: PaperTable, out: Path) -> list[Path]:
     return [told, out / f"{table.stem}.md"]
 
 
-def refuse_without_curves(tables: Sequence[PaperTable]) -> None:
-    """UserError, before anything is trained, where kNN over epochs is asked for and would not be measured."""
+def refuse_undrawable(tables: Sequence[PaperTable]) -> None:
+    """UserError, before anything is trained, where a figure is asked for and there would be nothing to draw."""
     for table in tables:
-        for row in table.rows if table.name == "fig1b" else ():
-            if not row.recipe.knn_every:
+        for recipe in (row.recipe for row in table.rows):
+            if table.name == "fig1b" and not recipe.knn_every:
                 raise UserError("fig1b draws kNN over epochs, and knn_every is 0; leave that out, or set 1 or more.")
+            if table.name == "fig3" and not _learns_affinity(recipe):
+                raise UserError("fig3 draws what a regressor learned, and strategy.affinity is cosine; leave that out.")
+
+
+def _learns_affinity(recipe: Recipe) -> bool:
+    return isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned"
 
 
 def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, Any]) -> list[str]:
@@ -97,7 +106,7 @@ def draw_affinities(
             results = picture.run(" ".join((f"{row.label} ({name}), run of seed {seed}.", *remarks)))
             drawn[name] = {"run": str(run), "seed": seed, "results": results}
         except UserError as error:  # the other rows and the tables are not to blame
-            failed[name] = str(error)
+            failed[name] = by_set(error.typed, row.recipe)
     record |= {"affinities": drawn, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
     return [f"{name} is not drawn: {sentence}" for name, sentence in failed.items()]

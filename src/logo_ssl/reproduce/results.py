@@ -7,6 +7,7 @@ from typing import Any
 
 from ..recipes import Differences, Recipe, find_recipe, literal
 from .launch import Outcome
+from .options import by_set
 from .plan import Task
 from .settings import decisive_differences
 from .tables import Figure, PaperTable, Row
@@ -62,6 +63,7 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
     place, finished = task.place, task.place.finished
     outcome = Outcome("done") if task.done else outcome  # by another command, meanwhile
     noted: Mapping[str, Any] = place.record() if finished else {}
+    alarms = alarms_at_last(place.run.metrics(), place.recipe()) if finished else []
     return {
         "seed": task.recipe.seed,
         "folder": str(place.run.path),
@@ -73,7 +75,7 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
         "measured_at": noted.get("measured_at", {}),
         "images": place.images(),
         "provenance": place.provenance(),
-        "alarms": alarms_at_last(place.run.metrics(), place.recipe()) if finished else [],
+        "alarms": [by_set(alarm, task.recipe) for alarm in alarms],
         "recipe": json.loads(place.recipe().to_json()) if finished else None,
     }
 

@@ -1,6 +1,7 @@
 """How is one row run? Pretrained or gone on with, then measured; what is done already is left alone."""
 
 from dataclasses import replace
+from functools import partial
 from typing import IO
 
 from ..data import ImageSet, load_data
@@ -13,10 +14,11 @@ from ..evaluate.knn import knn
 from ..evaluate.linear import linear
 from ..evaluate.transfer import transfer
 from ..provenance import commit
-from ..recipes import with_harmless
+from ..recipes import Recipe, differences, find_recipe, with_harmless
 from ..terminal import plain_console
 from ..train.pretrain import begin, go_on
 from .images import facts_about
+from .options import by_eval, by_set, retold
 from .plan import Place
 
 TRANSFER_SIZE = 224  # Table 5
@@ -29,41 +31,55 @@ def perform(place: Place, measurements: list[str], log: IO[str] | None = None) -
 
     What it says is kept in a log, too.
     """
-    console, recipe = plain_console(advised=False, kept=log), place.asked()
+    recipe = place.asked()
     assert recipe is not None
-    path, data = place.run.path, None
-    if not place.finished:
+    data = None if place.finished else _train(place, recipe, log)
+    if left := [measurement for measurement in measurements if measurement not in place.figures()]:
+        _measure_all(place, recipe, left, data, log)
+
+
+def _train(place: Place, recipe: Recipe, log: IO[str] | None) -> ImageSet:
+    """Pretrain a row or go on with it; gives back its images."""
+    given = differences(recipe, find_recipe(recipe.name)).keys()
+    worded = partial(by_set, recipe=recipe, given=given)
+    console = plain_console(advised=False, kept=log, worded=worded)
+    with retold(worded):
         data = load_data(recipe.data, recipe.crops.global_size)
         facts = facts_about(data)
         place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
         if place.begun:
-            go_on(path, with_harmless(place.recipe(), recipe), console, data)  # refuses other images
+            go_on(place.run.path, with_harmless(place.recipe(), recipe), console, data)  # refuses other images
         else:
             place.note(images=facts)
-            begin(recipe, path, console, data)
+            begin(recipe, place.run.path, console, data)
         place.note(images=facts)
-    left = [measurement for measurement in measurements if measurement not in place.figures()]
-    if not left:
-        return
-    said: list[str] = []
-    how = Extraction(
-        device=recipe.device, workers=recipe.loading.workers, max_bad=recipe.loading.max_bad, say=said.append
-    )
+        return data
+
+
+def _measure_all(
+    place: Place, recipe: Recipe, measurements: list[str], data: ImageSet | None, log: IO[str] | None
+) -> None:
+    """Measure a row that is trained, and note its figures."""
+    console, path, missing = plain_console(advised=False, kept=log), place.run.path, list[str]()
     encoder = load_encoder(str(path))
-    if data is None and any(not measurement.startswith(ABROAD) for measurement in left):
+    if data is None and any(not measurement.startswith(ABROAD) for measurement in measurements):
         data = data_for(encoder, recipe.data, console.print)
-    missing = []
-    for measurement in left:
+    for measurement in measurements:
         console.print(f"Measuring {measurement}")
-        said.clear()
-        figures = _measure(measurement, encoder, data, how, recipe.seed)
-        for sentence in said if figures else ():
-            console.print(sentence)
+        worded, said = partial(by_eval, recipe=recipe, measurement=measurement, run=path), list[str]()
+        how = Extraction(
+            device=recipe.device, workers=recipe.loading.workers, max_bad=recipe.loading.max_bad, say=said.append
+        )
+        with retold(worded):
+            figures = _measure(measurement, encoder, data, how, recipe.seed)
+        told = list(map(worded, said))
         if figures:
+            for sentence in told:
+                console.print(sentence)
             measured_at = place.record().get("measured_at", {}) | {measurement: commit()}
             place.note(figures=place.figures() | {measurement: figures}, measured_at=measured_at)
         else:
-            missing += said
+            missing += told
     if missing:
         raise DataMissing(" ".join(missing))
 

@@ -1,9 +1,8 @@
 """What is changed for all rows, and how does a recipe then differ from the paper's?"""
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -16,23 +15,8 @@ from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with
 from ..wording import listed
+from .options import OTHERWISE, by_set, part_with
 from .sources import IMAGES
-
-OTHERWISE = {  # fields that have an option of their own, or that make a row what it is
-    "data": "use --data",
-    "seed": "use --seeds",
-    "epochs": "use --epochs",
-    "device": "use --device",
-    "framework": "choose rows with --rows",
-    "strategy": "choose rows with --rows",
-    "name": "choose rows with --rows",
-    "paper": "choose rows with --rows",
-    "chosen": "choose rows with --rows",
-}
-ABSENT = object()
-"""The value of a field that is not there."""
-ADVISED = re.compile(r"--([a-z.-]+) ")
-"""An option of `pretrain` before its value."""
 
 
 @dataclass(frozen=True)
@@ -155,28 +139,15 @@ def _split(setting: str) -> tuple[str, str]:
 def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
     arguments = []
     for field, value in given:
-        if _has(recipe, field):
-            arguments += [f"--{field.replace('_', '-')}", *_words(field, value, _value(recipe, field))]
+        if place := part_with(recipe, field):
+            arguments += [f"--{field.replace('_', '-')}", *_words(field, value, getattr(*place))]
     prog = f"logo-ssl pretrain {recipe.name}"
     try:
         changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
         check(changed)
     except UserError as error:
-        raise UserError(_as_typed(error.typed, dict(given))) from None
+        raise UserError(by_set(error.typed, recipe, dict(given))) from None
     return changed
-
-
-def _as_typed(sentence: str, given: Mapping[str, str]) -> str:
-    """A sentence about options of `pretrain`, what is wrong and what to do, with those of this command.
-
-    What is wrong may be a field that nobody gave, which then has no option.
-    """
-    wrong, semicolon, cure = sentence.partition("; ")
-    if wrong.startswith("--"):
-        field, told, more = wrong.removeprefix("--").partition(" ")
-        name = field.replace("-", "_")
-        wrong = ("" if name not in given else "--" if name in OTHERWISE else "--set ") + name + told + more
-    return wrong + semicolon + ADVISED.sub(lambda found: f"--set {found[1].replace('-', '_')}=", cure)
 
 
 def _words(field: str, value: str, now: Any) -> list[str]:
@@ -188,14 +159,4 @@ def _words(field: str, value: str, now: Any) -> list[str]:
 
 
 def _has(recipe: Recipe, field: str) -> bool:
-    return _value(recipe, field) is not ABSENT
-
-
-def _value(recipe: Recipe, field: str) -> Any:
-    """The value of a field, by its full name."""
-    part: Any = recipe
-    for name in field.split("."):
-        if not is_dataclass(part) or name not in {f.name for f in fields(part)}:
-            return ABSENT
-        part = getattr(part, name)
-    return part
+    return part_with(recipe, field) is not None

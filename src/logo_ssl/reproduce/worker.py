@@ -21,11 +21,11 @@ def attempt(folder: Path, measurements: list[str], log: IO[str] | None = None) -
 
         perform(Place(folder), measurements, log)
     except DataMissing as error:
-        return MISSING, str(error)
+        return MISSING, error.typed
     except Interrupted as error:
-        return STOPPED, str(error)
+        return STOPPED, error.typed
     except UserError as error:
-        return FAILED, str(error)
+        return FAILED, error.typed
     except OSError as error:
         if sentence := refused_by_disk(error):
             return FAILED, sentence
