@@ -120,6 +120,7 @@ TRIALS = (
     Trial(*LARGE, 0.5, _lines(SWEEP, 3), _lines(SWEEP, 1)),
     Trial(*LARGE, 0.5, _lines(MORE, 2), _lines(SWEEP, 1), remark="cosine"),
     Trial(*LARGE_SIMSIAM, 0.05, _lines(MORE, 4), _lines(MORE, 3)),
+    Trial(*LARGE_SIMSIAM, 0.05, _lines("2026-11-18-cosine-and-no-bound", 1), _lines(MORE, 3), remark="cosine"),
     Trial(*LARGE_SIMSIAM, 0.5, _lines(MORE, 5), _lines(MORE, 3)),
 )  # fmt: skip
 

@@ -223,6 +223,13 @@ def test_local_crops_of_half_the_size_are_those_of_the_runs():
     assert ends == shown([enlarged["knn_k20_by_epoch"]["20"], last_knn(logo), last_knn(eight)])
 
 
+def of_records(folder, row):
+    """kNN twice, and linear, of a tuned row in a folder of records."""
+    run = RESULTS / "raw" / folder / f"cifar10-tuned-{row}" / "seed0"
+    results = {file.name.split("-")[0]: json.loads(file.read_text())["results"] for file in run.glob("evaluation/*")}
+    return [*(each["top1"] for each in results["knn"]), *([results["linear"]["top-1"]] if "linear" in results else [])]
+
+
 def test_small_local_crops_are_those_of_the_runs():
     tables = section("41. Local crops of half the size")
     rows = {row["recipe"]: measured(row) for name in ("table1", "table7") for row in record(name)["rows"]}
@@ -232,9 +239,15 @@ def test_small_local_crops_are_those_of_the_runs():
     assert ["the same, without L2L", "2 + 2", "2.5", *shown(local)] in tables
     assert ["two large crops (experiment 12)", "2", "2", *shown(two)] in tables
     assert ["four large crops (experiment 7)", "4", "4", *shown(four[:2]), f"(L-BFGS: {four[2]:.2f})"] in tables
-    enlarged = enlarged_local_crops("logo")
+    enlarged = of_records("cifar10-large-local", "moco-logo")
     assert ["LoGo, local crops of 20-80 %, 32 px (experiment 11)", "2 + 2", "4", *shown(enlarged)] in tables
-    without = ["the same, without L2L (experiment 12)", "2 + 2", "4", *shown(enlarged_local_crops("multicrop")), ""]
+    without = [
+        "the same, without L2L (experiment 12)",
+        "2 + 2",
+        "4",
+        *shown(of_records("cifar10-large-local", "moco-multicrop")),
+        "",
+    ]
     assert without in tables
     for label, other in (
         ("the same with enlarged ones", enlarged),
@@ -247,13 +260,6 @@ def test_small_local_crops_are_those_of_the_runs():
     (size, unpushed), _ = told_of("small-local-crops")
     assert ["local crops of 20-80 %, 16 px", *shown([last_knn(size)])] in tables
     assert ["local crops of 5-40 %, 16 px, lambda 0", *shown([last_knn(unpushed)])] in tables
-
-
-def enlarged_local_crops(row):
-    """kNN twice, and linear if it was measured, of tuned MoCo as it was before experiment 41."""
-    folder = RESULTS / "raw" / "cifar10-large-local" / f"cifar10-tuned-moco-{row}" / "seed0" / "evaluation"
-    results = {file.name.split("-")[0]: json.loads(file.read_text())["results"] for file in folder.glob("*.json")}
-    return [*(each["top1"] for each in results["knn"]), *([results["linear"]["top-1"]] if "linear" in results else [])]
 
 
 def test_simsiam_by_other_readings_is_that_of_the_runs():
@@ -271,3 +277,56 @@ def test_simsiam_by_other_readings_is_that_of_the_runs():
     assert ["our reading (experiment 25)", *shown(ours), "149"] in tables
     page = (RESULTS / "cifar10.md").read_text()
     assert all(f"ends at {figures_of(run)[0]:.2f}" in page for run in (start, rate))
+
+
+def test_twice_the_weight_decay_is_that_of_the_records():
+    tables = section("46. Twice the weight decay")
+    decays = {"5e-4": "cifar10-tuned", "1e-3": "cifar10-twice-decay"}
+    found = {(row, decay): of_records(decays[decay], row) for row in ("moco", "moco-logo") for decay in decays}
+    for (row, decay), figures in found.items():
+        assert any(
+            cells[0].startswith({"moco": "MoCo", "moco-logo": "MoCo-LoGo"}[row])
+            and cells[1:] == [decay, *shown(figures)]
+            for cells in tables
+        )
+    above = {decay: minus(found["moco-logo", decay], found["moco", decay]) for decay in decays}
+    for decay, margins in above.items():
+        assert ["LoGo over MoCo", decay, *shown(margins, "+")] in tables
+    page = (RESULTS / "cifar10.md").read_text().replace("*", "")
+    for row, words in (("moco", "{} (k=20), {} (k=200) and {} (linear)"), ("moco-logo", "{}, {} and {}")):
+        changed = [f"{change:+.2f}" for change in minus(found[row, "1e-3"], found[row, "5e-4"])]
+        assert words.format(*changed).replace("+0.00", "0.00") in page
+    assert "the margin is {}, {} and {} with it".format(*shown(above["1e-3"], "+")) in page
+    points, figures = shown(above["1e-3"]), shown(found["moco-logo", "1e-3"])
+    said = f"LoGo is {points[0]} points above MoCo (k=200: {points[1]}), at {figures[0]} ({figures[1]})"
+    assert said in (ROOT / "README.md").read_text()
+
+
+def test_small_local_crops_of_simsiam_are_those_of_the_run():
+    (small,), tables = told_of("small-simsiam")
+    rows = {row["recipe"]: measured(row) for row in record("table1")["rows"]}
+    enlarged = rows["cifar10-tuned-simsiam-logo"]
+    assert small["changed"] == {"crops.local_size": 16, "crops.local_scale": [0.05, 0.4]}
+    assert ["LoGo, local crops of 5-40 %, 16 px", "2 + 2", *shown(figures_of(small))] in tables
+    assert ["LoGo, local crops of 20-80 %, 32 px (experiment 11)", "2 + 2", *shown(enlarged)] in tables
+    assert ["two large crops (experiment 12)", "2", *shown(rows["cifar10-tuned-simsiam"])] in tables
+    lost = f"{minus(figures_of(small), enlarged)[0]:.1f}"
+    suspects = told_of("small-simsiam", RESULTS / "cifar10.md")[1]
+    assert [row[2] for row in suspects if row[0] == "the size of local crops"] == [lost]
+
+
+def test_cosine_and_byol_are_those_of_the_runs():
+    (cosine, unbound), tables = told_of("cosine-and-no-bound")
+    assert (cosine["changed"]["strategy.affinity"], unbound["changed"]["strategy.bound"]) == (
+        "cosine",
+        "mean-difference",
+    )
+    assert ["cosine", *shown([last_knn(cosine)]), f"{cosine['last_gauged']['z_rank']:.0f}"] in tables
+    text = (RESULTS / "experiments.md").read_text()
+    assert f"came to the end at {last_knn(unbound):.2f}" in text
+    for framework, steps in (("moco", (440, 500, 580)), ("simsiam", (340, 485, 800))):
+        said = (RESULTS / "raw" / f"2026-11-18-no-bound-{framework}.txt").read_text()
+        assert all(f"Training diverged at step {step} " in said for step in steps)
+    (byol,), _ = told_of("byol-logo")
+    assert byol["changed"]["framework.kind"] == "byol"
+    assert f"As expected: **{last_knn(byol):.2f}**" in text
