@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+RUN_AWAY = 1e6  # a loss beyond it is told by its order
+
 
 def counted(n: int, noun: str) -> str:
     """1 step, 2 steps, 1,000 steps."""
@@ -19,6 +21,11 @@ def lasting(seconds: float) -> str:
     if seconds < 10 * 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def rounded(value: float) -> str:
+    """0.512, -12.000, 1.82e+17: what has run away takes no more room than what has not."""
+    return f"{value:.3f}" if abs(value) < RUN_AWAY else f"{value:.2e}"
 
 
 def are(n: int) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from ..run import other_losses
-from ..wording import lasting
+from ..wording import lasting, rounded
 from .journal import Journal
 from .module import Pretraining
 from .time_left import Clock, TimeLeft
@@ -104,7 +104,7 @@ class ProgressDisplay(L.Callback):
         """What is known in an epoch; a kNN of an earlier one is told as such, and shortly."""
         latest = self.journal.latest
         terms = self.shown | {name: name.removeprefix("l_") for name in other_losses(self.shown, [latest])}
-        parts = [f"{short} {latest[name]:.3f}" for name, short in terms.items() if name in latest]
+        parts = [f"{short} {rounded(latest[name])}" for name, short in terms.items() if name in latest]
         if "knn" in latest:
             fresh, measured = latest["epochs_done"] == epoch, f"epoch {latest['epochs_done']}"
             protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, {measured}" if fresh else measured
