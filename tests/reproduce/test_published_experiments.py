@@ -21,6 +21,16 @@ from published import (
     told_of,
 )
 
+from logo_ssl.recipes import RECIPES, find_recipe, flat
+
+
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("raw/*.jsonl")), ids=lambda file: file.stem)
+def test_what_a_record_calls_changed_is_not_what_its_recipe_has(file):
+    for run in map(json.loads, file.read_text().splitlines()):
+        if run.get("changed") and run["recipe"] in RECIPES:
+            now = json.loads(json.dumps(flat(find_recipe(run["recipe"]))))
+            assert not [field for field, value in run["changed"].items() if value == now.get(field, "no such field")]
+
 
 def test_the_log_tells_the_papers_settings_as_the_records_do():
     (alone, logo), tables = told_of("simsiam-weight-decay")
