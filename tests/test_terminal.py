@@ -19,7 +19,8 @@ def test_one_is_told_in_the_singular(n, sentence):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(0.5123, "0.512"), (-12.0, "-12.000"), (182150009699958784.0, "1.82e+17"), (float("inf"), "inf")]
+    ("value", "told"),
+    [(0.5123, "0.512"), (-12.0, "-12.000"), (182150009699958784.0, "1.82e+17"), (float("inf"), "inf")],
 )
 def test_a_loss_that_has_run_away_is_told_by_its_order(value, told):
     assert rounded(value) == told
