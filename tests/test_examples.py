@@ -78,7 +78,12 @@ def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
     embedded = own("embed run --out features.npz --workers 0")
     assert embedded.returncode == 0, embedded.stderr
     assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 256)
-    assert own("pretrain tiny --framework align-uniform --framework.x 3").stderr.startswith("logo-ssl: Unrecognized")
+    mistyped = own("pretrain tiny --framework align-uniform --framework.x 3").stderr
+    assert mistyped.startswith("logo-ssl: Unrecognized")
+    command = f"python {EXAMPLES / 'own_framework.py'}"
+    assert f"`{command} pretrain tiny --help` shows every option." in mistyped
+    assert f"To see which images are taken to be alike: {command} report run" in trained.stdout
+    assert f"Next: {command} search run --index features.npz" in embedded.stdout
     encoder = logo_ssl.load(tmp_path / "run")  # knows nothing of the framework, and needs none of it
     weights = encoder.state_dict()
     for file in ("backbone.safetensors", "provenance.json"):

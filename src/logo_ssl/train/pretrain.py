@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..command_name import command
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..launch import is_first, is_restarted
@@ -96,7 +97,7 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
         if checkpoint is None and is_finished(run):
             raise UserError(
                 f"{path} is finished and its checkpoints are gone, so it cannot be extended; start another with "
-                f"`logo-ssl pretrain {recipe.name} --init {path}` and its own --out."
+                f"`{command()} pretrain {recipe.name} --init {path}` and its own --out."
             )
         for field, (old, new) in changed.items():
             console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
