@@ -111,13 +111,19 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
 
 @contextmanager
 def _told_how_to_go_on(run: Run) -> Iterator[None]:
-    """End with a sentence when a signal comes before the first step or after the last one."""
+    """End with a sentence: alone when a signal comes before the first step or after the last, or below a traceback."""
     try:
         with heeded():
             yield
     except (KeyboardInterrupt, Stopped) as stop:
         told = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)
         raise told.interrupted(cure(run) if run.recipe_file.is_file() else "start it again") from None
+    except UserError:
+        raise
+    except Exception as error:  # a mistake, ours or in somebody's own part: its traceback ends with this
+        if run.saved():
+            error.add_note(f"{run.path} is saved up to step {run.newest_step()}; once this is mended, {cure(run)}.")
+        raise
 
 
 def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:
