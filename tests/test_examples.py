@@ -21,8 +21,11 @@ from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.models import build_backbone
 from logo_ssl.ranks import own, rank
 from logo_ssl.recipes import Recipe
+from logo_ssl.run import Run
+from logo_ssl.train.checkpoints import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+EXTEND = EXAMPLES.parent / "docs" / "how-to" / "extend.md"
 LONGEST = 60
 
 
@@ -78,7 +81,12 @@ def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
     embedded = own("embed run --out features.npz --workers 0")
     assert embedded.returncode == 0, embedded.stderr
     assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 256)
-    assert own("pretrain tiny --framework align-uniform --framework.x 3").stderr.startswith("logo-ssl: Unrecognized")
+    mistyped = own("pretrain tiny --framework align-uniform --framework.x 3").stderr
+    assert mistyped.startswith("logo-ssl: Unrecognized")
+    command = f"python {EXAMPLES / 'own_framework.py'}"
+    assert f"`{command} pretrain tiny --help` shows every option." in mistyped
+    assert f"To see which images are taken to be alike: {command} report run" in trained.stdout
+    assert f"Next: {command} search run --index features.npz" in embedded.stdout
     encoder = logo_ssl.load(tmp_path / "run")  # knows nothing of the framework, and needs none of it
     weights = encoder.state_dict()
     for file in ("backbone.safetensors", "provenance.json"):
@@ -91,6 +99,21 @@ def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
         assert "align-uniform" in file.metadata()["recipe"]
     with pytest.raises(UserError, match=r"framework is 'align-uniform', and .*; one of your own is known"):
         Recipe.from_json((tmp_path / "run" / "recipe.json").read_text())
+
+
+def test_the_framework_with_state_of_the_page_trains_and_its_state_moves(tmp_path):
+    (code,) = re.findall(r"^```python\n(.*?after_step.*?)^```$", EXTEND.read_text(), re.MULTILINE | re.DOTALL)
+    *lines, condition, call = (EXAMPLES / "own_framework.py").read_text().splitlines()
+    (tmp_path / "followed.py").write_text("\n".join([*lines, code, condition, call]))
+    own = commands_of(tmp_path / "followed.py", tmp_path)
+    trained = own("pretrain tiny --framework followed --framework.m 0.9 --epochs 2 --data scenes.npz --out run")
+    assert trained.returncode == 0, trained.stderr
+    newest, before = (load(checkpoint)["state_dict"] for checkpoint in Run(tmp_path / "run").saved())
+    weights = [name for name in newest if re.search(r"momentum_encoder.*projector.*weight", name)]
+    assert weights
+    assert not any(torch.equal(newest[name], before[name]) for name in weights)
+    longer = own("resume run --epochs 3")
+    assert longer.returncode == 0, longer.stderr
 
 
 def test_a_strategy_a_backbone_and_a_recipe_of_ones_own_train_and_are_shown(tmp_path):

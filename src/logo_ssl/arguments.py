@@ -1,6 +1,7 @@
 """How does a line of arguments become values? tyro reads it, and its box of errors becomes one sentence."""
 
 import contextlib
+import inspect
 import io
 import re
 import shlex
@@ -13,6 +14,7 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
+from .command_name import as_typed, command
 from .errors import UserError, nearest
 from .help_words import readable
 
@@ -35,29 +37,31 @@ UNKNOWN = re.compile(r"(.*nrecognized options?: )(.*)")
 TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) values")
 
 
-def parse(target: Any, arguments: Sequence[str], **options: Any) -> Any:
-    """Parse with tyro; its box of errors becomes one sentence."""
-    box = io.StringIO()
+def parse(target: Any, arguments: Sequence[str], prog: str, **options: Any) -> Any:
+    """Parse with tyro what stands behind the words `prog` of a command; its box of errors becomes one sentence."""
+    box, typed = io.StringIO(), f"{command()} {prog}"
+    if asks_for_help(arguments):
+        options["description"] = as_typed(options.get("description") or inspect.getdoc(target) or "")
     try:
         with contextlib.redirect_stderr(box), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "[^ ]* .* does not match any type in Union")  # somebody's own part
             config, registry = (tyro.conf.AvoidSubcommands,), readable() if asks_for_help(arguments) else None
-            return tyro.cli(target, args=list(arguments), config=config, registry=registry, **options)
+            return tyro.cli(target, args=list(arguments), config=config, registry=registry, prog=typed, **options)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
         sentence = _sentence(box.getvalue(), getattr(options.get("default"), "recipe", None))
         if (apart := _apart(arguments, sentence)) != [*arguments]:
-            return parse(target, apart, **options)
+            return parse(target, apart, prog, **options)
         hint = _data_among(arguments, sentence) if _takes_data(target, options.get("default")) else ""
         hint = hint or _other_way(arguments, sentence, target)
-        raise UserError(f"{sentence}{hint} `{options['prog']} --help` shows every option.") from None
+        raise UserError(f"{sentence}{hint} `{typed} --help` shows every option.") from None
 
 
 def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
     """What a command is about comes first."""
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError(f"Say {what} first, for example: logo-ssl {example}")
+        raise UserError(f"Say {what} first, for example: {command()} {example}")
 
 
 def data_option(path: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from .arguments import asks_for_help, data_option, hinting, parse
+from .command_name import command as typed
 from .errors import UserError
 from .models import FAMILIES
 from .recipes import AUTO, PARTS, RECIPES, WEIGHTY, Recipe, examples, find_recipe, flat
@@ -25,14 +26,13 @@ def recipe_of(
     """
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
+    listed = f"`{typed()} recipes` lists them"
     if name not in (AUTO, *RECIPES) and Path(name).exists():
-        listed = "`logo-ssl recipes` lists them"
         raise UserError(f"No recipe is called {name!r}; {listed}. If these are your images, say {data_option(name)}.")
     if name not in (AUTO, *RECIPES) and name in FAMILIES:
-        listed = "`logo-ssl recipes` lists them"
         raise UserError(f"No recipe is called {name!r}; {listed}. For a backbone: --backbone {name}.")
     recipe = None if name == AUTO else find_recipe(name)
-    said, rest = _first(rest, f"logo-ssl {command} {name}")
+    said, rest = _first(rest, f"{command} {name}")
     if nameless and "data" not in said:
         recipe = dataless
     if recipe is not None:
@@ -40,7 +40,7 @@ def recipe_of(
     if asks_for_help(rest):
         return _with_hints(examples()[0].changed(**said)), rest
     if "data" not in said:
-        _refuse_mistyped(examples()[0].changed(**said), rest, own, f"logo-ssl {command} {AUTO}")
+        _refuse_mistyped(examples()[0].changed(**said), rest, own, f"{command} {AUTO}")
     from .train.automatic import recipe_for
 
     return recipe_for(said.get("data"), said.get("device", "auto"), said).changed(**said), rest

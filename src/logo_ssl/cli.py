@@ -8,13 +8,14 @@ from functools import partial
 from typing import NoReturn
 
 from . import __version__
+from .command_name import command, note_command
 from .commands.looking import affinity, evaluate, report, reproduce, show_crops, watch
 from .commands.training import bench, demo, pretrain, recipes, resume
 from .commands.using import doctor, use
 from .errors import AGAIN, ELSEWHERE, Interrupted, UserError, nearest, refused_by_disk
 from .launch import is_first
 from .signals import Stopped, heeded
-from .terminal import complain, put
+from .terminal import complain, put, put_help
 
 HELP = """usage: logo-ssl COMMAND ...
 
@@ -93,7 +94,11 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command; whatever the user can mend is told in one sentence, with exit code 2."""
+    """Run a command; whatever the user can mend is told in one sentence, with exit code 2.
+
+    Without arguments it is that of `sys.argv`, and what is proposed to be typed next begins with the file that runs.
+    """
+    note_command(own_file=arguments is None)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with heeded():
@@ -110,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        cure = "go on with `logo-ssl resume` and the run's folder" if given[:1] == ["pretrain"] else AGAIN
+        cure = f"go on with `{command()} resume` and the run's folder" if given[:1] == ["pretrain"] else AGAIN
         told = f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path."
         elsewhere = "allow it, or go on with a copy of the run" if given[:1] == ["resume"] else ELSEWHERE
         _fail(refused_by_disk(error, cure, elsewhere) or told)
@@ -120,14 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _dispatch(arguments: list[str]) -> None:
     match arguments:
         case [] | ["-h" | "--help", *_]:
-            put(HELP)
+            put_help(HELP)
         case ["--version", *_]:
             put(f"logo-ssl {__version__}\n")
-        case [command, *rest] if command in COMMANDS:
-            COMMANDS[command](rest)
+        case [name, *rest] if name in COMMANDS:
+            COMMANDS[name](rest)
         case [unknown, *_]:
             raise UserError(
-                f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
+                f"No command is called {unknown!r}; `{command()} --help` lists them.{nearest(unknown, COMMANDS)}"
             )
 
 

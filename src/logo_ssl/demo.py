@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from .command_name import command
 from .errors import UserError
 from .evaluate import compare_knn
 from .lock import FILE as LOCK
@@ -54,7 +55,7 @@ class Demo:
         console.print(f"Encoder: {run.backbone_file}")
         Report((run.path,), run.path / "report.html").run()
         console.print(
-            "Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos"
+            f"Next, with photographs of your own in a folder: {command()} pretrain --data photos/ --out runs/photos"
         )
 
 

@@ -41,6 +41,7 @@ FREE = re.compile(r"(?<!\S)--(?!(?:set|out|epochs|device|data|rows|jobs)\b)")
         ("or use more --devices.", "or use more --set devices."),
         ("--device is 'cuda'; use --device cpu.", "device is 'cuda'; use --device cpu."),
         ("use --epochs 5, or `logo-ssl pretrain tiny --knn-every 2`.",) * 2,
+        ("use --epochs 5, or `python mine.py pretrain tiny --knn-every 2`.",) * 2,
         ("--framework.queue is for others, and so is --nothing 3.",) * 2,
     ],
 )

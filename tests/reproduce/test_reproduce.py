@@ -758,7 +758,7 @@ def test_a_row_stops_when_its_parent_is_gone():
     process = subprocess.Popen([sys.executable, "-c", STAND_IN], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     _, told = process.communicate(timeout=120)  # which closes its input
     assert process.returncode == 130
-    assert told.decode() == "Stopped by the end of `logo-ssl reproduce`; give the same command again.\n"
+    assert told.decode() == "Stopped by the end of `reproduce`; give the same command again.\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk is full here")

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,6 +165,20 @@ def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):
     monkeypatch.setattr(Pretraining, "training_step", interrupt)
     with pytest.raises(UserError, match=r"Interrupted; go on with `logo-ssl resume"):
         train(SMALL, data, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("step", "saved"), [(1, None), (4, 3)], ids=["before a checkpoint", "after one"])
+def test_a_traceback_ends_with_how_to_go_on_from_the_last_checkpoint(step, saved, data, tmp_path, monkeypatch):
+    def fail(module):
+        raise RuntimeError("a mistake of somebody's own")
+
+    at_step(monkeypatch, fail, step)  # an epoch has three
+    with pytest.raises(RuntimeError) as ended:
+        train(SMALL, data, tmp_path / "run")
+    path = tmp_path / "run"
+    told = f"{path} is saved up to step {saved}; once this is mended, go on with `logo-ssl resume {path}`."
+    assert getattr(ended.value, "__notes__", []) == ([] if saved is None else [told])
+    assert traceback.format_exception(ended.value)[-1].strip().endswith(told if saved else "somebody's own")
 
 
 def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):

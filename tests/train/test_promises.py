@@ -1,5 +1,8 @@
 """Is a framework refused, before anything is written, that does not keep what others rely on?"""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from small_runs import SMALL, train
@@ -185,6 +188,89 @@ def test_a_part_that_is_not_whole_is_refused(config, make, sentence, data, tmp_p
     with pytest.raises(UserError, match=sentence):
         train(SMALL_BYOL, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+CALLS = {
+    "after_step": (BYOL, lambda self: None, "", "p, progress"),
+    "project": (BYOL, lambda self, crops: None, "crops", "crops, roles"),
+    "similarity": (BYOL, lambda q, t: None, "t", "q, t"),  # without self
+    "outer": (LoGo, lambda self, l_s, p, chance: None, "l_s, p, chance", "l_s, p, chance, theta_e"),
+    "inner": (LoGo, lambda self, z_l: None, "z_l", "z_l, chance"),
+    "draw": (LoGo, lambda self, n, generator, *, seed: None, r"n, generator, \*, seed", "n_images, generator"),
+}
+
+
+@pytest.mark.parametrize("method", CALLS)
+def test_a_method_that_cannot_take_what_it_is_given_is_told_with_the_cure(method, data, tmp_path, monkeypatch):
+    owner, wrong, takes, given = CALLS[method]
+    monkeypatch.setattr(owner, method, wrong)
+    sentence = (
+        rf"{method} of {owner.__name__} takes \({takes}\), and is called with \({given}\); write `def {method}\(self, "
+    )
+    with pytest.raises(UserError, match=f"^{sentence}{given}\\)`\\.$"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_state_that_a_step_moves_is_after_a_rehearsal_as_before(data, monkeypatch):
+    module, called = build(SMALL.changed(framework__queue=8), load_data(data, 16)), []
+    framework = module.framework
+    framework.counter, framework.seen, framework.dice = 0, [], torch.Generator().manual_seed(1)
+    move = type(framework).after_step
+
+    def after_step(self, p, progress):
+        move(self, p, progress)  # queue and momentum encoder
+        self.counter += 1
+        self.seen.append(p.t_g)
+        called.append((self.queue.pushed.item(), torch.rand(1, generator=self.dice), torch.rand(1)))
+        called.append((random.random(), np.random.rand()))
+
+    def state():
+        streams = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        tensors = {name: value.tolist() for name, value in module.state_dict().items()}
+        return tensors, framework.counter, framework.seen, framework.dice.get_state().tolist(), streams
+
+    monkeypatch.setattr(type(framework), "after_step", after_step)
+    module.strategy.seen, draw = 0, LoGo.draw
+
+    def counted(self, *given):
+        self.seen += 1
+        return draw(self, *given)
+
+    monkeypatch.setattr(LoGo, "draw", counted)
+    with torch.no_grad():
+        for weight in framework.encoder.parameters():
+            weight.add_(0.1)  # so that there is something to follow
+    before = state()
+    refuse_broken_promises(module)
+    assert called[0][0] > 0
+    assert state() == before
+    assert module.strategy.seen == 0
+
+
+MISTAKEN = {
+    "name": ("project", lambda *_: absent, NameError),  # noqa: F821
+    "attribute": ("project", lambda self, crops, roles: crops.x_q, AttributeError),
+    "type": ("after_step", lambda self, p, progress: p.z_g + "x", TypeError),
+}
+
+
+@pytest.mark.parametrize(("method", "wrong", "error"), MISTAKEN.values(), ids=MISTAKEN)
+def test_a_mistake_within_a_method_is_shown_where_it_is_before_anything_is_written(
+    method, wrong, error, data, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(BYOL, method, wrong)
+    with pytest.raises(error) as shown:
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert shown.traceback[-1].path.name == "test_promises.py"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_part_that_cannot_be_copied_is_left_to_its_training(data, tmp_path):
+    module = build(SMALL_BYOL, load_data(data, 16))
+    with (tmp_path / "notes.txt").open("w") as notes:
+        module.framework.notes = notes
+        refuse_broken_promises(module)
 
 
 def test_a_mistake_within_a_part_is_shown_where_it_is(data, tmp_path, monkeypatch):

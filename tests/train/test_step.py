@@ -78,6 +78,8 @@ def test_a_framework_hears_how_far_training_has_come(data, tmp_path, monkeypatch
 
     monkeypatch.setattr(MoCo, "after_step", after_step)
     train(SMALL, data, tmp_path / "run", knn_every=0)
+    rehearsed, *heard = heard
+    assert rehearsed == 0
     assert heard == pytest.approx([t / STEPS for t in range(STEPS)])
 
 

@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import tyro
 
 from ..arguments import asks_for_help, parse, refuse_without
+from ..command_name import command
 from ..encoder_names import refuse_no_encoder
 from ..errors import UserError, nearest
 from ..outputs import claim, said
 from ..run import Run
 from ..show.given import runs_at
 from ..signals import Stopped
-from ..terminal import plain_console, put
+from ..terminal import plain_console, put_help
 
 MOST_SHOWN = 30
 PROTOCOL_NAMES = ("knn", "linear", "transfer", "finetune", "semi", "detect", "segment")
@@ -53,7 +54,7 @@ def show_crops(arguments: Sequence[str]) -> None:
         overwrite: bool = False
         """Replace what lies at --out even if logo-ssl did not write it."""
 
-    parsed = parse(Options, rest, prog=f"logo-ssl show-crops {' '.join(named)}".strip(), default=Options(chosen))
+    parsed = parse(Options, rest, prog=" ".join(["show-crops", *named]), default=Options(chosen))
     recipe, console = parsed.recipe, plain_console()
     check(recipe)
     if not 1 <= parsed.images <= MOST_SHOWN:
@@ -76,11 +77,11 @@ def evaluate(arguments: Sequence[str]) -> None:
     from ..evaluate.commands import PROTOCOLS
 
     if not arguments or arguments[0] in ("-h", "--help"):
-        put(_usage(PROTOCOLS))
+        put_help(_usage(PROTOCOLS))
         if not arguments:
-            raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
+            raise UserError(f"Say which protocol and which encoder, for example: {command()} eval knn runs/first")
         return
-    asked = parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"logo-ssl eval {arguments[0]}")
+    asked = parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"eval {arguments[0]}")
     try:
         asked.run()
     except KeyboardInterrupt:
@@ -119,7 +120,7 @@ def affinity(arguments: Sequence[str]) -> None:
         Run.existing(path)
     from ..show.affinity import Affinity
 
-    parse(Affinity, arguments, prog="logo-ssl affinity").run()
+    parse(Affinity, arguments, prog="affinity").run()
 
 
 def report(arguments: Sequence[str]) -> None:
@@ -128,7 +129,7 @@ def report(arguments: Sequence[str]) -> None:
     runs_at(_named_first(arguments))
     from ..show.report import Report
 
-    parse(Report, arguments, prog="logo-ssl report").run()
+    parse(Report, arguments, prog="report").run()
 
 
 def watch(arguments: Sequence[str]) -> None:
@@ -136,7 +137,7 @@ def watch(arguments: Sequence[str]) -> None:
     refuse_without(arguments, "which runs", "watch runs/first")
     from ..show.watch import Watch
 
-    parse(Watch, arguments, prog="logo-ssl watch").run()
+    parse(Watch, arguments, prog="watch").run()
 
 
 def reproduce(arguments: Sequence[str]) -> None:
@@ -144,5 +145,5 @@ def reproduce(arguments: Sequence[str]) -> None:
     refuse_without(arguments, "what to reproduce", "reproduce table1 --seeds 3")
     from ..reproduce.command import Reproduce
 
-    if not parse(Reproduce, arguments, prog="logo-ssl reproduce").run():
+    if not parse(Reproduce, arguments, prog="reproduce").run():
         sys.exit(1)

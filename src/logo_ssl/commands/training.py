@@ -12,9 +12,10 @@ import tyro
 from rich.table import Table
 
 from ..arguments import asks_for_help, hinting, parse, showing
+from ..command_name import as_typed, command
 from ..errors import UserError
 from ..run import Run
-from ..terminal import plain_console, put
+from ..terminal import plain_console, put, put_help
 
 ABOUT_RECIPES = (
     "For your own images take none: `logo-ssl pretrain --data photos/` chooses.",
@@ -30,7 +31,7 @@ def demo(arguments: Sequence[str]) -> None:
     """Pretrain a small encoder on made-up scenes and show that it learned."""
     from ..demo import Demo
 
-    parse(Demo, arguments, prog="logo-ssl demo").run()
+    parse(Demo, arguments, prog="demo").run()
 
 
 def recipes(arguments: Sequence[str]) -> None:
@@ -39,8 +40,10 @@ def recipes(arguments: Sequence[str]) -> None:
         from ..recipes import AUTO, find_recipe
 
         name = arguments[0] if arguments[0] == AUTO else find_recipe(arguments[0]).name
-        raise UserError(f"`logo-ssl recipes` lists all; `logo-ssl pretrain {name} --help` shows what {name} sets.")
-    parse(list_recipes, arguments, prog="logo-ssl recipes")
+        raise UserError(
+            f"`{command()} recipes` lists all; `{command()} pretrain {name} --help` shows what {name} sets."
+        )
+    parse(list_recipes, arguments, prog="recipes")
 
 
 def list_recipes() -> None:
@@ -61,7 +64,7 @@ def list_recipes() -> None:
     console = plain_console()
     console.print(table)
     for sentence in ABOUT_RECIPES:
-        console.print(sentence)
+        console.print(as_typed(sentence))
 
 
 def pretrain(arguments: Sequence[str]) -> None:
@@ -70,7 +73,7 @@ def pretrain(arguments: Sequence[str]) -> None:
     from ..recipes import AUTO, PARTS, RECIPES, check
 
     if arguments and arguments[0] in ("-h", "--help"):
-        put(
+        put_help(
             "usage: logo-ssl pretrain [RECIPE] [options]\n\nWithout a recipe, or with `auto`, everything is chosen for "
             f"the images and this machine.\n\nrecipes: {', '.join((AUTO, *RECIPES))}\n\n"
             "`logo-ssl pretrain auto --help` shows every option, `logo-ssl pretrain RECIPE --help` those of a recipe "
@@ -92,8 +95,7 @@ def pretrain(arguments: Sequence[str]) -> None:
 
     parts = " and ".join(f"--{part} NAME ({', '.join(known)})" for part, known in PARTS.items())
     about = f"Pretrain an encoder.\n{fill(f'{parts} swap these parts of the recipe.', 80)}"
-    prog = f"logo-ssl pretrain {chosen.name}"
-    parsed = parse(Options, rest, prog=prog, default=Options(chosen), description=about)
+    parsed = parse(Options, rest, prog=f"pretrain {chosen.name}", default=Options(chosen), description=about)
     check(parsed.recipe)
     from ..train import pretrain as run_pretraining  # slow to import: mistakes should be told before
 
@@ -107,14 +109,14 @@ def resume(arguments: Sequence[str]) -> None:
     if not arguments or arguments[0].startswith("-"):
         if asks_for_help(arguments):
             _help_with_resuming()
-        raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
+        raise UserError(f"Say which run to go on with, for example: {command()} resume runs/first")
     path = Path(arguments[0])
     saved = read_recipe(Run.existing(path))
 
     if asks_for_help(arguments):
         shown = showing(saved, is_harmless)
         told = "Go on with a run. What decides what is learned stays as it was; this may change:"
-        parse(type(shown), ["--help"], prog=f"logo-ssl resume {path}", default=shown, description=told)
+        parse(type(shown), ["--help"], prog=f"resume {path}", default=shown, description=told)
 
     @dataclass(frozen=True)
     class Options:
@@ -122,7 +124,7 @@ def resume(arguments: Sequence[str]) -> None:
 
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
 
-    parsed = parse(Options, arguments[1:], prog=f"logo-ssl resume {path}", default=Options(saved))
+    parsed = parse(Options, arguments[1:], prog=f"resume {path}", default=Options(saved))
     check(parsed.recipe)
     from ..train import resume as resume_pretraining  # slow to import: mistakes should be told before
 
@@ -141,7 +143,7 @@ def _help_with_resuming() -> NoReturn:
         "resume RUN --epochs 400\n\nWhat decides what is learned stays as it was; the options below may change. "
         "`logo-ssl resume RUN --help` shows the run's own values.\n\nexample: logo-ssl resume runs/first"
     )
-    parse(type(shown), ["--help"], prog="logo-ssl resume RUN", default=shown, description=told)
+    parse(type(shown), ["--help"], prog="resume RUN", default=shown, description=told)
     raise AssertionError("help ends the command")
 
 
@@ -150,9 +152,9 @@ def bench(arguments: Sequence[str]) -> None:
     from ..chosen import recipe_of
 
     if not arguments:
-        raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
+        raise UserError(f"Say which recipe to measure, for example: {command()} bench tiny")
     if arguments[0] in ("-h", "--help"):
-        put(
+        put_help(
             "usage: logo-ssl bench RECIPE [options]\n\n"
             "Trains for four epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
             "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
@@ -168,7 +170,7 @@ def bench(arguments: Sequence[str]) -> None:
 
         recipe: Annotated[type(chosen), tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
 
-    parsed = parse(Options, rest, prog=f"logo-ssl bench {chosen.name}", default=Options(chosen))
+    parsed = parse(Options, rest, prog=f"bench {chosen.name}", default=Options(chosen))
     from ..train.bench import bench as measure  # slow to import: mistakes should be told before
 
     put(json.dumps(measure(parsed.recipe)) + "\n")
@@ -176,8 +178,6 @@ def bench(arguments: Sequence[str]) -> None:
 
 def _say_next(run: Run) -> None:
     """Where the encoder is, and what can be done with it."""
-    from ..recipes.parts import command
-
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
     features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced

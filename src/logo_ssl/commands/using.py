@@ -15,11 +15,11 @@ def use(name: str, example: str, arguments: Sequence[str]) -> None:
         refuse_early(name, arguments)
     from ..use.commands import USES
 
-    parse(USES[name], arguments, prog=f"logo-ssl {name}").run()
+    parse(USES[name], arguments, prog=name).run()
 
 
 def doctor(arguments: Sequence[str]) -> None:
     """Look at this machine: versions, devices, speed, and what would be chosen."""
     from ..use.doctor import Doctor
 
-    parse(Doctor, arguments, prog="logo-ssl doctor").run()
+    parse(Doctor, arguments, prog="doctor").run()

@@ -8,6 +8,7 @@ from typing import Any
 import safetensors
 from torch import Tensor, nn
 
+from ..command_name import command
 from ..encoder_names import is_checkpoint_name, refuse_no_encoder
 from ..errors import UserError, WrongValue
 from ..run import Run
@@ -184,8 +185,8 @@ def _of_checkpoint(run: Run) -> Unfinished | None:
         newest = newest_encoder(run)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"The newest of {run.checkpoints} holds no encoder that fits its recipe ({error}); go on with `logo-ssl "
-            f"resume {run.path}`."
+            f"The newest of {run.checkpoints} holds no encoder that fits its recipe ({error}); go on with "
+            f"`{command()} resume {run.path}`."
         ) from error
     if newest is None and not run.backbone_file.is_file():
         if run.provenance_file.is_file():
@@ -194,8 +195,8 @@ def _of_checkpoint(run: Run) -> Unfinished | None:
                 "back, or train it again in a new folder."
             )
         raise UserError(
-            f"{run.path} has no encoder yet, since it has no checkpoint; wait for the first, or go on with `logo-ssl "
-            f"resume {run.path}`."
+            f"{run.path} has no encoder yet, since it has no checkpoint; wait for the first, or go on with "
+            f"`{command()} resume {run.path}`."
         )
     return newest
 

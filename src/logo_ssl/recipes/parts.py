@@ -1,13 +1,11 @@
 """Which frameworks and strategies can a recipe name? Ours, and those that others add under names of their own."""
 
-import shlex
-import sys
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
+from ..calling import about_call
 from ..errors import UserError, nearest
 from ..frameworks import FRAMEWORKS, OUR_FRAMEWORKS
-from ..models.backbones import FAMILIES
 from ..strategies import OUR_STRATEGIES, STRATEGIES
 from .fields import refuse_wrong_fields
 
@@ -20,14 +18,8 @@ NEEDED = {
     "strategy": {"build": "a method `build(n_global, n_local, dim)`"},
 }
 """What is asked of a config, and in which words."""
-
-
-def command() -> str:
-    """How a command begins that knows all that is registered: others' parts are known where their file runs it."""
-    known = [*FRAMEWORKS.values(), *STRATEGIES.values(), *FAMILIES.values()]
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    of_others = any(not part.__module__.startswith("logo_ssl.") for part in known)
-    return f"python {shlex.quote(sys.argv[0])}" if of_others and file else "logo-ssl"
+BUILT_FROM = {"framework": ("backbone", "n_features"), "strategy": ("n_global", "n_local", "dim")}
+"""What `build` is given."""
 
 
 def kinds_with(name: str) -> tuple[str, list[str]]:
@@ -97,3 +89,5 @@ def refuse_wrong_part(part: str, config: Any) -> None:
     for needed, words in NEEDED[part].items():
         if not hasattr(config, needed):
             raise UserError(f"{type(config).__name__} of {part} {kind} has no {needed}; give it {words}.")
+    if sentence := about_call(config, "build", BUILT_FROM[part]):
+        raise UserError(sentence)

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from ..command_name import command
 from ..errors import UserError, WrongValue
 from ..run import Run, read_json
 from .checks import check
@@ -90,8 +91,8 @@ def refuse_harmful(changes: Differences) -> None:
     ]
     if harmful:
         raise WrongValue(
-            f"A run cannot change {', '.join(harmful)} on its way; start another with `logo-ssl pretrain` and its own "
-            "--out."
+            f"A run cannot change {', '.join(harmful)} on its way; start another with `{command()} pretrain` and its "
+            "own --out."
         )
 
 

@@ -16,7 +16,7 @@ from .neighbours import Neighbourhood
 
 FIGURES = {
     "affinity": "Learned affinity beside cosine similarity: a reference crop against crops of other images, drawn "
-    "by logo-ssl affinity (the section Affinity draws other images beside the same reference)",
+    "by the command affinity (the section Affinity draws other images beside the same reference)",
     "affinity-map": "Where windows of each image are alike to the reference crop",
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..command_name import command
 from .affinity_choice import affinity_choice
 from .comparing import better
 from .feature_map import feature_maps
@@ -36,7 +37,7 @@ DEPARTURES = "differs from the recipe with the paper's settings in"
 ABOUT_AFFINITY = (
     "Each measure runs from 0 (least alike) to 1 (most alike) over the crops beside a reference; lines are means over "
     "an image's crops. References come by chance, never by looks. How well each measure ranks over many references is "
-    "measured by logo-ssl affinity, and stands in the evaluations. Its picture chooses "
+    "measured by the command affinity, and stands in the evaluations. Its picture chooses "
     "the images beside a reference among another number of images, so that the same reference has other company there."
 )
 
@@ -105,7 +106,7 @@ def evaluations(runs: Sequence[Told]) -> Html:
                 parts.append(table(f"{run.name}: {name}", head, cells))
             parts.append(folded("Settings and provenance", tag("p", _settings(record)), f"{run.name}: {name}"))
     if not parts:
-        parts.append(tag("p", "Nothing was evaluated yet; logo-ssl eval does it."))
+        parts.append(tag("p", f"Nothing was evaluated yet; {command()} eval does it."))
     return joined(parts)
 
 

@@ -71,7 +71,7 @@ async function refresh() {
     say(trouble.join(" "));
   } catch {
     silentSince ??= now();
-    say(`logo-ssl watch does not answer since ${silentSince}; this is the last that was seen.`);
+    say(`The command watch does not answer since ${silentSince}; this is the last that was seen.`);
   } finally {
     asking = false;
   }

@@ -5,6 +5,7 @@ from math import ceil
 from statistics import median
 from typing import NamedTuple
 
+from ..command_name import command
 from ..errors import DataMissing
 from ..hardware import best_device, hardware
 from ..wording import counted, listed
@@ -113,7 +114,7 @@ def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
     if max(minutes) > LONG:
         gpu = "Use a machine with one" if best_device("auto").type == "cpu" else "Leave out --device cpu"
         fewer = f"or fewer epochs (--epochs {FEW_EPOCHS})"
-        yield f"{gpu}, {fewer}, or see a small encoder learn in minutes: `logo-ssl pretrain tiny`."
+        yield f"{gpu}, {fewer}, or see a small encoder learn in minutes: `{command()} pretrain tiny`."
 
 
 def _on_cpu(task: Task, images: Images, speed: Speed | None) -> Speed | None:

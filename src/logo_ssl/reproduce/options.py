@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from ..command_name import command
 from ..errors import AGAIN, UserError
 from ..recipes import Recipe
 from ..recipes.fields import fits
@@ -30,7 +31,7 @@ MEASURING = {"workers": "loading.workers", "max_bad": "loading.max_bad"}
 """Options of `eval` that a row takes from its recipe, and the fields."""
 DETECTING = ("detect", "segment")
 """Where no picture may be bad, whatever the recipe says."""
-OPTION = re.compile(r"`[^`]*logo-ssl [^`]*`|--([a-z][\w.-]*\w)(?: (?!--)([^\s,;()`]*[^\s,;.()`]))?")
+OPTION = re.compile(r"`[^`]*(?:logo-ssl|python) [^`]*`|--([a-z][\w.-]*\w)(?: (?!--)([^\s,;()`]*[^\s,;.()`]))?")
 """A whole command, which stays as it is, or an option and the word behind it."""
 RESUME = re.compile(r"go on with `[^`]* resume [^`]*`")
 VERBS = ("is", "needs")
@@ -70,7 +71,7 @@ def by_eval(sentence: str, recipe: Recipe, measurement: str, run: Path) -> str:
     if not theirs:
         return told
     whose = "That is an option" if len(theirs) == 1 else "Those are options"
-    return f"{told} {whose} of `logo-ssl eval {kind} {shlex.quote(str(run))}`; rows of a table have none."
+    return f"{told} {whose} of `{command()} eval {kind} {shlex.quote(str(run))}`; rows of a table have none."
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from ..command_name import as_typed
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
@@ -240,5 +241,5 @@ def _detection_rows() -> tuple[Row, ...]:
             for column, paper in zip(COLUMNS, PAPER[data, what][label], strict=True):
                 metric = f"{what} {column} ({MEASURES[data]})"
                 figures.append(Figure(f"{measured_by}-{data}", metric, f"{data}, {what} {column}", paper))
-        rows.append(Row(label, find_recipe(recipe), tuple(figures), SUPERVISED if not rows else ""))
+        rows.append(Row(label, find_recipe(recipe), tuple(figures), as_typed(SUPERVISED) if not rows else ""))
     return tuple(rows)

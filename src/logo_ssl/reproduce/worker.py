@@ -36,7 +36,7 @@ def attempt(folder: Path, measurements: list[str], log: IO[str] | None = None) -
 def main() -> None:
     """The row in the folder that the first argument names; the others say what to measure."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
-    SPOKEN[signal.SIGINT] = "the end of `logo-ssl reproduce`"  # see `_stop_with_parent`
+    SPOKEN[signal.SIGINT] = "the end of `reproduce`"  # see `_stop_with_parent`
     folder, *measurements = sys.argv[1:]
     try:
         threading.Thread(target=_stop_with_parent, daemon=True).start()

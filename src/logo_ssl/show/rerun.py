@@ -3,6 +3,7 @@
 import shlex
 from typing import Any
 
+from ..command_name import command
 from ..recipes import AUTO, BASES, PARTS, RECIPES, PaperRow, Recipe, differences, literal
 
 
@@ -32,14 +33,15 @@ def rerun(recipe: Recipe, out: str) -> str | None:
     name = began_as(recipe)  # where data and machine choose, others would choose otherwise
     if name not in RECIPES:
         return None
-    base, words = RECIPES[name], ["logo-ssl", "pretrain", name]
+    base, words = RECIPES[name], ["pretrain", name]
     for part in PARTS:
         if base.kind(part) != (kind := recipe.kind(part)):
             base = base.with_part(part, kind)
             words += [f"--{part}", kind]
     for field, (_, value) in differences(base, recipe).items():
         words += _option(field.replace("_", "-"), value)
-    return shlex.join([*words, "--out", f"runs/{out.rsplit('/', 1)[-1]}-again"])
+    words += ["--out", f"runs/{out.rsplit('/', 1)[-1]}-again"]
+    return f"{command()} {shlex.join(words)}"
 
 
 def _option(flag: str, value: Any) -> list[str]:

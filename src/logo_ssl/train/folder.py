@@ -3,11 +3,11 @@
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from ..command_name import command
 from ..errors import UserError
 from ..launch import is_first
 from ..lock import FILE as LOCK
 from ..lock import locked
-from ..recipes.parts import command
 from ..run import Run
 from .sittings import Sittings
 

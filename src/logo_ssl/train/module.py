@@ -192,7 +192,7 @@ class Pretraining(L.LightningModule):
 
     def try_batch(self, size: int) -> None:
         """Forward and backward of so many made-up images, to see whether they fit into memory."""
-        p, chance = self.project(self.made_up_crops(size)), self.made_up_chance(size)
+        p, chance = self.project(self.made_up_crops(size)), self.made_up_chance(size, self.strategy)
         self.strategy.outer(self.framework.similarity, p, chance, self._theta_e()).loss.backward()
         self.framework.zero_grad()
 
@@ -205,9 +205,9 @@ class Pretraining(L.LightningModule):
             return crops
         return crops._replace(labels=torch.zeros(size, dtype=torch.long, device=self.device))
 
-    def made_up_chance(self, size: int) -> Chance:
-        """What is drawn for so many images of each process, in no step."""
-        return self._brought_here(self.strategy.draw(size * world_size(), stream(0, "trial")))
+    def made_up_chance(self, size: int, strategy: Strategy) -> Chance:
+        """What a strategy draws for so many images of each process, in no step."""
+        return self._brought_here(strategy.draw(size * world_size(), stream(0, "trial")))
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimiser for theta_e and, where there is a regressor, one for theta_d."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..command_name import command
 from ..data import ImageSet, load_data, locate
 from ..errors import UserError
 from ..launch import is_first, is_restarted
@@ -96,7 +97,7 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
         if checkpoint is None and is_finished(run):
             raise UserError(
                 f"{path} is finished and its checkpoints are gone, so it cannot be extended; start another with "
-                f"`logo-ssl pretrain {recipe.name} --init {path}` and its own --out."
+                f"`{command()} pretrain {recipe.name} --init {path}` and its own --out."
             )
         for field, (old, new) in changed.items():
             console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
@@ -110,13 +111,19 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
 
 @contextmanager
 def _told_how_to_go_on(run: Run) -> Iterator[None]:
-    """End with a sentence when a signal comes before the first step or after the last one."""
+    """End with a sentence: alone when a signal comes before the first step or after the last, or below a traceback."""
     try:
         with heeded():
             yield
     except (KeyboardInterrupt, Stopped) as stop:
         told = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)
         raise told.interrupted(cure(run) if run.recipe_file.is_file() else "start it again") from None
+    except UserError:
+        raise
+    except Exception as error:  # a mistake, ours or in somebody's own part: its traceback ends with this
+        if run.saved():
+            error.add_note(f"{run.path} is saved up to step {run.newest_step()}; once this is mended, {cure(run)}.")
+        raise
 
 
 def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:

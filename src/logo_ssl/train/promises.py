@@ -1,27 +1,39 @@
 """Do a framework and a strategy keep what others rely on? Looked at once, before a run begins: some are not ours."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
+from inspect import isfunction, signature
 from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..calling import about_call
 from ..errors import UserError, nearest
 from ..frameworks import Framework
+from ..randomness import global_streams, set_global_streams
 from ..ranks import rehearsed
 from ..strategies import Strategy
 from ..types import Crops, Objective, Projections
 from .module import Pretraining
 
+MISTAKES = (NameError, AttributeError, TypeError)
+"""Whatever the images: the first step of a training would end in them, too."""
+
 
 def refuse_broken_promises(module: Pretraining) -> None:
-    """Rehearse a step on some grey images, with copies, and refuse what training could not use or would misread."""
-    with torch.random.fork_rng(devices=[]), rehearsed():
+    """Rehearse a step on some grey images, with copies, and refuse what training could not use or would misread.
+
+    A mistake in somebody's own part is shown where it is, as training would show it, before anything is written.
+    """
+    with _streams_put_back(module.device), rehearsed():
         try:
             sentence = next(_broken(module), None)
-        except Exception:  # whatever is wrong in truth, training tells, with batches of its own size
+        except MISTAKES:
+            raise
+        except Exception:  # may be for want of images or colours: if not, training tells, with batches of its own
             return
     if sentence is not None:
         raise UserError(sentence)
@@ -50,9 +62,24 @@ def _may_be_absent(part: nn.Module, head: str) -> bool:
     return (isinstance(part, Framework) and head in Framework.kept) or getattr(part, head, part) is None
 
 
+@contextmanager
+def _streams_put_back(device: torch.device) -> Iterator[None]:
+    """Undo what is drawn meanwhile from the streams that libraries share."""
+    before = global_streams(device)
+    try:
+        yield
+    finally:
+        set_global_streams(before, device)
+
+
 def _broken(module: Pretraining) -> Iterator[str]:
-    """Sentences about what copies of framework and strategy give for a few images."""
-    framework, strategy, recipe = deepcopy(module.framework), deepcopy(module.strategy), module.recipe
+    """Sentences about what copies of framework and strategy take, and what they give for a few images."""
+    yield from _of_calls(module.framework, Framework)
+    yield from _of_calls(module.strategy, Strategy)
+    try:
+        framework, strategy, recipe = deepcopy(module.framework), deepcopy(module.strategy), module.recipe
+    except Exception:  # what cannot be copied, such as an open file, cannot be tried without a trace
+        return
     crops = _few_crops(module)
     n_images, of_framework = crops.x_g.shape[1], f"of framework {recipe.kind('framework')}"
     p = framework.project(crops, strategy.roles)
@@ -64,12 +91,22 @@ def _broken(module: Pretraining) -> Iterator[str]:
             f"The similarity {of_framework} gives {given} for {n_images} images; give one loss for each image, of "
             f"shape ({n_images},), without a mean over the batch."
         )
-    chance, of_strategy = module.made_up_chance(n_images), f"of strategy {recipe.kind('strategy')}"
+    chance, of_strategy = module.made_up_chance(n_images, strategy), f"of strategy {recipe.kind('strategy')}"
     inner = strategy.inner(p.z_l.detach(), chance)
     if inner is not None:
         yield from _of_objective(inner, f"inner {of_strategy}")
     theta_e = [theta for theta in framework.encoder.parameters() if theta.requires_grad]
     yield from _of_objective(strategy.outer(framework.similarity, p, chance, theta_e), f"outer {of_strategy}")
+    framework.after_step(Projections(*(x.detach() for x in p)), 0.0)
+
+
+def _of_calls(part: nn.Module, base: type[nn.Module]) -> Iterator[str]:
+    """Whether its methods take what those of the base take, by which they are called."""
+    for name, ours in vars(base).items():
+        if isfunction(ours) and not name.startswith("_"):
+            _, *given = signature(ours).parameters
+            if sentence := about_call(part, name, given):
+                yield sentence
 
 
 def _few_crops(module: Pretraining) -> Crops:

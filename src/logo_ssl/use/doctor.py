@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from rich.table import Table
 
+from ..command_name import command
 from ..data import BadImages, ImageSet, LoadingConfig, Photos, load_data, locate, nvjpeg, place
 from ..data.facts import facts_of
 from ..data.sources import data_root
@@ -74,7 +75,7 @@ class Doctor:
         console.print(f"Chosen: {summary(chosen)}")
         _refuse_as_training_would(bad, seen, chosen.loading.max_bad)
         next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
-        console.print(f"Next: logo-ssl pretrain {next_words}")
+        console.print(f"Next: {command()} pretrain {next_words}")
 
 
 def _versions(device: torch.device) -> Iterator[Row]:
@@ -135,8 +136,8 @@ def _refuse_as_training_would(bad: BadImages, seen: int, max_bad: float) -> None
     if len(bad) > max_bad * seen:
         supposed = "" if seen == bad.n_images else " if the others are like those seen here"
         raise UserError(
-            f"`logo-ssl pretrain` will refuse these data{supposed}: {len(bad):,} of {counted(seen, 'image')} cannot be "
-            f"read (one is {min(bad.names)}), more than --loading.max-bad {max_bad:g} allows; look at the files, or "
+            f"`{command()} pretrain` will refuse these data{supposed}: {len(bad):,} of {counted(seen, 'image')} cannot "
+            f"be read (one is {min(bad.names)}), more than --loading.max-bad {max_bad:g} allows; look at the files, or "
             "allow more."
         )
 

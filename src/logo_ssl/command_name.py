@@ -1,0 +1,24 @@
+"""How does the command begin that somebody typed? `logo-ssl`, or a file of their own, which alone knows their parts."""
+
+import shlex
+import sys
+from pathlib import Path
+
+OURS = "logo-ssl"
+_typed = OURS
+
+
+def command() -> str:
+    """How a command begins that knows what this one knows; whatever is proposed to be typed begins so."""
+    return _typed
+
+
+def note_command(*, own_file: bool) -> None:
+    """Remember what was typed: ours, or the file that called `main`."""
+    global _typed
+    _typed = f"python {shlex.quote(sys.argv[0])}" if own_file and Path(sys.argv[0]).is_file() else OURS
+
+
+def as_typed(help_text: str) -> str:
+    """The text of a help, where commands are written as ours, with the command that was typed."""
+    return help_text.replace(f"{OURS} ", f"{command()} ")
