@@ -340,3 +340,15 @@ def test_cosine_and_byol_are_those_of_the_runs():
     (byol,), _ = told_of("byol-logo")
     assert byol["changed"]["framework.kind"] == "byol"
     assert f"As expected: **{last_knn(byol):.2f}**" in text
+
+
+def test_statistics_of_small_crops_are_those_of_the_runs():
+    runs, tables = told_of("small-statistics")
+    for i, label in enumerate(("SimSiam, 16 px", "SimSiam, 32 px", "MoCo, 16 px", "MoCo, 32 px")):
+        both = [runs[i]["statistics"], runs[i + 4]["statistics"]]
+        assert (runs[i]["seed"], runs[i + 4]["seed"]) == (0, 1)
+        assert runs[i]["changed"].get("crops.local_size", 16) == int(label[-5:-3])
+        assert ("framework.kind" in runs[i]["changed"]) == label.startswith("SimSiam")
+        crops, whole = ([seed[kind]["k=20"] for seed in both] for kind in ("of crops", "of whole images"))
+        change = f"{mean(minus(whole, crops)):+.2f}"
+        assert [label, ", ".join(shown(crops)), ", ".join(shown(whole)), change] in tables
