@@ -94,6 +94,18 @@ def hinting_at_folder(name: str) -> Iterator[None]:
         raise DataMissing(f"{missing}{hint}") from missing
 
 
+@contextmanager
+def hinting_at_a_move(source: str, run: str, cure: str) -> Iterator[None]:
+    """Where the images of a run are no longer at their path, they may have moved."""
+    try:
+        yield
+    except DataMissing as missing:
+        if source in NAMES:
+            raise
+        told = f"No data at {source!r}, where {run} has its images from; if they have moved, {cure}."
+        raise DataMissing(told) from missing
+
+
 def data_root() -> Path:
     """Where named data sets are kept: $LOGO_DATA, or a folder in the user's cache."""
     return Path(os.environ.get("LOGO_DATA") or "~/.cache/logo-ssl").expanduser()
