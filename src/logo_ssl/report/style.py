@@ -33,8 +33,10 @@ def plain(axes: Axes) -> None:
 def save_figure(figure: Figure, file: Path) -> list[Path]:
     """Write a figure whole, as .png and .svg beside each other, both claimed; the same figure gives the same bytes."""
     files = {kind: file.with_suffix(f".{kind}") for kind in ABOUT}
-    settings = {"svg.hashsalt": "logo-ssl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}
-    with plt.rc_context(settings), warnings.catch_warnings():
+    with (
+        plt.rc_context({"svg.hashsalt": "logo-ssl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}),
+        warnings.catch_warnings(),
+    ):
         # Names have letters that the font lacks: boxes in the .png, and themselves in the .svg, which holds text.
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
         for kind, place in files.items():
