@@ -9,15 +9,15 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from embed import photographs
 from PIL import Image
 
-from logo_ssl.data.decode import decode
+from logo_ssl.data.decode import decode_square
 from logo_ssl.data.resizing import middle_of, square
-from logo_ssl.data.workers import ENOUGH
 from logo_ssl.hardware import hardware
 from logo_ssl.provenance import provenance
 
@@ -30,10 +30,18 @@ def by_pillow(image, side):
     return np.array(strip.resize((width, height), Image.Resampling.BICUBIC))[middle.square]
 
 
-def milliseconds(make, files):
+WAYS = {"ours": square, "pillow": by_pillow, "decoding_alone": lambda image, side: image}
+
+
+def made(way, files, side):
+    """What a way to a square makes of each file."""
+    with patch("logo_ssl.data.decode.square", WAYS[way]):
+        return [decode_square(data, side) for data in files]
+
+
+def milliseconds(way, files, side):
     began = time.perf_counter()
-    for data in files:
-        make(data)
+    made(way, files, side)
     return (time.perf_counter() - began) / len(files) * 1e3
 
 
@@ -53,16 +61,12 @@ def main():
         if not paths:
             parser.error(f"there are no JPEG files in {options.data}")
         files = [path.read_bytes() for path in paths[:: max(1, len(paths) // options.images)][: options.images]]
-    ways = {
-        "ours": lambda data: square(decode(data, enough=ENOUGH * options.side), options.side),
-        "pillow": lambda data: by_pillow(decode(data, enough=ENOUGH * options.side), options.side),
-        "decoding_alone": lambda data: decode(data, enough=ENOUGH * options.side),
-    }
-    took = {way: [] for way in ways}
+    took = {way: [] for way in WAYS}
     for _ in range(options.rounds):
-        for way, make in ways.items():
-            took[way].append(milliseconds(make, files))
-    differences = [np.abs(ways["ours"](data).astype(int) - ways["pillow"](data)).max() for data in files]
+        for way in WAYS:
+            took[way].append(milliseconds(way, files, options.side))
+    pairs = zip(*(made(way, files, options.side) for way in ("ours", "pillow")), strict=True)
+    differences = [np.abs(ours.astype(int) - pillows).max() for ours, pillows in pairs]
     result = {
         "benchmark": "decoding",
         "images": len(files),

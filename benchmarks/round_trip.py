@@ -2,10 +2,11 @@
 
 python benchmarks/round_trip.py --data FOLDER [--images 256] [--backbones resnet50 ...] [--targets onnx ...]
 
-Each backbone has drawn weights and batch norm statistics, and is saved as a run. Its exports are loaded by the lines
-that they print, so by the target's own library. `apart` is the distance between two vectors of an image, over the norm
-of the run's; the largest of all images counts. `images_apart` is how far the run's vectors lie from their mean, also
-over their norm: untrained networks tell images apart by little. Exit code 1 if a target is farther apart than 1e-4.
+Each backbone has drawn weights and batch norm statistics, and is saved as a run. Its exports are loaded, and shown the
+photographs, by the lines that they print, so by the target's own library and torchvision. `apart` is the distance
+between two vectors of an image, over the norm of the run's; the largest of all images counts. `images_apart` is how far
+the run's vectors lie from their mean, also over their norm: untrained networks tell images apart by little. Exit code 1
+if a target is farther apart than 1e-4.
 """
 
 import argparse
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "use"))
 
 import numpy as np
 import torch
+from PIL import Image
 from use_encoders import executed, untrained_run
 
 import logo_ssl
@@ -37,8 +39,7 @@ TARGETS = {
     "small-alexnet": ("onnx", "safetensors"),
     "timm/vit_tiny_patch16_224": ("timm", "onnx", "safetensors", "hf"),
 }
-SIDES = {"small-alexnet": 64}
-SIDE = 80  # px, of all others
+SIDE = 64  # px: photographs of other sizes are resized
 LIBRARIES = ("onnxruntime", "safetensors")
 
 
@@ -50,8 +51,13 @@ def photographs(folder: str, n: int) -> ImageSet:
 
 
 @torch.no_grad()
-def features_of(encoder, images):
-    return torch.cat([encoder(batch) for batch in images.split(BATCH)])
+def features_by(snippet: str, paths):
+    """What the printed lines make of photographs; those that load by ours have its transform."""
+    names = executed(snippet)
+    encoder = names["encoder"]
+    see = encoder.transform if "transform" not in names else lambda path: names["transform"](Image.open(path))
+    some = (paths[i : i + BATCH] for i in range(0, len(paths), BATCH))
+    return torch.cat([encoder(torch.stack([see(path) for path in batch])) for batch in some])
 
 
 def farthest(found, expected) -> float:
@@ -62,17 +68,15 @@ def farthest(found, expected) -> float:
 def round_trips(backbone: str, targets, data: ImageSet, folder: Path) -> list[dict]:
     """What each target makes of the images, beside the run."""
     torch.manual_seed(0)
-    side = SIDES.get(backbone, SIDE)
-    run = untrained_run(folder / "run", data, backbone=backbone, crops__global_size=side)
+    run = untrained_run(folder / "run", data, backbone=backbone, crops__global_size=SIDE)
     embedded = logo_ssl.embed(run.path, data, device="cpu", batch_size=BATCH)
-    expected, transform = torch.from_numpy(embedded.vectors), logo_ssl.load(run.path).transform
-    images = torch.stack([transform(path) for path in embedded.paths])
+    expected = torch.from_numpy(embedded.vectors)
     images_apart = float(((expected - expected.mean(dim=0)).norm(dim=1) / expected.norm(dim=1)).mean())
     found = []
     for target in targets:
         exported = logo_ssl.export(run.path, target, folder / WAYS[target].out)
-        features = features_of(executed(exported.snippet)["encoder"], images)
-        about = {"backbone": backbone, "target": target, "px": side, "images": len(images)}
+        features = features_by(exported.snippet, embedded.paths)
+        about = {"backbone": backbone, "target": target, "px": SIDE, "images": len(features)}
         found.append(about | {"apart": farthest(features, expected), "images_apart": images_apart})
         print(f"{backbone}, {target}: {found[-1]['apart']:.1e}", file=sys.stderr, flush=True)
     return found

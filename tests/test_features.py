@@ -23,8 +23,5 @@ def test_images_that_are_no_squares_are_cut_and_not_squashed(generator):
     margin = torch.zeros(2, 3, 16, 24, dtype=torch.uint8)
     wide = torch.cat([margin, middle, margin], dim=3)
     backbone = nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten())
-    for size in (16, 12):
-        settings = (*SETTINGS[:2], size)
-        expected = extract(backbone, middle, *settings)
-        assert extract(backbone, wide, *settings).equal(expected)
-        assert extract(backbone, wide.transpose(2, 3), *settings).equal(extract(backbone, middle.mT, *settings))
+    assert extract(backbone, wide, *SETTINGS).equal(extract(backbone, middle, *SETTINGS))
+    assert extract(backbone, wide.transpose(2, 3), *SETTINGS).equal(extract(backbone, middle.mT, *SETTINGS))

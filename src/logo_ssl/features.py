@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+from .data.resizing import middle_of
+
 
 @torch.no_grad()
 def extract(
@@ -25,7 +27,7 @@ def extract(
     try:
         rows = []
         for batch in images.split(batch_size):
-            x = prepared(_central_square(batch).to(device, non_blocking=True), mean, std, size)
+            x = prepared(batch.to(device, non_blocking=True), mean, std, size)
             if x.is_cuda:
                 x = x.contiguous(memory_format=torch.channels_last)
             rows.append(backbone(x).float())
@@ -38,9 +40,11 @@ def prepared(
     images: UInt8[Tensor, "N C H W"], mean: Sequence[float], std: Sequence[float], size: int
 ) -> Float[Tensor, "N C {size} {size}"]:
     """Central squares of images as a backbone wants them: resized and normalised."""
-    x = _central_square(images).float() / 255
-    if x.shape[-2:] != (size, size):
-        x = F.interpolate(x, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
+    middle = middle_of(images.shape[2], images.shape[3], size)
+    x = images[:, :, *middle.strip].float() / 255
+    if x.shape[2:] != middle.resized:
+        x = F.interpolate(x, size=middle.resized, mode="bicubic", antialias=True).clamp(0, 1)
+    x = x[:, :, *middle.square]
     return (x - _per_channel(tuple(mean), x.device)) / _per_channel(tuple(std), x.device)
 
 
@@ -49,10 +53,3 @@ def _per_channel(values: tuple[float, ...], device: torch.device) -> Float[Tenso
     """Sent to the device once: sending waits for all that the device has been given before."""
     with torch.inference_mode(False):  # it outlives whatever mode it was first asked for in
         return torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)
-
-
-def _central_square(images: UInt8[Tensor, "N C H W"]) -> UInt8[Tensor, "N C S S"]:
-    height, width = images.shape[-2:]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    return images[..., top : top + side, left : left + side]

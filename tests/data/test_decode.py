@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from logo_ssl.data import decode as module
-from logo_ssl.data.decode import BadImage, decode
+from logo_ssl.data.decode import BadImage, decode, decode_square
+from logo_ssl.data.resizing import square
 
 GREY = np.arange(0, 240, dtype=np.uint8).reshape(12, 20)
 COLOUR = np.stack([GREY, GREY[::-1], 255 - GREY], 2)
@@ -211,16 +212,40 @@ def test_the_longer_side_is_shrunk_and_never_enlarged(size, most, shape):
 
 
 @pytest.mark.parametrize(
-    ("size", "enough", "shape"),
+    ("size", "side", "shape"),
     [
-        ((400, 400), 50, (50, 50, 3)),
-        ((401, 300), 100, (150, 201, 3)),
-        ((800, 80), 40, (40, 400, 3)),
-        ((800, 79), 40, (79, 800, 3)),
+        ((400, 400), 12, (50, 50, 3)),
+        ((402, 300), 25, (150, 201, 3)),
+        ((401, 300), 25, (300, 401, 3)),
+        ((404, 800), 6, (200, 101, 3)),
+        ((800, 80), 10, (40, 400, 3)),
+        ((800, 78), 10, (78, 800, 3)),
     ],
 )
-def test_a_jpeg_skips_detail_only_while_both_sides_stay_enough(size, enough, shape):
-    assert decode(encode(Image.new("RGB", size), "JPEG"), enough=enough).shape == shape
+def test_for_a_square_a_jpeg_is_decoded_in_part_if_that_divides_its_sides_and_leaves_four_times_the_square(
+    monkeypatch, size, side, shape
+):
+    seen = []
+
+    def square(pixels, side):
+        seen.append(pixels.shape)
+        return np.zeros((side, side, 3), np.uint8)
+
+    monkeypatch.setattr("logo_ssl.data.decode.square", square)
+    decode_square(encode(Image.new("RGB", size), "JPEG"), side)
+    assert seen == [shape]
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("size", [(797, 580), (532, 740), (1304, 1024), (547, 513)])
+def test_a_jpeg_that_is_decoded_in_part_is_cut_where_the_whole_one_is(size, orientation):
+    exif, (width, height) = Image.Exif(), size
+    exif[0x0112] = orientation
+    y, x = np.mgrid[:height, :width]
+    waves = 128 + 60 * np.sin(x / width * 40) + 60 * np.sin(y / height * 40)
+    data = encode(Image.fromarray(np.repeat(waves[..., None], 3, 2).astype(np.uint8)), "JPEG", exif=exif, quality=98)
+    difference = decode_square(data, 16).astype(int) - square(decode(data), 16)
+    assert np.abs(difference).max() <= 3
 
 
 def test_a_shrunk_jpeg_is_upright_and_looks_like_the_whole_one():

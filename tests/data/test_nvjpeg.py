@@ -10,7 +10,7 @@ from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
-from logo_ssl.data.decode import decode
+from logo_ssl.data.decode import decode, decode_square
 from logo_ssl.data.feed import Feed
 from logo_ssl.data.files import Paths
 from logo_ssl.data.jpeg import read_header
@@ -157,7 +157,7 @@ def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: py
     for pixels, sizes, rows in feed.batches(torch.arange(len(photos)).split(5)):
         assert sizes is None
         for image, row in zip(pixels, rows.tolist(), strict=True):
-            seen = square(decode(photos.read(row), enough=48), 12)
+            seen = decode_square(photos.read(row), 12)
             assert np.abs(image.permute(1, 2, 0).numpy().astype(int) - seen).mean() < 2
     feed.close()
 

@@ -1,12 +1,16 @@
-"""Resizing on the CPU against Pillow's."""
+"""Resizing on the CPU against Pillow's, and squares against torchvision's."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torchvision.transforms import v2
 
-from logo_ssl.data.resizing import resized, square
+from logo_ssl.data.nvjpeg import cut_square
+from logo_ssl.data.resizing import LONGEST, resized, square
+from logo_ssl.features import prepared
 
 SIDES = st.integers(1, 90)
 PILLOWS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -43,14 +47,43 @@ def test_a_mirrored_view_of_an_image_that_must_not_be_written_to_is_resized():
     assert np.array_equal(resized(image[:, ::-1], (20, 20), "bilinear")[:, ::-1], resized(image, (20, 20), "bilinear"))
 
 
-@pytest.mark.parametrize("long", [30, 45, 60, 150, 300])
-@pytest.mark.parametrize("turned", [False, True], ids=["wide", "high"])
-def test_a_square_is_the_middle_of_the_whole_image_resized_however_long_it_is(long, turned):
-    across, along = np.mgrid[:30, :long]
-    waves = 128 + 60 * np.sin((along - long / 2) / 3) + 20 * np.sin(across / 4)
-    image = np.repeat(waves[..., None], 3, axis=2).astype(np.uint8)
-    whole = np.asarray(Image.fromarray(image).resize((round(long * 22 / 30), 22), Image.Resampling.BICUBIC))
-    start = (whole.shape[1] - 22) // 2
-    theirs = whole[:, start : start + 22].astype(int)
-    ours = square(image.transpose(1, 0, 2), 22).transpose(1, 0, 2) if turned else square(image, 22)
-    assert np.abs(ours - theirs).max() <= (2 if long <= 60 else 20)  # beyond 2:1, shifted by less than a pixel
+def torchvisions(image: torch.Tensor, size: int) -> torch.Tensor:
+    """What torchvision makes of an image [C H W], by the transforms that `export` prints."""
+    resize = v2.Resize(size, v2.InterpolationMode.BICUBIC, antialias=True)
+    return v2.Compose([resize, v2.CenterCrop(size)])(image)
+
+
+ODD_SHAPES = st.tuples(st.integers(1, 300), st.integers(1, 300)).filter(
+    lambda sides: max(sides) <= LONGEST * min(sides)
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(ODD_SHAPES, st.integers(1, 100), st.integers(0, 2**31))
+def test_squares_are_those_of_torchvision_to_the_pixel(shape, size, seed):
+    image = np.random.default_rng(seed).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    pixels = torch.from_numpy(image).permute(2, 0, 1)
+    theirs = torchvisions(pixels, size)
+    assert torch.equal(torch.from_numpy(square(image, size)).permute(2, 0, 1), theirs)
+
+
+@settings(deadline=None, max_examples=100)
+@given(ODD_SHAPES, st.integers(1, 100), st.integers(0, 2**31))
+def test_squares_of_arrays_and_on_a_device_are_those_of_torchvision(shape, size, seed):
+    pixels = torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (3, *shape), dtype=np.uint8))
+    theirs = torchvisions(pixels.float(), size).clamp(0, 255)  # as floats, so without the CPU's own way for bytes
+    assert torch.equal(cut_square(pixels[None], size)[0], theirs.round().byte())
+    ours = prepared(pixels[None], (0.0,) * 3, (1.0,) * 3, size)[0]
+    torch.testing.assert_close(ours, theirs / 255, rtol=0, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 40), st.integers(1, 3000), st.integers(2, 30), st.booleans())
+def test_the_square_of_a_very_long_image_is_shifted_by_less_than_a_pixel(short, more, size, turned):
+    long = LONGEST * short + more
+    assume(long * size / short < 20_000)
+    image = np.repeat(np.linspace(0, 255, long)[None, :, None], short, axis=0).repeat(3, axis=2).astype(np.uint8)
+    image = image.transpose(1, 0, 2) if turned else image
+    theirs = torchvisions(torch.from_numpy(image).permute(2, 0, 1), size).permute(1, 2, 0)
+    a_pixel = 255 / (long * size // short)
+    assert np.abs(square(image, size).astype(int) - theirs.numpy()).max() <= a_pixel + 2

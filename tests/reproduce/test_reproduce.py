@@ -578,7 +578,7 @@ def test_a_table_keeps_no_rows_of_another_set(reproduce, performed, data, tmp_pa
     assert (code, "also shows" in out) == (0, False), err
     assert rows_of(tmp_path / "out") == {"cifar10-moco": ["0"]}
     text = (tmp_path / "out" / "table1.md").read_text()
-    assert "Not run: MoCo+LoGo, SimSiam+LoGo\n" in text
+    assert "Not run: MoCo+LoGo; SimSiam+LoGo\n" in text
     assert "Finished in this folder with other settings or on other images, so not shown: SimSiam\n" in text
 
 

@@ -374,6 +374,7 @@ def test_minutes_beside_other_rows_are_told_as_such_where_there_are_any():
     [
         (["cifar10-moco-logo"], False, ["MoCo", "SimSiam", "SimSiam+LoGo"]),
         (["*-simsiam*", "*-moco"], True, ["MoCo+LoGo, tuned"]),
+        (["cifar10-tuned-simsiam-logo", "cifar10-tuned-moco"], True, ["MoCo+LoGo, tuned", "SimSiam, tuned"]),
         ([], False, []),
     ],
 )
@@ -383,7 +384,7 @@ def test_a_table_of_some_rows_names_the_others_apart_from_failed_ones(rows, own,
     assert record["not_run"] == left_out
     text = markdown(RECORD | {"not_run": left_out})
     head, _, legend = text.partition("Accuracy in percent")
-    assert head.endswith(f"|\n\nNot run: {', '.join(left_out)}\n\n" if left_out else "|\n\n")
+    assert head.endswith(f"|\n\nNot run: {'; '.join(left_out)}\n\n" if left_out else "|\n\n")
     assert "Not there:\n\n- MoCo+LoGo (cifar10-moco-logo), seed 1, failed" in legend
     (curves,) = tables.choose(["fig1b"], ["cifar10-moco"])
     assert gather(curves, [])["not_run"] == []

@@ -13,7 +13,7 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from logo_ssl import cli
-from logo_ssl.data import load_data
+from logo_ssl.data import load_data, locate
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.affinity import company_of, compare, gather, load_measures, normalised, reference_by_hand
 from logo_ssl.evaluate.affinity.company import class_centres
@@ -151,6 +151,17 @@ def test_a_box_by_hand_is_x_y_w_h_in_pixels_of_the_file(make_run, images, tmp_pa
     assert reference_by_hand(str(file), images, encoder, max_side=0).box is None
     numbered = reference_by_hand("5:0,0,16,16", images, encoder, 640)
     assert (numbered.label, numbered.box.tolist()) == (1, [[0, 0, 16, 16]])
+
+
+def test_a_reference_among_the_images_has_its_class_by_whichever_way_it_is_named(make_run, tmp_path, monkeypatch):
+    for place in ("photos/ash", "photos/elm", "ext"):
+        (tmp_path / place).mkdir(parents=True)
+    for place in ("ash/1.png", "elm/2.png"):
+        Image.new("RGB", (16, 16)).save(tmp_path / "photos" / place)
+    monkeypatch.chdir(tmp_path / "ext")
+    encoder, data = load_measures(make_run(), "cpu").encoder, load_data(locate("../photos"), 16)
+    for way in ("../photos/elm/2.png", "../photos/ash/../elm/2.png", str(tmp_path / "photos" / "elm" / "2.png")):
+        assert reference_by_hand(way, data, encoder, max_side=0).label == 1
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,14 @@ def test_the_command_draws_the_map_beside_the_bars(make_run, tmp_path):
         assert picture.width > 1000
 
 
+def test_letters_that_the_font_lacks_are_drawn_without_a_warning_and_stand_in_the_svg(tmp_path):
+    pixels, heat = np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8))
+    shown = Heated("\U0001f431: \u732b", pixels, heat, heat)  # a cat's face, and the word in Chinese
+    draw_affinity_map([HeatMap("\U0001f415", (0, 0, 4, 4), pixels, [shown])], tmp_path / "map.png", "\U0001f4f7")
+    words = (tmp_path / "map.svg").read_text(encoding="utf-8")
+    assert all(letter in words for letter in "\U0001f431\u732b\U0001f415\U0001f4f7")
+
+
 def test_names_are_drawn_as_they_are_and_long_ones_shortened(make_run, tmp_path, monkeypatch, images):
     dollars = replace(images, classes=("a$b", "$x_{$", "_^$$", "\\frac"))
     monkeypatch.setattr("logo_ssl.evaluate.record.load_data", lambda source, size: dollars)

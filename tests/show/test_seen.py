@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from logo_ssl.data import ImageSet, Split
+from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate import load_encoder
 from logo_ssl.evaluate.affinity import load_measures
@@ -65,8 +65,20 @@ def test_without_a_test_split_no_image_is_its_own_neighbour(make_run, images):
 def test_too_few_images_have_no_neighbours_and_are_said(make_run, images):
     encoder = load_encoder(str(make_run().path))
     few = ImageSet("few", images.train[torch.arange(3)], None, images.classes)
-    with pytest.raises(UserError, match="neighbours and maps need 4 or more"):
+    told = "need 4 images to ask about and 4 others to look among; 1 and 1 were drawn from the training images of few, "
+    with pytest.raises(UserError, match=f"{told}which has no test images.$"):
         look_around(encoder, few, 40, seed=0)
+
+
+def test_images_that_cannot_be_read_are_told_apart_from_those_that_are_not_there(make_run, tmp_path):
+    encoder = load_encoder(str(make_run().path))
+    for i in range(9):
+        file = tmp_path / "broke2" / f"{i}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (20, 20)).save(file) if i < 6 else file.write_bytes(b"broken")
+    told = "look among; 4 and 4 were drawn from the training images of broke2, which has no test images, "
+    with pytest.raises(UserError, match=rf"{told}and \d and \d of these can be read\.$"):
+        look_around(encoder, load_data(str(tmp_path / "broke2"), 16), 40, seed=0)
 
 
 def test_a_class_that_the_bank_lacks_leaves_the_share_of_right_ones_open(make_run, images):

@@ -29,7 +29,8 @@ from logo_ssl.cli import main
 from logo_ssl.data import LoadingConfig, ending
 from logo_ssl.data.feed import Uniform
 from logo_ssl.data.files import Paths
-from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.errors import DataMissing, Interrupted, UserError
+from logo_ssl.evaluate import data_for, load_encoder
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
@@ -584,6 +585,24 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path):
     Path(data).rename(tmp_path / "moved.npz")
     np.savez(tmp_path / "moved.npz", **arrays)
     assert is_finished(resume(tmp_path / "run", console=console(), data=str(tmp_path / "moved.npz")))
+
+
+def test_a_run_whose_images_have_moved_says_how_to_go_on_and_so_it_does(data, tmp_path):
+    path, place = tmp_path / "run", tmp_path / "moved.npz"
+    cut_short(data, path, before_step=2)
+    Path(data).rename(place)
+    told = f"No data at '{data}', where {path} has its images from; if they have moved, "
+    with pytest.raises(DataMissing) as missing:
+        resume(path, console=console())
+    assert str(missing.value) == f"{told}go on with `logo-ssl resume {path} --data NEW`, their new path."
+    with pytest.raises(DataMissing) as missing:
+        data_for(load_encoder(str(path)), None)
+    assert str(missing.value) == f"{told}name their new path with --data."
+    with pytest.raises(DataMissing, match=r"No data at '.*nowhere'; give a folder"):
+        resume(path, console=console(), data=str(tmp_path / "nowhere"))
+    with pytest.raises(SystemExit) as ended:
+        main(["resume", str(path), "--data", str(place)])
+    assert (ended.value.code, is_finished(Run(path))) == (0, True)
 
 
 def test_files_with_new_contents_under_their_old_names_are_other_images(tmp_path, capsys):

@@ -9,6 +9,7 @@ from PIL import Image
 
 import logo_ssl
 from logo_ssl.errors import UserError
+from logo_ssl.evaluate.extraction import PREPROCESSING
 from logo_ssl.use.searching import Neighbour, nearest_in
 from logo_ssl.use.sheet import _font, _rows, contact_sheet
 
@@ -51,6 +52,19 @@ def test_an_index_of_other_inputs_is_refused_with_the_options_that_fit(photos, t
     index = logo_ssl.embed(logo_ssl.load("random/tiny", size=16), photos, out=tmp_path / "f.npz", workers=0)
     with pytest.raises(UserError, match=f"otherwise than by .*search with {cure}, or"):
         logo_ssl.search(logo_ssl.load("random/tiny", **{"size": 16} | options), index, photos / "a" / "00.png")
+
+
+def test_an_index_of_photographs_that_were_cut_otherwise_is_refused(encoder, photos, tmp_path, monkeypatch):
+    for earlier in (None, PREPROCESSING - 1):
+        with monkeypatch.context() as patch:
+            patch.setattr("logo_ssl.use.embedding.PREPROCESSING", earlier)
+            index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+        with pytest.raises(
+            UserError, match=r"photographs to the encoder a little otherwise .*make the index again with"
+        ):
+            logo_ssl.search(encoder, index, photos / "a" / "00.png")
+    index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
+    assert logo_ssl.search(encoder, index, photos / "a" / "00.png")
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,22 @@ def test_the_doctor_says_when_training_would_refuse_the_images(shell, photos, mo
     assert (code, "cannot be read" in err) == (2, True), err
 
 
+def test_the_doctor_says_that_training_would_refuse_a_single_image(shell, tmp_path):
+    (tmp_path / "one").mkdir()
+    Image.new("RGB", (20, 20)).save(tmp_path / "one" / "a.png")
+    code, out, err = shell("doctor --data one --device cpu")
+    assert (code, "Data: one, 1 image of about 20 px" in out, "Chosen:" in out, "Next:" in out) == (
+        2,
+        True,
+        False,
+        False,
+    )
+    refusal = "one has 1 training image; LoGo compares images and needs 2 or more."
+    assert f"`logo-ssl pretrain` will refuse these data: {refusal}" in err
+    code, _, err = shell("pretrain --data one --device cpu --out runs/one")
+    assert (code, refusal in err) == (2, True), err
+
+
 def test_a_search_for_more_neighbours_than_there_are_images_says_so(shell, photos):
     shell("embed random/tiny --size 16 --data photos --out f.npz --workers 0 --device cpu")
     line = "search random/tiny --size 16 --index f.npz --query photos/a/00.png"

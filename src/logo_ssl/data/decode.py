@@ -2,6 +2,9 @@
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +12,10 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from .formats import opened, what_reads
-from .resizing import resized
+from .resizing import resized, square
 
 MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, or no photograph; Pillow's own limit may be switched off
+ENOUGH = 4  # times the side of a square: a JPEG may be decoded at a fraction of its size that leaves so much
 ON_WHITE = (255, 255, 255)  # what viewers show behind transparent pixels
 ORIENTATION = 0x0112  # EXIF's tag
 TURNS = {  # what makes each orientation upright
@@ -31,11 +35,33 @@ class BadImage(Exception):  # noqa: N818  # one bad image is an event, not an er
     """Bytes that do not make an image; says why."""
 
 
-def decode(data: bytes, max_side: int = 0, *, enough: int = 0) -> UInt8[np.ndarray, "H W 3"]:
+def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
     """The image in a file's bytes, its longer side shrunk to `max_side` (0: never) with antialiasing.
 
-    A JPEG may skip detail as long as both its sides stay `enough` (0: by `max_side`), and is decoded faster.
+    A JPEG skips detail as long as both its sides stay that large, and is decoded faster.
     """
+    with _image(data) as image:
+        if max_side:
+            image.draft("RGB", (max_side, max_side))  # a half, a quarter or an eighth
+        return seen(image, max_side)
+
+
+def decode_square(data: bytes, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
+    """The central square of the image in a file's bytes, as evaluation sees it.
+
+    A large JPEG is decoded at a half, a quarter or an eighth, if that divides both its sides: a last column that
+    stood for fewer pixels than the others would shift all of them.
+    """
+    with _image(data) as image:
+        divisor = gcd(8, *image.size)
+        width, height = (max(ENOUGH * size, side // divisor) for side in image.size)
+        image.draft("RGB", (width, height))
+        return square(seen(image), size)
+
+
+@contextmanager
+def _image(data: bytes) -> Iterator[Image.Image]:
+    """The image in a file's bytes, not yet decoded; BadImage for whatever fails while it is."""
     if not data:
         raise BadImage("empty file")
     try:
@@ -43,9 +69,7 @@ def decode(data: bytes, max_side: int = 0, *, enough: int = 0) -> UInt8[np.ndarr
             warnings.simplefilter("ignore")  # of Pillow: odd metadata, large images, palettes with transparency
             with Image.open(io.BytesIO(data), formats=opened()) as image:
                 _refuse_bomb(image)
-                if least := enough or max_side:
-                    image.draft("RGB", (least, least))  # a half, a quarter or an eighth, if both sides stay larger
-                return seen(image, max_side)
+                yield image
     except Exception as error:  # decoders raise whatever broken bytes lead them to
         raise BadImage(what_reads(data) or str(error) or type(error).__name__) from error
 

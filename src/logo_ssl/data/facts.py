@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from ..wording import counted
 from .formats import opened
 from .images import ImageSet, Photos
 from .samples import none_readable, sample
@@ -25,7 +26,8 @@ class Facts(NamedTuple):
     def __str__(self) -> str:
         kind = "" if self.channels == 3 else f" with {self.channels} channels"
         return (
-            f"{self.n_images:,} images of about {self.side} px{kind}, {'with' if self.labelled else 'without'} labels"
+            f"{counted(self.n_images, 'image')} of about {self.side} px{kind}, "
+            f"{'with' if self.labelled else 'without'} labels"
         )
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import UInt8
 
-LONGEST = 2  # times the short side: what lies further out is no part of a central square
+LONGEST = 8  # times the short side; torchvision would make 224 x 14,679,840 pixels of 1 x 65,535
 
 
 class Middle(NamedTuple):
@@ -19,16 +19,24 @@ class Middle(NamedTuple):
 
 
 def middle_of(height: int, width: int, size: int) -> Middle:
-    """How the short side is brought to `size` and the middle cut out; the strip keeps long images from growing huge."""
+    """The short side brought to `size`, the middle cut out: torchvision's `Resize(size)` and `CenterCrop(size)`.
+
+    The strip is the image itself, but for one that is more than `LONGEST` times as long as wide.
+    """
     short = min(height, width)
-    rows, columns = (_central(side, LONGEST * short) for side in (height, width))
-    high, wide = (max(size, round((part.stop - part.start) * size / short)) for part in (rows, columns))
+    rows, columns = (_without_ends(side, LONGEST * short) for side in (height, width))
+    high, wide = ((part.stop - part.start) * size // short for part in (rows, columns))  # rounded down, as there
     return Middle((rows, columns), (high, wide), (_central(high, size), _central(wide, size)))
 
 
-def _central(length: int, most: int) -> slice:
-    start = max(0, length - most) // 2
-    return slice(start, start + min(length, most))
+def _without_ends(length: int, enough: int) -> slice:
+    end = max(0, length - enough) // 2  # as much on either side, so that the middle stays where it is
+    return slice(end, length - end)
+
+
+def _central(length: int, size: int) -> slice:
+    start = round((length - size) / 2)  # a half to the even number beside it, as there
+    return slice(start, start + size)
 
 
 def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:

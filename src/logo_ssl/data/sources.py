@@ -38,7 +38,20 @@ ACCEPTED = "a folder of images or .tar shards, a text file of paths (.txt), an .
 def locate(source: str) -> str:
     """A name as it is, a path made absolute: a run must find its data from any folder."""
     refuse_empty(source)
-    return source if source in NAMES else str(Path(source).expanduser().absolute())
+    return source if source in NAMES else str(absolute(Path(source)))
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root, without `..` where that only leads back: not behind a link, nor behind what is no folder.
+
+    `os.path.normpath` would take `link/..` away, too, which leads to where the link's folder lies.
+    """
+    root, *parts = path.expanduser().absolute().parts
+    kept = Path(root)
+    for part in parts:
+        leads_back = part == ".." and kept.name != ".." and kept.is_dir() and not kept.is_symlink()
+        kept = kept.parent if leads_back else kept / part
+    return kept
 
 
 def load_data(source: str, size: int) -> ImageSet:
@@ -92,6 +105,18 @@ def hinting_at_folder(name: str) -> Iterator[None]:
         if not Path(name).is_dir() or hint in str(missing):
             raise
         raise DataMissing(f"{missing}{hint}") from missing
+
+
+@contextmanager
+def hinting_at_a_move(source: str, run: str, cure: str) -> Iterator[None]:
+    """Where the images of a run are no longer at their path, they may have moved."""
+    try:
+        yield
+    except DataMissing as missing:
+        if source in NAMES:
+            raise
+        told = f"No data at {source!r}, where {run} has its images from; if they have moved, {cure}."
+        raise DataMissing(told) from missing
 
 
 def data_root() -> Path:

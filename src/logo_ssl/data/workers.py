@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..hardware import usable_cores
 from ..types import ImageBatch
 from .bad import Bad, BadImages, plain_reason
-from .decode import BadImage, decode
+from .decode import BadImage, decode, decode_square
 from .ending import begin, end, go_on_alone, process_options
 from .feed import Feed, lay_out
 from .images import Photos
@@ -27,7 +27,6 @@ MOST_WORKERS = 16
 PER_MESSAGE = 32  # images that a worker sends at once: they pass through shared memory, of which there may be little
 AHEAD = 2  # messages that each worker prepares
 GREY = np.full((32, 32, 3), 128, np.uint8)
-ENOUGH = 4  # times the side of a square: a JPEG may be decoded at a fraction of its size that leaves so much
 
 
 class Decoded(NamedTuple):
@@ -59,9 +58,7 @@ class Decoding:
         return Decoded(square(GREY, self.square) if self.square else GREY, -1, bad)
 
     def _decode(self, data: bytes) -> UInt8[np.ndarray, "H W 3"]:
-        if not self.square:
-            return decode(data, self.max_side)
-        return square(decode(data, enough=ENOUGH * self.square), self.square)
+        return decode_square(data, self.square) if self.square else decode(data, self.max_side)
 
 
 class Message(NamedTuple):

@@ -18,7 +18,7 @@ from .how import Extraction
 from .pixels import chunks
 
 T = TypeVar("T")
-PREPROCESSING = 4  # to be raised when decoding, squares or `extract` change what an encoder sees
+PREPROCESSING = 5  # to be raised when decoding, squares or `extract` change what an encoder sees
 
 
 def exactly() -> AbstractContextManager[None]:

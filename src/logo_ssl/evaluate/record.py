@@ -10,6 +10,7 @@ from typing import Any
 
 from ..data import NAMES, ImageSet, load_data, locate
 from ..data.fingerprints import fingerprints
+from ..data.sources import hinting_at_a_move
 from ..errors import UserError, WrongValue
 from ..hardware import best_device, hardware
 from ..outputs import claim, refuse_unwritable, said
@@ -28,17 +29,24 @@ def data_for(
     encoder: FrozenEncoder, source: str | None, say: Callable[[str], None] = lambda sentence: None
 ) -> ImageSet:
     """The data of that name or path; without one, what the encoder's run was trained on. What is left out is said."""
-    if source is None and encoder.run is None:
-        raise UserError(f"{encoder.name} is no run, so its data are unknown; name them with --data.")
-    if source is None and encoder.run is not None:
-        source = str(recipe_as_written(encoder.run)["data"])
-    assert source is not None
-    if source in SETS and source not in NAMES and not Path(source).exists():
-        raise UserError(f"No data at {source!r}; the set {SETS[source].title} is called {SETS[source].data} here.")
-    data = load_data(locate(source), encoder.size)
+    data = _of_the_run(encoder) if source is None else _found(source, encoder.size)
     for sentence in data.says:
         say(sentence)
     return data
+
+
+def _of_the_run(encoder: FrozenEncoder) -> ImageSet:
+    if encoder.run is None:
+        raise UserError(f"{encoder.name} is no run, so its data are unknown; name them with --data.")
+    source = str(recipe_as_written(encoder.run)["data"])
+    with hinting_at_a_move(source, encoder.name, "name their new path with --data"):
+        return load_data(locate(source), encoder.size)
+
+
+def _found(source: str, size: int) -> ImageSet:
+    if source in SETS and source not in NAMES and not Path(source).exists():
+        raise UserError(f"No data at {source!r}; the set {SETS[source].title} is called {SETS[source].data} here.")
+    return load_data(locate(source), size)
 
 
 def claim_result(out: Path | None, overwrite: bool, protocol: str, encoder: str, run: Run | None = None) -> None:

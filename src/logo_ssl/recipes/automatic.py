@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..data.facts import Facts
 from ..frameworks import MoCoConfig
+from ..wording import counted
 from .paper import RECIPES
 from .recipe import Recipe
 
@@ -106,11 +107,12 @@ def examples() -> tuple[Recipe, ...]:
 def summary(recipe: Recipe) -> str:
     """The values that `choose` decides, as they are after all changes."""
     crops, queue = recipe.crops, recipe.framework_traits.queue
+    keys = f"a queue of {counted(queue, 'key')}, " if queue else ""
     return (
         f"framework {recipe.kind('framework')}, strategy {recipe.kind('strategy')}, {recipe.backbone} with the "
         f"{recipe.stem} stem, crops of {crops.global_size} and {crops.local_size} px, "
         f"batches of {recipe.batch_size}, learning rate {recipe.optimiser.lr:.3g}, "
-        f"{f'a queue of {queue:,} keys, ' if queue else ''}{recipe.epochs} epoch{'' if recipe.epochs == 1 else 's'}; "
+        f"{keys}{counted(recipe.epochs, 'epoch')}; "
         "--framework, --strategy, --backbone, --stem, --crops.global-size, --crops.local-size, --batch-size, "
         f"--optimiser.lr, {'--framework.queue, ' if queue else ''}--epochs set others."
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from ..data.sources import absolute
 from ..errors import UserError
 from ..hardware import best_device, hardware
 from ..outputs import claim
@@ -170,7 +171,7 @@ class Reproduce:
 
     def _claimed(self, tables: list[PaperTable]) -> Path:
         """The folder of all this, where nobody else's file will be replaced."""
-        out = self.out.expanduser().absolute()
+        out = absolute(self.out)
         if out.exists() and not out.is_dir():
             raise UserError(f"--out is {out}, which is a file; name a folder.")
         if Run(out).recipe_file.is_file():

@@ -44,7 +44,7 @@ def markdown(record: Record) -> str:
     lines = [f"# {record['title']}", "", _line(HEAD), _line(["---"] * len(HEAD))]
     lines += [_line(cells) for row in rows for cells in _cells(row)]
     for key, words in LACKING.items():
-        lines += ["", f"{words}: {', '.join(record[key])}"] if record.get(key) else []
+        lines += ["", f"{words}: {'; '.join(record[key])}"] if record.get(key) else []
     lines += ["", ABOUT, *_about_minutes(rows), *(PROTOCOLS[kind] for kind in kinds)]
     for heading, remarks in (
         ("\\* Settings that differ from the recipe with the paper's:", _departures(rows, "departures")),

@@ -56,17 +56,26 @@ def look_around(
     bank_rows = torch.tensor(spread(known, 2 * n, stream(seed, "report bank")))
     if part == "train":
         bank_rows = bank_rows[~torch.isin(bank_rows, queries_rows)]
-    _refuse_few(data, len(queries_rows), len(bank_rows))
+    bank_rows = bank_rows[:n]
+    drawn = len(queries_rows), len(bank_rows)
+    _refuse_few(data, part, drawn, drawn)
     queries = _sample(encoder, data, asked, queries_rows, part, device)
-    bank = _sample(encoder, data, known, bank_rows[:n], "train", device)
-    _refuse_few(data, len(queries.names), len(bank.names))
+    bank = _sample(encoder, data, known, bank_rows, "train", device)
+    _refuse_few(data, part, drawn, (len(queries.names), len(bank.names)))
     return _neighbourhood(queries, bank, data.classes, part), _map(queries, part, data, seed)
 
 
-def _refuse_few(data: ImageSet, *found: int) -> None:
-    if min(found) < LEAST:
-        told = f"{min(found)} of the images drawn from {data.name} can be read or are there"
-        raise UserError(f"{told}, and neighbours and maps need {LEAST} or more.")
+def _refuse_few(data: ImageSet, part: str, drawn: tuple[int, int], readable: tuple[int, int]) -> None:
+    """Raise a UserError where too few images to ask about, or to look among, were drawn or can be read."""
+    if min(readable) >= LEAST:
+        return
+    both = f"the test and training images of {data.name}"
+    of = both if part == "test" else f"the training images of {data.name}, which has no test images"
+    read = "" if readable == drawn else f", and {readable[0]} and {readable[1]} of these can be read"
+    raise UserError(
+        f"Neighbours and maps need {LEAST} images to ask about and {LEAST} others to look among; {drawn[0]} and "
+        f"{drawn[1]} were drawn from {of}{read}."
+    )
 
 
 def _sample(encoder: FrozenEncoder, data: ImageSet, split: Split, rows: Tensor, part: str, device: str) -> Sample:

@@ -11,6 +11,7 @@ from ..data.facts import facts_of
 from ..errors import UserError
 from ..hardware import available_memory, best_device, hardware
 from ..recipes import RECIPES, Machine, Recipe, choose
+from .building import refuse_too_few
 
 SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
 
@@ -32,6 +33,5 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
             f"recipe: {command()} pretrain tiny"
         )
     facts = facts_of(load_data(locate(data), SCENES_SIDE))
-    if facts.n_images < 2:
-        raise UserError(f"{data} has {facts.n_images} training image; LoGo compares images and needs 2 or more.")
+    refuse_too_few(data, facts.n_images)
     return choose(facts, machine_for(device), wishes).changed(data=data)

@@ -29,8 +29,7 @@ LEAST_TO_SPLIT = 4  # images: two splits of two
 def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processes = ONE) -> Recipe:
     """The recipe, cut to what the data allow; every cut is said."""
     n = len(data.train)
-    if n < 2:
-        raise UserError(f"{recipe.data} has {counted(n, 'training image')}; LoGo compares images and needs 2 or more.")
+    refuse_too_few(recipe.data, n)
     if recipe.framework_traits.labelled:
         recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
     if recipe.batch_size > n:
@@ -54,6 +53,12 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
     if sentence := about_huge_crops(recipe, data):
         console.print(sentence)
     return recipe
+
+
+def refuse_too_few(data: str, n_images: int) -> None:
+    """Raise a UserError for data that hold no two images to compare."""
+    if n_images < 2:
+        raise UserError(f"{data} has {counted(n_images, 'training image')}; LoGo compares images and needs 2 or more.")
 
 
 def about_huge_crops(recipe: Recipe, data: ImageSet) -> str | None:

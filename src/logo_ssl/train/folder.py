@@ -73,6 +73,6 @@ def refuse_held(run: Run) -> None:
             pass
 
 
-def cure(run: Run) -> str:
+def cure(run: Run, *options: str) -> str:
     """What to do after an interruption."""
-    return f"go on with `{command()} resume {run.path}`"
+    return f"go on with `{' '.join([command(), 'resume', str(run.path), *options])}`"

@@ -23,6 +23,7 @@ from ..provenance import provenance
 from ..recipes import choose, summary
 from ..terminal import plain_console
 from ..train.automatic import SCENES_SIDE, machine_for
+from ..train.building import refuse_too_few
 from ..train.compiling import has_compiler
 from ..wording import counted
 
@@ -69,11 +70,12 @@ class Doctor:
         facts = facts_of(data)
         for sentence in (f"Data: {data.name}, {facts}.", *data.says):
             console.print(sentence)
+        _refuse_as_training_would(self.data, facts.n_images)
         speed, bad, seen = _speed(data, device)
         console.print(f"Speed: {speed}")
         chosen = choose(facts, machine_for(self.device))
         console.print(f"Chosen: {summary(chosen)}")
-        _refuse_as_training_would(bad, seen, chosen.loading.max_bad)
+        _refuse_bad_as_training_would(bad, seen, chosen.loading.max_bad)
         next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
         console.print(f"Next: {command()} pretrain {next_words}")
 
@@ -131,7 +133,15 @@ def _speed(data: ImageSet, device: torch.device) -> tuple[str, BadImages, int]:
     return told, bad, different
 
 
-def _refuse_as_training_would(bad: BadImages, seen: int, max_bad: float) -> None:
+def _refuse_as_training_would(data: str, n_images: int) -> None:
+    """Raise a UserError where there are fewer images than pretraining needs."""
+    try:
+        refuse_too_few(data, n_images)
+    except UserError as error:
+        raise UserError(f"`logo-ssl pretrain` will refuse these data: {error}") from error
+
+
+def _refuse_bad_as_training_would(bad: BadImages, seen: int, max_bad: float) -> None:
     """Raise a UserError where more of the images that were seen cannot be read than pretraining allows."""
     if len(bad) > max_bad * seen:
         supposed = "" if seen == bad.n_images else " if the others are like those seen here"

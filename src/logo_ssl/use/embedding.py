@@ -17,7 +17,7 @@ from .. import __version__
 from ..data import BadImages, nvjpeg
 from ..errors import Interrupted, WrongValue, nearest
 from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.extraction import compute
+from ..evaluate.extraction import PREPROCESSING, compute
 from ..evaluate.how import refuse_senseless
 from ..evaluate.store import SUFFIX, Store
 from ..hardware import best_device
@@ -176,8 +176,8 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
             raise stop.interrupted(again) from None
         raise Interrupted(f"Interrupted{'' if any_kept else ' before any features were kept'}; {again}.") from None
     good = sum(part.good for part in parts)
-    of_weights = {"fingerprint": encoder.fingerprint, "version": __version__}
-    write_table(out, read_ahead(parts), Shape(good, parts[0].width), about | of_weights)
+    made_by = {"fingerprint": encoder.fingerprint, "preprocessing": PREPROCESSING, "version": __version__}
+    write_table(out, read_ahead(parts), Shape(good, parts[0].width), about | made_by)
     clear_folder(kept, KEPT)
     _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - good

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor, nn
 
 from ..data.bad import plain_reason
-from ..data.decode import BadImage, decode, seen
+from ..data.decode import BadImage, decode_square, seen
 from ..data.files import Paths
 from ..data.resizing import square
-from ..data.workers import ENOUGH
 from ..errors import UserError
 from ..evaluate import FrozenEncoder, load_encoder
 from ..evaluate.fingerprints import weights_fingerprint
@@ -40,9 +39,9 @@ class Transform:
         A large JPEG is decoded in part if a path names it, and whole if it comes as a PIL image: these differ slightly.
         """
         if isinstance(image, str | os.PathLike):
-            pixels = self._photograph(read_pixels(Path(image), ENOUGH * self.size))
+            pixels = _channels_first(read_square(Path(image), self.size))
         elif isinstance(image, Image.Image):
-            pixels = self._photograph(seen(image))
+            pixels = _channels_first(square(seen(image), self.size))
         else:
             pixels = _channels_first(image)
         if len(pixels) == 1:
@@ -51,14 +50,11 @@ class Transform:
             raise UserError(f"An image has {len(pixels)} channels, and this encoder sees {len(self.mean)}; give these.")
         return prepared(pixels[None], self.mean, self.std, self.size)[0]
 
-    def _photograph(self, pixels: np.ndarray) -> Tensor:
-        return torch.from_numpy(square(pixels, self.size)).permute(2, 0, 1)
 
-
-def read_pixels(path: Path, enough: int = 0) -> np.ndarray:
-    """The pixels of an image file, as `decode` gives them; UserError with the reason where there are none."""
+def read_square(path: Path, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
+    """The central square of the image in a file; UserError with the reason where there is none."""
     try:
-        return decode(Paths([path]).read(0), enough=enough)
+        return decode_square(Paths([path]).read(0), size)
     except (OSError, BadImage) as error:
         raise UserError(f"{path} cannot be read as an image ({plain_reason(error)}); give another.") from error
 

@@ -11,8 +11,9 @@ import numpy as np
 from ..command_name import command
 from ..errors import UserError, WrongValue
 from ..evaluate import FrozenEncoder
+from ..evaluate.extraction import PREPROCESSING
 from .embedding import Encoder, embed
-from .loading import frozen, read_pixels
+from .loading import frozen, read_square
 from .tables import about_table, read_table
 
 
@@ -46,7 +47,7 @@ def search(
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)
     found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
     if found.bad:
-        read_pixels(Path(found.bad[0]))  # says why it cannot
+        read_square(Path(found.bad[0]), known.size)  # says why it cannot
         raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
     return nearest_in(table, found.vectors, k)
 
@@ -80,6 +81,11 @@ def _again(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder, what
 
 def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> None:
     """Raise a UserError where the encoder saw the images of the index otherwise than it would see the query."""
+    if made_by and made_by.get("preprocessing") != PREPROCESSING:
+        raise UserError(
+            f"{table} was made by another version of logo-ssl, which showed photographs to the encoder a little "
+            f"otherwise than this one; {_again(table, made_by, encoder)}."
+        )
     looks = {"size": encoder.size, "mean": [*encoder.mean], "std": [*encoder.std]}
     others = {name: made_by[name] for name, value in looks.items() if made_by.get(name, value) != value}
     if others:

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from ...data import ImageSet, Photos, Split
 from ...data.bad import plain_reason
 from ...data.decode import BadImage, decode
+from ...data.sources import absolute
 from ...errors import UserError
 from ...wording import counted
 from ..encoders import FrozenEncoder
@@ -163,7 +164,7 @@ def _row_of(path: Path, split: Split) -> int | None:
     """Where a file stands in a split of files, if it does."""
     if not isinstance(split.images, Photos):
         return None
-    wanted = str(path.absolute())
+    wanted = str(absolute(path))
     for row in range(len(split)):
         name = split.images.name(row)
         if name.rsplit("/", 1)[-1] == path.name and wanted.endswith(name):

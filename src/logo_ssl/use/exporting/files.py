@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from ... import __version__
+from ...data.decode import ENOUGH
 from ...evaluate import FrozenEncoder
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written
@@ -14,7 +15,7 @@ from ...run import write
 from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
 
 RGB = 3  # channels of a photograph; timm takes all pretrained weights to have them
-FOR_PHOTOGRAPHS = ("from PIL import Image, ImageOps", "from torchvision import transforms")
+FOR_PHOTOGRAPHS = ("import math", "from PIL import Image, ImageOps", "from torchvision.transforms import v2")
 
 
 def to_torchvision(encoder: FrozenEncoder, out: Path) -> str:
@@ -65,16 +66,25 @@ def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str]
 
 
 def _photograph(encoder: FrozenEncoder) -> list[str]:
-    """Upright and RGB, the short side resized, the middle cut out: what `embed` does, but for rounding by a pixel."""
+    """Upright and RGB, the short side resized, the middle cut out: what `embed` does, to the pixel.
+
+    So the image becomes a tensor before it is resized: Pillow, which would do it otherwise, rounds in another way.
+    """
     size = encoder.size
     return [
-        "transform = transforms.Compose([  # as `logo-ssl embed` sees a photograph",
+        "def in_part(image):  # a large JPEG is decoded at a half, a quarter or an eighth, as `logo-ssl embed` does",
+        f"    sides = [max({ENOUGH * size}, side // math.gcd(8, *image.size)) for side in image.size]",
+        "    image.draft('RGB', sides)",
+        "    return image",
+        "transform = v2.Compose([  # what it sees of a photograph",
+        "    in_part,",
         "    ImageOps.exif_transpose,",
-        "    transforms.Lambda(lambda image: image.convert('RGB')),",
-        f"    transforms.Resize({size}, transforms.InterpolationMode.BICUBIC),",
-        f"    transforms.CenterCrop({size}),",
-        "    transforms.ToTensor(),",
-        f"    transforms.Normalize({_rounded(encoder.mean)}, {_rounded(encoder.std)}),",
+        "    v2.Lambda(lambda image: image.convert('RGB')),",
+        "    v2.PILToTensor(),",
+        f"    v2.Resize({size}, v2.InterpolationMode.BICUBIC, antialias=True),",
+        f"    v2.CenterCrop({size}),",
+        "    v2.ToDtype(torch.float32, scale=True),",
+        f"    v2.Normalize({_rounded(encoder.mean)}, {_rounded(encoder.std)}),",
         "])",
         "# images = transform(Image.open('photo.jpg'))[None]",
     ]
