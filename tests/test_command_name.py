@@ -56,6 +56,7 @@ def test_a_file_of_ones_own_is_named_where_it_was_typed_and_ours_elsewhere(line,
 def test_arguments_that_were_not_typed_are_of_our_command(monkeypatch, own_file, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [own_file])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     note_command(own_file=True)
     assert command() == "python 'my parts.py'"
     assert as_typed("logo-ssl report RUN, by logo-ssl's own hand") == f"{command()} report RUN, by logo-ssl's own hand"
@@ -65,6 +66,14 @@ def test_arguments_that_were_not_typed_are_of_our_command(monkeypatch, own_file,
     monkeypatch.setattr(sys, "argv", ["-c"])  # no file
     note_command(own_file=True)
     assert command() == OURS
+
+
+def test_a_module_of_ones_own_is_named_as_one(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train.py").write_text(
+        OWN.replace("main()\n", "main(sys.argv[1:])\n").replace("from", "import sys\nfrom", 1)
+    )
+    assert "`python -m mine.train --help` lists them." in said("-m", "mine.train", "frob", folder=tmp_path)[1]
 
 
 def test_no_sentence_names_our_command_whatever_was_typed():

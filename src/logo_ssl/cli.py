@@ -93,13 +93,14 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None, *, ours: bool = False) -> NoReturn:
     """Run a command; whatever the user can mend is told in one sentence, with exit code 2.
 
-    Without arguments it is that of `sys.argv`, and what is proposed to be typed next begins with the file that runs.
+    Without arguments it is that of `sys.argv`. Where these were typed behind a file of somebody's own, and not behind
+    `ours`, what is proposed to be typed next begins with that file.
     """
-    note_command(own_file=arguments is None)
     given = list(sys.argv[1:] if arguments is None else arguments)
+    note_command(own_file=not ours and given == sys.argv[1:])
     try:
         with heeded():
             _dispatch(given)

@@ -16,7 +16,15 @@ def command() -> str:
 def note_command(*, own_file: bool) -> None:
     """Remember what was typed: ours, or the file that called `main`."""
     global _typed
-    _typed = f"python {shlex.quote(sys.argv[0])}" if own_file and Path(sys.argv[0]).is_file() else OURS
+    _typed = _own() if own_file else OURS
+
+
+def _own() -> str:
+    """What runs a file of somebody's own again: by its name, or as a module, which may import its neighbours."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    if module is not None:
+        return f"python -m {module.name.removesuffix('.__main__')}"
+    return f"python {shlex.quote(sys.argv[0])}" if Path(sys.argv[0]).is_file() else OURS
 
 
 def as_typed(help_text: str) -> str:

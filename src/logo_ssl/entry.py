@@ -21,7 +21,7 @@ def main() -> NoReturn:
     try:
         from .cli import main as run
 
-        run(sys.argv[1:])
+        run(ours=True)
     except KeyboardInterrupt:  # one more, while the first was answered
         sys.exit(CODE)
 

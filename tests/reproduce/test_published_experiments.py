@@ -321,6 +321,12 @@ def test_small_local_crops_of_simsiam_are_those_of_the_run():
     assert ["LoGo, local crops of 20-80 %, 32 px (experiment 11)", "2 + 2", *shown(enlarged)] in tables
     assert ["two large crops (experiment 12)", "2", *shown(rows["cifar10-tuned-simsiam"])] in tables
     lost = f"{minus(figures_of(small), enlarged)[0]:.1f}"
+    log = RESULTS / "raw" / "cifar10-small-simsiam" / "cifar10-tuned-simsiam-logo" / "seed0" / "metrics.jsonl"
+    ranks = {
+        line["epoch"] + 1: line["z_rank"] for line in map(json.loads, log.read_text().splitlines()) if "z_rank" in line
+    }
+    assert [round(ranks[40]), round(ranks[200], 1)] == [7, round(small["last_gauged"]["z_rank"], 1)]
+    assert all(ranks[epoch] < 10 for epoch in ranks if 30 <= epoch <= 105)
     suspects = told_of("small-simsiam", RESULTS / "cifar10.md")[1]
     assert [row[2] for row in suspects if row[0] == "the size of local crops"] == [lost]
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import Extraction, load_encoder
 from logo_ssl.lock import Held, locked
 from logo_ssl.recipes import find_recipe
+from logo_ssl.reproduce import rows
 from logo_ssl.reproduce.images import facts_of, other_sets
 from logo_ssl.reproduce.launch import PATIENCE_S, Workers
 from logo_ssl.reproduce.plan import Place, Task
@@ -991,3 +993,15 @@ def test_files_of_others_are_not_replaced(reproduce, performed, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = reproduce(f"{line} --dry-run", out="file")
     assert (code, "which is a file; name a folder" in err) == (2, True)
+
+
+def test_a_row_that_breaks_tells_last_what_went_wrong(monkeypatch, tmp_path):
+    def broken(*_):
+        error = RuntimeError("no kernel")
+        error.add_note("go on with `logo-ssl resume x`")
+        raise error
+
+    monkeypatch.setattr(rows, "perform", broken)
+    with pytest.raises(RuntimeError) as caught:
+        attempt(tmp_path, [])
+    assert traceback.format_exception(caught.value)[-1] == "RuntimeError: no kernel\n"

@@ -250,7 +250,6 @@ def test_state_that_a_step_moves_is_after_a_rehearsal_as_before(data, monkeypatc
 
 MISTAKEN = {
     "name": ("project", lambda *_: absent, NameError),  # noqa: F821
-    "attribute": ("project", lambda self, crops, roles: crops.x_q, AttributeError),
     "type": ("after_step", lambda self, p, progress: p.z_g + "x", TypeError),
 }
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 from ..command_name import command
 from ..errors import AGAIN, UserError
+from ..models import FAMILIES
 from ..recipes import Recipe
 from ..recipes.fields import fits
 
@@ -31,8 +32,11 @@ MEASURING = {"workers": "loading.workers", "max_bad": "loading.max_bad"}
 """Options of `eval` that a row takes from its recipe, and the fields."""
 DETECTING = ("detect", "segment")
 """Where no picture may be bad, whatever the recipe says."""
-OPTION = re.compile(r"`[^`]*(?:logo-ssl|python) [^`]*`|--([a-z][\w.-]*\w)(?: (?!--)([^\s,;()`]*[^\s,;.()`]))?")
-"""A whole command, which stays as it is, or an option and the word behind it."""
+NUMBERS = r"-?\d+(?:\.\d+)?(?: -?\d+(?:\.\d+)?)+(?![\w.]*\w)"
+OPTION = re.compile(
+    rf"`[^`]*(?:logo-ssl|python) [^`]*`|(?<![^\s(`'\"])--([a-z][\w.-]*\w)(?: (?!--)({NUMBERS}|[^\s,;()`]*[^\s,;.()`]))?"
+)
+"""A whole command, which stays as it is, or an option and the word or the numbers behind it."""
 RESUME = re.compile(r"go on with `[^`]* resume [^`]*`")
 VERBS = ("is", "needs")
 """Words by which something is said of an option: they are no values."""
@@ -55,8 +59,8 @@ def by_set(sentence: str, recipe: Recipe, given: Collection[str] = (), named: Ma
         if word in VERBS:
             return f"{here if name in given else name} {word}"
         hint = get_type_hints(type(place[0]))[place[1]]
-        if word and name not in OTHERWISE and fits(_read(word), hint):
-            return f"{here}={word}"
+        if word and name not in OTHERWISE and _is_value(word, name, hint):
+            return f"{here}={word.replace(' ', ',')}"
         return f"{here}{'=True' if hint is bool else ''}{word and ' '}{word}"
 
     return OPTION.sub(typed, RESUME.sub(AGAIN, sentence))
@@ -97,9 +101,13 @@ def _has(part: Any, name: str) -> bool:
     return is_dataclass(part) and name in {field.name for field in fields(part)}
 
 
-def _read(word: str) -> Any:
-    """A number, where it is one."""
+def _is_value(word: str, name: str, hint: Any) -> bool:
+    """Whether what stands behind an option is its value: of texts, only those that are known, or else any would do."""
+    if " " in word:
+        return fits(tuple(map(float, word.split())), hint)
+    if name == "backbone":
+        return word in FAMILIES or word.startswith("timm/")
     try:
-        return json.loads(word)
-    except ValueError:
-        return word
+        return fits(json.loads(word), hint)
+    except ValueError:  # no number
+        return get_origin(hint) is Literal and fits(word, hint)

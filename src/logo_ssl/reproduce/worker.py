@@ -30,6 +30,9 @@ def attempt(folder: Path, measurements: list[str], log: IO[str] | None = None) -
         if sentence := refused_by_disk(error):
             return FAILED, sentence
         raise
+    except Exception as error:
+        error.__notes__ = []  # how a run goes on; a row does by the same command, and what went wrong is told last
+        raise
     return DONE, ""
 
 

@@ -1,5 +1,6 @@
 """May a run be made here? Only in a vacant folder, held by one process at a time."""
 
+import shlex
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -75,4 +76,4 @@ def refuse_held(run: Run) -> None:
 
 def cure(run: Run, *options: str) -> str:
     """What to do after an interruption."""
-    return f"go on with `{' '.join([command(), 'resume', str(run.path), *options])}`"
+    return f"go on with `{command()} {shlex.join(['resume', str(run.path), *options])}`"

@@ -19,8 +19,8 @@ from ..strategies import Strategy
 from ..types import Crops, Objective, Projections
 from .module import Pretraining
 
-MISTAKES = (NameError, AttributeError, TypeError)
-"""Whatever the images: the first step of a training would end in them, too."""
+MISTAKES = (NameError, TypeError)
+"""Whatever the images: the first step of a training would end in them, too. (Attributes may be what a copy lacks.)"""
 
 
 def refuse_broken_promises(module: Pretraining) -> None:

@@ -138,7 +138,7 @@ def _refuse_as_training_would(data: str, n_images: int) -> None:
     try:
         refuse_too_few(data, n_images)
     except UserError as error:
-        raise UserError(f"`logo-ssl pretrain` will refuse these data: {error}") from error
+        raise UserError(f"`{command()} pretrain` will refuse these data: {error}") from error
 
 
 def _refuse_bad_as_training_would(bad: BadImages, seen: int, max_bad: float) -> None:
