@@ -76,4 +76,4 @@ def refuse_held(run: Run) -> None:
 
 def cure(run: Run, *options: str) -> str:
     """What to do after an interruption."""
-    return f"go on with `{command()} {shlex.join(['resume', str(run.path), *options])}`"
+    return f"go on with `{' '.join([command(), 'resume', shlex.quote(str(run.path)), *options])}`"
