@@ -92,8 +92,9 @@ TRIALS = (
           _records("paper", "cifar10-moco-multicrop", 2), remark="paper's settings", paper=2.13),
     Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _records("paper", "cifar10-simsiam-logo"),
           _records("paper", "cifar10-simsiam-multicrop", 2), remark="paper's settings", paper=4.34),
-    Trial(200, "MoCo", "CIFAR-10", AREAS, 0.05, _records("tuned", "cifar10-tuned-moco-logo"),
-          _records("tuned", "cifar10-tuned-moco-multicrop"), remark="16 px"),
+    # TODO51: the pair with weight decay 1e-3 ("tuned", remark "16 px, decay x 2"), once both sides are kept.
+    Trial(200, "MoCo", "CIFAR-10", AREAS, 0.05, _records("half-decay", "cifar10-tuned-moco-logo"),
+          _records("half-decay", "cifar10-tuned-moco-multicrop"), remark="16 px"),
     Trial(200, "MoCo", "CIFAR-10", "20-80", 0.05, _records("large-local", "cifar10-tuned-moco-logo"),
           _records("large-local", "cifar10-tuned-moco-multicrop")),
     Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, _records("tuned", "cifar10-tuned-simsiam-logo"),

@@ -19,9 +19,10 @@ PREFACE = """\
 What `logo-ssl reproduce` wrote, made again from the runs' records by `python tools/write_tables.py docs/results`; a
 test compares. What it means is on [CIFAR-10](cifar10.md).
 
-The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper` (those of MoCo with enlarged local crops, which
-were its tuned rows before experiment 41, in `cifar10-large-local`). Such a folder is an `--out` without weights,
-its logs thinned by `tools/keep_records.py`: `reproduce` finds these rows finished in a copy of it, and adds others
+The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper`; those of MoCo's tuned rows as they were until
+experiment 46, with weight decay 5e-4, in `cifar10-half-decay`, and as they were until experiment 41, with enlarged
+local crops, too, in `cifar10-large-local`. Such a folder is an `--out` without weights, its logs thinned by
+`tools/keep_records.py`: `reproduce` finds these rows finished in a copy of it, and adds others
 ([how to](../how-to/reproduce.md)).
 """
 PARTS = (
@@ -30,18 +31,19 @@ PARTS = (
         "tuned",
         "Table 1, with settings of our choice",
         "    logo-ssl reproduce table1 table7 fig1b --tuned --data cifar10.npz --set knn_every=20\n\n"
-        "(The rows were run in groups: experiments 11, 12, 14 and 41 of [the list](experiments.md) have the commands.)",
+        "(The rows were run in groups: experiments 11, 12, 14 and 46 of [the list](experiments.md) have the commands.)",
         "To pretrain and evaluate four rows took 43.4 minutes of one H200 when MoCo-LoGo's local crops were enlarged "
         "(experiments 11 and 12): 23.3 for those with LoGo and 19.2 for the baselines, with a fifth row beside them, "
-        "by the clock of their sittings, and one to evaluate. With small ones MoCo-LoGo and the same without L2L were "
-        "trained side by side in 16.7 minutes, five of them beside the GPU tests (experiment 41).",
+        "by the clock of their sittings, and one to evaluate. MoCo's rows of this table are later ones, trained with a "
+        "third run beside them in 11.8 and 22.0 minutes; the change to their commit is a page of text (experiment 46).",
     ),
     (
         "table7",
         "tuned",
         "Table 7 on CIFAR-10, with settings of our choice",
         "By the same command.",
-        "The change to the commit of SimSiam without L2L is a page of text (experiment 14).",
+        "The change to the commit of SimSiam without L2L is a page of text (experiment 14), and so is that of MoCo-LoGo "
+        "(experiment 46). MoCo without L2L: TODO51.",
     ),
     (
         "table1",
