@@ -42,8 +42,8 @@ PARTS = (
         "tuned",
         "Table 7 on CIFAR-10, with settings of our choice",
         "By the same command.",
-        "The change to the commit of SimSiam without L2L is a page of text (experiment 14), and so is that of MoCo-LoGo "
-        "(experiment 46). MoCo without L2L: TODO51.",
+        "The changes to the commits of SimSiam without L2L (experiment 14) and of MoCo-LoGo (experiment 46) are a page "
+        "of text each. MoCo without L2L: TODO51.",
     ),
     (
         "table1",

@@ -68,6 +68,13 @@ def of_seed(row, seed):
     return [figure["values"][str(seed)] for figure in row["figures"] if str(seed) in figure["values"]]
 
 
+def of_records(folder, row):
+    """kNN twice, and linear, of a tuned row in a folder of records."""
+    run = RESULTS / "raw" / folder / f"cifar10-tuned-{row}" / "seed0"
+    results = {file.name.split("-")[0]: json.loads(file.read_text())["results"] for file in run.glob("evaluation/*")}
+    return [*(each["top1"] for each in results["knn"]), *([results["linear"]["top-1"]] if "linear" in results else [])]
+
+
 def papers_of(row):
     """The paper's figures for a row, as pages write them."""
     return "; ".join(dict.fromkeys(f"{figure['paper']:.2f}" for figure in row["figures"] if figure["paper"]))

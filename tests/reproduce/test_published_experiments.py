@@ -14,6 +14,7 @@ from published import (
     last_knn,
     measured,
     minus,
+    of_records,
     printed_of_four_large_crops,
     record,
     section,
@@ -79,10 +80,11 @@ def test_where_short_runs_ended_stands_in_the_cell_of_their_settings():
     cells = {row[0]: dict(zip(columns, row, strict=False)) for row in rows}
     for run in runs:
         changed = run["changed"]
+        decay = changed.get("optimiser.weight_decay", find_recipe(run["recipe"]).optimiser.weight_decay)
         label = {"cifar10-tuned-moco-logo": "MoCo-LoGo", "cifar10-tuned-simsiam-logo": "SimSiam-LoGo"}[run["recipe"]]
         label += f", seed {run['seed']}"
         label += ", cosine as affinity" if "strategy.affinity" in changed else ""
-        label += ", weight decay 1e-3" if changed.get("optimiser.weight_decay") == 1e-3 else ""
+        label += ", weight decay 1e-3" if decay == 1e-3 else ""
         lam = f"{changed.get('strategy.lam', 0.05):g}"
         assert cells[label][lam] == f"{run['knn_k20_by_epoch'][str(run['epochs'])]:.2f}"
 
@@ -93,7 +95,8 @@ def test_rates_and_weight_decays_stand_in_the_cell_of_their_settings():
     names = {"moco": "MoCo", "moco-logo": "MoCo-LoGo", "simsiam": "SimSiam", "simsiam-logo": "SimSiam-LoGo"}
     found = {}
     for run in runs:
-        column = 1 if "optimiser.weight_decay" in run["changed"] else 2 if "optimiser.lr" in run["changed"] else 0
+        decay = run["changed"].get("optimiser.weight_decay", find_recipe(run["recipe"]).optimiser.weight_decay)
+        column = 1 if decay == 1e-3 else 2 if "optimiser.lr" in run["changed"] else 0
         label = names[run["recipe"].removeprefix("cifar10-tuned-")]
         found[label, column] = last_knn(run)
         assert cells[label][column] == f"{last_knn(run):.2f}"
@@ -233,17 +236,9 @@ def test_local_crops_of_half_the_size_are_those_of_the_runs():
     assert ends == shown([enlarged["knn_k20_by_epoch"]["20"], last_knn(logo), last_knn(eight)])
 
 
-def of_records(folder, row):
-    """kNN twice, and linear, of a tuned row in a folder of records."""
-    run = RESULTS / "raw" / folder / f"cifar10-tuned-{row}" / "seed0"
-    results = {file.name.split("-")[0]: json.loads(file.read_text())["results"] for file in run.glob("evaluation/*")}
-    return [*(each["top1"] for each in results["knn"]), *([results["linear"]["top-1"]] if "linear" in results else [])]
-
-
 def test_small_local_crops_are_those_of_the_runs():
     tables = section("41. Local crops of half the size")
-    rows = {row["recipe"]: measured(row) for name in ("table1", "table7") for row in record(name)["rows"]}
-    logo, local, two = (rows[f"cifar10-tuned-moco{row}"] for row in ("-logo", "-multicrop", ""))
+    logo, local, two = (of_records("cifar10-half-decay", f"moco{row}") for row in ("-logo", "-multicrop", ""))
     four = printed_of_four_large_crops()
     assert ["LoGo, local crops of 5-40 %, 16 px", "2 + 2", "2.5", *shown(logo)] in tables
     assert ["the same, without L2L", "2 + 2", "2.5", *shown(local)] in tables
@@ -291,7 +286,7 @@ def test_simsiam_by_other_readings_is_that_of_the_runs():
 
 def test_twice_the_weight_decay_is_that_of_the_records():
     tables = section("46. Twice the weight decay")
-    decays = {"5e-4": "cifar10-tuned", "1e-3": "cifar10-twice-decay"}
+    decays = {"5e-4": "cifar10-half-decay", "1e-3": "cifar10-tuned"}
     found = {(row, decay): of_records(decays[decay], row) for row in ("moco", "moco-logo") for decay in decays}
     for (row, decay), figures in found.items():
         assert any(
@@ -306,10 +301,25 @@ def test_twice_the_weight_decay_is_that_of_the_records():
     for row, words in (("moco", "{} (k=20), {} (k=200) and {} (linear)"), ("moco-logo", "{}, {} and {}")):
         changed = [f"{change:+.2f}" for change in minus(found[row, "1e-3"], found[row, "5e-4"])]
         assert words.format(*changed).replace("+0.00", "0.00") in page
-    assert "the margin is {}, {} and {} with it".format(*shown(above["1e-3"], "+")) in page
-    points, figures = shown(above["1e-3"]), shown(found["moco-logo", "1e-3"])
-    said = f"LoGo is {points[0]} points above MoCo (k=200: {points[1]}), at {figures[0]} ({figures[1]})"
-    assert said in (ROOT / "README.md").read_text()
+    margins = shown([*above["1e-3"], *above["5e-4"]], "+")
+    assert "the margin is {}, {} and {} with it, where it was {}, {} and {}".format(*margins) in page
+
+
+def test_the_rows_of_half_the_decay_are_those_of_the_records():
+    four = printed_of_four_large_crops()
+    labels = {
+        "MoCo": ("moco", "2"),
+        "MoCo with local crops, without L2L": ("moco-multicrop", "2 + 2"),
+        "MoCo-LoGo": ("moco-logo", "2 + 2"),
+    }
+    tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")[1]
+    found = {row: of_records("cifar10-half-decay", row) for row, _ in labels.values()}
+    for label, (row, crops) in labels.items():
+        assert [label, crops, *shown(found[row])] in tables
+    two, others = "MoCo has {} (k=200: {}; linear {})", "without L2L {} ({}; {}), MoCo-LoGo {} ({}; {})"
+    said = f"{two}, {others} and four large crops {{}} ({{}})"
+    figures = [figure for row in ("moco", "moco-multicrop", "moco-logo") for figure in found[row]]
+    assert said.format(*shown([*figures, *four[:2]])) in (ROOT / "README.md").read_text()
 
 
 def test_small_local_crops_of_simsiam_are_those_of_the_run():
