@@ -20,6 +20,7 @@ from logo_ssl.report.style import COLOURS, GREY, save_figure
 
 LEFT, RIGHT = -6.4, 5.2  # points; what lies further left is an arrow
 SEVERAL = 3  # seeds, which then give a standard error of their own
+LONG = 200  # epochs of the trials that are pooled
 LINE = 0.27  # inches of a trial
 COLUMNS = {"epochs": -1.4, "on": -1.22, "images": -1.03, "local crops, %": -0.69, "lambda": -0.41, "": -0.28}
 """What a trial is told by, and where that stands in the picture, in widths of its axes."""
@@ -76,8 +77,8 @@ def _lines(name: str, *lines: int) -> tuple[str, ...]:
     return tuple(f"{name}.jsonl:{line}" for line in lines)
 
 
-def _records(folder: str, row: str, seeds: int = 1) -> tuple[str, ...]:
-    return tuple(f"cifar10-{folder}/{row}/seed{seed}" for seed in range(seeds))
+def _record(folder: str, row: str) -> tuple[str, ...]:
+    return (f"cifar10-{folder}/{row}/seed0",)
 
 
 SWEEP, MORE, SCENES = "2026-11-16-lambda-twenty-epochs", "2026-11-16-l2l-twenty-epochs", "2026-11-17-scenes-crops"
@@ -88,17 +89,18 @@ WITHOUT = _lines("2026-11-17-simsiam-crops", 2)
 SMALL, LARGE = (20, "MoCo", "CIFAR-10", AREAS), (20, "MoCo", "CIFAR-10", "20-80")
 LARGE_SIMSIAM = (20, "SimSiam", "CIFAR-10", "20-80")
 TRIALS = (
-    Trial(200, "MoCo", "CIFAR-10", AREAS, 5e-4, _records("paper", "cifar10-moco-logo"),
-          _records("paper", "cifar10-moco-multicrop", 2), remark="paper's settings", paper=2.13),
-    Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _records("paper", "cifar10-simsiam-logo"),
-          _records("paper", "cifar10-simsiam-multicrop", 2), remark="paper's settings", paper=4.34),
-    # TODO51: the pair with weight decay 1e-3 ("tuned", remark "16 px, decay x 2"), once both sides are kept.
-    Trial(200, "MoCo", "CIFAR-10", AREAS, 0.05, _records("half-decay", "cifar10-tuned-moco-logo"),
-          _records("half-decay", "cifar10-tuned-moco-multicrop"), remark="16 px"),
-    Trial(200, "MoCo", "CIFAR-10", "20-80", 0.05, _records("large-local", "cifar10-tuned-moco-logo"),
-          _records("large-local", "cifar10-tuned-moco-multicrop")),
-    Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, _records("tuned", "cifar10-tuned-simsiam-logo"),
-          _records("tuned", "cifar10-tuned-simsiam-multicrop")),
+    Trial(200, "MoCo", "CIFAR-10", AREAS, 5e-4, _record("paper", "cifar10-moco-logo"),
+          _record("paper", "cifar10-moco-multicrop"), remark="paper's settings", paper=2.13),
+    Trial(200, "SimSiam", "CIFAR-10", AREAS, 1e-4, _record("paper", "cifar10-simsiam-logo"),
+          _record("paper", "cifar10-simsiam-multicrop"), remark="paper's settings", paper=4.34),
+    Trial(200, "MoCo", "CIFAR-10", AREAS, 0.05, _record("tuned", "cifar10-tuned-moco-logo"),
+          _record("tuned", "cifar10-tuned-moco-multicrop"), remark="16 px, decay 1e-3"),
+    Trial(200, "MoCo", "CIFAR-10", AREAS, 0.05, _record("half-decay", "cifar10-tuned-moco-logo"),
+          _record("half-decay", "cifar10-tuned-moco-multicrop"), remark="16 px"),
+    Trial(200, "MoCo", "CIFAR-10", "20-80", 0.05, _record("large-local", "cifar10-tuned-moco-logo"),
+          _record("large-local", "cifar10-tuned-moco-multicrop")),
+    Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, _record("tuned", "cifar10-tuned-simsiam-logo"),
+          _record("tuned", "cifar10-tuned-simsiam-multicrop")),
     Trial(200, "MoCo", "Imagenette", AREAS, 0.05, _lines("2026-11-16-imagenette-equal-crops", 3),
           _lines("2026-11-17-imagenette-without-l2l", 1), 3_925),
     Trial(*HELD_OUT, _lines("2026-11-17-rate-and-weight-decay", 8), WITHOUT, 5_000),
@@ -132,45 +134,67 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("raw", type=Path, help="docs/results/raw")
     parser.add_argument("folder", type=Path, help="where the picture goes")
     options = parser.parse_args(arguments)
-    changes = [change(options.raw, trial) for trial in TRIALS]
+    changes, by_k200 = gather(options.raw)
     draw(changes, options.folder / "l2l.png")
-    sys.stdout.write(table(changes))
+    sys.stdout.write(table(changes, by_k200))
 
 
-def change(raw: Path, trial: Trial) -> Change:
-    """What is kept of a trial."""
-    pushed, left_alone = ([knn(raw, place) for place in side] for side in (trial.pushed, trial.left_alone))
-    return Change(pushed, left_alone, trial.tested)
+def gather(raw: Path) -> tuple[list[Change], list[Change | None]]:
+    """What is kept of each trial, by kNN with k=20 and, where all of its runs have it, with k=200."""
+    changes = [change(raw, trial, 20) for trial in TRIALS]
+    return [each for each in changes if each], [change(raw, trial, 200) for trial in TRIALS]
 
 
-def knn(raw: Path, place: str) -> float:
-    """kNN top-1 (k=20) of a run at its last epoch: by `eval knn`, or else as training measured it."""
+def change(raw: Path, trial: Trial, k: int) -> Change | None:
+    """What is kept of a trial, by kNN with that k."""
+    sides = [[knn(raw, place, k) for place in side] for side in (trial.pushed, trial.left_alone)]
+    pushed, left_alone = ([figure for figure in side if figure is not None] for side in sides)
+    return Change(pushed, left_alone, trial.tested) if [pushed, left_alone] == sides else None
+
+
+def knn(raw: Path, place: str, k: int) -> float | None:
+    """kNN top-1 of a run at its last epoch: by `eval knn`, or else as training measured it, with k=20 alone."""
     file, _, line = place.partition(":")
     if not line:
         (record,) = (raw / file / "evaluation").glob("knn-*.json")
-        return _with_k20(json.loads(record.read_text())["results"])
+        return _with(k, json.loads(record.read_text())["results"])
     kept = json.loads((raw / file).read_text().splitlines()[int(line) - 1])
     for evaluation in kept.get("evaluations", []):
         if evaluation["evaluation"] == "knn":
-            return _with_k20(evaluation["results"])
-    return kept["knn"][0] if "knn" in kept else list(kept["knn_k20_by_epoch"].values())[-1]
+            return _with(k, evaluation["results"])
+    if "knn" in kept:
+        return kept["knn"][(20, 200).index(k)]
+    return list(kept["knn_k20_by_epoch"].values())[-1] if k == 20 else None
 
 
-def _with_k20(results: list[dict[str, Any]]) -> float:
-    return next(result["top1"] for result in results if result["k"] == 20)
+def _with(k: int, results: list[dict[str, Any]]) -> float | None:
+    return next((result["top1"] for result in results if result["k"] == k), None)
 
 
-def table(changes: list[Change]) -> str:
-    """All of it in Markdown."""
-    names = (*COLUMNS, "with L2L", "without", "change ± standard error")
+def table(changes: list[Change], by_k200: list[Change | None]) -> str:
+    """All of it in Markdown, and below it the mean of the long trials."""
+    names = (*COLUMNS, "with L2L", "without", "change ± standard error", "k=200")
     head = f"| {' | '.join(names)} |\n{'|---' * len(names)}|\n"
-    return head + "".join(_row(trial, change) for trial, change in zip(TRIALS, changes, strict=True))
+    rows = "".join(_row(*told) for told in zip(TRIALS, changes, by_k200, strict=True))
+    long = [(one, other) for trial, one, other in zip(TRIALS, changes, by_k200, strict=True) if trial.epochs == LONG]
+    means = [pooled([each for each in column if each]) for column in zip(*long, strict=True)]
+    told = " (k=20) and ".join(f"{points:+.2f} ± {error:.2f}" for points, error in means)
+    return (
+        f"{head}{rows}\nMean of the {len(long)} pairs of {LONG} epochs, weighed by their precision: {told} (k=200).\n"
+    )
 
 
-def _row(trial: Trial, change: Change) -> str:
+def pooled(changes: list[Change]) -> tuple[float, float]:
+    """The mean of several changes, each with the weight of its inverse variance, and its standard error."""
+    weights = [1 / change.error**2 for change in changes]
+    points = sum(weight * change.points for weight, change in zip(weights, changes, strict=True)) / sum(weights)
+    return points, 1 / sqrt(sum(weights))
+
+
+def _row(trial: Trial, change: Change, by_k200: Change | None) -> str:
     sides = (f"{mean(side):.2f}{f' (n={len(side)})' if len(side) > 1 else ''}" for side in change[:2])
-    cells = (*trial.cells(), *sides, f"{change.points:+.2f} ± {change.error:.2f}")
-    return f"| {' | '.join(cells)} |\n"
+    changes = (f"{each.points:+.2f} ± {each.error:.2f}" if each else "" for each in (change, by_k200))
+    return f"| {' | '.join((*trial.cells(), *sides, *changes))} |\n"
 
 
 def draw(changes: list[Change], file: Path) -> None:

@@ -49,15 +49,14 @@ BY_PAPER, DECAYED = "cifar10-paper", "2026-11-17-simsiam-weight-decay.jsonl"
 AREAS = "2026-11-17-crop-areas.jsonl"
 PICTURES = {
     "cifar10-crops": (
-        Row("MoCo", "2 crops", "cifar10-tuned/cifar10-tuned-moco/seed0"),
-        # TODO51: without L2L and four large crops with weight decay 1e-3, once these are kept.
-        Row("MoCo", f"2 + 2 crops, without L2L{HALF}", "cifar10-half-decay/cifar10-tuned-moco-multicrop/seed0"),
-        Row("MoCo", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-moco-logo/seed0"),
+        Row("MoCo", "2 crops", "cifar10-tuned/cifar10-tuned-moco/seed*"),
+        Row("MoCo", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-moco-multicrop/seed*"),
+        Row("MoCo", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-moco-logo/seed*"),
         Row("MoCo", f"4 large crops{HALF}", "2026-11-15-cifar10-best.txt"),
         Row("MoCo", "6 large crops", "2026-11-16-cifar10-best-six.jsonl"),
-        Row("SimSiam", "2 crops", "cifar10-tuned/cifar10-tuned-simsiam/seed0"),
-        Row("SimSiam", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-simsiam-multicrop/seed0"),
-        Row("SimSiam", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-simsiam-logo/seed0"),
+        Row("SimSiam", "2 crops", "cifar10-tuned/cifar10-tuned-simsiam/seed*"),
+        Row("SimSiam", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-simsiam-multicrop/seed*"),
+        Row("SimSiam", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-simsiam-logo/seed*"),
         Row("SimSiam", "4 large crops", "2026-11-16-simsiam-four-large-crops.jsonl"),
     ),
     "cifar10-paper": (

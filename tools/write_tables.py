@@ -31,11 +31,13 @@ PARTS = (
         "tuned",
         "Table 1, with settings of our choice",
         "    logo-ssl reproduce table1 table7 fig1b --tuned --data cifar10.npz --set knn_every=20\n\n"
-        "(The rows were run in groups: experiments 11, 12, 14 and 46 of [the list](experiments.md) have the commands.)",
+        "(The rows were run in groups: experiments 11, 12, 14, 37, 46 and 51 of [the list](experiments.md) have the "
+        "commands.)",
         "To pretrain and evaluate four rows took 43.4 minutes of one H200 when MoCo-LoGo's local crops were enlarged "
         "(experiments 11 and 12): 23.3 for those with LoGo and 19.2 for the baselines, with a fifth row beside them, "
-        "by the clock of their sittings, and one to evaluate. MoCo's rows of this table are later ones, trained with a "
-        "third run beside them in 11.8 and 22.0 minutes; the change to their commit is a page of text (experiment 46).",
+        "by the clock of their sittings, and one to evaluate. MoCo's rows of this table and second seeds are later "
+        "ones, trained with two or three others beside them; the change to MoCo's first commit is a page of text "
+        "(experiment 46).",
     ),
     (
         "table7",
@@ -43,7 +45,7 @@ PARTS = (
         "Table 7 on CIFAR-10, with settings of our choice",
         "By the same command.",
         "The changes to the commits of SimSiam without L2L (experiment 14) and of MoCo-LoGo (experiment 46) are a page "
-        "of text each. MoCo without L2L: TODO51.",
+        "of text each.",
     ),
     (
         "table1",

@@ -60,6 +60,42 @@ def test_what_statistics_of_whole_images_do_is_what_the_runs_tell():
         assert [label, *(cell for a, b in pairs for cell in [*shown([a, b]), *shown([b - a], "+")])] in tables
 
 
+def test_statistics_both_ways_are_what_the_runs_tell():
+    runs, tables = told_of("statistics-both-ways")
+    labels = {"": "two crops", "-logo": "MoCo-LoGo, 16 px", "-multicrop": "MoCo, without L2L, 16 px"}
+    assert len(runs) == 4
+    for run in runs:
+        _, _, row = run["recipe"].partition("-tuned-")
+        framework, dash, strategy = row.partition("-")
+        name = {"moco": "MoCo", "simsiam": "SimSiam"}[framework]
+        label = labels[dash + strategy] if strategy else f"{name}, two crops"
+        pairs = [(run["crops"][k], run["whole_images"][k]) for k in ("k=20", "k=200")]
+        told = [cell for a, b in pairs for cell in [*shown([a, b]), *shown([b - a], "+")]]
+        assert [label, str(run["seed"]), *told] in tables
+
+
+def test_second_seeds_of_tuned_rows_are_those_of_the_records():
+    figures = {row["recipe"]: row["figures"] for row in record("table1")["rows"]}
+    cells = {row[0]: row[1:] for row in section("37. A second seed") if len(row) == 7}
+    by_row = {
+        label: [figure["values"][seed] for figure in figures[f"cifar10-tuned-{name}"] for seed in ("0", "1")]
+        for label, name in (("MoCo", "moco"), ("MoCo-LoGo", "moco-logo"), ("SimSiam", "simsiam"))
+    }
+    for label, ours in by_row.items():
+        assert cells[label] == shown(ours)
+    assert cells["LoGo over MoCo"] == shown(minus(by_row["MoCo-LoGo"], by_row["MoCo"]), "+")
+
+
+def test_what_l2l_does_with_twice_the_decay_is_what_the_records_give():
+    cells = {row[0]: row[1:] for row in section("51. Tuned MoCo")}
+    local, logo = (of_records("cifar10-tuned", row) for row in ("moco-multicrop", "moco-logo"))
+    assert cells["with local crops, without L2L"] == shown(local)
+    assert cells["MoCo-LoGo (experiment 46)"] == shown(logo)
+    assert cells["L2L"] == shown(minus(logo, local), "+")
+    crossed = shown(minus(logo, of_records("cifar10-half-decay", "moco-multicrop")), "+")
+    assert f"finds {crossed[0]} points (k=200: {crossed[1]})" in (RESULTS / "l2l.md").read_text()
+
+
 def test_small_images_on_a_cpu_are_those_of_the_runs():
     runs, tables = told_of("small-images-on-a-cpu")
     figures = [figures_of(run) for run in runs]
@@ -329,7 +365,7 @@ def test_small_local_crops_of_simsiam_are_those_of_the_run():
     assert small["changed"] == {"crops.local_size": 16, "crops.local_scale": [0.05, 0.4]}
     assert ["LoGo, local crops of 5-40 %, 16 px", "2 + 2", *shown(figures_of(small))] in tables
     assert ["LoGo, local crops of 20-80 %, 32 px (experiment 11)", "2 + 2", *shown(enlarged)] in tables
-    assert ["two large crops (experiment 12)", "2", *shown(rows["cifar10-tuned-simsiam"])] in tables
+    assert ["two large crops (experiment 12)", "2", *shown(of_records("cifar10-tuned", "simsiam"))] in tables
     lost = f"{minus(figures_of(small), enlarged)[0]:.1f}"
     log = RESULTS / "raw" / "cifar10-small-simsiam" / "cifar10-tuned-simsiam-logo" / "seed0" / "metrics.jsonl"
     ranks = {
@@ -338,7 +374,7 @@ def test_small_local_crops_of_simsiam_are_those_of_the_run():
     assert [round(ranks[40]), round(ranks[200], 1)] == [7, round(small["last_gauged"]["z_rank"], 1)]
     assert all(ranks[epoch] < 10 for epoch in ranks if 30 <= epoch <= 105)
     suspects = told_of("small-simsiam", RESULTS / "cifar10.md")[1]
-    assert [row[2] for row in suspects if row[0] == "the size of local crops"] == [lost]
+    assert [row[3] for row in suspects if row[0] == "the size of local crops"] == [lost]
 
 
 def test_cosine_and_byol_are_those_of_the_runs():

@@ -10,7 +10,7 @@ from logo_ssl.recipes import Recipe, find_recipe, flat
 
 TOOL = runpy.run_path(str(ROOT / "tools" / "draw_l2l.py"))
 RAW, TRIALS = RESULTS / "raw", TOOL["TRIALS"]
-CHANGES = [TOOL["change"](RAW, trial) for trial in TRIALS]
+CHANGES, BY_K200 = TOOL["gather"](RAW)
 
 
 def ran(place):
@@ -55,10 +55,8 @@ def settings(place):
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.cells()))
 def test_a_trials_sides_differ_in_l2l_alone(trial):
     pushed, left_alone = ([settings(place) for place in side] for side in (trial.pushed, trial.left_alone))
-    (shared, first), seeds = pushed[0], [seed for _, seed in left_alone]
-    assert all(found == shared for found, _ in (*pushed, *left_alone))
-    assert first == seeds[0]
-    assert len(pushed) != len(left_alone) or [seed for _, seed in pushed] == seeds
+    assert pushed == left_alone
+    assert all(found == pushed[0][0] for found, _ in pushed)
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.cells()))
@@ -69,7 +67,36 @@ def test_a_trials_runs_are_what_it_says_of_them(trial):
 
 
 def test_the_page_has_the_table_of_the_records():
-    assert TOOL["table"](CHANGES) in (RESULTS / "l2l.md").read_text()
+    assert TOOL["table"](CHANGES, BY_K200) in (RESULTS / "l2l.md").read_text()
+
+
+def test_the_mean_of_long_trials_is_what_every_page_says():
+    long = [i for i, trial in enumerate(TRIALS) if trial.epochs == 200]
+    told = []
+    for changes in (CHANGES, BY_K200):
+        points, variances = zip(*((changes[i].points, changes[i].error ** 2) for i in long), strict=True)
+        weights = [1 / variance for variance in variances]
+        mean = sum(a * b for a, b in zip(points, weights, strict=True)) / sum(weights)
+        told.append(f"{mean:+.2f} ± {sum(weights) ** -0.5:.2f}")
+    assert len(long) == 7
+    for page in (RESULTS / "l2l.md", RESULTS / "cifar10.md", RESULTS / "index.md", ROOT / "README.md"):
+        text = page.read_text().replace("*", "")
+        assert "seven" in text
+        assert all(mean in text for mean in told)
+        assert page.name != "README.md" or f"any of {len(TRIALS)} trials" in text
+
+
+def test_the_sweep_over_lambda_has_the_figures_of_the_trials():
+    table = (RESULTS / "l2l.md").read_text().partition("## Which lambda?")[2].partition("## ")[0].replace("*", "")
+    head, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in table.splitlines() if line[:2] == "| "]
+    said = {(row[0], row[1].partition(" (")[0], lam): row[2 + i] for row in rows for i, lam in enumerate(head[2:])}
+    found = {}
+    for trial, change in zip(TRIALS, CHANGES, strict=True):
+        if (trial.epochs, trial.images) == (20, "CIFAR-10") and trial.remark in ("", "16 px") and trial.local != "8-50":
+            crops = f"{trial.local} %, {trial.remark or '32 px'}"
+            found[trial.framework, crops, f"{trial.lam:g}"] = f"{change.pushed[0]:.2f}"
+            found[trial.framework, crops, "lambda 0"] = f"{change.left_alone[0]:.2f}"
+    assert {place: figure for place, figure in said.items() if figure} == found
 
 
 def test_the_papers_figures_are_those_of_its_table():
@@ -97,7 +124,7 @@ def test_a_standard_error_is_that_of_seeds_where_there_are_some():
 
 def test_the_picture_is_drawn_from_what_is_kept(tmp_path, capsys):
     TOOL["main"]([str(RAW), str(tmp_path)])
-    assert capsys.readouterr().out == TOOL["table"](CHANGES)
+    assert capsys.readouterr().out == TOOL["table"](CHANGES, BY_K200)
     drawn = (tmp_path / "l2l.svg").read_text()
     assert all(cell.replace("'", "&#39;") in drawn or cell in drawn for trial in TRIALS for cell in trial.cells())
     assert "(../images/l2l.png)" in (RESULTS / "l2l.md").read_text()
