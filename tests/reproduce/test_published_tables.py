@@ -1,5 +1,6 @@
 """Are the tables and curves in README and of CIFAR-10 those that the runs' records give?"""
 
+import json
 import re
 from statistics import mean
 
@@ -30,6 +31,15 @@ def test_the_page_of_tables_is_what_the_records_give():
     assert page == TABLES["page"](RESULTS)
     all_of_them = 2 * 3 * (4 + 4)  # kNN twice, linear; Tables 1 and 7; tuned, and the paper's
     assert page.count("NVIDIA H200") == all_of_them
+
+
+def test_the_minutes_of_rows_side_by_side_are_those_of_their_sittings():
+    runs = [RESULTS / "raw" / "cifar10-tuned" / f"cifar10-tuned-{row}" for row in ("moco", "moco-logo", "simsiam")]
+    ((one,), (two,), (three,)) = (json.loads((run / "seed1" / "sittings.json").read_text()) for run in runs)
+    began = min(sitting["began"] for sitting in (one, two, three))
+    ended = max(sitting["began"] + sitting["seconds"] for sitting in (one, two, three))
+    for page in (ROOT / "README.md", RESULTS / "cifar10-tables.md"):
+        assert f"within {(ended - began) / 60:.1f} minutes side by side" in page.read_text()
 
 
 def test_what_the_papers_settings_gave_is_what_the_records_give():
