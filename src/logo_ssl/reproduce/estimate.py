@@ -6,9 +6,9 @@ from statistics import median
 from typing import NamedTuple
 
 from ..command_name import command
-from ..errors import DataMissing
 from ..hardware import best_device, hardware
 from ..wording import counted, listed
+from .abroad import detections, transfers
 from .benched import Speed, benched, benchmarks
 from .plan import Task
 from .settings import changes, name_of
@@ -47,7 +47,8 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     for (row, line), seeds in lines.items():
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
     yield from dict.fromkeys(e.images.remark for e in estimates if e.images.remark and not e.task.place.finished)
-    yield from detections(measurement for task in tasks for measurement in task.unmeasured)
+    measurements = [measurement for task in tasks for measurement in task.unmeasured]
+    yield from (*transfers(measurements), *detections(measurements))
     yield from _without_gpu(estimates)
     yield "Nothing is left to run." if all(task.done for task in tasks) else _sum(estimates, jobs)
 
@@ -130,25 +131,6 @@ def _span(least: float, most: float | None = None) -> str:
     unit, minutes = next((pair for pair in UNITS.items() if least >= 2 * pair[1]), ("minute", 1))
     low, high = (max(1, round(each / minutes)) for each in (least, most))
     return counted(high, unit) if low == high else f"{low:,} to {counted(high, unit)}"
-
-
-def detections(measurements: Iterable[str]) -> Iterator[str]:
-    """The schedule of each detector that is to be trained, how long it takes, and what is missing for it."""
-    kinds = dict.fromkeys(tuple(m.split("-", 1)) for m in measurements if m.startswith(("detect-", "segment-")))
-    if not kinds:
-        return
-    from ..detection.sources import OFFICIAL, folder_of  # slow to import: only where it is needed
-    from ..evaluate.detect_schedule import recipe_for, schedule
-
-    for kind, name in kinds:
-        n_pictures = OFFICIAL[name].train
-        told = schedule(name, recipe_for(name, n_pictures, True), n_pictures, kind == "segment")
-        (_, pictures), *rest = told
-        yield "; ".join((f"eval {kind} of each row on {pictures}", *(f"{what} {how}" for what, how in rest)))
-        try:
-            folder_of(name)
-        except DataMissing as error:
-            yield str(error)
 
 
 def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -> Speed | None:
