@@ -258,6 +258,26 @@ def test_a_part_of_a_set_makes_no_row_of_table_6(tmp_path, monkeypatch):
     assert said[0].startswith("This is not the coco of Table 6 (118,287 + 5,000 pictures")
 
 
+def test_a_dry_run_of_table_5_tells_which_sets_are_there_and_how_to_bring_the_others(reproduce, performed, tmp_path):
+    sets = tmp_path / "sets"
+    (sets / "cifar-100-python").mkdir(parents=True)
+    code, out, _ = reproduce("table5 --dry-run", small=False)
+    assert (code, performed) == (0, [])
+    told = "eval transfer of each row to 10 sets: {} there in {}; cifar10, food101, oxfordiiitpet, flowers102, "
+    told += "caltech101, fgvcaircraft and dtd are missing, and would be downloaded where the network allows; {} "
+    told += "missing, and must be placed by hand.\n"
+    assert told.format("cifar100 is", sets, "mit67 and stanfordcars are") in out
+    assert f"\nmit67 is not in {sets}; unpack indoorCVPR_09 there" in out
+    assert re.search(rf"\nstanfordcars .*{re.escape(str(sets / 'stanford_cars'))}", out)
+    (sets / "mit67").mkdir()
+    for part in ("Train", "Test"):
+        (sets / "mit67" / f"{part}Images.txt").write_text("bar/a.jpg\n")
+    _, out, _ = reproduce("table5 --dry-run", small=False)
+    assert told.format("cifar100 and mit67 are", sets, "stanfordcars is") in out
+    assert "\nmit67 " not in out
+    assert "eval transfer" not in reproduce("table1 --dry-run", small=False)[1]
+
+
 def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reproduce, performed):
     code, out, _ = reproduce("table6 --dry-run", small=False)
     assert (code, performed) == (0, [])

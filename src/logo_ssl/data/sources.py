@@ -13,7 +13,7 @@ from .lists import load_list
 from .named import TINY, imagenet, imagenet100, mit67, scenes, tiny_imagenet
 from .npz import load_npz
 from .shards import COMPRESSED, load_shards
-from .torchvision_sets import KINDS, torchvision_set
+from .torchvision_sets import KINDS, NOT_DOWNLOADED, torchvision_set
 
 OWN: dict[str, Callable[[Path, int], ImageSet]] = {
     "scenes": scenes,
@@ -25,7 +25,9 @@ OWN: dict[str, Callable[[Path, int], ImageSet]] = {
 NAMES = OWN | {kind.name.lower(): torchvision_set(kind) for kind in KINDS}
 """Loaders of the sets that have names, from the folder where these are kept and the size of a crop."""
 PLACES = {"tiny-imagenet": (f"{TINY}/wnids.txt",)} | {kind.name.lower(): kind.places for kind in KINDS}
-"""What lies in that folder once a set is there that can be downloaded."""
+"""What lies in that folder once a set is there that can be downloaded, or is placed as if it had been."""
+BY_HAND = frozenset(name.lower() for name in NOT_DOWNLOADED)
+"""Those of them that must be placed."""
 
 PATHS: dict[tuple[str, ...], Callable[[Path], ImageSet]] = {
     (".npz",): load_npz,

@@ -11,6 +11,7 @@ from ..recipes import RECIPES, Recipe
 from ..strategies import assign_roles
 
 LEARNING = 3  # forward passes that a forward and a backward one cost
+WAITING = 2 / 3  # of its raw step: a row that is slower waits for images, which no passes tell (photographs on disk)
 
 
 class Speed(NamedTuple):
@@ -24,6 +25,8 @@ class Speed(NamedTuple):
     """The hardware, if it was measured on another machine."""
     bound: Literal["about", "up to", "at least"] = "about"
     """Which way a time by it errs: up, if others ran beside what was measured; down, if that had larger batches."""
+    commit: str = ""
+    """At which it was measured, if it was benched."""
 
 
 def benchmarks(file: str = "speed.jsonl") -> list[dict[str, Any]]:
@@ -33,21 +36,32 @@ def benchmarks(file: str = "speed.jsonl") -> list[dict[str, Any]]:
 
 
 def benched(recipe: Recipe, lines: Iterable[dict[str, Any]]) -> Speed | None:
-    """The speed of this framework and backbone on our machine; other crops and pairs cost by their passes."""
+    """The speed of this backbone on our machine, of this framework if possible; crops and pairs cost by their passes.
+
+    What waited for images tells rows of fewer passes no higher speed: they may wait as long.
+    """
     alike = [(measured_recipe(bench), bench) for bench in lines]
     alike = [pair for pair in alike if network_of(pair[0]) == network_of(recipe)]
     if not alike:
         return None
-    measured, bench = min(alike, key=lambda pair: abs(log(cost(pair[0]) / cost(recipe))))
+    measured, bench = min(alike, key=lambda pair: _distance(pair[0], recipe))
     ratio = cost(measured) / cost(recipe)
     scaled = "" if ratio == 1 else ", scaled by the passes of the crops"
+    if ratio > 1 and bench["ratio"] < WAITING:
+        ratio, scaled = 1, ", not scaled, since it waited for images"
     smaller = recipe.batch_size < measured.batch_size
     slower = f" (this row's {recipe.batch_size} are slower as a rule)" if smaller else ""
     batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
-    source = f"as {measured.name}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
+    images = "" if bench["data"] == measured.data else " with other images"
+    source = f"as {measured.name}{images}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
     speed = bench["images_per_s"]["whole_step"] * ratio
     bound = "at least" if smaller else "about"
-    return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound)
+    return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound, bench["commit"])
+
+
+def _distance(measured: Recipe, recipe: Recipe) -> tuple[bool, float]:
+    """How far a measurement is from a recipe: another framework first, then how many times the cost."""
+    return type(measured.framework) is not type(recipe.framework), abs(log(cost(measured) / cost(recipe)))
 
 
 def measured_recipe(bench: Mapping[str, Any]) -> Recipe:
@@ -57,7 +71,7 @@ def measured_recipe(bench: Mapping[str, Any]) -> Recipe:
 
 def network_of(recipe: Recipe) -> tuple[object, ...]:
     """What two recipes must share, so that the speed of one tells that of the other."""
-    return recipe.backbone, recipe.stem, type(recipe.framework)
+    return recipe.backbone, recipe.stem
 
 
 def cost(recipe: Recipe) -> int:

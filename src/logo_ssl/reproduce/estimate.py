@@ -1,14 +1,16 @@
 """How long will it take? By the speed that was measured: of the row itself, as the user says, or on our machine."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from statistics import median
 from typing import NamedTuple
 
 from ..command_name import command
-from ..errors import DataMissing
 from ..hardware import best_device, hardware
+from ..recipes import Recipe, differences, find_recipe
 from ..wording import counted, listed
+from .abroad import detections, transfers
 from .benched import Speed, benched, benchmarks
 from .plan import Task
 from .settings import changes, name_of
@@ -47,9 +49,10 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     for (row, line), seeds in lines.items():
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
     yield from dict.fromkeys(e.images.remark for e in estimates if e.images.remark and not e.task.place.finished)
-    yield from detections(measurement for task in tasks for measurement in task.unmeasured)
+    measurements = [measurement for task in tasks for measurement in task.unmeasured]
+    yield from (*transfers(measurements), *detections(measurements))
     yield from _without_gpu(estimates)
-    yield "Nothing is left to run." if all(task.done for task in tasks) else _sum(estimates, jobs)
+    yield from ["Nothing is left to run."] if all(task.done for task in tasks) else _sums(estimates, jobs)
 
 
 def days_on_a_cpu(tasks: Sequence[Task]) -> Iterator[str]:
@@ -66,27 +69,38 @@ def _estimates(tasks: Sequence[Task], images_per_s: float | None = None) -> list
     found = []
     for task in tasks:
         images, speed = known[task.recipe.data], known_speed(task, tasks, images_per_s)
-        left = 0.0 if images.missing else minutes_left(task, images, speed)
+        left = minutes_left(task, images, speed)
         found.append(Estimate(task, images, speed, left, _on_cpu(task, images, speed)))
     return found
 
 
+def _sums(estimates: Sequence[Estimate], jobs: int) -> Iterator[str]:
+    """What all rows take; those that lack images by themselves."""
+    left = [e for e in estimates if not e.task.place.finished]
+    absent, here = ([e for e in left if e.images.missing is missing] for missing in (True, False))
+    if absent and not here:
+        yield "Nothing of it can run here."
+    else:
+        yield f"{'What can run here' if absent else 'In all'}: {_sum(here or estimates, jobs)}."
+    if absent:
+        yield f"With the images that are missing{', also' if here else ''}: {_sum(absent, jobs)}."
+
+
 def _sum(estimates: Sequence[Estimate], jobs: int) -> str:
-    total, unknown = sum(e.left or 0.0 for e in estimates), sum(e.left is None for e in estimates)
-    absent = any(e.images.missing and not e.task.place.finished for e in estimates)
-    known_length = _known_length(estimates, total) if total or not (unknown or absent) else ""
+    unknown = sum(e.left is None for e in estimates)
+    known_length = _known_length(estimates) if unknown < len(estimates) else ""
     unknown_length = f"{counted(unknown, 'run')} of unknown length" if unknown else ""
-    if not (told := " and ".join(filter(None, (known_length, unknown_length)))):
-        return "Nothing of it can run here."
-    n_left = sum(not e.task.place.finished and not e.images.missing for e in estimates)
+    n_left = sum(not e.task.place.finished for e in estimates)
     order = " if one runs after another," if n_left > 1 else ""
     at_once = min(jobs, n_left)
     beside = f"; {at_once} at a time end sooner if one alone leaves the device idle" if at_once > 1 else ""
-    return f"In all: {told},{order} evaluation not counted{beside}."
+    told = " and ".join(filter(None, (known_length, unknown_length)))
+    return f"{told},{order} evaluation not counted{beside}"
 
 
-def _known_length(estimates: Sequence[Estimate], total: float) -> str:
+def _known_length(estimates: Sequence[Estimate]) -> str:
     """What all rows take: here first, where their times are another machine's."""
+    total = sum(e.left or 0.0 for e in estimates)
     speeds = [e.speed for e in estimates if e.speed and e.left]
     told = f"{_roughly(speeds)} {_time(total)}"
     machines = " and ".join(dict.fromkeys(speed.elsewhere for speed in speeds if speed.elsewhere))
@@ -109,7 +123,8 @@ def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
     most = " to ".join(dict.fromkeys(f"{speed:.0f}" for speed in (min(images_per_s), max(images_per_s))))
     yield (
         f"Without a GPU a row on {listed(sets)} takes about {_span(min(minutes), max(minutes))}, by the most that "
-        f"was measured ({most} images/s on {speeds[0].elsewhere}; more cores are faster)."
+        f"was measured ({most} images/s on {speeds[0].elsewhere}, commit {listed(speed.commit for speed in speeds)}; "
+        "more cores are faster)."
     )
     if max(minutes) > LONG:
         gpu = "Use a machine with one" if best_device("auto").type == "cpu" else "Leave out --device cpu"
@@ -130,25 +145,6 @@ def _span(least: float, most: float | None = None) -> str:
     unit, minutes = next((pair for pair in UNITS.items() if least >= 2 * pair[1]), ("minute", 1))
     low, high = (max(1, round(each / minutes)) for each in (least, most))
     return counted(high, unit) if low == high else f"{low:,} to {counted(high, unit)}"
-
-
-def detections(measurements: Iterable[str]) -> Iterator[str]:
-    """The schedule of each detector that is to be trained, how long it takes, and what is missing for it."""
-    kinds = dict.fromkeys(tuple(m.split("-", 1)) for m in measurements if m.startswith(("detect-", "segment-")))
-    if not kinds:
-        return
-    from ..detection.sources import OFFICIAL, folder_of  # slow to import: only where it is needed
-    from ..evaluate.detect_schedule import recipe_for, schedule
-
-    for kind, name in kinds:
-        n_pictures = OFFICIAL[name].train
-        told = schedule(name, recipe_for(name, n_pictures, True), n_pictures, kind == "segment")
-        (_, pictures), *rest = told
-        yield "; ".join((f"eval {kind} of each row on {pictures}", *(f"{what} {how}" for what, how in rest)))
-        try:
-            folder_of(name)
-        except DataMissing as error:
-            yield str(error)
 
 
 def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -> Speed | None:
@@ -201,12 +197,11 @@ def _line(estimate: Estimate) -> str:
         return "finished"
     if task.place.finished:
         return f"trained; to measure: {', '.join(task.unmeasured)}"
-    if images.missing:
-        return f"cannot run here, {name_of(task.recipe.data)} is missing"
     done, epochs = task.place.epochs_done(task.recipe), task.recipe.epochs
     goes_on = f"goes on after {done} of {epochs} epochs" if done else f"{epochs} {'epoch' if epochs == 1 else 'epochs'}"
     how_many = f"{images.n:,}" if images.n else "an unknown number of"
-    return f"{goes_on} of {how_many} images, {_length(estimate)}"
+    absent = f"; cannot run here, {name_of(task.recipe.data)} is missing" if images.missing else ""
+    return f"{goes_on} of {how_many} images, {_length(estimate)}{absent}"
 
 
 def _length(estimate: Estimate) -> str:
@@ -214,11 +209,20 @@ def _length(estimate: Estimate) -> str:
     _, _, speed, left, _ = estimate
     here = f"about {_span(estimate.here)} without a GPU" if estimate.here else ""
     if speed is None:
-        return here or "time unknown, since nothing like it was measured (--images-per-s would tell)"
+        unlike = "time unknown, since nothing like it was measured"
+        return here or f"{unlike} ({_bench(estimate.task.recipe)} measures it; --images-per-s takes its whole_step)"
     told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
     start = ", most of it to start" if left and speed.start_s > 60 * left / 2 else ""
     told = f"time unknown ({told})" if left is None else f"{speed.bound} {_time(left)}{start} ({told})"
     return f"{here}; elsewhere {told}" if here else told
+
+
+def _bench(recipe: Recipe) -> str:
+    """What measures such a row."""
+    differing = differences(recipe, find_recipe(recipe.name)).keys()
+    data = f" --data {shlex.quote(recipe.data)}" if "data" in differing else ""
+    changed = " with what is changed" if differing - {"data", "seed", "epochs"} else ""
+    return f"`{command()} bench {recipe.name}{data}`{changed}"
 
 
 def _roughly(speeds: Iterable[Speed]) -> str:
