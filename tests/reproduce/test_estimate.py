@@ -235,9 +235,9 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path):
     records = Path(__file__).parents[2] / "docs" / "results" / "raw" / "cifar10-tuned"
     shutil.copytree(records, tmp_path / "out")
     line = "table1 --tuned --rows cifar10-tuned-moco --set knn_every=20 --dry-run"
-    code, out, err = reproduce(f"{line} --seeds 2", small=False)
+    code, out, err = reproduce(f"{line} --seeds 3", small=False)
     assert (code, performed) == (0, []), err
-    told = r"moco, seed 1: 200 epochs of 50,000 images, up to ([\d.]+) min \(([\d,]+) images/s measured in "
+    told = r"moco, seed 2: 200 epochs of 50,000 images, up to ([\d.]+) min \(([\d,]+) images/s measured in "
     company = r".*moco.seed0 on NVIDIA H200, the fastest steps of 3 rows at once\)"
     (minutes, speed), *_ = re.findall(told + company, out)
     started = float(minutes) * 60 - 200 * 50_000 / float(speed.replace(",", ""))
@@ -245,8 +245,8 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path):
     assert re.search(r"In all: up to [\d.]+ min on NVIDIA H200 \(here: a GPU\)", out)
     _, out, _ = reproduce(f"{line.replace('-moco', '-simsiam-logo')} --seeds 2", small=False)
     assert re.search(r"seed 1: 200 epochs of 50,000 images, about [\d.]+ min .* on NVIDIA H200\)", out)  # it was alone
-    _, out, _ = reproduce(f"{line} --seeds 2 --images-per-s 9000", small=False)
-    assert "seed 1: 200 epochs of 50,000 images, about 18.5 min (9,000 images/s as --images-per-s says)" in out
+    _, out, _ = reproduce(f"{line} --seeds 3 --images-per-s 9000", small=False)
+    assert "seed 2: 200 epochs of 50,000 images, about 18.5 min (9,000 images/s as --images-per-s says)" in out
     _, out, _ = reproduce(line, small=False)
     assert out.splitlines()[-1] == "Nothing is left to run."
 
@@ -295,6 +295,15 @@ def test_a_dry_run_names_what_is_changed_and_the_rows_that_it_reaches(reproduce)
     _, out, _ = reproduce("table1 --dry-run --rows cifar10-moco --set batch_size=64", small=False)
     assert "Changed in cifar10-moco: batch_size 64 (recipe: 512)." in out
     assert "Changed" not in reproduce("table1 --dry-run", small=False)[1]
+
+
+def test_batches_that_leave_hardly_a_step_are_told_before_anything_runs(reproduce, data):
+    row = f"table1 --dry-run --rows cifar10-moco --data {data}"
+    _, out, _ = reproduce(f"{row} --set batch_size=5000", small=False)
+    told = "A batch of 5,000 cut to what there is leaves 1 step in an epoch of"
+    assert told in " ".join(out.split())
+    assert "(cifar10-moco); take a smaller one, with --set batch_size=64, say." in " ".join(out.split())
+    assert "in an epoch of" not in reproduce(f"{row} --set batch_size=8", small=False)[1]
 
 
 def test_what_a_dry_run_needs_is_soon_imported():

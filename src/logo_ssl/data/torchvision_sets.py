@@ -122,6 +122,6 @@ def _cure(kind: Kind, root: Path, error: Exception) -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
     return (
         f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); place {place} as "
-        f"torchvision.datasets.{kind.name} unpacks it, or point LOGO_DATA at the folder that holds "
-        f"{' and '.join(kind.places)}."
+        f"torchvision.datasets.{kind.name} unpacks it, point LOGO_DATA at the folder that holds "
+        f"{' and '.join(kind.places)}, or give the images as a folder or an .npz file with --data."
     )

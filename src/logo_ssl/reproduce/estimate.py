@@ -17,6 +17,7 @@ from .settings import changes, name_of
 from .sources import Images, look
 
 FASTEST = 0.95  # quantile
+FEW_STEPS = 2  # in an epoch: with no more of them a row comes with advice
 IN_MINUTES = 120  # what is longer is told in hours
 LONG = 12 * 60  # minutes: a row that takes longer on a CPU comes with advice
 FEW_EPOCHS = 2  # what is advised then: enough to see a row run
@@ -48,6 +49,7 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     yield from changes([task.recipe for task in tasks])
     for (row, line), seeds in lines.items():
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
+    yield from _few_steps(estimates)
     yield from dict.fromkeys(e.images.remark for e in estimates if e.images.remark and not e.task.place.finished)
     measurements = [measurement for task in tasks for measurement in task.unmeasured]
     yield from (*transfers(measurements), *detections(measurements))
@@ -72,6 +74,19 @@ def _estimates(tasks: Sequence[Task], images_per_s: float | None = None) -> list
         left = minutes_left(task, images, speed)
         found.append(Estimate(task, images, speed, left, _on_cpu(task, images, speed)))
     return found
+
+
+def _few_steps(estimates: Iterable[Estimate]) -> Iterator[str]:
+    """What batches that are too large for the data come to."""
+    rows = dict[tuple[int, int], list[str]]()
+    for task, images, *_ in estimates:
+        if images.n and not task.place.finished:
+            rows.setdefault((task.recipe.batch_size, images.n), []).append(task.recipe.name)
+    for (batch, n), names in rows.items():
+        if (steps := max(1, n // batch)) <= FEW_STEPS:
+            cut = " cut to what there is" if batch > n else ""
+            few = f"A batch of {batch:,}{cut} leaves {counted(steps, 'step')} in an epoch of {n:,} images"
+            yield f"{few} ({listed(dict.fromkeys(names))}); take a smaller one, with --set batch_size=64, say."
 
 
 def _sums(estimates: Sequence[Estimate], jobs: int) -> Iterator[str]:
