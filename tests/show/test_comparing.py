@@ -11,7 +11,7 @@ from logo_ssl.report.reading import Told
 from logo_ssl.report.results import Figure, figures, labels
 from logo_ssl.report.sections import differences
 from logo_ssl.run import Run
-from logo_ssl.show.telling import PAPERS, without_effect
+from logo_ssl.show.telling import PAPERS, Teller, without_effect
 
 ACCURACY = Figure("kNN", 50.0, "higher")
 
@@ -43,6 +43,28 @@ def test_runs_that_differ_in_seed_or_harmless_settings_are_one_group(make_told):
     assert len(grouped([make_told("h"), make_told("i", loading__max_side=64)])) == 2
     assert len(grouped([make_told("d"), make_told("e", epochs=7)])) == 2
     assert len(grouped([make_told("f"), make_told("g", data="elsewhere")])) == 2
+
+
+def test_a_seed_of_today_is_one_group_with_a_record_from_before_a_setting_was_written(make_told):
+    old, new = make_told("old").run, make_told("new", seed=1, initialisation="library").run
+    record = json.loads(old.recipe_file.read_text())
+    del record["initialisation"], record["augself"], record["optimiser"]["eta_min"]
+    old.recipe_file.write_text(json.dumps(record))
+    runs = Teller(crops=False, images=0).tell([old, new])
+    assert [str(group) for group in grouped(runs)] == ["A: old, new"]
+    assert "<td>absent</td>" not in differences(runs)
+    assert ">seed<" in differences(runs)
+    assert ">initialisation<" not in differences(runs)
+    other = make_told("other", seed=2, initialisation="torch").run
+    assert len(grouped(Teller(crops=False, images=0).tell([old, other]))) == 2
+
+
+def test_the_size_of_local_crops_parts_no_runs_that_have_none(make_told):
+    none = {"strategy": "two-view", "crops__n_local": 0}
+    runs = [make_told("a", **none, crops__local_size=16).run, make_told("b", **none, crops__local_size=24, seed=1).run]
+    assert len(grouped(Teller(crops=False, images=0).tell(runs))) == 1
+    runs = [make_told("c", crops__local_size=16).run, make_told("d", crops__local_size=24, seed=1).run]
+    assert len(grouped(Teller(crops=False, images=0).tell(runs))) == 2
 
 
 def test_seeds_on_the_same_images_are_one_group_wherever_these_lay(make_told):

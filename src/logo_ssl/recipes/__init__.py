@@ -14,6 +14,7 @@ from .saved import (
     read_recipe,
     recipe_as_written,
     refuse_harmful,
+    unused,
     with_harmless,
 )
 
@@ -45,5 +46,6 @@ __all__ = [
     "refuse_harmful",
     "summary",
     "tuned",
+    "unused",
     "with_harmless",
 ]

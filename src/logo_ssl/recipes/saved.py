@@ -73,6 +73,12 @@ def is_harmless(field: str) -> bool:
     return field.split(".")[0] in HARMLESS and field not in BUT
 
 
+def unused(recipe: Recipe) -> set[str]:
+    """Fields, by their full names, that have no part in what a recipe learns: what they are about is not there."""
+    fields = {"framework.dim"} if recipe.framework_traits.labelled else set()  # as many as there are classes
+    return fields if recipe.crops.n_local else fields | {"crops.local_size", "crops.local_scale"}
+
+
 def with_harmless(saved: Recipe, asked: Recipe) -> Recipe:
     """The recipe of a run with all that may change on its way as another recipe has it."""
     taken = replace(saved, **{name: getattr(asked, name) for name in HARMLESS})

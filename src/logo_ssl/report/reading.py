@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -54,10 +54,14 @@ class Told:
     """The rows of the paper that it has settings of our choice for."""
     read: Logged | None = None
     """What was logged, if it was read already."""
+    settings: Mapping[str, Any] | None = None
+    """Every setting by its full name, also those that an older file leaves out; None: as the file has them."""
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
         """Every setting by its full name, inner ones with a dot."""
+        if self.settings is not None:
+            return dict(self.settings)
         record = _read(self.run.recipe_file)
         if not isinstance(record, dict):
             raise UserError(f"{self.run.recipe_file} is not a whole recipe; leave this run out of the report.")

@@ -14,7 +14,7 @@ from ..command_name import command
 from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import best_device
-from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with
+from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with, unused
 from ..wording import listed
 from .options import OTHERWISE, by_set, part_with
 from .sources import IMAGES
@@ -83,10 +83,8 @@ def with_data(recipes: Sequence[Recipe], sources: Sequence[str]) -> list[Recipe]
 def decisive_differences(ours: Recipe, theirs: Recipe) -> Differences:
     """The fields that decide a result and differ, with both values; a file named after a set is that set."""
     ours, theirs = (replace(recipe, data=name_of(recipe.data)) for recipe in (ours, theirs))
-    unused = ["framework.dim"] if ours.framework_traits.labelled else []  # as many as there are classes
-    if ours.crops.n_local == theirs.crops.n_local == 0:
-        unused += ["crops.local_size", "crops.local_scale"]
-    return {name: values for name, values in differences(ours, theirs).items() if name not in unused and matters(name)}
+    idle = unused(ours) & unused(theirs)
+    return {name: values for name, values in differences(ours, theirs).items() if name not in idle and matters(name)}
 
 
 def changes(recipes: Sequence[Recipe]) -> Iterator[str]:

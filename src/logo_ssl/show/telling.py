@@ -21,7 +21,7 @@ from ..evaluate.table6 import COLUMNS, MEASURES
 from ..evaluate.table6 import PAPER as DETECTION
 from ..hardware import best_device, hardware
 from ..randomness import stream
-from ..recipes import Recipe, is_harmless, read_recipe
+from ..recipes import Recipe, flat, is_harmless, read_recipe, unused
 from ..report.affinity_bars import Comparison
 from ..report.feature_map import FeatureMap
 from ..report.gaps import Gap, by_reason, which
@@ -112,7 +112,7 @@ class Teller:
         recipe = read_recipe(run)
         drawn = self._once(("crops", *stamps(run.recipe_file)), lambda: self._crops(recipe), quickly) or Drawn()
         looked = self._looked(run, recipe, quickly)
-        logged = run.logged()
+        logged, idle = run.logged(), unused(recipe)
         missing = ["crops, neighbours and maps are being computed."] if quickly else []
         missing += [f"{what}: {why}" for what, why in together((*drawn.missing, *looked.missing))]
         return Told(
@@ -126,11 +126,12 @@ class Teller:
             looked.comparisons,
             looked.neighbourhood,
             looked.feature_map,
-            without_effect,
+            lambda setting: without_effect(setting) or setting in idle,
             missing,
             self._fingerprint(run, quickly),
             [asdict(row) for row in stands_beside(recipe)],
             logged,
+            flat(recipe),
         )
 
     def _fingerprint(self, run: Run, quickly: bool) -> str | None:
