@@ -81,7 +81,9 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
     assert sorted(re.findall(r'id="row-([\w-]+)"', svg)) == ["cifar10-moco", "cifar10-moco-logo"]
     told = json.loads((tmp_path / "out" / "fig1b.json").read_text())
     curves = told["curves"]
-    assert strange in told["remarks"]
+    counts = "208 images to train on, not 50,000; 16 images to test on, not 10,000"
+    caption = [strange.replace("CIFAR-10", f"CIFAR-10 ({counts})"), "Settings differ from the paper's: see fig1b.json."]
+    assert told["remarks"] == caption
     assert {row: list(points) for row, points in curves.items()} == {
         "cifar10-moco": ["0", "1"],
         "cifar10-moco-logo": ["0", "1"],
@@ -90,7 +92,10 @@ def test_rows_run_once_and_tables_share_them(reproduce, performed, tmp_path, mon
     assert out.count("The paper's Figure 3 is ImageNet-100; this one is CIFAR-10 with backbone tiny.") == 1
     pictures = sorted(file.name for file in (tmp_path / "out").glob("fig3*.png"))
     assert pictures == ["fig3-cifar10-moco-logo.png"]  # MoCo has learned no measure
-    shown = json.loads((tmp_path / "out" / "fig3.json").read_text())["affinities"]["cifar10-moco-logo"]
+    told = json.loads((tmp_path / "out" / "fig3.json").read_text())
+    assert f"this one is CIFAR-10 ({counts}) with backbone tiny." in told["remarks"][0]
+    assert told["remarks"][1] == "Settings differ from the paper's: see fig3.json."
+    shown = told["affinities"]["cifar10-moco-logo"]
     assert shown["seed"] == 0
     ranked = shown["results"]
     assert {"AUC"} <= {result["metric"] for result in ranked}

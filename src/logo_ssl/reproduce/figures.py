@@ -1,8 +1,9 @@
 """What do the figures show? 1b: kNN over epochs, from the logs of the runs; 3: what each regressor holds for alike."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ..errors import UserError
@@ -10,6 +11,7 @@ from ..recipes import Recipe
 from ..run import write
 from ..strategies import LoGoConfig
 from ..wording import listed
+from .images import cut
 from .options import by_set
 from .results import Ended
 from .settings import name_of
@@ -55,7 +57,7 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
     drawn = [curve for curve in curves if curve.points()]
     failed = {c.row: "it has no finished run with kNN over epochs." for c in curves if c not in drawn}
     found = [*_torn(drawn, table.rows), *_measured_on(drawn)]
-    remarks = [*strange_pictures([table]), *found]
+    remarks = [*_caption(table, record), *found]
     points = {curve.row: curve.points() for curve in drawn}
     record |= {"curves": points, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
@@ -93,7 +95,7 @@ def draw_affinities(
     """Draw each row's first finished run, and write how well both measures rank; gives back what to print."""
     from ..show.affinity import Affinity  # slow to import: only where it is needed
 
-    remarks, drawn, failed = strange_pictures([table]), {}, {}
+    remarks, drawn, failed = _caption(table, record), {}, {}
     for row in table.rows:
         name = row.recipe.name
         tasks = [task for task, _ in ended if task.recipe.name == name and task.place.finished]
@@ -114,14 +116,24 @@ def draw_affinities(
 
 def strange_pictures(tables: Sequence[PaperTable]) -> list[str]:
     """What to say, before anything runs, when a figure is drawn of something else than the paper's."""
-    return [sentence for table in tables if table.name in PICTURES for sentence in _strange(table.name, table.rows)]
+    return [sentence for table in tables if table.name in PICTURES for sentence in _strange(table)]
 
 
-def _strange(name: str, rows: Sequence[Row]) -> list[str]:
-    data, backbone = PICTURES[name]
-    shown = dict.fromkeys(written(row.recipe) for row in rows)
-    if all(images == data and backbone in (network, None) for images, network in shown):
+def _caption(table: PaperTable, record: Mapping[str, Any]) -> list[str]:
+    """What stands in a figure of runs that are done: of what it is, and that their settings are not the paper's."""
+    told = {row["recipe"]: next((run["images"] for run in row["runs"] if run["images"]), {}) for row in record["rows"]}
+    cuts = {row.recipe.name: cut(row.recipe.data, told[row.recipe.name]) for row in table.rows}
+    departs = any(row["departures"].keys() - {"data"} for row in record["rows"])
+    other_settings = [f"Settings differ from the paper's: see {table.stem}.json."] if departs else []
+    return [*_strange(table, cuts), *other_settings]
+
+
+def _strange(table: PaperTable, cuts: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """In what a figure is not the paper's; `cuts` tell, by the recipe of a row, which images are not the whole set."""
+    data, backbone = PICTURES[table.name]
+    shown = dict.fromkeys((*written(row.recipe), cuts.get(row.recipe.name, "")) for row in table.rows)
+    if all(images == data and backbone in (network, None) and not cut_to for images, network, cut_to in shown):
         return []
-    ours = listed(f"{images} with {network}" for images, network in shown)
+    ours = listed(f"{images}{cut_to and f' ({cut_to})'} with {network}" for images, network, cut_to in shown)
     papers = data if backbone is None else f"{data} with {backbone}"
-    return [f"The paper's Figure {name.removeprefix('fig')} is {papers}; this one is {ours}."]
+    return [f"The paper's Figure {table.name.removeprefix('fig')} is {papers}; this one is {ours}."]

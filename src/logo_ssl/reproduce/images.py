@@ -114,12 +114,25 @@ def _otherwise(papers: str, source: str, size: int) -> str:
     data = images_at(source, size)
     labels, n_test = data.train.labels, 0 if data.test is None else len(data.test)
     n_classes = 0 if labels is None else len(labels[labels >= 0].unique())
+    return _unlike(papers, len(data.train), n_test, n_classes)
+
+
+def cut(data: str, facts: Facts) -> str:
+    """By what the images of a run are seen not to be the whole of the paper's set that they are called after."""
+    name = name_of(data)
+    return _unlike(name, facts["train_images"], facts["test_images"]) if facts and name in IMAGES else ""
+
+
+def _unlike(papers: str, n_train: int, n_test: int, n_classes: int | None = None) -> str:
+    """The numbers that are not those of a set of the paper's; None: not known."""
     numbers = {
-        "images to train on": (len(data.train), IMAGES[papers]),
+        "images to train on": (n_train, IMAGES[papers]),
         "images to test on": (n_test, TESTS[papers]),
         "classes": (n_classes, CLASSES[papers]),
     }
-    return "; ".join(f"{n:,} {what}, not {theirs:,}" for what, (n, theirs) in numbers.items() if n != theirs)
+    return "; ".join(
+        f"{n:,} {what}, not {theirs:,}" for what, (n, theirs) in numbers.items() if n not in (None, theirs)
+    )
 
 
 def remarks_on(data: str, facts: Facts, by_linear: bool) -> list[str]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ from .verdicts import ABOUT_TABLE, table_of, verdicts
 
 LEAST, MOST, MOST_ROWS = 4, 2000, 8
 LONGEST = 24  # characters of a name
+LETTERS = 200  # of a title that have room along the width
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Affinity:
             )
             for i, reference in enumerate(references)
         ]
-        note = f"{title}\n{_note(measures.encoder, data, pool, self.seed)}".lstrip()
+        note = f"{fill(title, LETTERS)}\n{_note(measures.encoder, data, pool, self.seed)}".lstrip()
         pictured = [compared(company, measures, data) for company in companies]
         files = draw_affinity_bars(pictured, file, f"{note} over the crops of a row; lines are means over an image's.")
         for place in mapped:
