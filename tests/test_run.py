@@ -8,7 +8,7 @@ import pytest
 from logo_ssl import __version__
 from logo_ssl.errors import NoRun, UserError
 from logo_ssl.provenance import commit
-from logo_ssl.run import Run, read_json, write
+from logo_ssl.run import Run, read_json, runs_below, write
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -39,19 +39,35 @@ def test_a_file_that_is_not_whole_says_nothing(tmp_path, content):
 
 
 def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):
-    for name in ("a/seed0", "a/seed1", "b", "c/seed0", "too/far/down"):
+    for name in ("a/seed0", "a/seed1", "b", "c/seed0", "far/down/d/seed0"):
         write(Run(tmp_path / name).recipe_file, "{}")
     with pytest.raises(UserError, match="but runs lie below it; name one: ") as told:
         Run.existing(tmp_path)
     assert not isinstance(told.value, NoRun)  # so that nobody takes it for images
-    named = ", ".join(str(tmp_path / name) for name in ("a/seed0", "a/seed1", "b"))
-    assert str(told.value).endswith(f": {named} and 1 more.")
+    named = ", ".join(str(tmp_path / name) for name in ("b", "a/seed0", "a/seed1"))
+    assert str(told.value).endswith(f": {named} and 2 more.")
+    with pytest.raises(UserError, match=f": {re.escape(str(tmp_path / 'far/down/d/seed0'))}.$"):
+        Run.existing(tmp_path / "far")
     with pytest.raises(UserError, match=f": {re.escape(str(tmp_path / 'c/seed0'))}.$"):
         Run.existing(tmp_path / "c")
     write(tmp_path / "photos" / "cat" / "1.png", "")
     with pytest.raises(NoRun, match="give the --out folder of a pretraining"):
         Run.existing(tmp_path / "photos")
     assert Run.existing(tmp_path / "b").path == tmp_path / "b"
+
+
+def test_runs_are_looked_for_in_no_run_nor_hidden_folder_and_found_once_where_links_lead_in_circles(tmp_path):
+    for name in ("a/b/c/seed0", "a/seed0", "a/seed0/checkpoints/inner", ".venv/seed0"):
+        write(Run(tmp_path / name).recipe_file, "{}")
+    (tmp_path / "a" / "b" / "circle").symlink_to(tmp_path)
+    assert [run.path for run in runs_below(tmp_path)] == [tmp_path / "a/seed0", tmp_path / "a/b/c/seed0"]
+
+
+def test_a_search_for_runs_ends_where_folders_are_very_many(tmp_path, monkeypatch):
+    for name in ("seed0", "a/b/c/seed0"):
+        write(Run(tmp_path / name).recipe_file, "{}")
+    monkeypatch.setattr("logo_ssl.run.MOST_FOLDERS", 2)
+    assert [run.path for run in runs_below(tmp_path)] == [tmp_path / "seed0"]
 
 
 def test_a_misspelt_run_is_met_with_the_one_beside_it(tmp_path):

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
@@ -18,8 +19,8 @@ CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
 OLD_CHECKPOINT = "last.ckpt"  # of version 0.1.0, without a digest
 
-MOST_NAMED, MOST_LOOKED_AT = 3, 1000
-"""Runs in a sentence; entries of a folder that is searched for runs."""
+MOST_NAMED, MOST_LOOKED_AT, MOST_FOLDERS = 3, 1000, 5000
+"""Runs in a sentence; entries of a folder that is searched for runs; folders in which they are looked for."""
 
 IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
 """What is known of the images of a run."""
@@ -179,21 +180,27 @@ def run_called_like(path: Path) -> str:
     return ""
 
 
-def runs_below(folder: Path, levels: int = 2) -> Iterator[Run]:
-    """The runs in folders of a folder, or in theirs."""
-    for path in _folders(folder) if levels else ():
-        run = Run(path)
-        if os.path.isfile(run.recipe_file):  # a folder that may not be looked into holds none
-            yield run
-        else:
-            yield from runs_below(path, levels - 1)
+def runs_below(folder: Path) -> Iterator[Run]:
+    """The runs in folders of a folder, in theirs, and so on, nearest first; each once, where links lead to it, too."""
+    left, seen = deque([folder]), {os.path.realpath(folder)}
+    while left and len(seen) <= MOST_FOLDERS:
+        for path in _folders(left.popleft()):
+            if (real := os.path.realpath(path)) in seen:
+                continue
+            seen.add(real)
+            run = Run(path)
+            if os.path.isfile(run.recipe_file):  # a folder that may not be looked into holds none
+                yield run
+            else:
+                left.append(path)
 
 
 def _folders(folder: Path) -> list[Path]:
-    """What a folder holds, in order; of very many, as of photographs, some."""
+    """The folders in a folder that are not hidden, in order; of very many entries, as of photographs, some."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in islice(entries, MOST_LOOKED_AT) if entry.is_dir())
+            some = (entry for entry in islice(entries, MOST_LOOKED_AT) if not entry.name.startswith("."))
+            return sorted(Path(entry.path) for entry in some if entry.is_dir())
     except OSError:
         return []
 

@@ -45,6 +45,15 @@ def test_a_folder_of_runs_stands_for_those_that_are_finished_and_names_them(out)
     assert (names(runs, out), said) == (FINISHED[:1], [])
 
 
+def test_runs_that_lie_deeper_are_found_with_those_above_them(out, tmp_path):
+    above = Run(tmp_path / "top" / "few")
+    write(above.recipe_file, find_recipe("tiny").to_json())
+    write(above.provenance_file, "{}")
+    out.rename(tmp_path / "top" / "tuned")
+    runs, _ = runs_at([tmp_path])
+    assert names(runs, tmp_path) == ["top/few", *(f"top/tuned/{name}" for name in FINISHED)]
+
+
 @pytest.mark.parametrize("pattern", ["*", "*/seed*"])
 def test_files_that_a_pattern_catches_beside_runs_are_left_out(out, pattern):
     paths = sorted(out.glob(pattern))
