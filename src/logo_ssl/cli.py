@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None, *, ours: bool = False) -> NoRet
     `ours`, what is proposed to be typed next begins with that file.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    note_command(own_file=not ours and given == sys.argv[1:])
+    note_command(own_file=not ours and given == sys.argv[1:], asked="".join(given[:1]))
     try:
         with heeded():
             _dispatch(given)

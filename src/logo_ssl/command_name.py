@@ -6,6 +6,7 @@ from pathlib import Path
 
 OURS = "logo-ssl"
 _typed = OURS
+_asked = "COMMAND"
 
 
 def command() -> str:
@@ -13,10 +14,15 @@ def command() -> str:
     return _typed
 
 
-def note_command(*, own_file: bool) -> None:
-    """Remember what was typed: ours, or the file that called `main`."""
-    global _typed
-    _typed = _own() if own_file else OURS
+def by_own_file() -> str:
+    """How the command that was typed begins where a file of somebody's own runs it; in Python nobody typed one."""
+    return f"python FILE {_asked}"
+
+
+def note_command(*, own_file: bool, asked: str = _asked) -> None:
+    """Remember what was typed: ours, or the file that called `main`, and what was asked of it."""
+    global _typed, _asked
+    _typed, _asked = _own() if own_file else OURS, asked
 
 
 def _own() -> str:

@@ -73,11 +73,11 @@ def test_what_holds_no_finished_run_is_refused(out):
         runs_at([out])
 
 
-def report(*runs_and_page):
+def report(*runs_and_page, code=0):
     *runs, page = map(str, runs_and_page)
     with pytest.raises(SystemExit) as stop:
         cli.main(["report", *runs, "--out", page, "--no-crops", "--images", "0"])
-    assert not stop.value.code
+    assert (stop.value.code or 0) == code
 
 
 def test_a_page_of_a_reproduced_table_has_its_runs_and_a_short_heading(out, tmp_path, capsys, monkeypatch):
@@ -92,3 +92,25 @@ def test_a_page_of_a_reproduced_table_has_its_runs_and_a_short_heading(out, tmp_
     write(Run(extra).recipe_file, find_recipe("cifar10-simsiam").to_json())
     report(out, unfinished, extra, page)
     assert "<title>LoGo: 5 runs</title>" in page.read_text()
+
+
+def test_a_run_with_a_part_of_ones_own_is_named_and_left_out_where_others_can_be_shown(
+    out, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("logo_ssl.report.page.plotly", lambda: "")
+    page, own = tmp_path / "page.html", Run(out / FINISHED[0])
+    own.recipe_file.write_text(own.recipe_file.read_text().replace('"kind": "moco"', '"kind": "mine"'))
+    told = f"{own.recipe_file} cannot be used: The recipe's framework is 'mine', and there are moco, simsiam"
+    cure = "where the file that registers it runs the command: `python FILE {} ...`."
+    report(out, page)
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count(f"Left out: {told}") == 1
+    assert cure.format("report") in said
+    assert "<title>LoGo: seed0, seed1</title>" in page.read_text()
+    report(own.path, page, code=2)
+    assert told in capsys.readouterr().err
+    for line in (["resume", str(own.path)], ["watch", str(own.path), "--port", "0"]):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(line)
+        err = capsys.readouterr().err
+        assert (stop.value.code, told in err, cure.format(line[0]) in err) == (2, True, True)

@@ -40,8 +40,8 @@ def read_recipe(run: Run) -> Recipe:
     try:
         recipe = Recipe.from_json(run.recipe_file.read_text())
         check(recipe)
-    except WrongValue as error:
-        raise UserError(f"{run.recipe_file} cannot be used: {error}") from error  # nobody typed it
+    except UserError as error:
+        raise UserError(f"{run.recipe_file} cannot be used: {error}") from error  # without options: nobody typed it
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."

@@ -95,10 +95,28 @@ class Teller:
 
     def tell(self, runs: Sequence[Run], *, quickly: bool = False) -> list[Told]:
         """The runs with their names; quickly leaves out what is not computed yet."""
-        told = [self._one(run, name, quickly) for run, name in zip(runs, names_of(runs), strict=True)]
+        recipes = self._recipes(runs)
+        named = zip(recipes.items(), names_of(list(recipes)), strict=True)
+        told = [self._one(run, recipe, name, quickly) for (run, recipe), name in named]
         if not quickly:
             self._say_missing(told)
         return told
+
+    def _recipes(self, runs: Sequence[Run]) -> dict[Run, Recipe]:
+        """The recipes that can be used; runs with another are left out, which is said once, unless all would be."""
+        found, refused = dict[Run, Recipe](), dict[Run, UserError]()
+        for run in runs:
+            try:
+                found[run] = read_recipe(run)
+            except UserError as error:
+                refused[run] = error
+        if refused and not found:
+            raise next(iter(refused.values()))
+        for run, error in refused.items():
+            if (run.path, str(error)) not in self.said:
+                self.said.add((run.path, str(error)))
+                self.say(f"Left out: {error}")
+        return found
 
     def _say_missing(self, told: Sequence[Told]) -> None:
         """Say, for all runs together, what cannot be shown and was not said before."""
@@ -108,8 +126,7 @@ class Teller:
         for paths, sentence in by_reason(new):
             self.say(f"Not shown of {which(paths, len(told))}: {sentence}")
 
-    def _one(self, run: Run, name: str, quickly: bool) -> Told:
-        recipe = read_recipe(run)
+    def _one(self, run: Run, recipe: Recipe, name: str, quickly: bool) -> Told:
         drawn = self._once(("crops", *stamps(run.recipe_file)), lambda: self._crops(recipe), quickly) or Drawn()
         looked = self._looked(run, recipe, quickly)
         logged, idle = run.logged(), unused(recipe)
