@@ -220,7 +220,7 @@ def test_axe_finds_no_serious_violation_and_nothing_is_wider_than_the_screen(bro
 
 def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder):
     run = Run(folder / "first")
-    keeper = Keeper([run], Teller(crops=False, images=24))
+    keeper = Keeper([run.path], Teller(crops=False, images=24))
     keeper.seen = ()
     keeper.look()
     server = open_server("127.0.0.1", 0, lambda: keeper.latest, lambda: plotly().encode())
@@ -254,7 +254,7 @@ def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder)
 def watched(browser, folder):
     """A watched page, its keeper, and a function that renews what is served."""
     run = Run(folder / "first")
-    keeper, whole = Keeper([run], Teller(crops=False, images=24)), run.metrics_file.read_text()
+    keeper, whole = Keeper([run.path], Teller(crops=False, images=24)), run.metrics_file.read_text()
     keeper.seen = ()
     keeper.look()
     server = open_server("127.0.0.1", 0, lambda: keeper.latest, lambda: plotly().encode())

@@ -34,7 +34,7 @@ def test_a_run_is_trained_reported_and_watched_whose_images_have_names_that_are_
     Report((run.path,), tmp_path / "report.html", images=24).run()
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert r"birch\xff\xfe" in page
-    keeper = Keeper([run], Teller(crops=False, images=24))
+    keeper = Keeper([run.path], Teller(crops=False, images=24))
     keeper.seen = ()
     assert keeper.look()
     assert rb"birch\xff\xfe" in keeper.latest.page

@@ -15,7 +15,7 @@ from logo_ssl.report.page import page
 from logo_ssl.run import Run, write
 from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
-from logo_ssl.show.watch import Keeper, Watch, wait_for_run
+from logo_ssl.show.watch import Keeper, Watch, wait_for_runs
 
 SECRET = "<script>alert(1)</script>"
 
@@ -131,7 +131,7 @@ def test_a_port_in_use_is_told_in_a_sentence():
 def test_the_page_is_made_anew_when_a_file_changed_and_the_encoder_is_looked_at_once(make_run, counted):
     run = make_run()
     run.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n')
-    keeper = Keeper([run], Teller(crops=False))
+    keeper = Keeper([run.path], Teller(crops=False))
     first = keeper.latest
     assert counted == []  # the first page comes at once
     assert b"are being computed" in first.page
@@ -157,7 +157,7 @@ def test_the_page_is_made_anew_when_a_file_changed_and_the_encoder_is_looked_at_
 
 def test_a_new_encoder_is_looked_at_again(make_run, counted):
     run = make_run()
-    keeper = Keeper([run], Teller(crops=False))
+    keeper = Keeper([run.path], Teller(crops=False))
     keeper.seen = ()
     keeper.look()
     content = run.backbone_file.read_bytes()
@@ -169,7 +169,7 @@ def test_a_new_encoder_is_looked_at_again(make_run, counted):
 
 def test_a_file_that_cannot_be_read_now_is_looked_at_again(make_run):
     run = make_run()
-    keeper, said, stop = Keeper([run], Teller(crops=False, images=0)), [], threading.Event()
+    keeper, said, stop = Keeper([run.path], Teller(crops=False, images=0)), [], threading.Event()
     whole = run.recipe_file.read_text()
     run.recipe_file.write_text("{")
 
@@ -185,13 +185,13 @@ def test_a_file_that_cannot_be_read_now_is_looked_at_again(make_run):
 
 
 def test_the_page_carries_the_version_that_is_served(make_run):
-    keeper = Keeper([make_run()], Teller(crops=False, images=0))
+    keeper = Keeper([make_run().path], Teller(crops=False, images=0))
     assert f'<body data-version="{keeper.latest.version}">'.encode() in keeper.latest.page
 
 
 def test_a_fault_of_any_kind_is_told_on_the_page_and_looked_at_again_after_the_next_change(make_run, monkeypatch):
     run = make_run()
-    keeper, said, told, stop = Keeper([run], Teller(crops=False, images=0)), [], [], threading.Event()
+    keeper, said, told, stop = Keeper([run.path], Teller(crops=False, images=0)), [], [], threading.Event()
     tell = Teller.tell
     monkeypatch.setattr(Teller, "tell", lambda *_, **__: 1 / 0)
 
@@ -258,7 +258,8 @@ def test_a_run_that_is_about_to_begin_is_waited_for(make_run, monkeypatch):
     run, said = make_run(), []
     there = run.path.rename(run.path.with_name("later"))
     monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: there.rename(run.path))
-    assert wait_for_run(run.path, said.append).path == run.path
+    wait_for_runs(run.path, said.append)
+    assert run.recipe_file.is_file()
     assert said == [f"{run.path} holds no run yet; waiting for it, 30 seconds at most."]
 
 
@@ -271,14 +272,44 @@ def test_where_no_run_can_begin_none_is_waited_for(filled, tmp_path, monkeypatch
     else:
         path.write_text("a file")
     with pytest.raises(UserError, match=r"photos holds no run .*; give the --out folder of a pretraining"):
-        wait_for_run(path, print)
+        wait_for_runs(path, print)
 
 
-def test_a_folder_of_runs_is_told_at_once_with_the_runs_in_it(make_run, monkeypatch):
+def test_a_folder_of_runs_is_watched_with_those_that_begin_later(make_run, tmp_path, monkeypatch):
     monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: pytest.fail("waited"))
-    run = make_run("table/seed0")
-    with pytest.raises(UserError, match=f"runs lie below it; name one: {run.path}"):
-        wait_for_run(run.path.parent, print)
+    make_run("table/row/seed0")
+    out, said = tmp_path / "table", []
+    wait_for_runs(out, said.append)
+    assert said == [f"{out} has 1 run; others are shown when they begin."]
+    keeper = Keeper([out], Teller(crops=False, images=0))
+    assert b"<title>LoGo: seed0</title>" in keeper.latest.page
+    assert not keeper.look()
+    later = make_run("table/other/seed0", seed=1)
+    assert keeper.look()
+    assert b"<title>LoGo: other/seed0, row/seed0</title>" in keeper.latest.page
+    later.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n')
+    assert keeper.look()
+    assert b"5.25" in keeper.latest.page
+
+
+def test_rows_that_are_about_to_begin_are_waited_for(make_run, tmp_path, monkeypatch):
+    run, said = make_run("later"), []
+    write(tmp_path / "table" / "row" / "seed0.json", "{}")
+    there = tmp_path / "table" / "row" / "seed0"
+    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: run.path.rename(there))
+    wait_for_runs(tmp_path / "table", said.append)
+    assert "holds no run yet; waiting for it" in said[0]
+    assert "has 1 run;" in said[1]
+
+
+def test_a_run_that_is_removed_is_told_and_the_page_stays(make_run):
+    run = make_run()
+    keeper, said, stop = Keeper([run.path], Teller(crops=False, images=0)), [], threading.Event()
+    before = keeper.latest
+    run.recipe_file.unlink()
+    keeper.keep(stop, 0.01, lambda sentence: said.append(sentence) or stop.set())
+    assert "The page is not renewed: " in said[0]
+    assert keeper.latest.page == before.page
 
 
 def test_a_folder_that_a_run_is_about_to_fill_is_waited_for(make_run, tmp_path, monkeypatch):
@@ -286,20 +317,21 @@ def test_a_folder_that_a_run_is_about_to_fill_is_waited_for(make_run, tmp_path, 
     path = tmp_path / "first"
     write(path / LOCK, "")
     monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: recipe.rename(path / recipe.name))
-    assert wait_for_run(path, said.append).path == path
+    wait_for_runs(path, said.append)
     assert said
+    assert (path / recipe.name).is_file()
 
 
 def test_a_misspelt_run_is_told_before_it_is_waited_for(make_run, monkeypatch):
     run, said = make_run("photos"), []
     monkeypatch.setattr("logo_ssl.show.watch.PATIENCE_S", 0)
     with pytest.raises(UserError, match=rf"Did you mean {run.path}\?$"):
-        wait_for_run(run.path.with_name("phtos"), said.append)
+        wait_for_runs(run.path.with_name("phtos"), said.append)
     assert said[0].endswith(f"at most. Did you mean {run.path}?")
 
 
 def test_metrics_that_are_being_written_do_not_stop_the_page(make_run):
     run = make_run()
     run.metrics_file.write_text(json.dumps({"step": 1, "loss": 3.5}) + '\n{"step": 2, "lo')
-    keeper = Keeper([run], Teller(crops=False, images=0))
+    keeper = Keeper([run.path], Teller(crops=False, images=0))
     assert b"3.5" in keeper.latest.page

@@ -1,4 +1,4 @@
-"""Which runs are meant? Those that are named, and the finished ones in a folder of runs, as `reproduce` leaves it."""
+"""Which runs are meant? Those that are named, and those in a folder of runs: the finished ones, or all that began."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,4 +24,19 @@ def runs_at(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     if files:
         more = f" and {len(files) - MOST_NAMED:,} more" if len(files) > MOST_NAMED else ""
         said.append(f"Files are no runs, and are left out: {', '.join(map(str, files[:MOST_NAMED]))}{more}.")
-    return list({run.path.absolute(): run for run in runs}.values()), said
+    return _each_once(runs), said
+
+
+def begun_at(path: Path) -> list[Run]:
+    """The run at a path or, where there is none, all that are below it by now."""
+    run = Run(path)
+    return [run] if run.recipe_file.is_file() else list(runs_below(path))
+
+
+def begun(paths: Sequence[Path]) -> list[Run]:
+    """The runs at some paths by now, each once; where they are gone again, one that cannot be read, to tell of it."""
+    return _each_once([run for path in paths for run in begun_at(path) or [Run(path)]])
+
+
+def _each_once(runs: Sequence[Run]) -> list[Run]:
+    return list({run.path.absolute(): run for run in runs}.values())

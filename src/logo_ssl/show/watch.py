@@ -18,7 +18,9 @@ from ..report.page import page, plotly
 from ..run import Run, run_called_like
 from ..terminal import plain_console
 from ..train.folder import vacant
+from ..wording import counted
 from .beside import beside
+from .given import begun, begun_at
 from .report import refuse
 from .serving import LOOPBACK, Served, Server, address_of, open_server
 from .telling import PAPERS, Teller, stamps
@@ -35,7 +37,8 @@ class Watch:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Run folders, finished or not; those that do not exist yet are waited for, for half a minute."""
+    """Run folders, finished or not; a folder of runs, as `reproduce` makes it, stands for all below it, also those that
+    begin later. What does not exist yet is waited for, for half a minute."""
     port: int = 8600
     """Where to listen; 0: any that is free."""
     host: str = "127.0.0.1"
@@ -60,8 +63,10 @@ class Watch:
             raise WrongValue(f"--every is {self.every}; use 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
-        runs = [wait_for_run(path, console.print) for path in self.runs]
-        keeper = Keeper(runs, Teller(self.crops, self.images, self.seed, self.device, console.print, self.data))
+        for path in self.runs:
+            wait_for_runs(path, console.print)
+        refuse([run.path for run in begun(self.runs)], self.images, self.data)
+        keeper = Keeper(self.runs, Teller(self.crops, self.images, self.seed, self.device, console.print, self.data))
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
         try:
@@ -82,30 +87,33 @@ class Watch:
             say("Stopped watching; the runs go on.")
 
 
-def wait_for_run(path: Path, say: Callable[[str], None]) -> Run:
-    """The run at a path; one that was started at the same moment as we were is waited for, where one can be made."""
-    run, until = Run(path), time.monotonic() + PATIENCE_S
-    if not run.recipe_file.is_file():
+def wait_for_runs(path: Path, say: Callable[[str], None]) -> None:
+    """Wait until a run is at a path, or below it: one that was started at the same moment as we were will be."""
+    until = time.monotonic() + PATIENCE_S
+    if not begun_at(path):
         _refuse_occupied(path)
         say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.{run_called_like(path)}")
-    while not run.recipe_file.is_file() and time.monotonic() < until:
+    while not begun_at(path) and time.monotonic() < until:
         time.sleep(PAUSE_S)
-    return Run.existing(path)
+    if not Run(path).recipe_file.is_file():
+        found = begun_at(path) or [Run.existing(path)]  # which says that there is none
+        say(f"{path} has {counted(len(found), 'run')}; others are shown when they begin.")
 
 
 def _refuse_occupied(path: Path) -> None:
-    """What a pretraining would refuse as its folder is no run to be: there is nothing to wait for."""
+    """What a pretraining would refuse as its folder is no run to be, unless rows of `reproduce` are about to begin."""
     try:
         vacant(path)
     except UserError:
-        Run.existing(path)
+        if not any(path.glob("*/seed*.json")):
+            Run.existing(path)
 
 
 @dataclass
 class Keeper:
-    """Keeps the newest page of some runs; it is made anew only when one of their files has changed."""
+    """Keeps the newest page of the runs at some paths; it is made anew only when one of their files has changed."""
 
-    runs: Sequence[Run]
+    paths: Sequence[Path]
     teller: Teller
     latest: Served = field(init=False)
 
@@ -139,7 +147,7 @@ class Keeper:
             stop.wait(every)
 
     def _make(self, *, quickly: bool = False) -> None:
-        text = page(self.teller.tell(self.runs, quickly=quickly), PAPERS, served=True)
+        text = page(self.teller.tell(begun(self.paths), quickly=quickly), PAPERS, served=True)
         version = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.latest = Served(version, text.replace("<body>", f'<body data-version="{version}">', 1).encode())
 
@@ -149,7 +157,7 @@ class Keeper:
         say(trouble)
 
     def _stamps(self) -> tuple[object, ...]:
-        files = [file for run in self.runs for file in _files(run)]
+        files = [file for run in begun(self.paths) for file in _files(run)]
         return stamps(*files)
 
 
