@@ -104,7 +104,7 @@ def test_help_says_what_an_option_takes_what_it_is_otherwise_and_what_must_be_gi
     assert "--flip {True,False} Mirror every other training picture. (default: True)" in detect
     assert "--epochs INT Passes over the data (default: the recipe's). --seed INT" in told("demo")
     assert "--loggers {tensorboard,wandb,mlflow} ..." in told("pretrain tiny")
-    assert "stands for those that are finished. (required)" in told("report")
+    assert "stands for those below it, in 5,000 folders at most, that are finished. (required)" in told("report")
 
 
 def test_what_comes_next_needs_no_extra_and_is_quoted_for_a_shell(capsys, monkeypatch):

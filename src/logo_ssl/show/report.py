@@ -29,8 +29,8 @@ class Report:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Run folders, finished or not; a folder of runs, as `reproduce` leaves it, stands for those below it that are
-    finished (5,000 folders are searched, the nearest first)."""
+    """Run folders, finished or not; a folder of runs, as `reproduce` leaves it, stands for those below it, in 5,000
+    folders at most, that are finished."""
     out: Path = Path("report.html")
     """The page to write."""
     figures: Path | None = None
