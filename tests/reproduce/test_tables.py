@@ -11,7 +11,7 @@ from PIL import Image
 from logo_ssl.frameworks import SupervisedConfig
 from logo_ssl.recipes import find_recipe, literal
 from logo_ssl.reproduce import tables
-from logo_ssl.reproduce.images import _compared, facts_of, remarks_on
+from logo_ssl.reproduce.images import _compared, cut, facts_of, remarks_on
 from logo_ssl.reproduce.markdown import _minutes, markdown
 from logo_ssl.reproduce.plan import MORE_FACTS, Place, tasks_for
 from logo_ssl.reproduce.results import gather
@@ -388,3 +388,16 @@ def test_a_table_of_some_rows_names_the_others_apart_from_failed_ones(rows, own,
     assert "Not there:\n\n- MoCo+LoGo (cifar10-moco-logo), seed 1, failed" in legend
     (curves,) = tables.choose(["fig1b"], ["cifar10-moco"])
     assert gather(curves, [])["not_run"] == []
+
+
+@pytest.mark.parametrize(
+    ("data", "facts", "told"),
+    [
+        ("cifar10", {"train_images": 50_000, "test_images": 10_000}, ""),
+        ("small/cifar10.npz", {"train_images": 1_000, "test_images": 10_000}, "1,000 images to train on, not 50,000"),
+        ("mine.npz", {"train_images": 1_000, "test_images": 10}, ""),  # which is called by its own name
+        ("cifar10.npz", {}, ""),  # not noted
+    ],
+)
+def test_images_that_are_not_the_whole_set_that_they_are_called_after_are_told(data, facts, told):
+    assert cut(data, facts) == told
