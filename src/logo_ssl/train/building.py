@@ -104,7 +104,8 @@ def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     if len(data.classes) == 1:
         raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
     if labels is None or (labels < 0).any():
-        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
+        why = data.why_unlabelled and f" {data.why_unlabelled}"
+        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.{why}")
     return max(len(data.classes), int(labels.max()) + 1)
 
 
