@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from logo_ssl import __version__, cli
+from logo_ssl import __version__, cli, pretrain
 from logo_ssl.commands.looking import PROTOCOL_NAMES
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.commands import PROTOCOLS
@@ -148,6 +148,9 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
         ("reproduce table1 --crops.local-scale 0.05 0.4", r"recipes: --set crops.local_scale=0.05,0.4\. `"),
         ("reproduce table1 --deterministic --dry-run", r"recipes: --set deterministic=VALUE\. `"),
         ("reproduce table1 --batch-size=64", r"If that is a field of recipes: --set batch_size=64\. `"),
+        ("reproduce table1 --set batch_size=64 framework.queue=128", r"before each: --set framework.queue=128\. `"),
+        ("reproduce table1 --set a=1 b.c=0.2,1.0 d=2", r"before each: --set b.c=0.2,1.0 --set d=2\. `"),
+        ("reproduce table1 --set strategy.kind=logo", r"does not take strategy.kind; choose rows with --rows\.$"),
         ("reproduce table1 --seed 3", "options: --seed. Did you mean --seeds"),
         ("pretrain --dta photos", "Unrecognized options: --dta. Did you mean --data.*pretrain auto --help"),
         ("pretrain --out runs/a --dta photos", "options: --dta. Did you mean --data"),
@@ -365,6 +368,39 @@ def test_data_from_a_variable_that_is_not_set_are_not_this_folder(capsys, tmp_pa
     code, _, err = run(capsys, *line.split(), "--data", "")
     assert (code, "data is empty, as from a variable that is not set" in err) == (2, True), err
     assert [file.name for file in tmp_path.iterdir()] == ["image.png"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "demo",
+        "pretrain tiny",
+        "show-crops",
+        "embed random/tiny --data scenes",
+        "search random/tiny --index features.npz --query image.png",
+        "export random/tiny --to safetensors",
+        "eval knn random/tiny --data scenes",
+        "eval detect random/tiny --data scenes",
+        "report .",
+        "affinity .",
+        "reproduce table1 --dry-run",
+    ],
+)
+@pytest.mark.parametrize("empty", [["--out", ""], ["--out="]])
+def test_an_out_from_a_variable_that_is_not_set_is_not_this_folder(capsys, tmp_path, monkeypatch, line, empty):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "recipe.json", find_recipe("tiny").to_json())
+    code, _, err = run(capsys, *line.split(), *empty)
+    told = "logo-ssl: --out is empty, as from a variable that is not set; give a path.\n"
+    assert (code, err) == (2, told)
+    assert [file.name for file in tmp_path.iterdir()] == ["recipe.json"]
+
+
+def test_an_empty_out_is_refused_in_python_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^out is empty, as from a variable that is not set; give a path\.$"):
+        pretrain("tiny", "")
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_framework_and_strategy_can_be_swapped_by_name(capsys):

@@ -8,14 +8,14 @@ import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
 
 from .command_name import as_typed, command
-from .errors import UserError, nearest
+from .errors import UserError, nearest, nothing_given
 from .help_words import readable
 
 WANTED = {
@@ -40,6 +40,7 @@ TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) val
 def parse(target: Any, arguments: Sequence[str], prog: str, **options: Any) -> Any:
     """Parse with tyro what stands behind the words `prog` of a command; its box of errors becomes one sentence."""
     box, typed = io.StringIO(), f"{command()} {prog}"
+    _refuse_empty_paths(target, arguments)
     if asks_for_help(arguments):
         options["description"] = as_typed(options.get("description") or inspect.getdoc(target) or "")
     try:
@@ -87,6 +88,16 @@ def hinting(value: Any, hint: Callable[[str], str | None]) -> Any:
         return kind if words is None else Annotated[kind, tyro.conf.arg(help_behavior_hint=f"({words})")]
 
     return _retyped(value, hinted)
+
+
+def _refuse_empty_paths(target: Any, arguments: Sequence[str]) -> None:
+    """Raise a UserError for an option that takes a path and is given none."""
+    hints = get_type_hints(target) if is_dataclass(target) else {}
+    paths = {f"--{name.replace('_', '-')}" for name, hint in hints.items() if Path in (hint, *get_args(hint))}
+    for word, after in pairwise([*arguments, "-"]):
+        option, equals, value = word.partition("=")
+        if option in paths and not (value if equals else after):
+            raise nothing_given(option)
 
 
 def _retyped(value: Any, retype: Callable[[str, Any], Any], inside: str = "") -> Any:
@@ -174,6 +185,8 @@ def _other_way(arguments: Sequence[str], sentence: str, target: Any) -> str:
         return ""
     unknown = {word.strip(".,") for word in found[2].split()}
     by_set = is_dataclass(target) and any(field.name == "settings" for field in fields(target))  # called --set
+    if by_set and (stray := [word for word in arguments if word in unknown and re.match(r"[a-z][\w.]*=", word)]):
+        return f" Say --set before each: {shlex.join(each for word in stray for each in ('--set', word))}."
     for place, word in enumerate(arguments):
         values = [*takewhile(lambda value: not value.startswith("--"), arguments[place + 1 :])]
         if word not in unknown or not word.startswith("--"):

@@ -61,6 +61,11 @@ def refused_by_disk(error: OSError, cure: str = AGAIN, elsewhere: str = ELSEWHER
     return None
 
 
+def nothing_given(option: str, cure: str = "give a path") -> WrongValue:
+    """What to say of an option without a single letter: as a path, that would be this folder."""
+    return WrongValue(f"{option} is empty, as from a variable that is not set; {cure}.")
+
+
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str:
     """A hint such as ' Did you mean tiny?', or nothing when no choice is close; what begins with the word is."""
     known = list(choices)

@@ -83,6 +83,35 @@ def test_several_labels_for_each_image_are_no_label(tmp_path):
     assert data.classes == ()
 
 
+def test_why_labels_that_lie_there_count_as_none_is_said(tmp_path):
+    source = save(tmp_path, train_images=GREY, train_labels=np.eye(2, 3), test_images=GREY, test_labels=np.eye(2, 3))
+    data = load_data(source, 99)
+    told = f"train_labels in {source} is (2, 3), so it is not read; give one number for each image, by argmax(1) of"
+    assert [sentence.startswith(told) for sentence in data.says] == [True]
+    assert data.why_unlabelled == data.says[0]
+    assert load_data(save(tmp_path, train_images=GREY, train_labels=[[0], [1]]), 99).says == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("train_label", "train_labels"),
+        ("Train_Labels", "train_labels"),
+        ("test_image", "test_images"),
+        ("valid_labels", "val_labels"),
+        ("train_names", None),
+        ("weights", None),
+    ],
+)
+def test_a_key_that_is_nearly_ours_is_told_where_ours_is_missing(tmp_path, key, meant):
+    source = save(tmp_path, train_images=GREY, **{key: [0, 1]})
+    told = () if meant is None else (f"{key} in {source} is not read; did you mean {meant}?",)
+    assert load_data(source, 99).says == told
+    if meant is not None:
+        there = {meant: GREY if meant.endswith("images") else [0, 1]}
+        assert load_data(save(tmp_path, train_images=GREY, **there, **{key: [0, 1]}), 99).says == ()
+
+
 @pytest.mark.parametrize("labels", [np.array(["b", "a"]), np.array([0, -3.0]), np.array([[5], [0]])])
 def test_labels_of_any_kind_become_numbers_without_gaps(tmp_path, labels):
     got = load_data(save(tmp_path, train_images=GREY, train_labels=labels), 32).train.labels.tolist()

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 from small_runs import SMALL, assert_equal_runs, at_step, compile_to_the_same, console, cut_short, train
 
-from logo_ssl import load_backbone, resume
+from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import LoadingConfig, ending
@@ -38,9 +38,10 @@ from logo_ssl.run import Run, write_together
 from logo_ssl.show.alarms import alarms
 from logo_ssl.signals import SPOKEN, StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.strategies.logo import LoGo
 from logo_ssl.train import Pretraining, compiling, running
 from logo_ssl.train.checkpoints import Checkpoints, load
-from logo_ssl.train.faults import Diverged, dead_worker, diagnosis
+from logo_ssl.train.faults import Diverged, dead_worker, diagnosis, never_finite
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import OnlineKNN
@@ -479,6 +480,28 @@ def test_a_run_that_keeps_breaking_stops_with_a_diagnosis(data, tmp_path):
     sentence = r"Training diverged at step \d+ .* again after 2 returns .* Try .*a lower optimiser.lr \(1e\+30\)"
     with pytest.raises(UserError, match=sentence):
         train(SMALL, data, tmp_path / "run", optimiser=OptimiserConfig(lr=1e30), epochs=3)
+
+
+def test_a_loss_that_never_was_finite_is_told_at_once_without_advice_on_rates(data, tmp_path, monkeypatch):
+    outer = LoGo.outer
+
+    def broken(*given):
+        objective = outer(*given)
+        return objective._replace(loss=objective.loss * float("nan"))
+
+    monkeypatch.setattr(LoGo, "outer", broken)
+    said = console()
+    sentence = r"^The loss is not finite from the first step \(loss\); look .* outer of strategy logo"
+    with pytest.raises(UserError, match=sentence) as told:
+        pretrain(SMALL, tmp_path / "run", data=data, console=said)
+    assert not re.search(r"\brate|diverged", f"{told.value}{said.file.getvalue()}")
+
+
+def test_a_regressor_that_breaks_the_first_loss_goes_back_with_half_its_rate():
+    assert never_finite(["loss", "l_ll"], SMALL) is None
+    assert never_finite(["omega"], SMALL) is None
+    assert never_finite(["loss", "l_gg", "l_ll"], SMALL) is not None
+    assert "--init a.safetensors" in never_finite(["loss"], replace(SMALL, init="a.safetensors")).typed
 
 
 def test_the_cures_of_a_run_that_diverges_are_options_that_its_recipe_has():

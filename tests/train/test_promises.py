@@ -159,6 +159,27 @@ def test_objectives_of_another_kind_are_refused(change, told, data, tmp_path, mo
             train(SMALL_BYOL, data, tmp_path / "run")
 
 
+def detached(p):
+    return Projections(*(x.detach() for x in p))
+
+
+CUT = {
+    "project": (BYOL, "project", detached, "project of framework byol"),
+    "similarity": (BYOL, "similarity", torch.Tensor.detach, "The similarity of framework byol"),
+    "outer": (LoGo, "outer", lambda o: o._replace(loss=o.loss.detach()), "outer of strategy logo"),
+    "inner": (LoGo, "inner", lambda o: o._replace(loss=o.loss.detach()), "inner of strategy logo"),
+}
+
+
+@pytest.mark.parametrize(("owner", "method", "cut", "who"), CUT.values(), ids=CUT)
+def test_a_loss_without_a_gradient_is_refused_by_who_lost_it(owner, method, cut, who, data, tmp_path, monkeypatch):
+    whole = getattr(owner, method)
+    monkeypatch.setattr(owner, method, lambda *given: cut(whole(*given)))
+    with pytest.raises(UserError, match=rf"^{who} gives nothing that a gradient flows from, .* \.detach\(\)"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 class Half(Framework):
     """A framework that does not project."""
 
@@ -173,10 +194,40 @@ class Bare(BYOL):
         torch.nn.Module.__init__(self)
 
 
+class Forgetful(BYOL):
+    """A framework that sets a network before torch is ready for it."""
+
+    def __init__(self):
+        self.h = torch.nn.Identity()
+
+
+class Plain(LoGo):
+    """A strategy that sets a number alone, which torch lets pass."""
+
+    def __init__(self):
+        self.lam = 1.0
+
+
+class Deep(LoGo):
+    """A strategy whose own network forgets it."""
+
+    def __init__(self):
+        Strategy.__init__(self, "mean", 2, 2)
+        self.head = Head()
+
+
+class Head(torch.nn.Module):
+    def __init__(self):
+        self.scale = 1.0
+
+
 UNWHOLE = {
     "project": (BYOLConfig, Half, r"^Framework byol is not whole: .* abstract method '?project'?; write what"),
     "outer": (LoGoConfig, lambda: Strategy("mean", 2, 2), r"^Strategy logo is not whole: .* '?outer'?; write what"),
     "encoder": (BYOLConfig, Bare, r"^Framework byol has no encoder; make one: self\.encoder = Encoder\(backbone"),
+    "network": (BYOLConfig, Forgetful, r"^Forgetful\.__init__ must call super\(\)\.__init__\(\.\.\.\) first"),
+    "number": (LoGoConfig, Plain, r"^Plain\.__init__ must call super\(\)\.__init__\(\.\.\.\) first"),
+    "inside": (LoGoConfig, Deep, r"^Head\.__init__ must call super\(\)\.__init__\(\.\.\.\) first"),
     "framework": (BYOLConfig, torch.nn.Identity, "of type Identity, and framework byol must extend Framework"),
     "strategy": (LoGoConfig, torch.nn.Identity, "of type Identity, and strategy logo must extend Strategy"),
 }
@@ -272,7 +323,10 @@ def test_a_part_that_cannot_be_copied_is_left_to_its_training(data, tmp_path):
         refuse_broken_promises(module)
 
 
-def test_a_mistake_within_a_part_is_shown_where_it_is(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(BYOLConfig, "build", lambda *_: 1 + "x")
-    with pytest.raises(TypeError, match="unsupported operand"):
+@pytest.mark.parametrize(
+    ("wrong", "error"), [(lambda *_: 1 + "x", TypeError), (lambda self, *_: self.absent, AttributeError)]
+)
+def test_a_mistake_within_a_part_is_shown_where_it_is(wrong, error, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(BYOLConfig, "build", wrong)
+    with pytest.raises(error, match=r"unsupported operand|absent"):
         train(SMALL_BYOL, data, tmp_path / "run")

@@ -163,6 +163,14 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
     assert "Next: logo-ssl pretrain --data 'my photos' --out 'runs/my photos'" in out
 
 
+def test_the_doctor_says_why_labels_are_not_read(shell, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.use.doctor.SECONDS", 0.0)
+    np.savez(tmp_path / "x.npz", train_images=np.zeros((20, 16, 16), np.uint8), train_label=np.arange(20))
+    code, out, err = shell("doctor --data x.npz --device cpu")
+    assert code == 0, err
+    assert re.search(r"without labels\.\ntrain_label in .*x\.npz is not read; did you mean train_labels\?\n", out), out
+
+
 def test_the_doctor_says_when_training_would_refuse_the_images(shell, photos, monkeypatch):
     monkeypatch.setattr("logo_ssl.use.doctor.SECONDS", 0.0)
     for i in range(20):

@@ -154,6 +154,8 @@ class ImageSet:
     """The folder that it was loaded from, or that the file lies in."""
     says: tuple[str, ...] = ()
     """Sentences about what lies there and is left out."""
+    why_unlabelled: str = ""
+    """Of labels that lie there and are not read, why: sentences that `says` has, too."""
     test_is: str | None = None
     """What the images that are tested on are called where they lie: val, where no test (with labels) is beside it."""
 

@@ -1,5 +1,7 @@
 """What does an .npz file hold? MedMNIST's convention: train_images, train_labels, and the same of val and test."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -13,6 +15,8 @@ from .images import ImageSet, Split
 from .labels import test_and_val
 
 PARTS = ("train", "test", "val")
+KEYS = tuple(f"{part}_{what}" for part in PARTS for what in ("images", "labels"))
+ALIKE = 0.85  # of two keys: train_label or valid_labels is meant for one of ours, train_names (0.78) is not
 CURES = {  # by the kind of number
     "f": "(x * 255).astype('uint8') if x lies in 0 to 1",
     "u": "(x / x.max() * 255).astype('uint8')",
@@ -23,12 +27,14 @@ CURES = {  # by the kind of number
 
 def load_npz(path: Path) -> ImageSet:
     """Arrays N x H x W (x C), uint8, with any number of channels; without test_images, val_images are tested on."""
-    arrays = _read(path)
+    arrays, unread = _read(path)
     if "train_images" not in arrays:
         raise UserError(f"{path} holds {', '.join(arrays) or 'nothing'}; it needs the key train_images.")
     parts = [part for part in PARTS if f"{part}_images" in arrays]
     images = [_images(path, part, arrays[f"{part}_images"]) for part in parts]
     labels = [_labels(path, part, arrays.get(f"{part}_labels"), len(i)) for part, i in zip(parts, images, strict=True)]
+    several = [part for part, given in zip(parts, labels, strict=True) if given is None and f"{part}_labels" in arrays]
+    says = (*_misnamed(path, unread, arrays), *_with_several_labels(path, several, arrays))
     if len({split.shape[1] for split in images}) > 1:
         channels = " and ".join(str(split.shape[1]) for split in images)
         raise UserError(f"{' and '.join(parts)} images in {path} have {channels} channels; give all the same.")
@@ -38,15 +44,17 @@ def load_npz(path: Path) -> ImageSet:
     splits = dict(zip(parts[1:], held_out, strict=True))
     test, val = test_and_val({part: split.has_labels for part, split in splits.items()})
     tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
-    return ImageSet(path.stem, train, tested, tuple(map(str, classes)), chosen_by, test_is=test)
+    named, why = tuple(map(str, classes)), " ".join(says)
+    return ImageSet(path.stem, train, tested, named, chosen_by, says=says, why_unlabelled=why, test_is=test)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The arrays that are known by their keys, and the keys of others; without train_images, all arrays."""
     try:
         ZipFile(path).close()  # what is none, numpy would take for a pickle
         with np.load(path, allow_pickle=False) as file:
-            wanted = [f"{part}_{what}" for part in PARTS for what in ("images", "labels")]
-            return {name: np.asarray(file[name]) for name in file if name in wanted or "train_images" not in file}
+            arrays = {name: np.asarray(file[name]) for name in file if name in KEYS or "train_images" not in file}
+            return arrays, [name for name in file if name not in KEYS]
     except MemoryError as error:
         raise UserError(
             f"{path} does not fit into memory ({error}); if it holds less, save it again with numpy.savez, else give "
@@ -87,6 +95,23 @@ def _labels(path: Path, part: str, labels: np.ndarray | None, n: int) -> Shaped[
     if labels.size != n:
         raise UserError(f"{path} has {n} {part}_images but {labels.size} {part}_labels; give one each.")
     return labels.reshape(-1)
+
+
+def _misnamed(path: Path, unread: Sequence[str], arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """Sentences about keys that are nearly those that we miss."""
+    missing = [key for key in KEYS if key not in arrays]
+    for name in unread:
+        for key in get_close_matches(name.lower(), missing, n=1, cutoff=ALIKE):
+            yield f"{name} in {path} is not read; did you mean {key}?"
+
+
+def _with_several_labels(path: Path, parts: Sequence[str], arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """A sentence about the first of the parts, if there is any: what is wrong with it is so with all."""
+    for part in parts[:1]:
+        yield (
+            f"{part}_labels in {path} is {arrays[f'{part}_labels'].shape}, so it is not read; give one number for each "
+            "image, by argmax(1) of one-hot rows, say."
+        )
 
 
 def _classes(path: Path, values: Shaped[np.ndarray, " values"]) -> Shaped[np.ndarray, " classes"]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import DataMissing, UserError, WrongValue, nearest
+from ..errors import DataMissing, UserError, nearest, nothing_given
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
@@ -65,9 +65,7 @@ def load_data(source: str, size: int) -> ImageSet:
 def refuse_empty(source: str) -> None:
     """Raise a UserError for no word at all, which as a path would be this folder."""
     if not source.strip():
-        raise WrongValue(
-            "--data is empty, as from a variable that is not set; give a name or a path (. is this folder)."
-        )
+        raise nothing_given("--data", "give a name or a path (. is this folder)")
 
 
 def _root(source: str) -> str:

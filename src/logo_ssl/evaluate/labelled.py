@@ -29,10 +29,8 @@ def labelled(data: ImageSet) -> LabelledSplits:
         raise UserError(_one_class(data, len(data.train), 0))
     train = _with_labels(data.train)
     if train is None:
-        raise UserError(
-            f"{data.name} has no labels, and this evaluation needs them; give two or more class folders, an .npz "
-            "with train_labels, or a named set."
-        )
+        cure = "give two or more class folders, an .npz with train_labels, or a named set."
+        raise UserError(f"{data.name} has no labels, and this evaluation needs them; {data.why_unlabelled or cure}")
     values = labels_of(train).unique()
     if len(values) == 1:
         raise UserError(_one_class(data, len(train), int(values[0])))

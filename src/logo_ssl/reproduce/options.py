@@ -22,6 +22,8 @@ OTHERWISE = {  # fields that have an option of their own, or that make a row wha
     "device": "use --device",
     "framework": "choose rows with --rows",
     "strategy": "choose rows with --rows",
+    "framework.kind": "choose rows with --rows",
+    "strategy.kind": "choose rows with --rows",
     "name": "choose rows with --rows",
     "paper": "choose rows with --rows",
     "chosen": "choose rows with --rows",

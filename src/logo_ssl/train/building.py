@@ -1,11 +1,15 @@
 """Which networks does a recipe make for these data, and do they fit each other?"""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from ..data import ImageSet, Photos, statistics
 from ..data.facts import sizes_of
@@ -100,10 +104,26 @@ def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     if len(data.classes) == 1:
         raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
     if labels is None or (labels < 0).any():
-        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
+        why = data.why_unlabelled and f" {data.why_unlabelled}"
+        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.{why}")
     return max(len(data.classes), int(labels.max()) + 1)
 
 
+@contextmanager
+def _telling_of_super() -> Iterator[None]:
+    """Tell which class has not set up what torch keeps in a module: torch itself says what it misses there."""
+    try:
+        yield
+    except AttributeError as error:
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        broken = frame.f_locals.get("self") if frame.f_globals["__name__"] == nn.Module.__module__ else None
+        if not isinstance(broken, nn.Module) or "_parameters" in vars(broken):
+            raise
+        name = type(broken).__name__
+        raise UserError(f"{name}.__init__ must call super().__init__(...) first: {name} is a torch module.") from error
+
+
+@_telling_of_super()
 def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fresh: bool = True) -> Pretraining:
     """The networks of a recipe, initialised from its seed, ready to train on `data`; if not `fresh`, to be loaded."""
     mean, std = statistics(data.train.images)

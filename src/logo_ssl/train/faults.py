@@ -19,6 +19,10 @@ MOST_IN_A_ROW = 3
 """Steps in a row whose gradient may be left out before training counts as diverged."""
 
 
+OF_REGRESSOR = {"omega", "l_ll"}
+"""Terms that a regressor's step can break, which comes before the encoder's."""
+
+
 class Diverged(Exception):  # noqa: N818 (a turn of events)
     """Gradients are not finite any more."""
 
@@ -40,6 +44,19 @@ def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
     )
 
 
+def never_finite(broken: list[str], recipe: Recipe) -> UserError | None:
+    """What to say where no step had a finite gradient: no rate is the cause, unless the regressor alone is broken."""
+    terms = {*broken} - {"loss"}
+    if "loss" not in broken or (terms and terms <= OF_REGRESSOR):
+        return None
+    init = f", or for weights in --init {recipe.init} that are not finite" if recipe.init else ""
+    return WrongValue(
+        f"The loss is not finite from the first step ({', '.join(broken)}); look for a division by 0, or a root or "
+        f"logarithm of 0, in outer of strategy {recipe.kind('strategy')} and in project and similarity of framework "
+        f"{recipe.kind('framework')}{init}."
+    )
+
+
 def cures(diverged: Diverged, recipe: Recipe) -> list[str]:
     """What to try where training diverges, the likeliest first."""
     strategy, found = recipe.strategy, [f"a lower --optimiser.lr ({recipe.optimiser.lr:g})"]
@@ -49,7 +66,7 @@ def cures(diverged: Diverged, recipe: Recipe) -> list[str]:
         found.append("some --optimiser.warmup-epochs")
     if not recipe.optimiser.clip:
         found.append("--optimiser.clip 1")
-    if isinstance(strategy, LoGoConfig) and any(name in ("omega", "l_ll") for name in diverged.broken):
+    if isinstance(strategy, LoGoConfig) and OF_REGRESSOR & {*diverged.broken}:
         found.insert(0, f"a lower --strategy.lr ({strategy.lr:g})")
         if strategy.bound == "mean-difference":
             found.insert(0, "--strategy.bound logistic, since a mean difference has no bound")

@@ -13,7 +13,7 @@ from rich.console import Console
 from ..command_name import command
 from ..data import ImageSet, load_data, locate
 from ..data.sources import hinting_at_a_move
-from ..errors import UserError
+from ..errors import UserError, nothing_given
 from ..launch import is_first, is_restarted
 from ..recipes import AUTO, Recipe, as_python, check, differences, find_recipe, read_recipe, refuse_harmful, summary
 from ..run import Run
@@ -41,6 +41,8 @@ def pretrain(
     its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine, and
     says what and why.
     """
+    if out == "":
+        raise nothing_given("--out")
     changes = {name: as_python(value) for name, value in changes.items()}
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)

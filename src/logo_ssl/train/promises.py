@@ -1,6 +1,6 @@
 """Do a framework and a strategy keep what others rely on? Looked at once, before a run begins: some are not ours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from inspect import isfunction, signature
@@ -84,6 +84,7 @@ def _broken(module: Pretraining) -> Iterator[str]:
     n_images, of_framework = crops.x_g.shape[1], f"of framework {recipe.kind('framework')}"
     p = framework.project(crops, strategy.roles)
     yield from _of_projections(p, crops, strategy, recipe.framework.dim, f"project {of_framework}")
+    yield from _of_gradient(p, f"project {of_framework}")
     losses = framework.similarity(p.q_g[0], p.t_g[0])
     if _shape(losses) != (n_images,):
         given = _told(losses) if _shape(losses) else "a single number"
@@ -91,12 +92,16 @@ def _broken(module: Pretraining) -> Iterator[str]:
             f"The similarity {of_framework} gives {given} for {n_images} images; give one loss for each image, of "
             f"shape ({n_images},), without a mean over the batch."
         )
+    yield from _of_gradient([losses], f"The similarity {of_framework}")
     chance, of_strategy = module.made_up_chance(n_images, strategy), f"of strategy {recipe.kind('strategy')}"
     inner = strategy.inner(p.z_l.detach(), chance)
     if inner is not None:
         yield from _of_objective(inner, f"inner {of_strategy}")
+        yield from _of_gradient([inner.loss], f"inner {of_strategy}")
     theta_e = [theta for theta in framework.encoder.parameters() if theta.requires_grad]
-    yield from _of_objective(strategy.outer(framework.similarity, p, chance, theta_e), f"outer {of_strategy}")
+    outer = strategy.outer(framework.similarity, p, chance, theta_e)
+    yield from _of_objective(outer, f"outer {of_strategy}")
+    yield from _of_gradient([outer.loss], f"outer {of_strategy}")
     framework.after_step(Projections(*(x.detach() for x in p)), 0.0)
 
 
@@ -148,6 +153,15 @@ def _of_objective(objective: Any, who: str) -> Iterator[str]:
     for name, value in {"the loss": objective.loss, **objective.terms}.items():
         if not isinstance(value, Tensor) or value.shape != ():
             yield f"{who} gives {name} as {_told(value)}; give a tensor of a single number, such as a mean."
+
+
+def _of_gradient(given: Iterable[Tensor], who: str) -> Iterator[str]:
+    """Whether anything can be learned from any of these."""
+    if not any(x.requires_grad for x in given):
+        yield (
+            f"{who} gives nothing that a gradient flows from, so nothing would be learned; look in it for .detach(), "
+            ".item() and torch.no_grad()."
+        )
 
 
 def _shape(value: Any) -> tuple[int, ...]:

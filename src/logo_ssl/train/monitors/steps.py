@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...ranks import averaged
 from ...types import ImageBatch
-from ..faults import MOST_IN_A_ROW, Diverged, is_finite
+from ..faults import MOST_IN_A_ROW, Diverged, is_finite, never_finite
 from ..module import Pretraining
 from .telling import log
 
@@ -111,13 +111,18 @@ class Steps(L.Callback):
         log(trainer, values | reading.known | {"images_per_s": speed}, reading.step)
 
     def _watch(self, module: Pretraining, step: int, values: dict[str, float]) -> None:
-        """Say that steps were left out; raise `Diverged` if that does not help. Takes the counts out of the values."""
+        """Say that steps were left out; raise `Diverged`, or what never was finite, if that does not help.
+
+        Takes the counts out of the values.
+        """
         skipped = int(values.pop("skipped")), int(values.pop("skipped_by_regressor"))
         in_a_row = int(values.pop("skipped_in_a_row"))
         if skipped == self.skipped:
             return
         broken = [name for name, value in values.items() if not math.isfinite(value)]
         if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
+            if skipped[0] == step and (sentence := never_finite(broken, module.recipe)):
+                raise sentence
             raise Diverged(step, broken)
         encoder, regressor = (now - before for now, before in zip(skipped, self.skipped, strict=True))
         self.skipped = skipped
