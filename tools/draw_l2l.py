@@ -6,7 +6,8 @@ python tools/draw_l2l.py docs/results/raw docs/images
 import argparse
 import json
 import sys
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, pairwise
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -21,6 +22,9 @@ from logo_ssl.report.style import COLOURS, GREY, save_figure
 LEFT, RIGHT = -6.4, 5.2  # points; what lies further left is an arrow
 SEVERAL = 3  # seeds, which then give a standard error of their own
 LONG = 200  # epochs of the trials that are pooled
+PUSHES = 0.05  # lambda: those below it hardly show in any figure
+MEASURES = {"k=20": ("k=20",), "k=200": ("k=200",), "linear": ("linear-sgd", "linear-lbfgs")}
+"""What L2L is judged by: top-1 of kNN, and of a linear classifier by a protocol that both sides have."""
 LINE = 0.27  # inches of a trial
 COLUMNS = {"epochs": -1.4, "on": -1.22, "images": -1.03, "local crops, %": -0.69, "lambda": -0.41, "": -0.28}
 """What a trial is told by, and where that stands in the picture, in widths of its axes."""
@@ -134,70 +138,90 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("raw", type=Path, help="docs/results/raw")
     parser.add_argument("folder", type=Path, help="where the picture goes")
     options = parser.parse_args(arguments)
-    changes, by_k200 = gather(options.raw)
-    draw(changes, options.folder / "l2l.png")
-    sys.stdout.write(table(changes, by_k200))
+    told = gather(options.raw)
+    draw(told["k=20"], options.folder / "l2l.png")
+    sys.stdout.write(table(told))
 
 
-def gather(raw: Path) -> tuple[list[Change], list[Change | None]]:
-    """What is kept of each trial, by kNN with k=20 and, where all of its runs have it, with k=200."""
-    changes = [change(raw, trial, 20) for trial in TRIALS]
-    return [each for each in changes if each], [change(raw, trial, 200) for trial in TRIALS]
+def gather(raw: Path) -> dict[str, list[Change | None]]:
+    """What is kept of each trial, by each measure that all of its runs have."""
+    return {measure: [change(raw, trial, kinds) for trial in TRIALS] for measure, kinds in MEASURES.items()}
 
 
-def change(raw: Path, trial: Trial, k: int) -> Change | None:
-    """What is kept of a trial, by kNN with that k."""
-    sides = [[knn(raw, place, k) for place in side] for side in (trial.pushed, trial.left_alone)]
-    pushed, left_alone = ([figure for figure in side if figure is not None] for side in sides)
-    return Change(pushed, left_alone, trial.tested) if [pushed, left_alone] == sides else None
+def change(raw: Path, trial: Trial, kinds: Sequence[str]) -> Change | None:
+    """What is kept of a trial, by the first of some kinds of measurement that all of its runs have."""
+    for kind in kinds:
+        sides = [[figure(raw, place, kind) for place in side] for side in (trial.pushed, trial.left_alone)]
+        pushed, left_alone = ([figure for figure in side if figure is not None] for side in sides)
+        if [pushed, left_alone] == sides:
+            return Change(pushed, left_alone, trial.tested)
+    return None
 
 
-def knn(raw: Path, place: str, k: int) -> float | None:
-    """kNN top-1 of a run at its last epoch: by `eval knn`, or else as training measured it, with k=20 alone."""
+def figure(raw: Path, place: str, kind: str) -> float | None:
+    """Top-1 of a run at its last epoch by `eval`, or else, of kNN, as training measured it."""
     file, _, line = place.partition(":")
     if not line:
-        (record,) = (raw / file / "evaluation").glob("knn-*.json")
-        return _with(k, json.loads(record.read_text())["results"])
+        records = [json.loads(record.read_text()) for record in (raw / file / "evaluation").glob("*.json")]
+        return _evaluated(records, kind)
     kept = json.loads((raw / file).read_text().splitlines()[int(line) - 1])
-    for evaluation in kept.get("evaluations", []):
-        if evaluation["evaluation"] == "knn":
-            return _with(k, evaluation["results"])
-    if "knn" in kept:
-        return kept["knn"][(20, 200).index(k)]
-    return list(kept["knn_k20_by_epoch"].values())[-1] if k == 20 else None
+    if (found := _evaluated(kept.get("evaluations", []), kind)) is not None:
+        return found
+    if "knn" in kept and kind.startswith("k="):
+        return kept["knn"][("k=20", "k=200").index(kind)]
+    return list(kept["knn_k20_by_epoch"].values())[-1] if kind == "k=20" and "knn_k20_by_epoch" in kept else None
 
 
-def _with(k: int, results: list[dict[str, Any]]) -> float | None:
-    return next((result["top1"] for result in results if result["k"] == k), None)
+def _evaluated(records: Iterable[dict[str, Any]], kind: str) -> float | None:
+    for record in records:
+        results = record["results"]
+        if record["evaluation"] == "knn":
+            found = [result["top1"] for result in results if f"k={result['k']}" == kind]
+        else:
+            found = [results["top-1"]] if record["evaluation"] == kind else []
+        if found:
+            return found[0]
+    return None
 
 
-def table(changes: list[Change], by_k200: list[Change | None]) -> str:
-    """All of it in Markdown, and below it the mean of the long trials."""
-    names = (*COLUMNS, "with L2L", "without", "change ± standard error", "k=200")
+def table(told: Mapping[str, list[Change | None]]) -> str:
+    """All of it in Markdown, and below it the means of the long trials."""
+    names = (*COLUMNS, "with L2L", "without", *told)
     head = f"| {' | '.join(names)} |\n{'|---' * len(names)}|\n"
-    rows = "".join(_row(*told) for told in zip(TRIALS, changes, by_k200, strict=True))
-    long = [(one, other) for trial, one, other in zip(TRIALS, changes, by_k200, strict=True) if trial.epochs == LONG]
-    means = [pooled([each for each in column if each]) for column in zip(*long, strict=True)]
-    told = " (k=20) and ".join(f"{points:+.2f} ± {error:.2f}" for points, error in means)
-    return (
-        f"{head}{rows}\nMean of the {len(long)} pairs of {LONG} epochs, weighed by their precision: {told} (k=200).\n"
-    )
+    rows = "".join(_row(trial, *changes) for trial, *changes in zip(TRIALS, *told.values(), strict=True))
+    return f"{head}{rows}\n{means(told)}"
 
 
-def pooled(changes: list[Change]) -> tuple[float, float]:
-    """The mean of several changes, each with the weight of its inverse variance, and its standard error."""
+def means(told: Mapping[str, list[Change | None]]) -> str:
+    """A table of what the long trials come to, all of them and those that push."""
+    head = f"| mean over pairs of {LONG} epochs | {' | '.join(told)} |\n{'|---' * (len(told) + 1)}|\n"
+    chosen = {"all": [trial.epochs == LONG for trial in TRIALS]}
+    chosen[f"those with lambda {PUSHES:g}"] = [trial.epochs == LONG and trial.lam == PUSHES for trial in TRIALS]
+    rows = ""
+    for name, those in chosen.items():
+        long = [[each for each in compress(changes, those) if each] for changes in told.values()]
+        cells = (
+            f"{points:+.2f} ± {error:.2f}; ± {scatter:.2f} (n={n})" for points, error, scatter, n in map(pooled, long)
+        )
+        rows += f"| {name} | {' | '.join(cells)} |\n"
+    return head + rows
+
+
+def pooled(changes: Sequence[Change]) -> tuple[float, float, float, int]:
+    """The mean of several changes, weighed by inverse variances, its standard error, that by scatter, and how many."""
     weights = [1 / change.error**2 for change in changes]
     points = sum(weight * change.points for weight, change in zip(weights, changes, strict=True)) / sum(weights)
-    return points, 1 / sqrt(sum(weights))
+    scatter = stdev(change.points for change in changes) / sqrt(len(changes))
+    return points, 1 / sqrt(sum(weights)), scatter, len(changes)
 
 
-def _row(trial: Trial, change: Change, by_k200: Change | None) -> str:
-    sides = (f"{mean(side):.2f}{f' (n={len(side)})' if len(side) > 1 else ''}" for side in change[:2])
-    changes = (f"{each.points:+.2f} ± {each.error:.2f}" if each else "" for each in (change, by_k200))
+def _row(trial: Trial, knn: Change, *others: Change | None) -> str:
+    sides = (f"{mean(side):.2f}{f' (n={len(side)})' if len(side) > 1 else ''}" for side in knn[:2])
+    changes = (f"{each.points:+.2f} ± {each.error:.2f}" if each else "" for each in (knn, *others))
     return f"| {' | '.join((*trial.cells(), *sides, *changes))} |\n"
 
 
-def draw(changes: list[Change], file: Path) -> None:
+def draw(changes: Sequence[Change | None], file: Path) -> None:
     """A line for each trial: what it was, the change with two standard errors to either side, the paper's beside it."""
     figure, axes = plt.subplots(figsize=(9, LINE * (len(changes) + 5)))
     figure.subplots_adjust(left=0.58, right=0.99, top=1 - 1.4 / (len(changes) + 5), bottom=3.4 / (len(changes) + 5))

@@ -10,7 +10,8 @@ from logo_ssl.recipes import Recipe, find_recipe, flat
 
 TOOL = runpy.run_path(str(ROOT / "tools" / "draw_l2l.py"))
 RAW, TRIALS = RESULTS / "raw", TOOL["TRIALS"]
-CHANGES, BY_K200 = TOOL["gather"](RAW)
+TOLD = TOOL["gather"](RAW)
+CHANGES = TOLD["k=20"]
 
 
 def ran(place):
@@ -67,14 +68,14 @@ def test_a_trials_runs_are_what_it_says_of_them(trial):
 
 
 def test_the_page_has_the_table_of_the_records():
-    assert TOOL["table"](CHANGES, BY_K200) in (RESULTS / "l2l.md").read_text()
+    assert TOOL["table"](TOLD) in (RESULTS / "l2l.md").read_text()
 
 
 def test_the_mean_of_long_trials_is_what_every_page_says():
     long = [i for i, trial in enumerate(TRIALS) if trial.epochs == 200]
     told = []
-    for changes in (CHANGES, BY_K200):
-        points, variances = zip(*((changes[i].points, changes[i].error ** 2) for i in long), strict=True)
+    for changes in TOLD.values():
+        points, variances = zip(*((changes[i].points, changes[i].error ** 2) for i in long if changes[i]), strict=True)
         weights = [1 / variance for variance in variances]
         mean = sum(a * b for a, b in zip(points, weights, strict=True)) / sum(weights)
         told.append(f"{mean:+.2f} ± {sum(weights) ** -0.5:.2f}")
@@ -108,9 +109,26 @@ def test_the_papers_figures_are_those_of_its_table():
 
 
 def test_no_trial_shows_a_gain_and_a_large_lambda_harms():
-    for trial, change in zip(TRIALS, CHANGES, strict=True):
-        assert change.points - 2 * change.error < 0
-        assert trial.lam < 0.2 or change.points + 2 * change.error < 0
+    for trial, *changes in zip(TRIALS, *TOLD.values(), strict=True):
+        assert all(change.points - 2 * change.error < 0 for change in changes if change)
+        assert trial.lam < 0.2 or changes[0].points + 2 * changes[0].error < 0
+
+
+def test_linear_is_compared_by_one_protocol_and_one_seed():
+    """By hand, of the pair that has both rows with weight decay 1e-3, and of Imagenette's, which has L-BFGS."""
+    linear = {
+        trial.remark or trial.images: change for trial, change in zip(TRIALS, TOLD["linear"], strict=True) if change
+    }
+    assert (linear["16 px, decay 1e-3"].pushed, linear["16 px, decay 1e-3"].left_alone) == ([92.97], [92.63])
+    assert (linear["Imagenette"].pushed, linear["Imagenette"].left_alone) == ([88.99], [88.61])
+    assert TOOL["figure"](RAW, "cifar10-paper/cifar10-moco-multicrop/seed0", "linear-sgd") is None
+
+
+def test_a_mean_is_weighed_by_precision_and_knows_its_scatter():
+    precise, vague = (TOOL["Change"]([90.0 + up], [90.0], n) for up, n in ((1.0, 40_000), (-1.0, 10_000)))
+    mean, error, scatter, n = TOOL["pooled"]([precise, vague])
+    assert (round(mean, 1), scatter, n) == (0.6, pytest.approx(1.0), 2)
+    assert error == pytest.approx((1 / precise.error**2 + 1 / vague.error**2) ** -0.5)
 
 
 def test_a_standard_error_is_that_of_seeds_where_there_are_some():
@@ -124,7 +142,7 @@ def test_a_standard_error_is_that_of_seeds_where_there_are_some():
 
 def test_the_picture_is_drawn_from_what_is_kept(tmp_path, capsys):
     TOOL["main"]([str(RAW), str(tmp_path)])
-    assert capsys.readouterr().out == TOOL["table"](CHANGES, BY_K200)
+    assert capsys.readouterr().out == TOOL["table"](TOLD)
     drawn = (tmp_path / "l2l.svg").read_text()
     assert all(cell.replace("'", "&#39;") in drawn or cell in drawn for trial in TRIALS for cell in trial.cells())
     assert "(../images/l2l.png)" in (RESULTS / "l2l.md").read_text()

@@ -119,9 +119,14 @@ def _cure(kind: Kind, root: Path, error: Exception) -> str:
             f"{name} needs the package {package.name}; install it (pip install {package.name}), and have the files in "
             f"{place} or point LOGO_DATA elsewhere than {root}."
         )
+    placed = (
+        f"place {place} as torchvision.datasets.{kind.name} unpacks it, or point LOGO_DATA at the folder that holds "
+        f"{' and '.join(kind.places)}"
+    )
+    if kind.name in NOT_DOWNLOADED:
+        return f"{name} is not in {root}, or not all of it, and torchvision does not download it; {placed}."
     reason = " ".join(str(error).split()) or type(error).__name__
     return (
-        f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); place {place} as "
-        f"torchvision.datasets.{kind.name} unpacks it, point LOGO_DATA at the folder that holds "
-        f"{' and '.join(kind.places)}, or give the images as a folder or an .npz file with --data."
+        f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); {placed}; a command that "
+        "takes --data takes the images as a folder or an .npz file, too."
     )

@@ -24,7 +24,8 @@ class Speed(NamedTuple):
     elsewhere: str = ""
     """The hardware, if it was measured on another machine."""
     bound: Literal["about", "up to", "at least"] = "about"
-    """Which way a time by it errs: up, if others ran beside what was measured; down, if that had larger batches."""
+    """Which way a time by it errs: up, if others ran beside what was measured, or it waited; down, if that had larger
+    batches."""
     commit: str = ""
     """At which it was measured, if it was benched."""
 
@@ -47,7 +48,7 @@ def benched(recipe: Recipe, lines: Iterable[dict[str, Any]]) -> Speed | None:
     measured, bench = min(alike, key=lambda pair: _distance(pair[0], recipe))
     ratio = cost(measured) / cost(recipe)
     scaled = "" if ratio == 1 else ", scaled by the passes of the crops"
-    if ratio > 1 and bench["ratio"] < WAITING:
+    if waited := ratio > 1 and bench["ratio"] < WAITING:
         ratio, scaled = 1, ", not scaled, since it waited for images"
     smaller = recipe.batch_size < measured.batch_size
     slower = f" (this row's {recipe.batch_size} are slower as a rule)" if smaller else ""
@@ -55,7 +56,7 @@ def benched(recipe: Recipe, lines: Iterable[dict[str, Any]]) -> Speed | None:
     images = "" if bench["data"] == measured.data else " with other images"
     source = f"as {measured.name}{images}{batch} on {bench['hardware']}, commit {bench['commit']}{scaled}"
     speed = bench["images_per_s"]["whole_step"] * ratio
-    bound = "at least" if smaller else "about"
+    bound = "about" if waited == smaller else "up to" if waited else "at least"
     return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound, bench["commit"])
 
 

@@ -18,6 +18,7 @@ from .sources import Images, look
 
 FASTEST = 0.95  # quantile
 FEW_STEPS = 2  # in an epoch: with no more of them a row comes with advice
+MORE_STEPS = 8  # what is advised then, in batches of 64 at most
 IN_MINUTES = 120  # what is longer is told in hours
 LONG = 12 * 60  # minutes: a row that takes longer on a CPU comes with advice
 FEW_EPOCHS = 2  # what is advised then: enough to see a row run
@@ -83,10 +84,11 @@ def _few_steps(estimates: Iterable[Estimate]) -> Iterator[str]:
         if images.n and not task.place.finished:
             rows.setdefault((task.recipe.batch_size, images.n), []).append(task.recipe.name)
     for (batch, n), names in rows.items():
-        if (steps := max(1, n // batch)) <= FEW_STEPS:
+        steps, smaller = max(1, n // batch), max(2, min(64, n // MORE_STEPS))
+        if steps <= FEW_STEPS and smaller < batch:
             cut = " cut to what there is" if batch > n else ""
             few = f"A batch of {batch:,}{cut} leaves {counted(steps, 'step')} in an epoch of {n:,} images"
-            yield f"{few} ({listed(dict.fromkeys(names))}); take a smaller one, with --set batch_size=64, say."
+            yield f"{few} ({listed(dict.fromkeys(names))}); take a smaller one, with --set batch_size={smaller}, say."
 
 
 def _sums(estimates: Sequence[Estimate], jobs: int) -> Iterator[str]:
