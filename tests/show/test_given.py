@@ -45,6 +45,21 @@ def test_a_folder_of_runs_stands_for_those_that_are_finished_and_names_them(out)
     assert (names(runs, out), said) == (FINISHED[:1], [])
 
 
+def test_a_run_that_a_link_leads_to_is_shown_once_by_its_own_name(out):
+    row = out / "cifar10-moco-logo"
+    link = row / "latest"
+    link.symlink_to("seed1")
+    for paths in ([row], [row, row / "seed1"], [row, link]):
+        assert names(runs_at(paths)[0], row) == ["seed0", "seed1"]
+    assert names(runs_at([link, row])[0], row) == ["seed1", "seed0"]
+    assert names(runs_at([link])[0], row) == ["latest"]
+    link.unlink()
+    link.symlink_to(out / "cifar10-moco" / "seed1")
+    runs, (told,) = runs_at([link, out])
+    assert names(runs, out) == ["cifar10-moco-logo/latest", *FINISHED]
+    assert "left out" not in told
+
+
 def test_runs_that_lie_deeper_are_found_with_those_above_them(out, tmp_path):
     above = Run(tmp_path / "top" / "few")
     write(above.recipe_file, find_recipe("tiny").to_json())

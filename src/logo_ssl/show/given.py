@@ -1,5 +1,6 @@
 """Which runs are meant? Those that are named, and those in a folder of runs: the finished ones, or all that began."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ def runs_at(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     """The runs at some paths, each once, and what to say of those that were not named themselves."""
     files = [path for path in paths if path.is_file()]
     folders = [path for path in paths if path not in files] or paths
+    named = {os.path.realpath(path) for path in paths}
     runs, said = list[Run](), list[str]()
     for path in folders:
         below = [] if Run(path).recipe_file.is_file() else list(runs_below(path))
@@ -18,7 +20,7 @@ def runs_at(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
         runs += finished or [Run.existing(path)]
         if finished:
             names = ", ".join(str(run.path.relative_to(path)) for run in finished)
-            left = sum(run not in finished and run.path not in paths for run in below)
+            left = sum(run not in finished and os.path.realpath(run.path) not in named for run in below)
             other = f"; {left} {are(left)} not finished and left out unless you name {them(left)}" if left else ""
             said.append(f"{path} has {counted(len(finished), 'finished run')}: {names}{other}.")
     if files:
@@ -39,4 +41,10 @@ def begun(paths: Sequence[Path]) -> list[Run]:
 
 
 def _each_once(runs: Sequence[Run]) -> list[Run]:
-    return list({run.path.absolute(): run for run in runs}.values())
+    """Where a link leads to a run that is there, too, the run itself."""
+    found = dict[str, Run]()
+    for run in runs:
+        real = os.path.realpath(run.path)
+        if real not in found or found[real].path.is_symlink():
+            found[real] = run
+    return list(found.values())
