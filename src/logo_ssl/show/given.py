@@ -1,11 +1,17 @@
 """Which runs are meant? Those that are named, and those in a folder of runs: the finished ones, or all that began."""
 
+import math
 import os
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..run import MOST_NAMED, Run, runs_below
 from ..wording import are, counted, them
+
+SEARCH_S = 10
+"""How long the runs that were found are kept: a search opens thousands of folders, beside runs that go on."""
 
 
 def runs_at(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -35,9 +41,27 @@ def begun_at(path: Path) -> list[Run]:
     return [run] if run.recipe_file.is_file() else list(runs_below(path))
 
 
-def begun(paths: Sequence[Path]) -> list[Run]:
-    """The runs at some paths by now, each once; where they are gone again, one that cannot be read, to tell of it."""
-    return _each_once([run for path in paths for run in begun_at(path) or [Run(path)]])
+@dataclass
+class Begun:
+    """The runs at some paths by now; they are searched for anew every few seconds, and when one of them is gone."""
+
+    paths: Sequence[Path]
+    kept: Sequence[Run] = field(default=(), init=False)
+    there: Sequence[Run] = field(default=(), init=False)
+    """Those of them that could be read when they were found."""
+    until: float = field(default=-math.inf, init=False)
+
+    def runs(self) -> Sequence[Run]:
+        """Each once; where they are gone again, one that cannot be read, to tell of it."""
+        if time.monotonic() >= self.until or not all(map(_is_there, self.there)):
+            self.kept = _each_once([run for path in self.paths for run in begun_at(path) or [Run(path)]])
+            self.there = [run for run in self.kept if _is_there(run)]
+            self.until = time.monotonic() + SEARCH_S
+        return self.kept
+
+
+def _is_there(run: Run) -> bool:
+    return os.path.isfile(run.recipe_file)
 
 
 def _each_once(runs: Sequence[Run]) -> list[Run]:
