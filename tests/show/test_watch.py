@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import socket
 import threading
 from contextlib import contextmanager
@@ -291,6 +292,22 @@ def test_a_folder_of_runs_is_watched_with_those_that_begin_later(make_run, tmp_p
     later.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n')
     assert keeper.look()
     assert b"5.25" in keeper.latest.page
+
+
+def test_a_folder_of_more_runs_than_a_page_shows_is_watched(make_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.given.MOST_RUNS", 1)
+    monkeypatch.setattr("logo_ssl.show.report.MOST_RUNS", 1)
+    monkeypatch.setattr("logo_ssl.show.serving.Server.serve_forever", ctrl_c)
+    for seed in (0, 1):
+        os.utime(make_run(f"table/seed{seed}", seed=seed).recipe_file, (seed, seed))
+    cli.COMMANDS["watch"]([str(tmp_path / "table"), "--port", "0", "--images", "0"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count(f"With those below {tmp_path / 'table'} there are 2 runs; a page shows 1: those") == 1
+    assert "Watching: http://127.0.0.1:" in said
+
+
+def ctrl_c(server):
+    raise KeyboardInterrupt
 
 
 def test_folders_are_searched_now_and_then_and_not_at_every_look(make_run, tmp_path, monkeypatch):
