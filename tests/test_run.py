@@ -63,6 +63,19 @@ def test_runs_are_looked_for_in_no_run_nor_hidden_folder_and_found_once_where_li
     assert [run.path for run in runs_below(tmp_path)] == [tmp_path / "a/seed0", tmp_path / "a/b/c/seed0"]
 
 
+def test_a_run_keeps_its_name_where_a_link_leads_to_it_from_beside_or_above(tmp_path):
+    runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere" / "seed0"
+    for path in (runs / "row/seed0", runs / "row/seed1", elsewhere):
+        write(Run(path).recipe_file, "{}")
+    (runs / "a-link").symlink_to(elsewhere)
+    for aim in ("seed0", "seed1"):
+        for link in (runs / "latest", runs / "row" / "latest"):
+            link.unlink(missing_ok=True)
+            link.symlink_to(runs / "row" / aim)
+        found = [str(run.path.relative_to(runs)) for run in runs_below(runs)]
+        assert found == ["row/seed0", "row/seed1", "a-link"]
+
+
 def test_a_search_for_runs_ends_where_folders_are_very_many(tmp_path, monkeypatch):
     for name in ("seed0", "a/b/c/seed0"):
         write(Run(tmp_path / name).recipe_file, "{}")

@@ -181,10 +181,17 @@ def run_called_like(path: Path) -> str:
 
 
 def runs_below(folder: Path) -> Iterator[Run]:
-    """The runs in folders of a folder, in theirs, and so on, nearest first; each once, where links lead to it, too."""
-    left, seen = deque([folder]), {os.path.realpath(folder)}
-    while left and len(seen) <= MOST_FOLDERS:
-        for path in _folders(left.popleft()):
+    """The runs in folders of a folder, in theirs, and so on, nearest first; each once, then those links alone lead to.
+
+    Links wait, however near: what they lead to may lie deeper, and keeps its own name when they move.
+    """
+    left, links, seen = deque([folder]), deque[Path](), {os.path.realpath(folder)}
+    while (left or links) and len(seen) <= MOST_FOLDERS:
+        following = not left
+        for path in [links.popleft()] if following else _folders(left.popleft()):
+            if os.path.islink(path) and not following:
+                links.append(path)
+                continue
             if (real := os.path.realpath(path)) in seen:
                 continue
             seen.add(real)

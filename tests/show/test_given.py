@@ -1,6 +1,7 @@
 """Which runs a page is about, where folders of runs and files beside them are given."""
 
 import json
+import os
 
 import pytest
 
@@ -8,7 +9,7 @@ from logo_ssl import cli
 from logo_ssl.errors import NoRun, UserError
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run, write
-from logo_ssl.show.given import runs_at
+from logo_ssl.show.given import Begun, runs_at
 
 
 @pytest.fixture
@@ -45,6 +46,21 @@ def test_a_folder_of_runs_stands_for_those_that_are_finished_and_names_them(out)
     assert (names(runs, out), said) == (FINISHED[:1], [])
 
 
+def test_a_run_that_a_link_leads_to_is_shown_once_by_its_own_name(out):
+    row = out / "cifar10-moco-logo"
+    link = row / "latest"
+    link.symlink_to("seed1")
+    for paths in ([row], [row, row / "seed1"], [row, link]):
+        assert names(runs_at(paths)[0], row) == ["seed0", "seed1"]
+    assert names(runs_at([link, row])[0], row) == ["seed1", "seed0"]
+    assert names(runs_at([link])[0], row) == ["latest"]
+    link.unlink()
+    link.symlink_to(out / "cifar10-moco" / "seed1")
+    runs, (told,) = runs_at([link, out])
+    assert names(runs, out) == ["cifar10-moco-logo/latest", *FINISHED]
+    assert "left out" not in told
+
+
 def test_runs_that_lie_deeper_are_found_with_those_above_them(out, tmp_path):
     above = Run(tmp_path / "top" / "few")
     write(above.recipe_file, find_recipe("tiny").to_json())
@@ -78,6 +94,39 @@ def report(*runs_and_page, code=0):
     with pytest.raises(SystemExit) as stop:
         cli.main(["report", *runs, "--out", page, "--no-crops", "--images", "0"])
     assert (stop.value.code or 0) == code
+
+
+def test_too_many_runs_are_told_with_the_folder_that_they_are_in(out, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.report.MOST_RUNS", 2)
+    report(out, tmp_path / "page.html", code=2)
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"With those below {out} there are 3 runs; give 1 to 2." in told
+    report(*(out / name for name in FINISHED), tmp_path / "page.html", code=2)
+    assert "3 runs were given; give 1 to 2." in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"^3 runs were given; give 1 to 2\.$"):
+        cli.COMMANDS["watch"]([str(out)] * 3)
+
+
+def test_of_more_runs_than_a_page_shows_the_newest_are_watched_and_those_that_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.given.MOST_RUNS", 2)
+    out, said = tmp_path / "out", []
+
+    def begin(name, at):
+        write(Run(out / name).recipe_file, "{}")
+        os.utime(Run(out / name).recipe_file, (at, at))
+
+    begin("b", 3)
+    begin("c", 1)
+    folder, both = Begun([out], said.append), Begun([out, out / "c"], said.append)
+    assert names(folder.runs(), out) == names(both.runs(), out) == ["b", "c"]
+    assert said == []
+    for name, at in (("a", 2), ("d", 4)):
+        begin(name, at)
+        folder.until = both.until = 0
+        assert names(folder.runs(), out) == {"a": ["a", "b"], "d": ["b", "d"]}[name]
+        assert names(both.runs(), out) == {"a": ["b", "c"], "d": ["c", "d"]}[name]
+    sentence = f"With those below {out} there are 3 runs; a page shows 2: those that you name, and the newest."
+    assert said == [sentence, sentence]  # one of each
 
 
 def test_a_page_of_a_reproduced_table_has_its_runs_and_a_short_heading(out, tmp_path, capsys, monkeypatch):

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import socket
 import threading
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from logo_ssl import cli
 from logo_ssl.errors import UserError
 from logo_ssl.lock import FILE as LOCK
 from logo_ssl.report.page import page
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run, runs_below, write
 from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper, Watch, wait_for_runs
@@ -283,13 +284,50 @@ def test_a_folder_of_runs_is_watched_with_those_that_begin_later(make_run, tmp_p
     assert said == [f"{out} has 1 run; others are shown when they begin."]
     keeper = Keeper([out], Teller(crops=False, images=0))
     assert b"<title>LoGo: seed0</title>" in keeper.latest.page
-    assert not keeper.look()
     later = make_run("table/other/seed0", seed=1)
+    assert not keeper.look()
+    keeper.begun.until = 0  # ten seconds later
     assert keeper.look()
     assert b"<title>LoGo: other/seed0, row/seed0</title>" in keeper.latest.page
     later.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n')
     assert keeper.look()
     assert b"5.25" in keeper.latest.page
+
+
+def test_a_folder_of_more_runs_than_a_page_shows_is_watched(make_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.given.MOST_RUNS", 1)
+    monkeypatch.setattr("logo_ssl.show.report.MOST_RUNS", 1)
+    monkeypatch.setattr("logo_ssl.show.serving.Server.serve_forever", ctrl_c)
+    for seed in (0, 1):
+        os.utime(make_run(f"table/seed{seed}", seed=seed).recipe_file, (seed, seed))
+    cli.COMMANDS["watch"]([str(tmp_path / "table"), "--port", "0", "--images", "0"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count(f"With those below {tmp_path / 'table'} there are 2 runs; a page shows 1: those") == 1
+    assert "Watching: http://127.0.0.1:" in said
+
+
+def ctrl_c(server):
+    raise KeyboardInterrupt
+
+
+def test_folders_are_searched_now_and_then_and_not_at_every_look(make_run, tmp_path, monkeypatch):
+    searched, clock = [], [1000.0]
+    monkeypatch.setattr("logo_ssl.show.given.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "logo_ssl.show.given.runs_below", lambda folder: searched.append(clock[0]) or runs_below(folder)
+    )
+    first, second = make_run("table/seed0"), make_run("table/seed1", seed=1)
+    keeper = Keeper([tmp_path / "table"], Teller(crops=False, images=0))
+    for tenth in range(1, 101):
+        clock[0] = 1000 + tenth / 10
+        first.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n' * (1 + tenth // 50))
+        keeper.look()
+    assert searched == [1000, 1010]
+    second.path.rename(second.path.with_name("seed2"))  # of which a page that is made now must not tell
+    assert keeper.look()
+    assert b"<title>LoGo: seed0, seed2</title>" in keeper.latest.page
+    assert not keeper.look()
+    assert searched == [1000, 1010, 1010]
 
 
 def test_rows_that_are_about_to_begin_are_waited_for(make_run, tmp_path, monkeypatch):

@@ -15,10 +15,10 @@ from ..report.figures import claim_figures, draw_figures
 from ..report.page import write_report
 from ..terminal import plain_console
 from .features import LEAST
-from .given import runs_at
+from .given import MOST_RUNS, runs_at, so_many
 from .telling import PAPERS, Teller
 
-MOST_RUNS, MOST_IMAGES = 50, 2000
+MOST_IMAGES = 2000
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Report:
     def run(self) -> None:
         """Look at the runs, write the page, and say where it is."""
         runs, sentences = runs_at(self.runs)
-        refuse([run.path for run in runs], self.images, self.data)
+        refuse(len(runs), self.runs, self.images, self.data)
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out is {self.out}; the report is an .html file.")
         replaced = claim(self.out, self.overwrite)
@@ -78,10 +78,10 @@ def _size(file: Path) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
 
 
-def refuse(runs: Sequence[Path], images: int, data: str | None) -> None:
-    """Refuse what no page can be made of."""
-    if not 1 <= len(runs) <= MOST_RUNS:
-        raise UserError(f"{len(runs)} runs were given; give 1 to {MOST_RUNS}.")
+def refuse(runs: int, paths: Sequence[Path], images: int, data: str | None) -> None:
+    """Refuse what no page can be made of; how many runs the paths stand for is known."""
+    if not 1 <= runs <= MOST_RUNS:
+        raise UserError(f"{so_many(runs, paths)}; give 1 to {MOST_RUNS}.")
     if images and not LEAST <= images <= MOST_IMAGES:
         raise WrongValue(f"--images is {images}; use {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
     if data is not None and (place := locate(data)) not in NAMES and not Path(place).exists():

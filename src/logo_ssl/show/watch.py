@@ -20,7 +20,7 @@ from ..terminal import plain_console
 from ..train.folder import vacant
 from ..wording import counted
 from .beside import beside
-from .given import begun, begun_at
+from .given import Begun, begun_at
 from .report import refuse
 from .serving import LOOPBACK, Served, Server, address_of, open_server
 from .telling import PAPERS, Teller, stamps
@@ -38,7 +38,7 @@ class Watch:
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
     """Run folders, finished or not; a folder of runs, as `reproduce` makes it, stands for all below it, also those that
-    begin later. What does not exist yet is waited for, for half a minute."""
+    begin later, the newest 50 of them. What does not exist yet is waited for, for half a minute."""
     port: int = 8600
     """Where to listen; 0: any that is free."""
     host: str = "127.0.0.1"
@@ -58,14 +58,13 @@ class Watch:
 
     def run(self) -> None:
         """Listen until told to stop."""
-        refuse(self.runs, self.images, self.data)
+        refuse(len(self.runs), self.runs, self.images, self.data)
         if not 0.1 <= self.every <= 3600:
             raise WrongValue(f"--every is {self.every}; use 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
         for path in self.runs:
             wait_for_runs(path, console.print)
-        refuse([run.path for run in begun(self.runs)], self.images, self.data)
         keeper = Keeper(self.runs, Teller(self.crops, self.images, self.seed, self.device, console.print, self.data))
         library = cache(lambda: plotly().encode())
         server = open_server(self.host, self.port, lambda: keeper.latest, library)
@@ -118,6 +117,7 @@ class Keeper:
     latest: Served = field(init=False)
 
     def __post_init__(self) -> None:
+        self.begun = Begun(self.paths, self.teller.say)
         self.seen = self._stamps()
         self._make(quickly=True)
 
@@ -147,7 +147,7 @@ class Keeper:
             stop.wait(every)
 
     def _make(self, *, quickly: bool = False) -> None:
-        text = page(self.teller.tell(begun(self.paths), quickly=quickly), PAPERS, served=True)
+        text = page(self.teller.tell(self.begun.runs(), quickly=quickly), PAPERS, served=True)
         version = hashlib.sha256(text.encode()).hexdigest()[:16]
         self.latest = Served(version, text.replace("<body>", f'<body data-version="{version}">', 1).encode())
 
@@ -157,7 +157,7 @@ class Keeper:
         say(trouble)
 
     def _stamps(self) -> tuple[object, ...]:
-        files = [file for run in begun(self.paths) for file in _files(run)]
+        files = [file for run in self.begun.runs() for file in _files(run)]
         return stamps(*files)
 
 
