@@ -51,21 +51,24 @@ def test_neighbours_are_the_most_alike_training_images(make_run, images):
         assert query.image.label == images.classes[images.test.labels[row]]
 
 
-def test_without_a_test_split_no_image_is_its_own_neighbour(make_run, images):
+def test_without_a_test_split_each_image_is_asked_among_all_others(make_run, images):
     encoder = load_encoder(str(make_run().path))
     alone = ImageSet("blobs", images.train, None, images.classes)
     neighbourhood, seen = look_around(encoder, alone, 40, seed=0)
-    asked = {image.name for image in seen.images}
-    assert len(asked) == 12
-    assert all(near.image.name not in asked for query in neighbourhood.queries for near in query.near)
-    told = "nearest among 12 training images (there are no test images, so 12 others of these are asked), by"
+    assert len({image.name for image in seen.images}) == neighbourhood.asked == 24
+    similar = unit_features(encoder, images.train) @ unit_features(encoder, images.train).T
+    similar.fill_diagonal_(-1)
+    for query in neighbourhood.queries:
+        best = similar[int(query.image.name.removeprefix("train image "))].topk(NEAR)
+        assert [near.image.name for near in query.near] == [f"train image {i}" for i in best.indices.tolist()]
+    told = "nearest among 24 training images (there are no test images, so each of these is asked among the others), by"
     assert told in neighbours("run", neighbourhood)
 
 
 def test_too_few_images_have_no_neighbours_and_are_said(make_run, images):
     encoder = load_encoder(str(make_run().path))
     few = ImageSet("few", images.train[torch.arange(3)], None, images.classes)
-    told = "need 4 images to ask about and 4 others to look among; 1 and 1 were drawn from the training images of few, "
+    told = "need 4 images to ask about and 4 others to look among; 3 and 2 were drawn from the training images of few, "
     with pytest.raises(UserError, match=f"{told}which has no test images.$"):
         look_around(encoder, few, 40, seed=0)
 
@@ -75,8 +78,8 @@ def test_images_that_cannot_be_read_are_told_apart_from_those_that_are_not_there
     for i in range(9):
         file = tmp_path / "broke2" / f"{i}.png"
         file.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (20, 20)).save(file) if i < 6 else file.write_bytes(b"broken")
-    told = "look among; 4 and 4 were drawn from the training images of broke2, which has no test images, "
+        Image.new("RGB", (20, 20)).save(file) if i < 4 else file.write_bytes(b"broken")
+    told = "look among; 9 and 8 were drawn from the training images of broke2, which has no test images, "
     with pytest.raises(UserError, match=rf"{told}and \d and \d of these can be read\.$"):
         look_around(encoder, load_data(str(tmp_path / "broke2"), 16), 40, seed=0)
 

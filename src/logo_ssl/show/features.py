@@ -46,23 +46,19 @@ def look_around(
 ) -> tuple[Neighbourhood, FeatureMap]:
     """Neighbours among training images, and maps, of n held-out images by seed; too few are refused.
 
-    Without a test split, both are from the training images, at most half of them each, and no image is its own
-    neighbour.
+    Without a test split these are training images, and each is asked among the others.
     """
     part, asked = held_out(data, encoder)
+    alone = part == "train"
     known = in_channels(encoder, data.train)
-    n = n if part == "test" else min(n, len(known) // 2)
     queries_rows = torch.tensor(spread(asked, n, stream(seed, "report queries")))
-    bank_rows = torch.tensor(spread(known, 2 * n, stream(seed, "report bank")))
-    if part == "train":
-        bank_rows = bank_rows[~torch.isin(bank_rows, queries_rows)]
-    bank_rows = bank_rows[:n]
-    drawn = len(queries_rows), len(bank_rows)
+    bank_rows = queries_rows if alone else torch.tensor(spread(known, n, stream(seed, "report bank")))
+    drawn = len(queries_rows), len(bank_rows) - alone
     _refuse_few(data, part, drawn, drawn)
     queries = _sample(encoder, data, asked, queries_rows, part, device)
-    bank = _sample(encoder, data, known, bank_rows, "train", device)
-    _refuse_few(data, part, drawn, (len(queries.names), len(bank.names)))
-    return _neighbourhood(queries, bank, data.classes, part), _map(queries, part, data, seed)
+    bank = queries if alone else _sample(encoder, data, known, bank_rows, "train", device)
+    _refuse_few(data, part, drawn, (len(queries.names), len(bank.names) - alone))
+    return _neighbourhood(queries, bank, data.classes, alone), _map(queries, part, data, seed)
 
 
 def _refuse_few(data: ImageSet, part: str, drawn: tuple[int, int], readable: tuple[int, int]) -> None:
@@ -90,8 +86,8 @@ def _sample(encoder: FrozenEncoder, data: ImageSet, split: Split, rows: Tensor, 
     return Sample(shown.array, names, labels, F.normalize(features, dim=1))
 
 
-def _neighbourhood(queries: Sample, bank: Sample, classes: tuple[str, ...], part: str) -> Neighbourhood:
-    near = nearest_neighbours(queries.unit, bank.unit, NEAR)
+def _neighbourhood(queries: Sample, bank: Sample, classes: tuple[str, ...], alone: bool) -> Neighbourhood:
+    near = nearest_neighbours(queries.unit, bank.unit, NEAR, leave_one_out=alone)
     asked = [
         Query(
             queries.pictured(i, classes),
@@ -106,7 +102,7 @@ def _neighbourhood(queries: Sample, bank: Sample, classes: tuple[str, ...], part
     if queries.labels is not None and bank.labels is not None and set(queries.labels) <= set(bank.labels):
         hits = torch.tensor(bank.labels)[near.row[:, 0]] == torch.tensor(queries.labels)
         right = 100 * float(hits.double().mean())
-    why = f" (there are no test images, so {len(queries.names)} others of these are asked)" if part == "train" else ""
+    why = " (there are no test images, so each of these is asked among the others)" if alone else ""
     return Neighbourhood(asked, f"{len(bank.names)} training images{why}", len(queries.names), right)
 
 
