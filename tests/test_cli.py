@@ -94,7 +94,7 @@ def test_help_says_what_an_option_takes_what_it_is_otherwise_and_what_must_be_gi
 
     search, reproduce, detect = told("search"), told("reproduce"), told("eval detect")
     assert (
-        "--index PATH The file that `embed` wrote. (required) --query STR ... One image or more. (required)" in search
+        "--index PATH The file that `embed` wrote. (required) --query PATH ... One image or more. (required)" in search
     )
     assert "--k INT Neighbours of each. (default: 12) --out PATH A contact sheet to draw (.png). --over" in search
     assert "--stem {imagenet,cifar,solo-learn} First" in search
@@ -393,6 +393,31 @@ def test_an_out_from_a_variable_that_is_not_set_is_not_this_folder(capsys, tmp_p
     code, _, err = run(capsys, *line.split(), *empty)
     told = "logo-ssl: --out is empty, as from a variable that is not set; give a path.\n"
     assert (code, err) == (2, told)
+    assert [file.name for file in tmp_path.iterdir()] == ["recipe.json"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (["report", ""], "RUN"),
+        (["report", ".", ""], "RUN"),
+        (["report", ".", "--out", "page.html", ""], "RUN"),
+        (["report", ".", "--overwrite", ""], "RUN"),
+        (["watch", ""], "RUN"),
+        (["affinity", ""], "RUN"),
+        (["resume", ""], "RUN"),
+        (["eval", "knn", ""], "ENCODER"),
+        (["eval", "knn", "--data", "scenes", ""], "ENCODER"),
+        (["embed", "", "--data", "scenes", "--out", "f.npz"], "ENCODER"),
+        (["export", "", "--to", "safetensors"], "ENCODER"),
+        (["search", "random/tiny", "--index", "f.npz", "--query", "a.png", ""], "--query"),
+    ],
+)
+def test_a_path_from_a_variable_that_is_not_set_is_not_this_folder(capsys, tmp_path, monkeypatch, line, named):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "recipe.json", find_recipe("tiny").to_json())
+    code, _, err = run(capsys, *line)
+    assert (code, err.startswith(f"logo-ssl: {named} is empty, as from a variable that is not set; ")) == (2, True), err
     assert [file.name for file in tmp_path.iterdir()] == ["recipe.json"]
 
 

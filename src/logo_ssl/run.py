@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from .errors import NoRun, UserError
+from .errors import NoRun, UserError, nothing_given
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
@@ -154,6 +154,8 @@ class Run:
     @classmethod
     def existing(cls, path: str | Path) -> "Run":
         """The run at `path`, which must hold one."""
+        if path == "":
+            raise nothing_given("RUN")
         run = cls(path)
         if run.recipe_file.is_file():
             return run

@@ -5,9 +5,13 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
+from logo_ssl.evaluate import labelled
+from logo_ssl.recipes import find_recipe
+from logo_ssl.train.building import fitted
 
 GREY = np.zeros((2, 4, 5), np.uint8)
 
@@ -92,6 +96,35 @@ def test_why_labels_that_lie_there_count_as_none_is_said(tmp_path):
     assert load_data(save(tmp_path, train_images=GREY, train_labels=[[0], [1]]), 99).says == ()
 
 
+UNLABELLED = {
+    "no labels": ({"valid_images": GREY}, ""),
+    "none of train": ({"test_images": GREY, "test_labels": np.eye(2, 3)}, ""),
+    "no label that counts": ({"train_labels": [-1, -1], "test_image": GREY}, ""),
+    "misnamed": ({"train_label": [0, 1], "valid_images": GREY}, r" train_label in .* did you mean train_labels\?"),
+    "one-hot": ({"train_labels": np.eye(2, 3), "test_image": GREY}, r" train_labels in .* is \(2, 3\), so .*, say\."),
+}
+
+
+@pytest.mark.parametrize(("arrays", "why"), UNLABELLED.values(), ids=UNLABELLED)
+def test_an_evaluation_that_lacks_labels_tells_the_cure_and_then_what_lies_there_for_them(tmp_path, arrays, why):
+    data = load_data(save(tmp_path, train_images=GREY, **arrays), 99)
+    assert data.says  # whatever else lies there
+    with pytest.raises(
+        UserError, match=rf"x has no labels, .*; give .* an \.npz with train_labels, or a named set\.{why}$"
+    ):
+        labelled(data)
+    with pytest.raises(UserError, match=rf"supervised learning needs them all\.{why}$"):
+        fitted(find_recipe("tiny").changed(framework="supervised"), data, Console(quiet=True))
+
+
+def test_labels_that_some_images_lack_are_not_explained_by_other_keys(tmp_path):
+    data = load_data(
+        save(tmp_path, train_images=np.repeat(GREY, 2, 0), train_labels=[0, 1, -1, 0], test_image=GREY), 99
+    )
+    with pytest.raises(UserError, match=r"without labels, and supervised learning needs them all\.$"):
+        fitted(find_recipe("tiny").changed(framework="supervised"), data, Console(quiet=True))
+
+
 @pytest.mark.parametrize(
     ("key", "meant"),
     [
@@ -106,7 +139,9 @@ def test_why_labels_that_lie_there_count_as_none_is_said(tmp_path):
 def test_a_key_that_is_nearly_ours_is_told_where_ours_is_missing(tmp_path, key, meant):
     source = save(tmp_path, train_images=GREY, **{key: [0, 1]})
     told = () if meant is None else (f"{key} in {source} is not read; did you mean {meant}?",)
-    assert load_data(source, 99).says == told
+    data = load_data(source, 99)
+    assert data.says == told
+    assert data.why_unlabelled == (told[0] if meant == "train_labels" else "")
     if meant is not None:
         there = {meant: GREY if meant.endswith("images") else [0, 1]}
         assert load_data(save(tmp_path, train_images=GREY, **there, **{key: [0, 1]}), 99).says == ()

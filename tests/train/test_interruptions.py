@@ -32,6 +32,7 @@ from logo_ssl.data.files import Paths
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import data_for, load_encoder
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.frameworks.moco import MoCo
 from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run, write_together
@@ -497,10 +498,28 @@ def test_a_loss_that_never_was_finite_is_told_at_once_without_advice_on_rates(da
     assert not re.search(r"\brate|diverged", f"{told.value}{said.file.getvalue()}")
 
 
-def test_a_regressor_that_breaks_the_first_loss_goes_back_with_half_its_rate():
-    assert never_finite(["loss", "l_ll"], SMALL) is None
-    assert never_finite(["omega"], SMALL) is None
-    assert never_finite(["loss", "l_gg", "l_ll"], SMALL) is not None
+@pytest.mark.parametrize("bound", ["logistic", "mean-difference"])
+def test_a_regressor_that_breaks_the_first_loss_goes_back_with_half_its_rate(bound, data, tmp_path):
+    said, changes = console(), {"strategy__lr": 1e30, "strategy__bound": bound}
+    with pytest.raises(
+        UserError, match=r"^Training diverged .* again after 2 returns .* Try .*lower strategy\.lr"
+    ) as told:
+        pretrain(SMALL, tmp_path / "run", data=data, console=said, **changes)
+    assert ("strategy.bound logistic" in str(told.value)) == (bound == "mean-difference")
+    assert said.file.getvalue().count("back to the beginning, with half the learning rate") == 2
+
+
+def test_a_gradient_of_the_similarity_that_never_was_finite_is_not_the_regressors(data, tmp_path, monkeypatch):
+    whole = MoCo.similarity
+    monkeypatch.setattr(MoCo, "similarity", lambda self, q, t: whole(self, q, t) + ((q - q).square().sum(-1)).sqrt())
+    sentence = (
+        r"^The loss is not finite from the first step \(loss, ratio\); look for .* a root or .* of framework moco"
+    )
+    with pytest.raises(UserError, match=sentence):
+        pretrain(SMALL, tmp_path / "run", data=data, console=console())
+
+
+def test_weights_that_a_run_begins_from_may_be_what_was_never_finite():
     assert "--init a.safetensors" in never_finite(["loss"], replace(SMALL, init="a.safetensors")).typed
 
 

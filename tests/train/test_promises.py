@@ -7,14 +7,18 @@ import pytest
 import torch
 from small_runs import SMALL, train
 
+from logo_ssl.augself import AugSelfConfig
 from logo_ssl.data import load_data
+from logo_ssl.equations import local_to_global
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, BYOLConfig, Framework
 from logo_ssl.frameworks.byol import BYOL
 from logo_ssl.similarity import negative_cosine
 from logo_ssl.strategies import STRATEGIES, LoGoConfig, Strategy
 from logo_ssl.strategies.logo import LoGo
+from logo_ssl.strategies.multi_crop import MultiCrop
 from logo_ssl.train import build
+from logo_ssl.train.folder import is_finished
 from logo_ssl.train.promises import _broken, refuse_broken_promises, refuse_unknown_heads
 from logo_ssl.types import Objective, Projections
 
@@ -178,6 +182,55 @@ def test_a_loss_without_a_gradient_is_refused_by_who_lost_it(owner, method, cut,
     with pytest.raises(UserError, match=rf"^{who} gives nothing that a gradient flows from, .* \.detach\(\)"):
         train(SMALL_BYOL, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    if owner is BYOL:  # and by a strategy that measures no gradients itself
+        with pytest.raises(UserError, match=f"^{who} gives nothing that a gradient flows from"):
+            train(SMALL_BYOL, data, tmp_path / "run", strategy="multi-crop")
+
+
+def only_local(self, l_s, p, chance, theta_e=()):
+    return Objective(local_to_global(l_s, p.q_l, p.t_g), {})
+
+
+def without_global_queries(patch):
+    project = BYOL.project
+    patch.setattr(BYOL, "project", lambda *given: (p := project(*given))._replace(q_g=p.q_g.detach()))
+    patch.setattr(MultiCrop, "outer", only_local)
+
+
+def with_a_head_alone(patch):
+    build, project = BYOLConfig.build, BYOL.project
+
+    def with_head(*given):
+        framework = build(*given)
+        framework.requires_grad_(False)
+        framework.head = torch.nn.Linear(8, 8)
+        return framework
+
+    patch.setattr(BYOLConfig, "build", with_head)
+    patch.setattr(BYOL, "project", lambda *given: detached(project(*given)))
+    patch.setattr(BYOL, "similarity", lambda self, q, t: negative_cosine(self.head(q), t))
+
+
+def with_augself_alone(patch):
+    patch.setattr(MultiCrop, "outer", lambda self, *given: Objective(torch.zeros(()), {}))
+
+
+HONEST = {
+    "only local crops ask": (without_global_queries, {}),
+    "head within similarity": (with_a_head_alone, {}),
+    "augself alone": (with_augself_alone, {"augself": AugSelfConfig(crop=1.0)}),
+}
+
+
+@pytest.mark.parametrize(("change", "settings"), HONEST.values(), ids=HONEST)
+def test_parts_whose_loss_has_a_gradient_are_trained_wherever_it_comes_from(
+    change, settings, data, tmp_path, monkeypatch
+):
+    change(monkeypatch)
+    recipe = SMALL_BYOL.changed(strategy="multi-crop", epochs=1, knn_every=0, **settings)
+    assert list(_broken(build(recipe, load_data(data, 16)))) == []
+    run, _ = train(recipe, data, tmp_path / "run")
+    assert is_finished(run)
 
 
 class Half(Framework):

@@ -13,7 +13,7 @@ import tyro
 from ..arguments import asks_for_help, parse, refuse_without
 from ..command_name import command
 from ..encoder_names import refuse_no_encoder
-from ..errors import UserError, nearest
+from ..errors import UserError, nearest, nothing_given
 from ..outputs import claim, said
 from ..run import Run
 from ..show.given import runs_at
@@ -109,8 +109,10 @@ def _refuse_wrong_names(protocol: str, encoder: str = "-", *, helping: bool) -> 
 
 def _named_first(arguments: Sequence[str]) -> list[Path]:
     """The paths before all options, to be looked at before anything large is imported; none where help is asked for."""
-    words = [] if asks_for_help(arguments) else arguments
-    return [Path(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
+    words = [] if asks_for_help(arguments) else [*takewhile(lambda word: not word.startswith("-"), arguments)]
+    if "" in words:
+        raise nothing_given("RUN")
+    return [Path(word) for word in words]
 
 
 def affinity(arguments: Sequence[str]) -> None:

@@ -110,8 +110,8 @@ def resume(arguments: Sequence[str]) -> None:
         if asks_for_help(arguments):
             _help_with_resuming()
         raise UserError(f"Say which run to go on with, for example: {command()} resume runs/first")
-    path = Path(arguments[0])
-    saved = read_recipe(Run.existing(path))
+    run = Run.existing(arguments[0])
+    path, saved = run.path, read_recipe(run)
 
     if asks_for_help(arguments):
         shown = showing(saved, is_harmless)

@@ -155,7 +155,7 @@ class ImageSet:
     says: tuple[str, ...] = ()
     """Sentences about what lies there and is left out."""
     why_unlabelled: str = ""
-    """Of labels that lie there and are not read, why: sentences that `says` has, too."""
+    """Of labels of train that lie there and are not read, why: sentences that `says` has, too."""
     test_is: str | None = None
     """What the images that are tested on are called where they lie: val, where no test (with labels) is beside it."""
 

@@ -34,7 +34,7 @@ def load_npz(path: Path) -> ImageSet:
     images = [_images(path, part, arrays[f"{part}_images"]) for part in parts]
     labels = [_labels(path, part, arrays.get(f"{part}_labels"), len(i)) for part, i in zip(parts, images, strict=True)]
     several = [part for part, given in zip(parts, labels, strict=True) if given is None and f"{part}_labels" in arrays]
-    says = (*_misnamed(path, unread, arrays), *_with_several_labels(path, several, arrays))
+    told = [*_misnamed(path, unread, arrays), *_with_several_labels(path, several, arrays)]
     if len({split.shape[1] for split in images}) > 1:
         channels = " and ".join(str(split.shape[1]) for split in images)
         raise UserError(f"{' and '.join(parts)} images in {path} have {channels} channels; give all the same.")
@@ -44,7 +44,8 @@ def load_npz(path: Path) -> ImageSet:
     splits = dict(zip(parts[1:], held_out, strict=True))
     test, val = test_and_val({part: split.has_labels for part, split in splits.items()})
     tested, chosen_by = (None if part is None else splits[part] for part in (test, val))
-    named, why = tuple(map(str, classes)), " ".join(says)
+    named, says = tuple(map(str, classes)), tuple(sentence for _, sentence in told)
+    why = " ".join(sentence for key, sentence in told if key == "train_labels")
     return ImageSet(path.stem, train, tested, named, chosen_by, says=says, why_unlabelled=why, test_is=test)
 
 
@@ -97,20 +98,23 @@ def _labels(path: Path, part: str, labels: np.ndarray | None, n: int) -> Shaped[
     return labels.reshape(-1)
 
 
-def _misnamed(path: Path, unread: Sequence[str], arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-    """Sentences about keys that are nearly those that we miss."""
+def _misnamed(path: Path, unread: Sequence[str], arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str]]:
+    """Keys that we miss, each with a sentence about one that is nearly it."""
     missing = [key for key in KEYS if key not in arrays]
     for name in unread:
         for key in get_close_matches(name.lower(), missing, n=1, cutoff=ALIKE):
-            yield f"{name} in {path} is not read; did you mean {key}?"
+            yield key, f"{name} in {path} is not read; did you mean {key}?"
 
 
-def _with_several_labels(path: Path, parts: Sequence[str], arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-    """A sentence about the first of the parts, if there is any: what is wrong with it is so with all."""
-    for part in parts[:1]:
+def _with_several_labels(
+    path: Path, parts: Sequence[str], arrays: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, str]]:
+    """The key of the first of the parts, if there is any, with a sentence: what is wrong with it is so with all."""
+    for key in [f"{part}_labels" for part in parts[:1]]:
         yield (
-            f"{part}_labels in {path} is {arrays[f'{part}_labels'].shape}, so it is not read; give one number for each "
-            "image, by argmax(1) of one-hot rows, say."
+            key,
+            f"{key} in {path} is {arrays[key].shape}, so it is not read; give one number for each image, by argmax(1) "
+            "of one-hot rows, say.",
         )
 
 

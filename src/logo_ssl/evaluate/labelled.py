@@ -29,8 +29,11 @@ def labelled(data: ImageSet) -> LabelledSplits:
         raise UserError(_one_class(data, len(data.train), 0))
     train = _with_labels(data.train)
     if train is None:
-        cure = "give two or more class folders, an .npz with train_labels, or a named set."
-        raise UserError(f"{data.name} has no labels, and this evaluation needs them; {data.why_unlabelled or cure}")
+        why = data.why_unlabelled and f" {data.why_unlabelled}"
+        raise UserError(
+            f"{data.name} has no labels, and this evaluation needs them; give two or more class folders, an .npz with "
+            f"train_labels, or a named set.{why}"
+        )
     values = labels_of(train).unique()
     if len(values) == 1:
         raise UserError(_one_class(data, len(train), int(values[0])))

@@ -1,6 +1,6 @@
 """Which strategies are there? The registry."""
 
-from .logo import LoGo, LoGoConfig
+from .logo import BESIDE_REGRESSOR, OF_REGRESSOR, LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
 from .strategy import PairWeights, Strategy, StrategyTraits, assign_roles
 from .two_view import TwoView, TwoViewConfig
@@ -12,6 +12,8 @@ OUR_STRATEGIES = dict(STRATEGIES)
 """What these names stand for, whatever others register beside them."""
 
 __all__ = [
+    "BESIDE_REGRESSOR",
+    "OF_REGRESSOR",
     "OUR_STRATEGIES",
     "STRATEGIES",
     "LoGo",

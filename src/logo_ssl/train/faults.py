@@ -10,17 +10,13 @@ from torch import nn
 from ..errors import UserError, WrongValue
 from ..hardware import hardware
 from ..recipes import Recipe
-from ..strategies import LoGoConfig
+from ..strategies import BESIDE_REGRESSOR, OF_REGRESSOR, LoGoConfig
 
 TRIES = 2
 """How often training goes back to its last good state, each time with half the learning rate, before it gives up."""
 
 MOST_IN_A_ROW = 3
 """Steps in a row whose gradient may be left out before training counts as diverged."""
-
-
-OF_REGRESSOR = {"omega", "l_ll"}
-"""Terms that a regressor's step can break, which comes before the encoder's."""
 
 
 class Diverged(Exception):  # noqa: N818 (a turn of events)
@@ -47,7 +43,7 @@ def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
 def never_finite(broken: list[str], recipe: Recipe) -> UserError | None:
     """What to say where no step had a finite gradient: no rate is the cause, unless the regressor alone is broken."""
     terms = {*broken} - {"loss"}
-    if "loss" not in broken or (terms and terms <= OF_REGRESSOR):
+    if "loss" not in broken or (terms & OF_REGRESSOR and terms <= OF_REGRESSOR | BESIDE_REGRESSOR):
         return None
     init = f", or for weights in --init {recipe.init} that are not finite" if recipe.init else ""
     return WrongValue(

@@ -1,6 +1,6 @@
 """Do a framework and a strategy keep what others rely on? Looked at once, before a run begins: some are not ours."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from inspect import isfunction, signature
@@ -21,6 +21,8 @@ from .module import Pretraining
 
 MISTAKES = (NameError, TypeError)
 """Whatever the images: the first step of a training would end in them, too. (Attributes may be what a copy lacks.)"""
+NO_GRADIENT = "element 0 of tensors does not require grad"
+"""What torch says of a loss without a gradient, where a strategy measures gradients itself."""
 
 
 def refuse_broken_promises(module: Pretraining) -> None:
@@ -84,7 +86,6 @@ def _broken(module: Pretraining) -> Iterator[str]:
     n_images, of_framework = crops.x_g.shape[1], f"of framework {recipe.kind('framework')}"
     p = framework.project(crops, strategy.roles)
     yield from _of_projections(p, crops, strategy, recipe.framework.dim, f"project {of_framework}")
-    yield from _of_gradient(p, f"project {of_framework}")
     losses = framework.similarity(p.q_g[0], p.t_g[0])
     if _shape(losses) != (n_images,):
         given = _told(losses) if _shape(losses) else "a single number"
@@ -92,16 +93,23 @@ def _broken(module: Pretraining) -> Iterator[str]:
             f"The similarity {of_framework} gives {given} for {n_images} images; give one loss for each image, of "
             f"shape ({n_images},), without a mean over the batch."
         )
-    yield from _of_gradient([losses], f"The similarity {of_framework}")
     chance, of_strategy = module.made_up_chance(n_images, strategy), f"of strategy {recipe.kind('strategy')}"
     inner = strategy.inner(p.z_l.detach(), chance)
     if inner is not None:
         yield from _of_objective(inner, f"inner {of_strategy}")
-        yield from _of_gradient([inner.loss], f"inner {of_strategy}")
+        if not inner.loss.requires_grad:
+            yield _no_gradient(f"inner {of_strategy}")
     theta_e = [theta for theta in framework.encoder.parameters() if theta.requires_grad]
-    outer = strategy.outer(framework.similarity, p, chance, theta_e)
+    try:
+        outer = strategy.outer(framework.similarity, p, chance, theta_e)
+    except RuntimeError as error:
+        if NO_GRADIENT not in str(error):
+            raise
+        yield _no_gradient(_who_lost_it(framework, p, of_framework) or f"outer {of_strategy}")
+        return
     yield from _of_objective(outer, f"outer {of_strategy}")
-    yield from _of_gradient([outer.loss], f"outer {of_strategy}")
+    if not outer.loss.requires_grad and module.augself is None:  # which adds what can be learned from
+        yield _no_gradient(_who_lost_it(framework, p, of_framework) or f"outer {of_strategy}")
     framework.after_step(Projections(*(x.detach() for x in p)), 0.0)
 
 
@@ -155,13 +163,24 @@ def _of_objective(objective: Any, who: str) -> Iterator[str]:
             yield f"{who} gives {name} as {_told(value)}; give a tensor of a single number, such as a mean."
 
 
-def _of_gradient(given: Iterable[Tensor], who: str) -> Iterator[str]:
-    """Whether anything can be learned from any of these."""
-    if not any(x.requires_grad for x in given):
-        yield (
-            f"{who} gives nothing that a gradient flows from, so nothing would be learned; look in it for .detach(), "
-            ".item() and torch.no_grad()."
-        )
+def _no_gradient(who: str) -> str:
+    return (
+        f"{who} gives nothing that a gradient flows from, so nothing would be learned; look in it for .detach(), "
+        ".item() and torch.no_grad()."
+    )
+
+
+def _who_lost_it(framework: Framework, p: Projections, of_framework: str) -> str | None:
+    """Which of a framework's methods lost the gradient of a loss that has none; None if it was neither.
+
+    Either may be without one and whole: others may be learned from, or a head within the similarity.
+    """
+    q, t = p.q_g[0].detach(), p.t_g[0]
+    if not framework.similarity(q.clone().requires_grad_(), t).requires_grad:
+        return f"The similarity {of_framework}"
+    if not any(x.requires_grad for x in p) and not framework.similarity(q, t).requires_grad:
+        return f"project {of_framework}"
+    return None
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -97,7 +97,7 @@ class Search(Source):
 
     index: Annotated[Path | None, REQUIRED] = None
     """The file that `embed` wrote."""
-    query: Annotated[tuple[str, ...], REQUIRED] = ()
+    query: Annotated[tuple[Path, ...], REQUIRED] = ()
     """One image or more."""
     k: int = 12
     """Neighbours of each."""
@@ -114,8 +114,8 @@ class Search(Source):
         if not self.query:
             looked_for = shlex.join(["--index", str(index), "--query", "image.jpg"])
             raise UserError(f"Say what to look for: {command()} search {self.typed()} {looked_for}")
-        if gone := [query for query in self.query if not Path(query).is_file()]:
-            what = f"{gone[0]} is a folder" if Path(gone[0]).is_dir() else f"There is no file {gone[0]} to look for"
+        if gone := [query for query in self.query if not query.is_file()]:
+            what = f"{gone[0]} is a folder" if gone[0].is_dir() else f"There is no file {gone[0]} to look for"
             raise UserError(f"{what}; give the path of an image with --query.")
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
@@ -135,7 +135,7 @@ class Search(Source):
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
                 console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
         if self.out is not None:
-            console.print(f"Sheet: {said(write(self.out, contact_sheet(self.query, found)), replaced)}")
+            console.print(f"Sheet: {said(write(self.out, contact_sheet([*map(str, self.query)], found)), replaced)}")
 
     def _index(self) -> Path:
         """The file to look in; where there is none, the command that makes it is said."""
