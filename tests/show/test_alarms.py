@@ -65,6 +65,7 @@ def test_falling_behind_the_untrained_encoder_rings_until_it_is_caught_up():
     assert sentence.startswith(
         "Epoch 3: kNN is 18.1 %, and the untrained encoder had 36.8 %: training has made it worse."
     )
+    assert "worse. A run of 20 steps is short: first use more --epochs. " in alarms(lines, RECIPE.changed(epochs=2))[0]
     assert alarms([*lines, knn(6, 30.0)], RECIPE) == []
 
 
