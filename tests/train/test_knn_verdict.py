@@ -5,7 +5,7 @@ import pytest
 from logo_ssl.train.knn_verdict import ADVICE, knn_verdict
 
 
-def told(before, after, n=100, **more):
+def told(before, after, n: int | None = 100, **more):
     return knn_verdict([{"knn": before, "epochs_done": 0}, {"knn": after, "epochs_done": 6, "knn_images": n, **more}])
 
 
