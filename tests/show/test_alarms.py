@@ -1,9 +1,12 @@
 """Are alarms heard again from a run's log, once for each stretch, and is silence told from health?"""
 
+import json
+
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.sections import health
 from logo_ssl.show.alarms import alarms
 from logo_ssl.show.telling import Teller
+from logo_ssl.train.knn_verdict import knn_verdict
 
 RECIPE = find_recipe("tiny")
 
@@ -62,6 +65,7 @@ def test_falling_behind_the_untrained_encoder_rings_until_it_is_caught_up():
     assert sentence.startswith(
         "Epoch 3: kNN is 18.1 %, and the untrained encoder had 36.8 %: training has made it worse."
     )
+    assert "worse. A run of 20 steps is short: first use more --epochs. " in alarms(lines, RECIPE.changed(epochs=2))[0]
     assert alarms([*lines, knn(6, 30.0)], RECIPE) == []
 
 
@@ -89,3 +93,11 @@ def test_the_page_says_alarms_and_the_lack_of_them(make_run):
         in text
     )
     assert "young: nothing was measured yet" in text
+
+
+def test_the_page_says_whether_training_has_helped_in_the_words_of_the_runs_end(make_run):
+    run, lines = make_run("run"), [knn(0, 30.0), latents(6, 0.9), knn(6, 34.0) | {"knn_images": 100}]
+    run.metrics_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = health(Teller(crops=False, images=0).tell([run]))
+    assert "run: no sign of collapse" in text
+    assert f"run: {knn_verdict(lines)}" in text

@@ -77,6 +77,20 @@ def test_a_chosen_rate_or_weight_stands_beside_its_figure(make_told):
     assert "54.50 %</td><td></td>" in text
 
 
+def test_the_commonest_class_stands_beside_a_figure_where_it_beats_chance(make_told):
+    told = make_told()
+    evaluate(told, "linear-sgd-byyear-1", {"top-1": 48.05}, chance=37.5, commonest=50.0)
+    rows = [
+        {"fraction": 0.01, "top1": 48.25, "chance": 36.5, "commonest": 50.0},
+        {"fraction": 0.1, "top1": 54.5, "chance": 10.0, "commonest": 10.0},
+    ]
+    evaluate(told, "semi-byyear-1", rows)
+    text = headline([told])
+    assert "48.05 %</td><td>chance: 37.50 %; always the commonest class: 50.00 %</td>" in text
+    assert "48.25 %</td><td>chance: 36.50 %; always the commonest class: 50.00 %</td>" in text
+    assert "54.50 %</td><td>chance: 10.00 %</td>" in text
+
+
 def test_detection_tells_on_how_many_pictures(make_told):
     told = make_told()
     evaluate(told, "detect-mine-1", [{"of": "box", "measure": "COCO", "AP": 12.25}], test_pictures=1200)

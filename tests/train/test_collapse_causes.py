@@ -8,7 +8,7 @@ import pytest
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
-from logo_ssl.train.collapse_causes import diagnose
+from logo_ssl.train.collapse_causes import FEW_STEPS, diagnose, diagnose_loss
 
 HEALTHY = find_recipe("cifar10-simsiam-logo")
 WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
@@ -46,3 +46,11 @@ WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
 def test_the_cause_that_fits_is_named_with_its_cure(recipe, seen, cause):
     sentence = diagnose(recipe, **seen)
     assert re.search(cause, sentence), sentence
+
+
+def test_a_run_of_few_steps_is_to_be_longer_before_its_rate_is_lowered():
+    recipe = HEALTHY.changed(epochs=6)
+    short = diagnose_loss(recipe, 12, 3)
+    assert short == f"A run of 24 steps is short: first use more --epochs. {diagnose(recipe)}"
+    assert diagnose_loss(recipe, FEW_STEPS // 2, 3) == diagnose(recipe)
+    assert diagnose_loss(recipe, 0, 3) == diagnose(recipe)  # an older log does not tell

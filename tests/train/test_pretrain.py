@@ -33,7 +33,7 @@ from logo_ssl.train import Pretraining, acceleration, build
 from logo_ssl.train.building import about_splits, fitted
 from logo_ssl.train.compiling import first_line
 from logo_ssl.train.folder import is_finished
-from logo_ssl.train.last_words import _no_better
+from logo_ssl.train.knn_verdict import knn_verdict
 from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.train.optimisers import set_learning_rate
 from logo_ssl.train.processes import Processes
@@ -443,19 +443,13 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
         list(compare_knn(run))
 
 
-def test_training_that_has_not_helped_is_told_at_the_end():
-    def told(before, after, **more):
-        return _no_better([{"knn": before, "epochs_done": 0}, {"knn": after, "epochs_done": 6, **more}])
-
-    few = "kNN is 33.0 % after training and was 42.0 % before it, on 100 images: training has not helped so far."
-    assert told(42.0, 33.0, knn_images=100).startswith(few)
-    assert told(42.0, 5.0, knn_images=100) is None  # an alarm told it
-    assert told(42.0, 42.0) is told(42.0, 41.0, knn_of="others") is _no_better([]) is None
-
-
 def test_what_the_end_says_fits_the_images(data, tmp_path, monkeypatch):
     said = train(SMALL, data, tmp_path / "labelled", epochs=1, knn_every=0)[1]
-    assert ("Without labels" in said, "48 images are few" in said) == (False, True)
+    assert ("Without labels" in said, "untrained" in said, "48 images are few" in said) == (False, False, True)
+    run, said = train(SMALL, data, tmp_path / "measured", epochs=1)
+    verdict = knn_verdict(run.metrics())
+    assert verdict is not None
+    assert said.count(verdict) == 1
     np.savez(tmp_path / "plain.npz", train_images=np.load(data)["train_images"])
     monkeypatch.setattr("logo_ssl.train.last_words.FEW", 48)
     said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "many", epochs=1)[1]

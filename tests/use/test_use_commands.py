@@ -149,6 +149,7 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
     for word in ("torch", "timm", "pyarrow", "device", "torch.compile", "nvJPEG", "free RAM"):
         assert word in out
     code, out, err = shell("doctor --data photos --device cpu")
+    assert out.count("if these are no classes, kNN tells nothing: --knn-every 0.") == 1
     assert code == 0, err
     assert re.search(r"Data: photos, 25 images of about \d+ px, with labels", out)
     assert re.search(r"Speed: [\d,]+ images/s", out)

@@ -57,13 +57,15 @@ def load_folder(folder: Path) -> ImageSet:
     }
     test, val = test_and_val({part: split.has_labels for part, split in splits.items()})
     used = {train: found} | {held_out[part]: seen[part] for part in (val, test) if part is not None}
+    labelled = split_of(found.images, names, classes)
     return ImageSet(
         name,
-        split_of(found.images, names, classes),
+        labelled,
         None if test is None else splits[test],
         classes,
         None if val is None else splits[val],
         says=(*_left_out(str(folder), used), *_from_outside(str(folder), used)),
+        labelled_by_folders=labelled.has_labels,
         test_is=test,
     )
 

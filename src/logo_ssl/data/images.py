@@ -156,6 +156,8 @@ class ImageSet:
     """Sentences about what lies there and is left out."""
     why_unlabelled: str = ""
     """Of labels of train that lie there and are not read, why: sentences that `says` has, too."""
+    labelled_by_folders: bool = False
+    """Whether folders that somebody made for any purpose were taken for classes."""
     test_is: str | None = None
     """What the images that are tested on are called where they lie: val, where no test (with labels) is beside it."""
 

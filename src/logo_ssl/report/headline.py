@@ -60,7 +60,7 @@ def _entries(run: Told) -> Iterator[Entry]:
         if "value" in record:
             what = f"transfer to {record.get('data')}, {record.get('metric')}"
             written = f"{percent(record['value'])} %{on(record.get('test_images'), 'image')}"  # may be a mean per class
-            yield Entry(_unvalued(what, record), written, choice(record))
+            yield Entry(_unvalued(what, record), written, "; ".join(filter(None, (*_guesses(record), choice(record)))))
     for kind in ("detect", "segment"):
         for record in evaluations_of(run, kind):
             for row in rows(record):
@@ -104,7 +104,7 @@ def _way_of_evaluation(row: dict[str, Any], record: dict[str, Any]) -> tuple[Any
 
 
 def _accuracies(run: Told) -> Iterator[Entry]:
-    """Top-1, each kind once, beside other features that were measured in the same way and chance."""
+    """Top-1, each kind once, beside other features that were measured in the same way and guesses."""
     seen = set()
     for kind in TOP1:
         for figure, row, record in top1s(run, kind):
@@ -115,10 +115,17 @@ def _accuracies(run: Told) -> Iterator[Entry]:
             beside = [f"{other['features']}: {percent(other.get('top1'))} %" for other in _other_features(row, record)]
             if kind == "knn" and _source(record) == run.recipe.get("data"):
                 beside.append(_untrained(run, _way_of_evaluation(row, record)))
-            if chance := percent(record.get("chance")):
-                beside.append(f"chance: {chance} %")
-            beside.append(figure.chosen)
+            beside += [*_guesses(record | row), figure.chosen]
             yield Entry(figure, percent_on(figure.value, n_images), "; ".join(filter(None, beside)))
+
+
+def _guesses(about: dict[str, Any]) -> Iterator[str]:
+    """What needs no features: chance, and always the commonest class where that is right more often."""
+    chance, commonest = about.get("chance"), about.get("commonest")
+    if is_number(chance):
+        yield f"chance: {percent(chance)} %"
+    if is_number(commonest) and (not is_number(chance) or commonest > chance):
+        yield f"always the commonest class: {percent(commonest)} %"
 
 
 def _other_features(row: dict[str, Any], record: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from ..run import is_number
+from ..sampling import standard_error
 
 PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation")
 """Names of results that are percentages; so are AP, AP50 and the like."""
@@ -18,7 +19,7 @@ def percent_on(value: Any, n_images: Any) -> str:
     """The share of so many test images that was right, with its standard error."""
     told = f"{percent(value)} %{on(n_images, 'image')}"
     known = percent(value) and math.isfinite(value) and isinstance(n_images, int) and n_images > 0
-    return f"{told} (standard error {_standard_error(value, n_images):.2f})" if known else told
+    return f"{told} (standard error {standard_error(value, n_images):.2f})" if known else told
 
 
 def on(n: Any, what: str) -> str:
@@ -53,9 +54,3 @@ def words(value: Any) -> str:
 def short(value: float) -> str:
     """Four digits that count: for what has no custom of its own."""
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
-
-
-def _standard_error(value: float, n_images: int) -> float:
-    """Of a percentage; all or none of a few is taken for half an image less or more, since it is no certainty."""
-    share = min(max(value / 100, 0.5 / n_images), 1 - 0.5 / n_images)
-    return 100 * math.sqrt(share * (1 - share) / n_images)

@@ -38,6 +38,8 @@ class Told:
     """Signs of collapse, a sentence each."""
     most_directions: int | None = None
     """Of how many directions the rank of its latents is told."""
+    verdict: str | None = None
+    """Whether training has helped by its kNN, as the end of the run says it."""
     comparisons: Sequence[Comparison] = ()
     """Reference crops and how alike others are to them."""
     neighbourhood: Neighbourhood | None = None

@@ -182,11 +182,12 @@ def section(title: str, *parts: Html) -> Html:
 
 
 def health(runs: Sequence[Told]) -> Html:
-    """Damages and signs of collapse in words, or that there is none."""
+    """Damages and signs of collapse in words, or that there is none, and whether training has helped."""
     parts = []
     for run in runs:
         parts += [tag("li", f"{run.name}: {sentence}", class_="alarm") for sentence in (*run.damages, *run.alarms)]
         parts += [] if run.alarms else [tag("li", f"{run.name}: {_well(run)}")]
+        parts += [tag("li", f"{run.name}: {run.verdict}")] if run.verdict else []
     return tag("ul", *parts)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..recipes import Recipe
-from ..train.collapse_causes import diagnose
+from ..train.collapse_causes import diagnose, diagnose_loss
 from ..train.monitors import CollapseGauge, directions, knn_fall, knn_loss
 
 BEHIND = "kNN behind the untrained encoder's"
@@ -84,9 +84,8 @@ def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Readi
             case {"knn": float(accuracy), "epochs_done": int(epoch)}:
                 n = line.get("knn_images")
                 images = n if isinstance(n, int) and n > 0 else None
-                for kind, sentence in (
-                    ("kNN", knn_fall(best, accuracy, images)),
-                    (BEHIND, knn_loss(untrained, accuracy, images)),
-                ):
-                    yield Reading(kind, epoch, sentence and f"{sentence} {diagnose(recipe)}")
+                steps = line["step"] if isinstance(line.get("step"), int) else 0
+                fall, loss = knn_fall(best, accuracy, images), knn_loss(untrained, accuracy, images)
+                yield Reading("kNN", epoch, fall and f"{fall} {diagnose(recipe)}")
+                yield Reading(BEHIND, epoch, loss and f"{loss} {diagnose_loss(recipe, steps, epoch)}")
                 best = max(best, accuracy)

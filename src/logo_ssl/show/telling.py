@@ -30,6 +30,7 @@ from ..report.paper_tables import Paper
 from ..report.reading import Told
 from ..run import Run
 from ..strategies import LoGoConfig
+from ..train.knn_verdict import knn_verdict
 from .alarms import alarms, most_directions
 from .features import look_around
 from .references import choices
@@ -140,6 +141,7 @@ class Teller:
             departures(recipe),
             alarms(logged.lines, recipe),
             most_directions(recipe),
+            knn_verdict(logged.lines),
             looked.comparisons,
             looked.neighbourhood,
             looked.feature_map,

@@ -2,12 +2,14 @@
 
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
+from ..wording import counted
 
 SMALL_BATCH = 32
 HIGH_RATE = 0.5  # of SGD, for a batch of 256
 STRONG_PUSH = 1.0  # L2L's gradient over all others'
 WEAK_SCALE = 0.8  # global crops that all but equal the image
 ALIKE = 0.99  # mean cosine of a queue's keys
+FEW_STEPS = 300  # in which MoCo had learned little (docs/results/experiments.md, 2)
 
 
 def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | None = None) -> str:
@@ -59,3 +61,10 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
     likely = next((cause for applies, cause in causes if applies), None)
     weaker = " or a smaller --strategy.lam" if logo.lam > 0 else ""
     return f"Most likely {likely}." if likely else f"A lower --optimiser.lr{weaker} usually helps."
+
+
+def diagnose_loss(recipe: Recipe, steps: int, epochs_done: int) -> str:
+    """Why kNN is below the untrained encoder's after so many steps: a run that is short has to be longer first."""
+    in_all = steps * recipe.epochs // epochs_done
+    short = f"A run of {counted(in_all, 'step')} is short: first use more --epochs. " if 0 < in_all < FEW_STEPS else ""
+    return f"{short}{diagnose(recipe)}"

@@ -1,15 +1,16 @@
-"""What is there to say at the end of a run? Without labels whether it collapsed, and where to look next."""
+"""What is there to say at the end of a run? Whether it helped; without labels whether it collapsed, and what next."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..command_name import command
 from ..data import ImageSet
 from ..run import Run
 from ..wording import counted
+from .knn_verdict import knn_verdict
 from .module import Pretraining
-from .monitors import directions, knn_loss
+from .monitors import directions
 
 FEW = 1000  # images; docs/how-to/small-data.md
 
@@ -17,10 +18,10 @@ FEW = 1000  # images; docs/how-to/small-data.md
 def last_words(
     run: Run, module: Pretraining, data: ImageSet, latest: Mapping[str, Any], advises: bool = True
 ) -> Iterator[str]:
-    """What its latents tell, where there are no labels, and, if it `advises`, what to try where images are few."""
+    """What kNN tells, or without labels the latents, and, if it `advises`, what to try where images are few."""
     if data.for_knn() is None:
         yield _without_labels(run, module, latest)
-    elif sentence := _no_better(list(run.metrics())):
+    elif sentence := knn_verdict(run.metrics()):
         yield sentence
     recipe = module.recipe
     if advises and len(data.train) < FEW and recipe.init is None and data.channels == 3:
@@ -29,19 +30,6 @@ def last_words(
             f"{counted(len(data.train), 'image')} are few to learn from. Compare with what others trained ({compare}), "
             "or start from such weights (--backbone resnet18 --stem imagenet --init pretrained)."
         )
-
-
-def _no_better(lines: Sequence[Mapping[str, Any]]) -> str | None:
-    """Where training ended below where it began; far below, it was said before."""
-    measured = [line for line in lines if "knn" in line and "epochs_done" in line]
-    if not measured or measured[0]["epochs_done"] != 0 or measured[0].get("knn_of") != measured[-1].get("knn_of"):
-        return None
-    before, after, n = measured[0]["knn"], measured[-1]["knn"], measured[-1].get("knn_images")
-    if after >= before or knn_loss(before, after, n):
-        return None
-    on = f", on {counted(n, 'image')}" if n else ""
-    told = f"kNN is {after:.1f} % after training and was {before:.1f} % before it{on}: training has not helped so far."
-    return f"{told} More epochs may, or more images (docs/how-to/small-data.md)."
 
 
 def _without_labels(run: Run, module: Pretraining, latest: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ..data import BadImages, ImageSet
 from ..data.differing import difference, names_noted
+from ..data.guessing import about_labels
 from ..data.placement import MAX_BAD, refuse_unfit
 from ..errors import UserError
 from ..hardware import about_busy_cores, hardware
@@ -91,7 +92,9 @@ def _train(making: Making, checkpoint: Path | None) -> None:
         making.sittings.save()
     splits = about_splits(making.module, processes_for(recipe))
     cores = (*about_busy_cores(making.device), *about_few_cores(making.device, processes_for(recipe)))
-    for sentence in (*making.data.says, _announcement(making), *([splits] if splits else []), *cores):
+    labels = about_labels(making.data) if recipe.knn_every else None
+    told = [sentence for sentence in (labels, _announcement(making), splits) if sentence]
+    for sentence in (*making.data.says, *told, *cores):
         making.console.print(sentence)
     where, say = (run.bad_images_file, making.data.root), making.console.print
     bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, MAX_BAD, say)

@@ -14,6 +14,7 @@ from rich.table import Table
 from ..command_name import command
 from ..data import BadImages, ImageSet, LoadingConfig, Photos, load_data, locate, nvjpeg, place
 from ..data.facts import facts_of
+from ..data.guessing import about_labels
 from ..data.sources import data_root
 from ..data.workers import fitting_workers
 from ..errors import UserError
@@ -68,7 +69,7 @@ class Doctor:
             return
         data = load_data(locate(self.data), SCENES_SIDE)
         facts = facts_of(data)
-        for sentence in (f"Data: {data.name}, {facts}.", *data.says):
+        for sentence in filter(None, (f"Data: {data.name}, {facts}.", *data.says, about_labels(data))):
             console.print(sentence)
         _refuse_as_training_would(self.data, facts.n_images)
         speed, bad, seen = _speed(data, device)

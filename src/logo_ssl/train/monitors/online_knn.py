@@ -16,7 +16,7 @@ from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
 from ...recipes import Recipe
 from ...wording import are, counted
-from ..collapse_causes import diagnose
+from ..collapse_causes import diagnose, diagnose_loss
 from ..module import Pretraining
 from .telling import log, ring
 
@@ -147,14 +147,14 @@ class OnlineKNN(L.Callback):
             about |= {"knn_of": self.of} if self.of else {}
             about |= {"knn_s": round(self.clock() - began, 3)}
             log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
-            self._judge(accuracy, epoch, pl_module.recipe)
+            self._judge(accuracy, epoch, trainer.global_step, pl_module.recipe)
 
-    def _judge(self, accuracy: float, epoch: int, recipe: Recipe) -> None:
+    def _judge(self, accuracy: float, epoch: int, steps: int, recipe: Recipe) -> None:
         if not epoch:
             self.untrained = accuracy
             return
         if fall := knn_fall(self.best, accuracy, self.n_images):
             ring(f"Epoch {epoch}: {fall} {diagnose(recipe)}", recipe, self.say)
         elif loss := knn_loss(self.untrained, accuracy, self.n_images):
-            self.say(f"Epoch {epoch}: {loss} {diagnose(recipe)}")
+            self.say(f"Epoch {epoch}: {loss} {diagnose_loss(recipe, steps, epoch)}")
         self.best = max(self.best, accuracy)
