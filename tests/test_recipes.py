@@ -180,6 +180,11 @@ def test_a_value_that_cannot_work_is_named_with_its_cure(changes, sentence):
     [
         ("epochs", 2.5, "epochs is 2.5, which cannot be; give something like 20"),
         ("epochs", "many", "epochs is 'many', which cannot be"),
+        (
+            "batch_size",
+            "64",
+            "batch_size is '64', which cannot be, as it is text; give something like .*, without quotes",
+        ),
         ("batch_size", True, "batch_size is True, which cannot be"),
         ("backbone", 3, "backbone is 3, which cannot be; give something like 'tiny'"),
         ("optimiser__lr", "x", "lr is 'x', which cannot be"),

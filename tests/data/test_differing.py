@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from logo_ssl.data import ImageSet
+from logo_ssl.data.differing import FEW as FEW_ENOUGH
 from logo_ssl.data.differing import PLACES, difference, names_noted
 from logo_ssl.data.folders import split_of
 
@@ -28,22 +29,31 @@ CLASSES = [f"{folder}/{i:05}.jpg" for folder in "abc" for i in range(1_000)]
     ("now", "sentence"),
     [
         (FEW[:3] + FEW[4:], "10 images then, 9 now: a/3.jpg is gone"),
-        (FEW[1:-1], "10 images then, 8 now: a/0.jpg is gone and b/4.jpg is gone"),
-        ([*FEW, "b/new.jpg"], "10 images then, 11 now: 1 then and 2 now from b/4.jpg on"),
-        (["a/.jpg", *FEW], "10 images then, 11 now: 1 then and 2 now up to a/1.jpg"),
-        ([*FEW[:6], "b/1-new.jpg", *FEW[7:]], "10 images: other names of 2 from b/0.jpg up to b/2.jpg"),
-        ([*FEW[:6], "b/1.png", *FEW[7:]], "10 images: another in place of b/1.jpg"),
+        (FEW[1:-1], "10 images then, 8 now: a/0.jpg and b/4.jpg are gone"),
+        ([*FEW, "b/new.jpg"], "10 images then, 11 now: b/new.jpg is new"),
+        (["a/.jpg", *FEW], "10 images then, 11 now: a/.jpg is new"),
+        ([*FEW[:6], "b/1-new.jpg", *FEW[7:]], "10 images: b/1-new.jpg is new, b/1.jpg is gone"),
+        ([*FEW[:6], "b/1.png", *FEW[7:]], "10 images: b/1.png is new, b/1.jpg is gone"),
         (FEW[::-1], "10 images of the same names, with other contents or in another order"),
         (
             [f"c/x/{i}.png" for i in range(4)],
             "10 images then, 4 now: others everywhere, the first a/0.jpg then, 0.png now",
         ),
         ([], "10 images then, 0 now: others everywhere, the first a/0.jpg then, none now"),
-        (FEW[::2], "10 images then, 5 now: a/1.jpg is gone, a/3.jpg is gone, b/0.jpg is gone and 2 places more"),
+        (FEW[::2], "10 images then, 5 now: a/1.jpg, a/3.jpg, b/0.jpg and 2 others are gone"),
     ],
 )
 def test_a_few_images_are_named(now, sentence):
     assert told(FEW, now) == sentence
+
+
+def test_up_to_a_thousand_images_are_named_however_many_places_there_are():
+    then = MANY[:FEW_ENOUGH]
+    new = [f"run/{i}.png" for i in range(4)]
+    now = f"1,024 images then, {FEW_ENOUGH - 1 + 4:,} now"
+    assert told(then, [*then[1:], *new]) == (
+        f"{now}: run/0.png, run/1.png, run/2.png and 1 other are new, 00000.jpg is gone"
+    )
 
 
 def test_many_images_are_noted_in_a_few_places_which_tell_where():

@@ -19,7 +19,7 @@ from PIL import Image
 from rich.console import Console
 from small_runs import SMALL, assert_equal_runs, at_step, cut_short, train
 
-from logo_ssl import load_backbone, resume
+from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
@@ -643,3 +643,10 @@ def test_no_step_waits_for_the_device(data, tmp_path, monkeypatch, compile):
 def test_training_on_cuda_gives_a_finite_encoder(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", device="cuda")
     assert all(torch.isfinite(value).all() for value in safetensors.torch.load_file(run.backbone_file).values())
+
+
+def test_images_in_place_of_a_recipe_are_told_where_to_go(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("labelled").mkdir()
+    with pytest.raises(UserError, match=r"No recipe is called 'labelled'; .* your images, say data='labelled'\."):
+        pretrain("labelled", out="run")

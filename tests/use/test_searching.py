@@ -125,3 +125,11 @@ def test_a_query_that_cannot_be_read_is_told_with_the_reason(encoder, photos, tm
     (tmp_path / "phone.jpg").write_bytes(b"\0\0\0\x18ftypavis")
     with pytest.raises(UserError, match=r"phone\.jpg cannot be read as an image \(.+\); give another"):
         logo_ssl.search(encoder, index, tmp_path / "phone.jpg")
+
+
+def test_features_in_memory_are_an_index_too(tmp_path, photos):
+    encoder, query = logo_ssl.load("random/tiny", size=16), photos / "a" / "00.png"
+    index = logo_ssl.embed(encoder, photos, out=tmp_path / "index.npz", workers=0)
+    features = logo_ssl.embed(encoder, photos, workers=0)
+    ((one, *_),), ((other, *_),) = (logo_ssl.search(encoder, each, query, k=3) for each in (index, features))
+    assert one.path == other.path == str(query)

@@ -1,6 +1,7 @@
 """Which images are others than before? Names are noted in a few places, so that a sentence can say where."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from posixpath import basename
@@ -11,11 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from ..printable import on_one_line
-from ..wording import counted, listed
+from ..wording import are, counted, listed
 from .fingerprints import folder_of_all, name_below
 from .images import ImageSet, Photos
 
-PLACES = 64  # of a split, however large it is
+PLACES, FEW = 64, 1024  # of a split, however large it is; of as many images as this, each has a place of its own
 MOST_TOLD = 3
 UNKNOWN = "of other names, order or contents"
 
@@ -51,6 +52,8 @@ def difference(n_then: int, noted: Sequence[Sequence[Any]] | None, images: Tenso
 def _where(then: Sequence[Place], photos: Photos) -> str:
     """The places where names differ, neighbours as one, in words; nothing where none does."""
     above = folder_of_all(photos)
+    if named := _named(then, Counter(_names(photos, above))):
+        return named
     now = _counted([place.first for place in then], _names(photos, above))
     changed = [[*places] for differs, places in groupby(range(len(then)), lambda i: then[i] != now[i]) if differs]
     if changed == [[*range(len(then))]]:
@@ -64,6 +67,20 @@ def _where(then: Sequence[Place], photos: Photos) -> str:
     return listed([*told, *more])
 
 
+def _named(then: Sequence[Place], now: Counter[str]) -> str:
+    """Which names are new and which gone, in words; nothing where not all of then are known, or none is left."""
+    before = Counter({place.first: place.n for place in then})
+    if any(place.checksum != place.n * _checksum(place.first) % 2**32 for place in then) or not before & now:
+        return ""
+    return ", ".join(_few(names, what) for names, what in ((now - before, "new"), (before - now, "gone")) if names)
+
+
+def _few(names: Counter[str], what: str) -> str:
+    found = sorted(names.elements())
+    more = [counted(len(found) - MOST_TOLD, "other")] if len(found) > MOST_TOLD else []
+    return f"{listed([*map(on_one_line, found[:MOST_TOLD]), *more])} {are(len(found))} {what}"
+
+
 def _told(then: Sequence[Place], now: Sequence[Place], begin: int, end: int) -> str:
     n_then, n_now = (sum(place.n for place in places[begin:end]) for places in (then, now))
     first = on_one_line(then[begin].first)
@@ -75,7 +92,8 @@ def _told(then: Sequence[Place], now: Sequence[Place], begin: int, end: int) -> 
 
 
 def _noted(photos: Photos) -> list[Place]:
-    rows, above = np.linspace(0, len(photos) - 1, min(PLACES, len(photos))).astype(int), folder_of_all(photos)
+    n, above = len(photos), folder_of_all(photos)
+    rows = np.linspace(0, n - 1, n if n <= FEW else PLACES).astype(int)
     firsts = {name_below(above, photos.name(row)) for row in rows.tolist()}
     return _counted(sorted(firsts), _names(photos, above))
 
@@ -90,5 +108,9 @@ def _counted(firsts: Sequence[str], names: Iterable[str]) -> list[Place]:
     for name in names:
         i = max(0, bisect_right(firsts, name) - 1)
         n[i] += 1
-        checksums[i] = (checksums[i] + crc32(name.encode(errors="surrogateescape"))) % 2**32
+        checksums[i] = (checksums[i] + _checksum(name)) % 2**32
     return [Place(*told) for told in zip(firsts, n, checksums, strict=True)]
+
+
+def _checksum(name: str) -> int:
+    return crc32(name.encode(errors="surrogateescape"))

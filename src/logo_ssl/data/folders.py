@@ -4,6 +4,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
+from ..outputs import is_ours
+from ..run import Run
 from ..wording import counted, listed
-from .files import Paths
+from .files import THREADS, Paths
 from .formats import ending, names_image, suffixes, told
 from .images import ImageSet, Photos, Split
 from .labels import HELD_OUT, classes_of, numbered, test_and_val
@@ -21,6 +24,8 @@ from .shards import find_shards, load_shards
 
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
 MOST_TOLD = 3  # folders that a sentence names
+MOST_ASKED = 10_000  # pictures that are opened to see whether they are ours
+RUN, PICTURE = "run", "picture"
 
 
 class Contents(NamedTuple):
@@ -32,6 +37,8 @@ class Contents(NamedTuple):
     """How many other files there are, by the endings of their names."""
     linked: Counter[str]
     """How many of the images each symbolic link leads to, by the link's path."""
+    own: Counter[str]
+    """How many runs and pictures of ours lie there, which are nobody's photographs."""
 
 
 def load_folder(folder: Path) -> ImageSet:
@@ -46,6 +53,7 @@ def load_folder(folder: Path) -> ImageSet:
         return replace(data, says=(*says, *data.says))
     if not found.images:
         others = f"; there are {told(found.passed_over)}" if found.passed_over else ""
+        others += f"; passed over, as logo-ssl wrote them: {_of_ours(found.own)}" if found.own else ""
         looked_for = ", ".join(sorted(suffixes()))
         raise UserError(f"No images in {train} (looked for {looked_for} at any depth, and .tar){others}.")
     names = _class_names(train, found.images)
@@ -83,6 +91,12 @@ def _left_out(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
         passed_over.update(ending(name) for name, is_folder in others.items() if not is_folder)
     if passed_over:
         yield f"Passed over in {folder}: {told(passed_over)}."
+    if own := sum((found.own for found in used.values()), Counter[str]()):
+        yield f"Passed over in {folder}, as logo-ssl wrote them: {_of_ours(own)}."
+
+
+def _of_ours(own: Mapping[str, int]) -> str:
+    return listed([counted(own[kind], kind) for kind in (RUN, PICTURE) if own[kind]])
 
 
 def _from_outside(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
@@ -123,8 +137,11 @@ def find_images(folder: str) -> list[str]:
 
 
 def look_through(folder: str) -> Contents:
-    """All images below, and what else; each real folder is entered once, so circles of links end."""
-    found, others, linked = list[str](), Counter[str](), Counter[str]()
+    """All images below, and what else; each real folder is entered once, so circles of links end.
+
+    Whoever works among their photographs has runs and pictures of ours there, too: these are passed over.
+    """
+    found, others, own, ways = list[str](), Counter[str](), Counter[str](), dict[str, str]()
     entered: set[tuple[int, int]] = set()
     folders: list[tuple[str, str | None]] = [(folder, folder if os.path.islink(folder) else None)]  # and how we came
     links = list[str]()
@@ -138,18 +155,38 @@ def look_through(folder: str) -> Contents:
         if (identity := (status.st_dev, status.st_ino)) in entered:
             continue
         entered.add(identity)
+        if here != folder and _is_run(here):
+            own[RUN] += 1
+            continue
         for entry in _entries(here):
             if names_image(entry.name) and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
                 found.append(entry.path)
                 if by := entry.path if entry.is_symlink() else link:
-                    linked[by] += 1
+                    ways[entry.path] = by
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 heappush(links, entry.path)
             elif entry.is_dir(follow_symlinks=False):
                 folders.append((entry.path, link))
             else:
                 others[ending(entry.name)] += 1
-    return Contents(sorted(found), others, linked)
+    pictures = _own_pictures(found)
+    own.update({PICTURE: len(pictures)} if pictures else {})
+    images = sorted(path for path in found if path not in pictures)
+    return Contents(images, others, Counter(by for path, by in ways.items() if path not in pictures), own)
+
+
+def _is_run(folder: str) -> bool:
+    run = Run(folder)
+    return os.path.isfile(run.recipe_file) and os.path.isfile(run.metrics_file)  # not where we may not look
+
+
+def _own_pictures(paths: Sequence[str]) -> set[str]:
+    """Those that say that we drew them; among very many images, which are slow to open, a few do no harm."""
+    able = [path for path in paths if path.lower().endswith(".png")]
+    if len(able) > MOST_ASKED:
+        return set()
+    with ThreadPoolExecutor(THREADS) as pool:
+        return {path for path, ours in zip(able, pool.map(is_ours, map(Path, able)), strict=True) if ours}
 
 
 def _splits(folder: str) -> tuple[str, dict[str, str]]:
@@ -163,7 +200,8 @@ def _splits(folder: str) -> tuple[str, dict[str, str]]:
 
 
 def _subfolders(folder: str) -> set[str]:
-    return {entry.name for entry in _entries(folder) if not names_image(entry.name) and os.path.isdir(entry.path)}
+    found = (entry for entry in _entries(folder) if not names_image(entry.name) and os.path.isdir(entry.path))
+    return {entry.name for entry in found if not _is_run(entry.path)}
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -31,7 +31,10 @@ def fitting(part: Any, name: str, value: Any) -> Any:
     if get_origin(hint) is Literal:
         known = [str(each) for each in get_args(hint)]
         raise WrongValue(f"--{name} is {value!r}; choose {', '.join(known)}.{nearest(str(value), known)}")
-    raise UserError(f"{name} is {value!r}, which cannot be; give something like {getattr(part, name)!r}.")
+    like = f"give something like {getattr(part, name)!r}"
+    if isinstance(value, str):
+        raise UserError(f"{name} is {value!r}, which cannot be, as it is text; {like}, without quotes.")
+    raise UserError(f"{name} is {value!r}, which cannot be; {like}.")
 
 
 def built(cls: Any, record: Any) -> Any:

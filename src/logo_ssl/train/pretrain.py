@@ -15,7 +15,18 @@ from ..data import ImageSet, load_data, locate
 from ..data.sources import hinting_at_a_move
 from ..errors import UserError, nothing_given
 from ..launch import is_first, is_restarted
-from ..recipes import AUTO, Recipe, as_python, check, differences, find_recipe, read_recipe, refuse_harmful, summary
+from ..recipes import (
+    AUTO,
+    RECIPES,
+    Recipe,
+    as_python,
+    check,
+    differences,
+    find_recipe,
+    read_recipe,
+    refuse_harmful,
+    summary,
+)
 from ..run import Run
 from ..signals import Stopped, heeded
 from ..terminal import plain_console
@@ -44,6 +55,11 @@ def pretrain(
     if out == "":
         raise nothing_given("--out")
     changes = {name: as_python(value) for name, value in changes.items()}
+    if isinstance(recipe, str) and recipe not in (AUTO, *RECIPES) and Path(recipe).exists():
+        raise UserError(
+            f"No recipe is called {recipe!r}; `{command()} recipes` lists them. If these are your images, say "
+            f"data={recipe!r}."
+        )
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)

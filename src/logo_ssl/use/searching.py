@@ -12,7 +12,7 @@ from ..command_name import command
 from ..errors import UserError, WrongValue
 from ..evaluate import FrozenEncoder
 from ..evaluate.extraction import PREPROCESSING
-from .embedding import Encoder, embed
+from .embedding import Embeddings, Encoder, embed
 from .loading import frozen, read_square
 from .tables import about_table, read_table
 
@@ -27,29 +27,36 @@ class Neighbour(NamedTuple):
 
 def search(
     encoder: Encoder,
-    index: str | os.PathLike[str],
+    index: str | os.PathLike[str] | Embeddings,
     query: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     k: int = 12,
     device: str = "auto",
 ) -> list[list[Neighbour]]:
-    """The `k` images of an index (a file from `embed`) that are most like each query, the likest first.
+    """The `k` images of an index (a file from `embed`, or what it returned) that are most like each query.
 
-    An index says which encoder made it, and of which input; others are refused. A .csv says nothing: that is up to you.
+    The likest come first. A file says which encoder made it, and of which input; others are refused. A .csv and
+    features in memory say nothing: that is up to you.
     """
     if k < 1:
         raise WrongValue(f"--k is {k}; ask for 1 neighbour or more.")
-    known, table = frozen(encoder), Path(index)
-    made_by = about_table(table)
-    if made_by.get("fingerprint", known.fingerprint) != known.fingerprint:
-        raise _of_other_weights(table, made_by, known)
-    _refuse_other_inputs(table, made_by, known)
+    known, table = frozen(encoder), index if isinstance(index, Embeddings) else Path(index)
+    if isinstance(table, Path):
+        _refuse_others(table, known)
     queries = [query] if isinstance(query, str | os.PathLike) else list(query)
     found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
     if found.bad:
         read_square(Path(found.bad[0]), known.size)  # says why it cannot
         raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
     return nearest_in(table, found.vectors, k)
+
+
+def _refuse_others(table: Path, encoder: FrozenEncoder) -> None:
+    """Raise a UserError where an index says that another encoder made it, or of other inputs."""
+    made_by = about_table(table)
+    if made_by.get("fingerprint", encoder.fingerprint) != encoder.fingerprint:
+        raise _of_other_weights(table, made_by, encoder)
+    _refuse_other_inputs(table, made_by, encoder)
 
 
 def _of_other_weights(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> UserError:
@@ -97,11 +104,11 @@ def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: Froze
         )
 
 
-def nearest_in(table: Path, queries: np.ndarray, k: int) -> list[list[Neighbour]]:
+def nearest_in(table: Path | Embeddings, queries: np.ndarray, k: int) -> list[list[Neighbour]]:
     """The best of each part of the table, then the best of these: memory holds a part at a time."""
     wanted = _normalised(queries)
     best: list[list[Neighbour]] = [[] for _ in wanted]
-    for part in read_table(table):
+    for part in read_table(table) if isinstance(table, Path) else [table]:
         if part.vectors.shape[1] != wanted.shape[1]:
             raise UserError(
                 f"{table} holds features of width {part.vectors.shape[1]}, and this encoder's have {wanted.shape[1]}; "

@@ -15,7 +15,12 @@ from ...run import write
 from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
 
 RGB = 3  # channels of a photograph; timm takes all pretrained weights to have them
-FOR_PHOTOGRAPHS = ("import math", "from PIL import Image, ImageOps", "from torchvision.transforms import v2")
+FOR_PHOTOGRAPHS = (
+    "import math",
+    "import numpy as np",
+    "from PIL import Image, ImageOps",
+    "from torchvision.transforms import v2",
+)
 
 
 def to_torchvision(encoder: FrozenEncoder, out: Path) -> str:
@@ -66,9 +71,10 @@ def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str]
 
 
 def _photograph(encoder: FrozenEncoder) -> list[str]:
-    """Upright and RGB, the short side resized, the middle cut out: what `embed` does, to the pixel.
+    """Upright, opaque and RGB, the short side resized, the middle cut out: what `embed` does, to the pixel.
 
-    So the image becomes a tensor before it is resized: Pillow, which would do it otherwise, rounds in another way.
+    Pillow's `convert` alone would drop transparency and cut deep grey off at 255. And the image becomes a tensor before
+    it is resized: Pillow, which would do it otherwise, rounds in another way.
     """
     size = encoder.size
     return [
@@ -76,10 +82,17 @@ def _photograph(encoder: FrozenEncoder) -> list[str]:
         f"    sides = [max({ENOUGH * size}, side // math.gcd(8, *image.size)) for side in image.size]",
         "    image.draft('RGB', sides)",
         "    return image",
+        "def as_rgb(image):  # 16-bit grey by its upper byte, transparent pixels on white, as `logo-ssl embed` does",
+        "    if image.mode.startswith('I;16'):  # deeper grey, 32 bits or floats, `embed` stretches; this does not",
+        "        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))",
+        "    if image.mode in ('RGBA', 'LA', 'PA', 'La', 'RGBa') or 'transparency' in image.info:",
+        "        image = image.convert('RGBA')",
+        "        image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)",
+        "    return image.convert('RGB')",
         "transform = v2.Compose([  # what it sees of a photograph",
         "    in_part,",
         "    ImageOps.exif_transpose,",
-        "    v2.Lambda(lambda image: image.convert('RGB')),",
+        "    as_rgb,",
         "    v2.PILToTensor(),",
         f"    v2.Resize({size}, v2.InterpolationMode.BICUBIC, antialias=True),",
         f"    v2.CenterCrop({size}),",

@@ -40,8 +40,7 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
         )
     network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
     _refuse_others(out)
-    lines = [f"encoder = timm.create_model({f'local-dir:{out}'!r}, pretrained=True).eval()"]
-    loading = snippet(encoder, ["import timm"], lines)
+    loading = snippet(encoder, ["import timm"], [_loading(out)])
     weights = plain_weights(network.state_dict())
     contents = {
         out / WEIGHTS: weight_bytes(weights, metadata_of(encoder)),
@@ -100,14 +99,17 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
         f"- Licence, intended use, limits: {TO_FILL_IN}",
         "",
         "```python",
-        "import timm",
+        snippet(encoder, ["import timm"], [_loading("THIS_FOLDER")]) + "```",
         "",
-        'encoder = timm.create_model("local-dir:THIS_FOLDER", pretrained=True).eval()',
-        "transform = timm.data.create_transform(**timm.data.resolve_model_data_config(encoder))",
-        "```",
+        "This `transform` takes photographs as they lie on disk. timm's own (`timm.data.create_transform`) takes "
+        "upright RGB images only: it ignores what a camera notes of how it was held, and fails at other kinds.",
         "",
     ]
     return "\n".join(head)
+
+
+def _loading(folder: str | Path) -> str:
+    return f"encoder = timm.create_model({f'local-dir:{folder}'!r}, pretrained=True).eval()"
 
 
 def _refuse_others(out: Path) -> None:
