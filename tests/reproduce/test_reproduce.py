@@ -195,7 +195,8 @@ def test_images_without_labels_are_refused_before_anything_is_trained(reproduce,
     np.savez(file, train_images=np.zeros((40, 16, 16, 3), np.uint8), train_label=np.arange(40))
     code, _, err = reproduce(f"{asked} --rows cifar10-moco --data {file}", small=False)
     assert (code, performed) == (2, [])
-    assert f"needs them; train_label in {file} is not read; did you mean train_labels?" in err
+    assert "needs them; give two or more class folders" in err
+    assert f"train_label in {file} is not read; did you mean train_labels?" in err
 
 
 def test_tuned_rows_are_told_from_the_papers_and_written_apart(reproduce, performed, tmp_path):
