@@ -3,10 +3,12 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
+from logo_ssl.data import downloads
 from logo_ssl.data.downloads import found_or_fetched
 
 
@@ -49,9 +51,56 @@ def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(tmp_path):
 def test_a_download_that_was_interrupted_is_done_again(tmp_path):
     wanted = Set(tmp_path)
     wanted.folder.mkdir()
-    (tmp_path / ".set.lock").touch()
+    (tmp_path / ".set.lock").write_text("a download has begun")
     assert wanted.by_all(4) == 4 * [["first", "last"]]
     assert wanted.downloads == 1
+
+
+def test_what_was_found_while_another_began_to_write_is_not_believed(tmp_path):
+    wanted = Set(tmp_path)
+    wanted.folder.mkdir()
+    looks = iter([["first"], ["first", "last"]])
+
+    def find():
+        (tmp_path / ".set.lock").touch()  # another's, which is done before this one's turn
+        return next(looks)
+
+    assert found_or_fetched(tmp_path, "set", find, wanted.fetch) == ["first", "last"]
+    assert wanted.downloads == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_set_that_was_fetched_between_the_look_and_the_lock_is_not_fetched_again(tmp_path):
+    wanted = Set(tmp_path)
+    seen, looks = wanted.find, []
+
+    def find():
+        looks.append(wanted.folder.exists())
+        if len(looks) == 1:
+            wanted.folder.mkdir()  # by another, after this one has looked in vain
+            raise RuntimeError("Dataset not found or corrupted.")
+        return seen()
+
+    assert found_or_fetched(tmp_path, "set", find, wanted.fetch) == []
+    assert looks == [False, True]
+    assert wanted.downloads == 0
+
+
+def test_a_lock_that_was_removed_while_one_waited_is_not_held(tmp_path, monkeypatch):
+    lock, wanted = tmp_path / ".set.lock", Set(tmp_path)
+    wanted.folder.mkdir()
+    lock.touch()
+
+    @contextmanager
+    def waited(file):
+        lock.rename(tmp_path / "done")  # by the one before, so that the number of its file is not given again
+        lock.write_text("a third downloads")
+        yield
+
+    monkeypatch.setattr(downloads, "in_turn", waited)
+    assert found_or_fetched(tmp_path, "set", wanted.find, wanted.fetch) == []
+    assert wanted.downloads == 0
+    assert lock.exists()
 
 
 def test_one_that_is_seen_not_to_be_whole_is_downloaded_by_one(tmp_path):

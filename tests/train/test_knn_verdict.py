@@ -15,6 +15,7 @@ def told(before, after, n: int | None = 100, **more):
         (30.0, 30.0, f"no difference shows. {ADVICE}"),
         (30.0, 34.0, f"no difference shows. {ADVICE}"),
         (42.0, 33.0, f"no difference shows. {ADVICE}"),
+        (28.0, 41.0, f"no difference shows. {ADVICE}"),  # 2.7 errors of one of them, 1.95 of the difference
         (30.0, 45.0, "training has helped, by more than chance."),
         (45.0, 30.0, "training has made it worse, by more than chance."),  # an alarm told the cure
     ],
@@ -24,13 +25,15 @@ def test_every_run_with_labels_ends_with_both_figures_and_whether_they_differ_by
 ):
     sentence = told(before, after)
     assert sentence is not None
-    assert sentence.startswith(f"kNN {after:.1f} % (epoch 6), untrained {before:.1f} %, on 100 images (standard error ")
+    assert sentence.startswith(
+        f"kNN {after:.1f} % (epoch 6), untrained {before:.1f} %, on 100 images (standard error of "
+    )
     assert sentence.endswith(f"): {verdict}")
 
 
-def test_the_error_is_that_of_so_many_images():
-    assert "(standard error 4.7): no difference shows" in (told(30.0, 34.0) or "")
-    assert "(standard error 0.5): training has helped" in (told(30.0, 34.0, 10_000) or "")
+def test_the_error_is_that_of_a_difference_on_so_many_images():
+    assert "(standard error of the difference 6.6): no difference shows" in (told(30.0, 34.0) or "")
+    assert "(standard error of the difference 0.7): training has helped" in (told(30.0, 34.0, 10_000) or "")
     assert (told(34.0, 30.0, 10_000) or "").endswith(f"has made it worse, by more than chance. {ADVICE}")
     assert "nor whether this is chance" in (told(30.0, 34.0, None) or "")
 

@@ -1,5 +1,6 @@
 """Has training helped? The last kNN beside the untrained encoder's, and whether they differ by more than chance."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from ..sampling import standard_error
 from ..wording import counted
 from .monitors import knn_loss
 
-BEYOND = 2  # standard errors: about one difference in twenty lies so far by chance alone
+BEYOND = 2  # standard errors of a difference between independent draws, which is cautious: both are of the same images
 ADVICE = "More epochs may help, or more images (docs/how-to/small-data.md)."
 
 
@@ -24,8 +25,8 @@ def knn_verdict(lines: Iterable[Mapping[str, Any]]) -> str | None:
     both = f"kNN {after:.1f} % (epoch {last['epochs_done']}), untrained {before:.1f} %"
     if not isinstance(n, int) or n < 1:
         return f"{both}: on how many images is not known, nor whether this is chance."
-    error = max(standard_error(before, n), standard_error(after, n))
-    told = f"{both}, on {counted(n, 'image')} (standard error {error:.1f})"
+    error = math.hypot(standard_error(before, n), standard_error(after, n))
+    told = f"{both}, on {counted(n, 'image')} (standard error of the difference {error:.1f})"
     if after - before > BEYOND * error:
         return f"{told}: training has helped, by more than chance."
     if before - after > BEYOND * error:

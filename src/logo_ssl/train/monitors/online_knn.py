@@ -15,6 +15,7 @@ from ...features import extract
 from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
 from ...recipes import Recipe
+from ...sampling import standard_error
 from ...wording import are, counted
 from ..collapse_causes import diagnose, diagnose_loss
 from ..module import Pretraining
@@ -47,7 +48,7 @@ def knn_loss(untrained: float, accuracy: float, n_images: int | None = None) -> 
 
 
 def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
-    chance = 0.0 if not n_images else 200 * math.sqrt(before / 100 * (1 - before / 100) / n_images)  # 2 standard errors
+    chance = 2 * standard_error(before, n_images) if n_images else 0.0
     return accuracy < before - max(KNN_FALL, chance)
 
 
