@@ -121,7 +121,7 @@ def test_one_that_is_seen_not_to_be_whole_is_downloaded_by_one(tmp_path):
 def test_a_set_that_is_there_is_read_by_all_at_once_and_nothing_is_written(tmp_path):
     wanted, both = Set(tmp_path), threading.Barrier(2)
     wanted.folder.mkdir()
-    wanted.find = lambda: both.wait(timeout=10)
+    wanted.find = lambda: both.wait(timeout=60)
     assert sorted(wanted.by_all(2)) == [0, 1]
     assert [file.name for file in tmp_path.iterdir()] == ["set"]
 

@@ -121,7 +121,7 @@ def test_a_process_ends_though_its_workers_are_stuck():
         print(*(worker.pid for worker in reader.loader._iterator._workers))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300, check=True
     )
     assert done.stderr == ""
     for worker in done.stdout.split():

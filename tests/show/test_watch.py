@@ -28,7 +28,7 @@ def listening(latest=lambda: Served("v1", b"<p>page</p>"), host="127.0.0.1"):
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def ask(path, method="GET", name=None):
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", f"127.0.0.1:{server.server_address[1]}" if name is None else name)
         connection.endheaders()
@@ -228,7 +228,7 @@ def test_the_command_serves_until_it_is_stopped(make_run, capsys, monkeypatch):
     run.metrics_file.write_text('{"step": 1, "loss": 5.25, "epoch": 0}\n')
 
     def serve(server):
-        ask = http.client.HTTPConnection(*server.server_address, timeout=20)
+        ask = http.client.HTTPConnection(*server.server_address, timeout=60)
         thread = threading.Thread(target=server._handle_request_noblock)
         thread.start()
         ask.request("GET", "/")
