@@ -17,9 +17,10 @@ from logo_ssl import __version__, cli, pretrain
 from logo_ssl.commands.looking import PROTOCOL_NAMES
 from logo_ssl.errors import UserError
 from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.files import write
 from logo_ssl.output_names import TABLES, TARGETS
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run
 from logo_ssl.signals import Stopped
 from logo_ssl.train import Pretraining
 from logo_ssl.train.faults import Diverged

@@ -17,10 +17,11 @@ from PIL.PngImagePlugin import PngInfo
 
 import logo_ssl
 from logo_ssl.errors import UserError
+from logo_ssl.files import write
 from logo_ssl.outputs import claim, claim_folder, clear_folder, is_ours
 from logo_ssl.provenance import provenance
 from logo_ssl.report.page import page
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run
 from logo_ssl.use.tables import Part, Shape, read_table, write_table
 
 LINES = {

@@ -7,21 +7,9 @@ import pytest
 
 from logo_ssl import __version__
 from logo_ssl.errors import NoRun, UserError
+from logo_ssl.files import read_json, write
 from logo_ssl.provenance import commit
-from logo_ssl.run import Run, read_json, runs_below, write
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    file = write(tmp_path / "deep" / "x.txt", "first")
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write(file, "second")
-    assert file.read_text() == "first"
-    assert list(file.parent.iterdir()) == [file]
+from logo_ssl.run import Run, runs_below
 
 
 def test_a_torn_last_line_is_left_out(tmp_path):

@@ -9,7 +9,7 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from logo_ssl.run import write
+from logo_ssl.files import write
 
 LOGGED = 40  # lines of each kind that stay of a run's log, beside all of kNN
 KEPT = ("recipe.json", "provenance.json", "sittings.json", "images.json", "evaluation/*.json")

@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe, read_recipe
 from logo_ssl.reproduce.settings import decisive_differences
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run
 from logo_ssl.show.rerun import began_as
 
 

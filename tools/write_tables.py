@@ -7,11 +7,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from logo_ssl.files import write
 from logo_ssl.reproduce.beside import with_finished
 from logo_ssl.reproduce.markdown import markdown
 from logo_ssl.reproduce.results import gather
 from logo_ssl.reproduce.tables import choose
-from logo_ssl.run import write
 
 PREFACE = """\
 # CIFAR-10: the whole tables

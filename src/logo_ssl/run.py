@@ -5,7 +5,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from .errors import NoRun, UserError, nothing_given
+from .files import read_json, write
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
@@ -27,10 +27,6 @@ IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
 
 WORDS = {"knn_of"}
 """What is logged in words; all else that is logged are numbers."""
-
-UMASK = os.umask(0)
-"""What this user keeps from others; it can only be learned by setting it."""
-os.umask(UMASK)
 
 
 class Logged(NamedTuple):
@@ -240,15 +236,6 @@ def other_losses(known: Container[str], lines: Iterable[Mapping[str, Any]]) -> l
     return list(dict.fromkeys(name for line in lines for name in line if name.startswith("l_") and name not in known))
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """What a file says; nothing where it is not there, or not whole."""
-    try:
-        told = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
 def found_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, whole or torn, newest first."""
     if not folder.is_dir():
@@ -261,55 +248,3 @@ def found_checkpoints(folder: Path) -> list[Path]:
     old = folder / OLD_CHECKPOINT
     # of two at one step (a run that went back and diverged again) the later one
     return [file for *_, file in sorted(named, reverse=True)] + ([old] if old.is_file() else [])
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    """Write a file whole or not at all: to a temporary name first, then renamed."""
-    write_together({path: content.encode() if isinstance(content, str) else content})
-    return path
-
-
-def write_together(contents: dict[Path, bytes]) -> None:
-    """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
-    with whole(*contents) as drafts:
-        for draft, content in zip(drafts, contents.values(), strict=True):
-            draft.write_bytes(content)
-
-
-@contextlib.contextmanager
-def whole(*paths: Path) -> Iterator[list[Path]]:
-    """Temporary files to write beside others, whose places they take once all are on the disk; on failure, none does.
-
-    Where a link lies, what it leads to is written.
-    """
-    places = [Path(os.path.realpath(path)) for path in paths]
-    drafts: list[Path] = []
-    try:
-        for place in places:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-            drafts.append(Path(name))
-            os.close(handle)
-        yield drafts
-        for draft in drafts:
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            draft.chmod(0o666 & ~UMASK)
-        for draft, place in zip(drafts, places, strict=True):
-            os.replace(draft, place)
-    except BaseException:
-        for draft in drafts:
-            draft.unlink(missing_ok=True)
-        raise
-    for folder in {place.parent for place in places}:
-        sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
-    with contextlib.suppress(OSError):  # some systems and network disks cannot
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

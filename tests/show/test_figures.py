@@ -9,6 +9,7 @@ from PIL import Image
 
 from logo_ssl import cli
 from logo_ssl.errors import UserError
+from logo_ssl.files import write
 from logo_ssl.report import Curve, draw_knn_curves
 from logo_ssl.report.feature_map import SYMBOLS
 from logo_ssl.report.figures import DASHES, MARKERS, draw_figures
@@ -16,7 +17,7 @@ from logo_ssl.report.plots import DASHES as DASHES_OF_THE_PAGE
 from logo_ssl.report.plots import plots
 from logo_ssl.report.reading import Told
 from logo_ssl.report.style import COLOURS
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run
 from logo_ssl.show.telling import Teller
 
 HOSTILE = "$two$ & <b>"

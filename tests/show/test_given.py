@@ -7,8 +7,9 @@ import pytest
 
 from logo_ssl import cli
 from logo_ssl.errors import NoRun, UserError
+from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run
 from logo_ssl.show.given import Begun, runs_at
 
 

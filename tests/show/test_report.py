@@ -16,6 +16,7 @@ from logo_ssl import cli
 from logo_ssl.data import load_data
 from logo_ssl.data.facts import Facts
 from logo_ssl.errors import UserError
+from logo_ssl.files import write
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import Machine, choose, find_recipe, read_recipe
 from logo_ssl.report.gaps import Gap, by_reason
@@ -23,7 +24,7 @@ from logo_ssl.report.page import LARGEST, page, write_report
 from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
 from logo_ssl.report.sections import ABOUT_AFFINITY
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run
 from logo_ssl.show.alarms import alarms
 from logo_ssl.show.report import Report
 from logo_ssl.show.rerun import departures, rerun

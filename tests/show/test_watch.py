@@ -11,9 +11,10 @@ import pytest
 
 from logo_ssl import cli
 from logo_ssl.errors import UserError
+from logo_ssl.files import write
 from logo_ssl.lock import FILE as LOCK
 from logo_ssl.report.page import page
-from logo_ssl.run import Run, runs_below, write
+from logo_ssl.run import Run, runs_below
 from logo_ssl.show.serving import Served, address_of, open_server
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper, Watch, wait_for_runs

@@ -31,11 +31,12 @@ from logo_ssl.data.feed import Uniform
 from logo_ssl.data.files import Paths
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.evaluate import data_for, load_encoder
+from logo_ssl.files import write_together
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.frameworks.moco import MoCo
 from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.run import Run, write_together
+from logo_ssl.run import Run
 from logo_ssl.show.alarms import alarms
 from logo_ssl.signals import SPOKEN, StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig

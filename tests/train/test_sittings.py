@@ -24,9 +24,10 @@ from test_interruptions import break_losses
 from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.cli import main
 from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.files import write, write_together
 from logo_ssl.lock import FILE, locked
 from logo_ssl.randomness import global_streams, set_global_streams
-from logo_ssl.run import Run, write, write_together
+from logo_ssl.run import Run
 from logo_ssl.signals import Stopped, heeded
 from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining

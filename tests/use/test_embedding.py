@@ -131,7 +131,7 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv"])
 def test_a_table_is_safe_on_the_disk_and_for_whom_the_user_allows(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr("logo_ssl.run.UMASK", 0o077)
+    monkeypatch.setattr("logo_ssl.files.UMASK", 0o077)
     synced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
     part = Part(["a"], [None], ["train"], np.zeros((1, 2), np.float32))

@@ -13,8 +13,9 @@ import logo_ssl
 from logo_ssl import cli
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
+from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run, write
+from logo_ssl.run import Run
 from logo_ssl.train import build
 from logo_ssl.train.weights import save_encoder
 

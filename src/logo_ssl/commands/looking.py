@@ -32,9 +32,9 @@ def show_crops(arguments: Sequence[str]) -> None:
     from ..data import statistics
     from ..data.samples import look_at
     from ..data.sources import load_data, locate
+    from ..files import write
     from ..randomness import stream
     from ..recipes import check, find_recipe
-    from ..run import write
 
     named = [] if not arguments or arguments[0].startswith("-") else [arguments[0]]
     chosen, rest = recipe_of("show-crops", arguments, find_recipe("tiny"))

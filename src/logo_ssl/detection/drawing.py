@@ -11,9 +11,9 @@ from jaxtyping import Bool
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
+from ..files import write
 from ..outputs import MAKER
 from ..randomness import stream
-from ..run import write
 from ..wording import counted
 from .masks import decoded
 from .pictures import Picture

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..files import write
 from ..outputs import LISTED_BY_US
-from ..run import write
 from .coco_metric import Kind, as_coco
 from .pictures import PictureSet
 from .precision import Detected

@@ -12,11 +12,12 @@ from ..data import NAMES, ImageSet, load_data, locate
 from ..data.fingerprints import fingerprints
 from ..data.sources import hinting_at_a_move
 from ..errors import UserError, WrongValue
+from ..files import write
 from ..hardware import best_device, hardware
 from ..outputs import claim, refuse_unwritable, said
 from ..provenance import provenance
 from ..recipes import recipe_as_written
-from ..run import Run, write
+from ..run import Run
 from .encoders import FrozenEncoder
 from .how import Extraction
 from .table5 import SETS

@@ -10,7 +10,7 @@ import safetensors.torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..run import write
+from ..files import write
 
 MOST_BYTES = 20 * 10**9  # holds ImageNet's 1.3 million images at 2048 features (10.6 GB), and more
 SUFFIX = ".safetensors"

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..command_name import command
 from ..errors import UserError, WrongValue
-from ..run import Run, read_json
+from ..files import read_json
+from ..run import Run
 from .checks import check
 from .recipe import Recipe
 

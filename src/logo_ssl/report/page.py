@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import write
 from ..outputs import MAKER
-from ..run import write
 from .affinity_choice import affinity_data
 from .feature_map import map_data
 from .markup import Html, data_script, joined, tag

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..run import Logged, Run, is_number, read_json
+from ..files import read_json
+from ..run import Logged, Run, is_number
 from .affinity_bars import Comparison
 from .feature_map import FeatureMap
 from .neighbours import Neighbourhood

@@ -12,11 +12,12 @@ import tyro
 
 from ..data.sources import absolute
 from ..errors import UserError
+from ..files import write
 from ..hardware import best_device, hardware
 from ..outputs import claim
 from ..provenance import provenance
 from ..recipes import Recipe
-from ..run import Run, write
+from ..run import Run
 from ..terminal import plain_console
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from ..errors import UserError
+from ..files import write
 from ..recipes import Recipe
-from ..run import write
 from ..strategies import LoGoConfig
 from ..wording import listed
 from .images import cut

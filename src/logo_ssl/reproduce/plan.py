@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
+from ..files import read_json, write
 from ..recipes import Differences, Recipe
-from ..run import IMAGES_TOLD, Run, read_json, write
+from ..run import IMAGES_TOLD, Run
 from .settings import decisive_differences
 from .tables import PaperTable
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from lightning.pytorch.loggers.logger import Logger
 
-from ..run import Run, write
+from ..files import write
+from ..run import Run
 
 
 class Journal(Logger):

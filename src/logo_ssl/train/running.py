@@ -13,12 +13,13 @@ from ..data.differing import difference, names_noted
 from ..data.guessing import about_labels
 from ..data.placement import MAX_BAD, refuse_unfit
 from ..errors import UserError
+from ..files import write
 from ..hardware import about_busy_cores, hardware
 from ..launch import is_first
 from ..provenance import provenance
 from ..ranks import meet
 from ..recipes import Recipe
-from ..run import Run, write
+from ..run import Run
 from ..terminal import wants_advice
 from ..wording import counted
 from .building import about_splits

@@ -6,7 +6,8 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ..run import Run, write
+from ..files import write
+from ..run import Run
 
 
 @dataclass

@@ -11,12 +11,13 @@ import torchvision
 from torch import Tensor, nn
 
 from ..errors import UserError, WrongValue
+from ..files import write_together
 from ..models.backbones import Stem, build_backbone, load_weights
 from ..models.hub import hub_if_reached
 from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
 from ..regressor import Regressor
-from ..run import Run, write_together
+from ..run import Run
 from .folder import cure
 from .heads import named_heads
 from .module import Pretraining

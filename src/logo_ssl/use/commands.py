@@ -13,11 +13,12 @@ from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.how import refuse_senseless
 from ..evaluate.source import Source
+from ..files import write
 from ..help_words import MUST_BE_GIVEN, REQUIRED
 from ..output_names import TARGETS, refuse_no_table, refuse_no_target
 from ..outputs import claim, said
 from ..printable import on_one_line
-from ..run import Run, write
+from ..run import Run
 from ..terminal import plain_console, progress_bars
 from ..wording import counted
 from .embedding import embed

@@ -13,9 +13,9 @@ from jaxtyping import Float32
 
 from ..command_name import command
 from ..errors import UserError, WrongValue
+from ..files import whole
 from ..output_names import refuse_no_table
 from ..printable import printable
-from ..run import whole
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""

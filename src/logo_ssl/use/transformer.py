@@ -22,7 +22,8 @@ from ..data.decode import BadImage, decode
 from ..data.files import Paths
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder, load_encoder
-from ..run import Run, write
+from ..files import write
+from ..run import Run
 from ..terminal import plain_console
 from ..wording import counted, them
 from .embedding import embed

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import torch
 
 from ...errors import NO_SPACE, UserError
-from ...run import CHECKPOINT, found_checkpoints, sync_folder
+from ...files import sync_folder
+from ...run import CHECKPOINT, found_checkpoints
 
 UNFINISHED = ".writing"
 CHUNK = 1 << 22  # bytes

@@ -9,9 +9,9 @@ from torch import nn
 from ... import __version__
 from ...data.decode import ENOUGH
 from ...evaluate import FrozenEncoder
+from ...files import write
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written
-from ...run import write
 from .rebuilding import Rebuilt, in_timm, in_torchvision, of_ours
 
 RGB = 3  # channels of a photograph; timm takes all pretrained weights to have them

@@ -8,10 +8,10 @@ from typing import Any
 from ... import __version__
 from ...errors import UserError
 from ...evaluate import FrozenEncoder
+from ...files import write_together
 from ...models.saving import plain_weights, weight_bytes
 from ...outputs import claim, is_ours
 from ...recipes import PARTS, recipe_as_written
-from ...run import write_together
 from .files import RGB, metadata_of, snippet
 from .rebuilding import in_timm, of_ours, timm_options
 

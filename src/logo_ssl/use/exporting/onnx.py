@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ...errors import UserError
 from ...evaluate import FrozenEncoder
+from ...files import write
 from ...models.norm import with_plain_batch_norm
-from ...run import write
 from .files import metadata_of, snippet
 
 TOLERANCE = 1e-4  # of the largest feature

@@ -1,0 +1,74 @@
+"""How is a file written? Whole or not at all, whatever happens meanwhile."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+UMASK = os.umask(0)
+"""What this user keeps from others; it can only be learned by setting it."""
+os.umask(UMASK)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """What a file says; nothing where it is not there, or not whole."""
+    try:
+        told = json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file whole or not at all: to a temporary name first, then renamed."""
+    write_together({path: content.encode() if isinstance(content, str) else content})
+    return path
+
+
+def write_together(contents: dict[Path, bytes]) -> None:
+    """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
+    with whole(*contents) as drafts:
+        for draft, content in zip(drafts, contents.values(), strict=True):
+            draft.write_bytes(content)
+
+
+@contextlib.contextmanager
+def whole(*paths: Path) -> Iterator[list[Path]]:
+    """Temporary files to write beside others, whose places they take once all are on the disk; on failure, none does.
+
+    Where a link lies, what it leads to is written.
+    """
+    places = [Path(os.path.realpath(path)) for path in paths]
+    drafts: list[Path] = []
+    try:
+        for place in places:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            drafts.append(Path(name))
+            os.close(handle)
+        yield drafts
+        for draft in drafts:
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            draft.chmod(0o666 & ~UMASK)
+        for draft, place in zip(drafts, places, strict=True):
+            os.replace(draft, place)
+    except BaseException:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
+        raise
+    for folder in {place.parent for place in places}:
+        sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut."""
+    with contextlib.suppress(OSError):  # some systems and network disks cannot
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
