@@ -236,6 +236,16 @@ STRANGE = ["x", None, True, [], [[1]], {}, {"a": 1}, -1, math.inf, math.nan, 10*
 """What JSON may hold where another type is expected."""
 
 
+@pytest.mark.parametrize(("first", "said"), [(100, True), (200, False), (None, False)])
+def test_a_run_that_was_made_longer_says_that_one_command_gives_another(make_told, light, first, said):
+    told = make_told()
+    made = json.loads(told.run.provenance_file.read_text())
+    write(told.run.provenance_file, json.dumps(made | {"epochs": 200, "epochs_first_planned": first}))
+    told = Told(told.run, "first", rerun="logo-ssl pretrain")
+    assert ("To run it again, all 200 epochs in one (it was planned for 100 at first" in page([told])) is said
+    assert ("To run it again:" in page([told])) is not said
+
+
 def test_values_of_another_type_are_left_out(make_told, light):
     told, end = make_told(epochs=2), {"step": 9, "z_std": 0.5, "z_rank": 3.0, "epoch": 1}
     knn = {"step": 9, "knn": 50.0, "knn_k": 20, "knn_tau": 0.07, "knn_images": 10, "epochs_done": 2}
@@ -245,7 +255,7 @@ def test_values_of_another_type_are_left_out(make_told, light):
             page([Told(told.run, "first")])
             alarms(told.run.metrics(), SMALL)
     made = json.loads(told.run.provenance_file.read_text())
-    for key, value in itertools.product(("versions", "seconds", "hardware"), STRANGE):
+    for key, value in itertools.product(("versions", "seconds", "hardware", "epochs_first_planned"), STRANGE):
         told.run.provenance_file.write_text(json.dumps(made | {key: value}))
         page([Told(told.run, "first")])
     for value in STRANGE:

@@ -142,7 +142,10 @@ def test_a_backbone_and_heads_of_two_steps_are_refused_and_resume_mends_them(dat
     with safetensors.safe_open(run.backbone_file, framework="pt") as file:
         assert file.metadata()["step"] == "3"
     old = run.heads_file.read_bytes()
+    assert json.loads(run.provenance_file.read_text())["epochs_first_planned"] == 1
     resume(run.path, console=console(), epochs=2)
+    told = json.loads(run.provenance_file.read_text())
+    assert (told["epochs_first_planned"], told["epochs"]) == (1, 2)
     whole = safetensors.torch.load(run.heads_file.read_bytes())
     backbone, _ = load_backbone(run)
     load_heads(run, backbone)

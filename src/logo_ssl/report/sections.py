@@ -162,7 +162,7 @@ def recipes(runs: Sequence[Told]) -> Html:
         parts.append(tag("h3", run.name))
         if run.rerun:
             again = {"tabindex": "0", "data_key": f"{run.name}: run again"}
-            parts += [tag("p", "To run it again:"), tag("pre", tag("code", run.rerun), **again)]
+            parts += [tag("p", f"To run it again{_in_one(run)}:"), tag("pre", tag("code", run.rerun), **again)]
         made = {key: value for key, value in run.provenance.items() if not isinstance(value, dict)}
         made |= run.provenance.get("versions", {})
         if made:
@@ -173,6 +173,14 @@ def recipes(runs: Sequence[Told]) -> Html:
         told = f"{run.name}: every setting"
         parts.append(folded("Recipe", table(told, ("setting", "value"), rows), told))
     return joined(parts)
+
+
+def _in_one(run: Told) -> str:
+    """In what one command differs from a run that was made longer on the way."""
+    first, epochs = run.provenance.get("epochs_first_planned"), run.provenance.get("epochs")
+    if first is None or first == epochs:
+        return ""
+    return f", all {epochs} epochs in one (it was planned for {first} at first: its learning rate took another course)"
 
 
 def section(title: str, *parts: Html) -> Html:

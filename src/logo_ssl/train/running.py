@@ -43,7 +43,7 @@ def carry_out(
 ) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     refuse_uneven(recipe.batch_size, processes_for(recipe))
-    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins))
+    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins, epochs=recipe.epochs))
     making.build(fresh=checkpoint is None)
     for sentence in about_memory(making.module, making.device):
         console.print(sentence)
@@ -199,6 +199,7 @@ def _record(making: Making, bad: BadImages, writer: Writer, resumed: bool) -> di
         "seed": recipe.seed,
         "processes": processes_for(recipe).total,
         "epochs": recipe.epochs,
+        "epochs_first_planned": sittings.first_planned(),
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": sittings.seconds(),
         "sittings": sittings.number(),

@@ -27,15 +27,17 @@ class Sitting:
     """The longest time that one of them held training up."""
     ended: bool = False
     """By itself: not killed."""
+    epochs: int | None = None
+    """As many as were planned then; of a run without epochs, or of an older version, none."""
 
 
 class Sittings:
     """The sittings of a run so far, and the one that begins now."""
 
-    def __init__(self, run: Run, *, resumed: bool = False) -> None:
+    def __init__(self, run: Run, *, resumed: bool = False, epochs: int | None = None) -> None:
         self.file, self.since = run.sittings_file, time.monotonic()
         self.earlier = _earlier(run, resumed)
-        self.now = Sitting(began=round(time.time(), 3))
+        self.now = Sitting(began=round(time.time(), 3), epochs=epochs)
 
     def blocked(self, seconds: float) -> None:
         """Count the time for which a checkpoint held training up."""
@@ -64,6 +66,10 @@ class Sittings:
     def killed(self) -> int:
         """Of how many the seconds after their last checkpoint are not known."""
         return sum(not sitting.ended for sitting in self.earlier)
+
+    def first_planned(self) -> int | None:
+        """The epochs that were planned when it began; with more, the learning rate would have fallen more slowly."""
+        return (*self.earlier, self.now)[0].epochs
 
     def about_checkpoints(self) -> dict[str, Any]:
         """How many were written and could not be, and how long one held training up at most."""
