@@ -91,6 +91,7 @@ PHOTOGRAPHS, MORE_PHOTOGRAPHS = "2026-11-17-photographs-crops", "2026-11-17-more
 HELD_OUT = (40, "SimSiam", "CIFAR-10, held out", "20-80", 0.05)
 WITHOUT = _lines("2026-11-17-simsiam-crops", 2)
 SMALL, LARGE = (20, "MoCo", "CIFAR-10", AREAS), (20, "MoCo", "CIFAR-10", "20-80")
+LARGER = "global 40-100 %"
 LARGE_SIMSIAM = (20, "SimSiam", "CIFAR-10", "20-80")
 TRIALS = (
     Trial(200, "MoCo", "CIFAR-10", AREAS, 5e-4, _record("paper", "cifar10-moco-logo"),
@@ -118,8 +119,10 @@ TRIALS = (
     Trial(20, "MoCo", "scenes, tiny", AREAS, 0.5, _lines(SCENES, *range(16, 21)), _lines(SCENES, *range(6, 11))),
     Trial(*SMALL, 0.05, _lines("2026-11-17-half-size-crops", 1), _lines("2026-11-17-small-local-crops", 2),
           remark="16 px"),
-    Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1)),
-    Trial(*SMALL, 0.2, _lines("2026-11-17-lambda-of-local-crops", 2), _lines("2026-11-16-local-crops-lambda", 1)),
+    Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1),
+          remark=LARGER),
+    Trial(*SMALL, 0.2, _lines("2026-11-17-lambda-of-local-crops", 2), _lines("2026-11-16-local-crops-lambda", 1),
+          remark=LARGER),
     Trial(20, "SimSiam", "CIFAR-10", "8-50", 0.05, _lines("2026-11-15-twenty-epochs", 7),
           _lines("2026-11-15-twenty-epochs", 4)),
     Trial(*LARGE, 0.005, _lines(MORE, 6), _lines(SWEEP, 1)),
@@ -211,8 +214,9 @@ def pooled(changes: Sequence[Change]) -> tuple[float, float, float, int]:
     """The mean of several changes, weighed by inverse variances, its standard error, that by scatter, and how many."""
     weights = [1 / change.error**2 for change in changes]
     points = sum(weight * change.points for weight, change in zip(weights, changes, strict=True)) / sum(weights)
-    scatter = stdev(change.points for change in changes) / sqrt(len(changes))
-    return points, 1 / sqrt(sum(weights)), scatter, len(changes)
+    scatter = sum(weight * (change.points - points) ** 2 for weight, change in zip(weights, changes, strict=True))
+    by_scatter = sqrt(scatter / (len(changes) - 1) / sum(weights))
+    return points, 1 / sqrt(sum(weights)), by_scatter, len(changes)
 
 
 def _row(trial: Trial, knn: Change, *others: Change | None) -> str:

@@ -35,7 +35,8 @@ PARTS = (
         "commands.)",
         "The four rows take about 40 minutes of one H200. By the clock of their sittings the second seeds of MoCo, "
         "MoCo-LoGo and SimSiam trained within 25.4 minutes side by side, MoCo without L2L and, for six minutes, the "
-        "GPU tests beside them; SimSiam-LoGo took 12.7 minutes alone; to evaluate them all takes one or two. (With the "
+        "GPU tests beside them; SimSiam-LoGo took 12.7 minutes, two of them beside another row (experiment 11); to "
+        "evaluate them all takes one or two. So it is a sum of two sittings, at two commits. (With the "
         "first settings, which had enlarged local crops for MoCo, too, they took 43.4: experiments 11 and 12.) The "
         "change to the commit of MoCo's first seeds is a page of text (experiment 46).",
     ),

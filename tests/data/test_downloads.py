@@ -1,5 +1,6 @@
 """Is a set that several processes want downloaded once, and one that is there read by all at once?"""
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,21 @@ def test_what_was_found_while_another_began_to_write_is_not_believed(tmp_path):
     assert found_or_fetched(tmp_path, "set", find, wanted.fetch) == ["first", "last"]
     assert wanted.downloads == 0
     assert [file.name for file in tmp_path.iterdir()] == ["set"]
+
+
+def test_what_was_found_while_another_downloaded_all_of_it_is_not_believed_either(tmp_path):
+    wanted = Set(tmp_path)
+    wanted.folder.mkdir()
+    looks = iter([["first"], ["first", "last"]])
+    os.utime(tmp_path, ns=(0, 0))  # long ago, by the clock of the disk
+
+    def find():
+        (tmp_path / ".set.lock").touch()
+        (tmp_path / ".set.lock").unlink(missing_ok=True)
+        return next(looks)
+
+    assert found_or_fetched(tmp_path, "set", find, wanted.fetch) == ["first", "last"]
+    assert wanted.downloads == 0
 
 
 def test_a_set_that_was_fetched_between_the_look_and_the_lock_is_not_fetched_again(tmp_path):

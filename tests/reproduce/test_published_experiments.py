@@ -72,6 +72,10 @@ def test_statistics_both_ways_are_what_the_runs_tell():
         pairs = [(run["crops"][k], run["whole_images"][k]) for k in ("k=20", "k=200")]
         told = [cell for a, b in pairs for cell in [*shown([a, b]), *shown([b - a], "+")]]
         assert [label, str(run["seed"]), *told] in tables
+    ks, mocos = ("k=20", "k=200"), [run for run in runs if "moco" in run["recipe"]]
+    changes = [run["whole_images"][k] - run["crops"][k] for run in mocos for k in ks]
+    least, most = shown([min(changes), max(changes)], "+")
+    assert f"tuned MoCo changes by {least} to {most} points" in (RESULTS / "experiments.md").read_text()
 
 
 def test_second_seeds_of_tuned_rows_are_those_of_the_records():

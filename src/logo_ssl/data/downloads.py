@@ -16,10 +16,11 @@ MISSING = RuntimeError, OSError
 def found_or_fetched(root: Path, name: str, find: Callable[[], Found], fetch: Callable[[], Found]) -> Found:
     """What `find` finds below a folder; where it fails, or a download is under way, what `fetch` downloads in turn."""
     lock = root / f".{name}.lock"  # lies there while a download is under way, or after one was interrupted
+    before = _touched(root)
     if not lock.exists():
         with suppress(*MISSING):
             found = find()
-            if not lock.exists():  # else another has begun to write while this one looked
+            if not lock.exists() and _touched(root) == before:  # else another wrote while this one looked
                 return found
     with _held(lock) as file:
         if file is None:
@@ -43,6 +44,13 @@ def _held(lock: Path) -> Iterator[IO[str] | None]:
         return
     with file, in_turn(file):
         yield file if _is_same(file, lock) else None
+
+
+def _touched(folder: Path) -> int | None:
+    """When something was last made or removed in a folder, as a lock is; none where there is no folder."""
+    with suppress(OSError):
+        return folder.stat().st_mtime_ns
+    return None
 
 
 def _released(lock: Path, found: Found) -> Found:

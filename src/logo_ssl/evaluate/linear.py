@@ -121,11 +121,16 @@ def _by_sgd(
 def told_choice(what: str, chosen: float, validation: Mapping[float, float]) -> str:
     """What was chosen, and whether the best may lie beyond all that was tried."""
     reached = f"{validation[chosen]:.2f} % of validation images"
-    others = [value for other, value in validation.items() if other != chosen]
-    if not others:
+    if len(validation) == 1:
         return f"{what} {chosen:g} is right on {reached}."
-    told, tried = f"{what} {chosen:g} is the best of {len(validation)}, right on {reached}.", sorted(validation)
-    if chosen in (tried[0], tried[-1]) and validation[chosen] > max(others):
-        lies = "smallest" if chosen == tried[0] else "largest"
-        told += f" It is the {lies} that was tried: one beyond may be better still."
-    return told
+    told, edge = f"{what} {chosen:g} is the best of {len(validation)}, right on {reached}.", at_edge(chosen, validation)
+    return f"{told} It {edge}." if edge else told
+
+
+def at_edge(chosen: float, validation: Mapping[float, float]) -> str:
+    """What is to be said of the best of several that lies at an end of them; nothing, where another is as good."""
+    tried, others = sorted(validation), [value for other, value in validation.items() if other != chosen]
+    if not others or chosen not in (tried[0], tried[-1]) or validation[chosen] <= max(others):
+        return ""
+    lies = "smallest" if chosen == tried[0] else "largest"
+    return f"is the {lies} that was tried: one beyond may be better still"

@@ -39,18 +39,19 @@ def benchmarks(file: str = "speed.jsonl") -> list[dict[str, Any]]:
 def benched(recipe: Recipe, lines: Iterable[dict[str, Any]]) -> Speed | None:
     """The speed of this backbone on our machine, of this framework if possible; crops and pairs cost by their passes.
 
-    What waited for images tells rows of fewer passes no higher speed: they may wait as long.
+    What waited for images tells rows of fewer passes no higher speed: they may wait as long. In smaller batches
+    than it had smaller crops gain nothing, as one of them did (docs/results/experiments.md, 41).
     """
     alike = [(measured_recipe(bench), bench) for bench in lines]
     alike = [pair for pair in alike if network_of(pair[0]) == network_of(recipe)]
     if not alike:
         return None
     measured, bench = min(alike, key=lambda pair: _distance(pair[0], recipe))
-    ratio = cost(measured) / cost(recipe)
+    smaller = recipe.batch_size < measured.batch_size
+    ratio = cost(measured) / cost(_with_crops_like(measured, recipe) if smaller else recipe)
     scaled = "" if ratio == 1 else ", scaled by the passes of the crops"
     if waited := ratio > 1 and bench["ratio"] < WAITING:
         ratio, scaled = 1, ", not scaled, since it waited for images"
-    smaller = recipe.batch_size < measured.batch_size
     slower = f" (this row's {recipe.batch_size} are slower as a rule)" if smaller else ""
     batch = "" if measured.batch_size == recipe.batch_size else f" in batches of {measured.batch_size}{slower}"
     images = "" if bench["data"] == measured.data else " with other images"
@@ -58,6 +59,12 @@ def benched(recipe: Recipe, lines: Iterable[dict[str, Any]]) -> Speed | None:
     speed = bench["images_per_s"]["whole_step"] * ratio
     bound = "about" if waited == smaller else "up to" if waited else "at least"
     return Speed(speed, source, bench["start_s"], bench["knn_s"] or 0.0, bench["hardware"], bound, bench["commit"])
+
+
+def _with_crops_like(measured: Recipe, recipe: Recipe) -> Recipe:
+    """The recipe, with local crops at least as large as those that were measured."""
+    sizes = (each.crops.local_size for each in (measured, recipe) if each.crops.n_local)
+    return recipe.changed(crops__local_size=max(sizes, default=recipe.crops.local_size))
 
 
 def _distance(measured: Recipe, recipe: Recipe) -> tuple[bool, float]:

@@ -49,58 +49,84 @@ def carry_out(
     `keep` is told how all of them stand, each time that one has ended and others have not; and at first, where some
     had ended before.
     """
-    outcomes = [Outcome("done") if task.done else WAITING for task in tasks]
-    at_once = min(jobs, sum(not task.place.finished for task in tasks) or 1)
-    workers, keeping, speaking = Workers(alone=jobs == 1), threading.Lock(), threading.Lock()
-    number, of = count(1), outcomes.count(WAITING)
-    if 0 < of < len(outcomes):
-        keep(outcomes)
-
-    def one(place: int, task: Task) -> None:
-        if task.done:
-            outcomes[place] = Outcome("done")
-            say(f"{task.name}: finished already")
-            return
-        try:
-            with locked(task.place.lock, f"{task.name} is being run"):
-                if task.done:  # by another command, meanwhile
-                    outcome = Outcome("done")
-                else:
-                    task.place.start(task.recipe, at_once)
-                    more = "" if jobs == 1 else f"; its progress: {task.place.log}"
-                    with speaking:  # or the second might be told before the first
-                        begins = "goes on" if task.place.begun else "begins"
-                        say(f"{task.name}: {begins} ({next(number)} of {of}){more}")
-                    outcome = _outcome(task, *workers.run(task))
-        except Held as error:
-            outcome = Outcome(LEFT, f"{error.owner} runs it, and the command that ends last writes all rows.")
-        if workers.stopped and outcome.state != "done":
-            raise Interrupted("Interrupted.")  # and has not failed
-        if outcome == outcomes[place]:  # which was said
-            return
-        say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
-        with keeping:
-            outcomes[place] = outcome
-            if WAITING in outcomes:
-                keep(outcomes)
-
-    def each(places: Iterable[int]) -> None:
-        for future in [pool.submit(one, place, tasks[place]) for place in places]:
-            future.result()
-
+    work = Work(tasks, jobs, say, keep)
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            each(range(len(tasks)))
-            each([place for place, outcome in enumerate(outcomes) if outcome.state == LEFT])
-            return [Outcome("done") if task.done else o for task, o in zip(tasks, outcomes, strict=True)]
+            for places in (work.all, work.left):
+                for future in [pool.submit(work.do, place) for place in places()]:
+                    future.result()
+            return work.outcomes_now()
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            workers.stop(say)
+            work.workers.stop(say)
             if isinstance(error, KeyboardInterrupt | Interrupted):
                 raise Interrupted("Interrupted; the same command goes on where it stopped.") from None
             if isinstance(error, Stopped):
                 raise error.interrupted("the same command goes on where it stopped") from None
             raise
+
+
+class Work:
+    """Tasks, each at its place, and how they stand; several threads may do some of them at once."""
+
+    def __init__(
+        self, tasks: Sequence[Task], jobs: int, say: Callable[[str], None], keep: Callable[[Sequence[Outcome]], None]
+    ) -> None:
+        self.tasks, self.jobs, self.say, self.keep = tasks, jobs, say, keep
+        self.outcomes = [WAITING] * len(tasks)
+        self.outcomes = self.outcomes_now()
+        self.at_once = min(jobs, sum(not task.place.finished for task in tasks) or 1)
+        self.workers, self.keeping, self.speaking = Workers(alone=jobs == 1), threading.Lock(), threading.Lock()
+        self.number, self.of = count(1), self.outcomes.count(WAITING)
+        if 0 < self.of < len(tasks):
+            keep(self.outcomes)
+
+    def all(self) -> Iterable[int]:
+        """The places of all tasks."""
+        return range(len(self.tasks))
+
+    def left(self) -> Iterable[int]:
+        """The places of those that were left to another command."""
+        return [place for place, outcome in enumerate(self.outcomes) if outcome.state == LEFT]
+
+    def do(self, place: int) -> None:
+        """Do a task, unless it is done; say how it ended, unless that was said, and keep it."""
+        task = self.tasks[place]
+        if task.done:
+            self.outcomes[place] = Outcome("done")
+            self.say(f"{task.name}: finished already")
+            return
+        outcome = self._done_or_left(task)
+        if self.workers.stopped and outcome.state != "done":
+            raise Interrupted("Interrupted.")  # and has not failed
+        if outcome == self.outcomes[place]:  # left to the same command as before
+            return
+        self.say(f"{task.name}: {'done' if outcome.state == 'done' else f'{outcome.state}: {outcome.sentence}'}")
+        with self.keeping:
+            self.outcomes[place] = outcome
+            if WAITING in self.outcomes:
+                self.keep(self.outcomes)
+
+    def outcomes_now(self) -> list[Outcome]:
+        """How the tasks stand; those that were left may have been done by now."""
+        return [Outcome("done") if task.done else o for task, o in zip(self.tasks, self.outcomes, strict=True)]
+
+    def _done_or_left(self, task: Task) -> Outcome:
+        try:
+            with locked(task.place.lock, f"{task.name} is being run"):
+                if task.done:  # by another command, meanwhile
+                    return Outcome("done")
+                task.place.start(task.recipe, self.at_once)
+                self._say_that_it_begins(task)
+                return _outcome(task, *self.workers.run(task))
+        except Held as error:
+            return Outcome(LEFT, f"{error.owner} runs it, and the command that ends last writes all rows.")
+
+    def _say_that_it_begins(self, task: Task) -> None:
+        more = "" if self.jobs == 1 else f"; its progress: {task.place.log}"
+        with self.speaking:  # or the second might be told before the first
+            begins = "goes on" if task.place.begun else "begins"
+            self.say(f"{task.name}: {begins} ({next(self.number)} of {self.of}){more}")
 
 
 class Workers:

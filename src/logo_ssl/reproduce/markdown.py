@@ -138,8 +138,9 @@ def _remarks(rows: Sequence[Record]) -> Iterator[str]:
     yield from (f"{row}: {note}" for row, note in notes.items() if note)
     for row in rows:
         for run in row["runs"]:
-            mishaps = (*run.get("alarms", ()), *_mishaps(run["provenance"] or {}), *_not_to_be_had(row, run))
-            yield from (f"{row['row']}, seed {run['seed']}: {told}" for told in mishaps)
+            said = (*run.get("alarms", ()), *run.get("remarks", ()))
+            mishaps = (*_mishaps(run["provenance"] or {}), *_not_to_be_had(row, run))
+            yield from (f"{row['row']}, seed {run['seed']}: {told}" for told in (*said, *mishaps))
 
 
 def _mishaps(provenance: Record) -> Iterator[str]:

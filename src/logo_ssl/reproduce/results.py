@@ -1,11 +1,14 @@
 """What came out? A table as one record: the paper's figures, ours for each seed, and who made them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from statistics import mean, stdev
 from typing import Any
 
+from ..files import read_json
 from ..recipes import Differences, Recipe, find_recipe, literal
+from ..run import Run
 from .launch import Outcome
 from .options import by_set
 from .plan import Task
@@ -75,9 +78,22 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
         "measured_at": noted.get("measured_at", {}),
         "images": place.images(),
         "provenance": place.provenance(),
+        "remarks": list(_of_probes(place.run)) if finished else [],
         "alarms": [by_set(alarm, task.recipe) for alarm in alarms],
         "recipe": json.loads(place.recipe().to_json()) if finished else None,
     }
+
+
+def _of_probes(run: Run) -> Iterator[str]:
+    """What is to be said of linear classifiers whose learning rate lies at an end of those that were tried."""
+    from ..evaluate.linear import at_edge  # slow to import, likewise
+
+    for file in sorted(run.evaluation_file("x").parent.glob("linear-*.json")):
+        told = read_json(file)
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
+            tried = {float(rate): float(reached) for rate, reached in told["validation"].items()}
+            if edge := at_edge(float(told["lr"]), tried):
+                yield f"the linear classifier's learning rate, {told['lr']:g}, {edge}"
 
 
 def _figure(figure: Figure, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

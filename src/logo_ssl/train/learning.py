@@ -109,7 +109,7 @@ def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -
     if queue := module.recipe.framework_traits.queue:
         full = -(-queue // (module.recipe.batch_size * len(module.strategy.roles.targets)))
         if done < full >= SLOW:
-            console.print(f"MoCo's loss rises until its queue of {queue:,} keys is full, at step {full}.")
+            console.print(f"The loss rises until the queue of {queue:,} keys is full, at step {full}.")
 
 
 def _new_rate(module: Pretraining, checkpoint: dict[str, Any]) -> str:

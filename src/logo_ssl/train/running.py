@@ -179,7 +179,7 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
     assert isinstance(writer, Writer)
     if making.recipe.framework_traits.queue and module.steps == 1:
         making.console.print(
-            "MoCo compares images with those of earlier steps, and this run had one step only: it compared nothing, "
+            "A queue holds images of earlier steps to compare with, and this run had one step: it compared nothing, "
             "and its encoder is as good as untrained. Use more epochs or a smaller --batch-size."
         )
     for sentence in last_words(run, module, making.data, making.journal.latest, wants_advice(making.console)):
