@@ -19,7 +19,7 @@ from matplotlib.transforms import Transform
 
 from logo_ssl.report.style import COLOURS, GREY, save_figure
 
-LEFT, RIGHT = -6.4, 5.2  # points; what lies further left is an arrow
+LEFT, RIGHT = -7.2, 5.2  # points; what lies further left is an arrow
 SEVERAL = 3  # seeds, which then give a standard error of their own
 LONG = 200  # epochs of the trials that are pooled
 PUSHES = 0.05  # lambda: those below it hardly show in any figure

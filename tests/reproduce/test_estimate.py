@@ -267,7 +267,9 @@ def test_a_sum_errs_as_its_terms_do(bounds, told):
     assert _roughly(Speed(1.0, "", bound=bound) for bound in bounds) == told
 
 
-@pytest.mark.parametrize(("minutes", "told"), [(0.04, "0.0 min"), (120, "120.0 min"), (143.7, "2 h 24 min")])
+@pytest.mark.parametrize(
+    ("minutes", "told"), [(0.04, "2 s"), (1, "1.0 min"), (120, "120.0 min"), (143.7, "2 h 24 min")]
+)
 def test_what_takes_long_is_told_in_hours(minutes, told):
     assert _time(minutes) == told
 

@@ -530,6 +530,28 @@ def test_a_table_keeps_the_rows_and_seeds_that_are_finished(reproduce, performed
     assert table() == {"cifar10-moco-logo": ["0"]}
 
 
+def test_figures_keep_the_rows_that_are_finished_too(reproduce, performed, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.show.affinity.Affinity.run", lambda self, caption: [])
+    first, second, small = "cifar10-moco-logo", "cifar10-simsiam-logo", "--set strategy.width=16 --epochs 1"
+
+    def shown(stem, what):
+        return set(json.loads((tmp_path / "out" / f"{stem}.json").read_text())[what])
+
+    assert reproduce(f"table1 --rows {first} {small}")[0] == 0
+    performed.clear()
+    code, out, _ = reproduce(f"table1 fig1b fig3 --rows {second} {small}")
+    assert (code, performed) == (0, [f"{second}, seed 0"])
+    for stem in ("table1", "fig1b", "fig3"):
+        assert f"{stem} also shows what is finished in {tmp_path / 'out'}: {first}, seed 0." in out
+    assert (shown("fig1b", "curves"), shown("fig3", "affinities")) == ({first, second}, {first, second})
+
+    run = Run(tmp_path / "out" / first / "seed0")
+    for file in (run.backbone_file, *run.saved()):
+        file.unlink()
+    assert reproduce(f"fig1b fig3 --rows {second} {small}")[0] == 0
+    assert (shown("fig1b", "curves"), shown("fig3", "affinities")) == ({first, second}, {second})
+
+
 ONE_EPOCH = "table1 --epochs 1 --rows"
 
 

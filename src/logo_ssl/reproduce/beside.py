@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UserError
+from .figures import needs_weights
 from .images import differ, images_there
 from .launch import Outcome
 from .plan import Place, Task, changed_since
@@ -17,6 +18,7 @@ from .tables import PaperTable, Row
 def with_finished(asked: PaperTable, whole: PaperTable, tasks: Sequence[Task], out: Path) -> tuple[PaperTable, Ended]:
     """The table with every row of `whole` that is finished in a folder, and the tasks that were done before."""
     there = {task.place.run.path: task for row in whole.rows for task in _finished(row, tasks, out)}.values()
+    there = [task for task in there if not (needs_weights(whole) and task.place.weightless)]
     found = [task for task in there if not changed_since(task)]
     images = {name_of(task.recipe.data): task.place.images() or images_there(task.recipe) for task in tasks if found}
     others = []

@@ -123,7 +123,8 @@ class Reproduce:
             record = self._record(table, [*ended, *others], written_by)
             for line in self._written(table, [*ended, *others], out, record):
                 console.print(line)
-            whole = whole and record.get("not_drawn", {}).keys() <= elsewhere
+            missed = record.get("not_drawn", {}).keys() & {row.recipe.name for row in asked.rows}
+            whole = whole and missed <= elsewhere
         return whole
 
     def _tables(self) -> list[PaperTable]:
@@ -152,8 +153,8 @@ class Reproduce:
         return with_settings(recipes, self.settings, {k: str(v) for k, v in own.items() if v not in (None, "auto")})
 
     def _shown(self, tables: list[PaperTable], tasks: list[Task], out: Path) -> list[tuple[PaperTable, Ended]]:
-        """The tables with what else of them is finished in the folder by now; figures show what is asked for."""
-        book = [table for table in choose(self.tables, (), self.tuned) if table.name not in PICTURES]
+        """The tables and figures with what else of them is finished in the folder by now."""
+        book = choose(self.tables, self.rows and ("*",), self.tuned, self._sets())
         recipes = {row.recipe.name: row.recipe for table in book for row in table.rows}
         data = {recipes[task.recipe.name].data: task.recipe.data for task in tasks if task.recipe.name in recipes}
         asked = {task.recipe.name: replace(task.recipe, seed=0) for task in tasks}
@@ -165,10 +166,7 @@ class Reproduce:
                 placed = replace(recipe, data=data.get(recipe.data, recipe.data))
                 changed[name] = self._changed([placed, *asked.values()])[0]
         whole = {table.name: table.with_recipes(changed) for table in book}
-        return [
-            with_finished(table, whole[table.name], tasks, out) if table.name in whole else (table, [])
-            for table in tables
-        ]
+        return [with_finished(table, whole[table.name], tasks, out) for table in tables]
 
     def _claimed(self, tables: list[PaperTable]) -> Path:
         """The folder of all this, where nobody else's file will be replaced."""

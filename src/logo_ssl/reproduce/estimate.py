@@ -249,5 +249,7 @@ def _roughly(speeds: Iterable[Speed]) -> str:
 
 
 def _time(minutes: float) -> str:
+    if minutes < 1:
+        return f"{60 * minutes:.0f} s"
     hours, rest = divmod(round(minutes), 60)
     return f"{minutes:.1f} min" if minutes <= IN_MINUTES else f"{hours} h {rest} min"

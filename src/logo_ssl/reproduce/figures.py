@@ -32,6 +32,11 @@ def files_of(table: PaperTable, out: Path) -> list[Path]:
     return [told, out / f"{table.stem}.md"]
 
 
+def needs_weights(table: PaperTable) -> bool:
+    """Whether it is drawn of encoders, where others need no more than what was noted."""
+    return table.name == "fig3"
+
+
 def refuse_undrawable(tables: Sequence[PaperTable]) -> None:
     """UserError, before anything is trained, where a figure is asked for and there would be nothing to draw."""
     for table in tables:

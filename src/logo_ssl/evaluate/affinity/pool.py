@@ -190,5 +190,6 @@ def _known(label: int | None) -> int | None:
 
 
 def class_name(classes: Sequence[str], label: int) -> str:
-    """What to call a class."""
-    return classes[label] if label < len(classes) else f"class {label}"
+    """What to call a class; a number alone would not be taken for one."""
+    name = classes[label] if label < len(classes) else str(label)
+    return f"class {name}" if name.isdecimal() else name
