@@ -131,6 +131,25 @@ def test_every_picture_is_shown(page):
     assert page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
 
 
+def test_links_lead_to_their_headings_though_pictures_come_late(browser, folder):
+    file = folder / "one.html"
+    Report((folder / "first",), file, images=24).run()
+    with Opened(browser, file.as_uri(), offline=True) as opened:
+        links = opened.page.locator("nav a")
+        targets = [links.nth(i).get_attribute("href") for i in range(links.count())]
+    assert len(targets) > 5
+    for target in targets:
+        with Opened(browser, file.as_uri(), offline=True) as opened:
+            page = opened.page
+            page.click(f"nav a[href='{target}']")
+            page.wait_for_timeout(1000)
+            top, below = page.evaluate(
+                f"[document.getElementById('{target[1:]}').getBoundingClientRect().top,"
+                " document.documentElement.scrollHeight - innerHeight - scrollY]"
+            )
+            assert -5 <= top <= 60 or below <= 1, (target, top, below)
+
+
 def test_another_reference_changes_the_bars_by_keyboard(page):
     def bars():
         return page.evaluate("document.querySelector('[data-bars]').data.slice(0, 2).map((trace) => trace.y)")

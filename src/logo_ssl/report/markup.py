@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import struct
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -42,9 +43,10 @@ def folded(title: str, inside: Html, key: str) -> Html:
 
 
 def picture(content: bytes, description: str) -> Html:
-    """A PNG inside the page."""
+    """A PNG inside the page; its size keeps a place for it, or links would miss what lies below."""
     source = "data:image/png;base64," + base64.b64encode(content).decode()
-    return tag("img", src=source, alt=description, loading="lazy")
+    width, height = struct.unpack(">II", content[16:24])
+    return tag("img", src=source, alt=description, width=width, height=height, loading="lazy")
 
 
 def data_script(identity: str, value: Any) -> Html:

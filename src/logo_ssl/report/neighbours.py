@@ -72,7 +72,9 @@ def _shown(image: Pictured) -> Html:
     says = image.name if image.label is None else f"{image.label} ({image.name})"
     source = thumbnail(image.pixels, SIDE)
     sharp = "sharp" if max(image.pixels.shape) < SIDE else None
-    picture = tag("img", src=source, alt=says, title=says, width=SIDE, class_=sharp, loading="lazy")
+    tall, wide, _ = image.pixels.shape
+    size = {"width": SIDE, "height": round(SIDE * tall / wide)}
+    picture = tag("img", src=source, alt=says, title=says, **size, class_=sharp, loading="lazy")
     return tag("span", picture, tag("small", image.label or image.name))
 
 
