@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logo_ssl.recipes import find_recipe
+from logo_ssl.recipes import Recipe, find_recipe
 
 TOOLS = Path(__file__).parents[2] / "tools"
 TOOL = runpy.run_path(str(TOOLS / "keep_records.py"))
@@ -96,7 +96,8 @@ def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
     told = json.loads(line)
     assert line == again
     assert told.items() >= facts.items()
-    assert (told["recipe"], told["changed"], told["epochs"]) == (recipe.name, {"strategy.lam": 0.5}, recipe.epochs)
+    assert Recipe.from_json(json.dumps(told["settings"])) == replace(recipe, data="cifar10")
+    assert (told["recipe"], told["epochs"]) == (recipe.name, recipe.epochs)
     assert told["knn_k20_by_epoch"] == {"0": 39.0, "20": 72.0}
     assert told["last_logged"] == logged[-3]
     assert told["last_gauged"] == {"z_std": 0.9, "z_rank": 40.5}
