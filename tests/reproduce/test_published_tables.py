@@ -174,6 +174,23 @@ def test_curves_by_the_papers_settings_end_where_the_page_says():
     assert said == pytest.approx(ends, abs=0.11)  # while training, features are bfloat16
 
 
+def test_figure_1b_of_the_tuned_rows_is_drawn_from_their_records_and_ends_where_the_page_says(tmp_path):
+    PICTURES["main"]([str(RESULTS / "raw"), str(tmp_path)])
+    drawn = (tmp_path / "cifar10-knn.svg").read_text()
+    curves, title = PICTURES["figure_1b"](RESULTS / "raw" / "cifar10-tuned")
+    rows = record("table1")["rows"]
+    assert re.findall(r'id="row-(.+?)"', drawn) == [row["recipe"] for row in rows] == [curve.row for curve in curves]
+    seeds = [curve.points()[200] for curve in curves]
+    assert list(map(len, seeds)) == [row["figures"][0]["n"] for row in rows]
+    ends = [row["figures"][0]["mean"] for row in rows]
+    assert list(map(mean, seeds)) == pytest.approx(ends, abs=0.11)  # while training, features are bfloat16
+    (said,) = re.findall(r"kNN over epochs: (.+)\]\(\.\./images/cifar10-knn\.png", (RESULTS / "cifar10.md").read_text())
+    found = {label: float(figure) for label, figure in re.findall(r"([\w-]+) (?:reaches )?(\d+\.\d)", said)}
+    labels = [row["row"].removesuffix(", tuned").replace("+", "-") for row in rows]
+    assert found == pytest.approx(dict(zip(labels, ends, strict=True)), abs=0.06)
+    assert not re.search(r"\.(json|md)\b", title)  # readers of the page have no such file
+
+
 @pytest.mark.parametrize("name", ["table1", "table7"])
 def test_the_summary_of_cifar10_shows_the_same_figures(name):
     _, tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")
