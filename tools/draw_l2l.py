@@ -115,8 +115,10 @@ TRIALS = (
     Trial(25, "MoCo", "photographs, tiny", AREAS, 0.05,
           (*_lines(PHOTOGRAPHS, 5, 6), *_lines(MORE_PHOTOGRAPHS, *range(7, 13))),
           (*_lines(PHOTOGRAPHS, 3, 4), *_lines(MORE_PHOTOGRAPHS, *range(1, 7))), 800),
-    Trial(20, "MoCo", "scenes, tiny", AREAS, 0.05, _lines(SCENES, *range(11, 16)), _lines(SCENES, *range(6, 11))),
-    Trial(20, "MoCo", "scenes, tiny", AREAS, 0.5, _lines(SCENES, *range(16, 21)), _lines(SCENES, *range(6, 11))),
+    Trial(20, "MoCo", "scenes, tiny", AREAS, 0.05, _lines(SCENES, *range(11, 16)), _lines(SCENES, *range(6, 11)),
+          1_000),
+    Trial(20, "MoCo", "scenes, tiny", AREAS, 0.5, _lines(SCENES, *range(16, 21)), _lines(SCENES, *range(6, 11)),
+          1_000),
     Trial(*SMALL, 0.05, _lines("2026-11-17-half-size-crops", 1), _lines("2026-11-17-small-local-crops", 2),
           remark="16 px"),
     Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1),
@@ -203,19 +205,21 @@ def means(told: Mapping[str, list[Change | None]]) -> str:
     rows = ""
     for name, those in chosen.items():
         long = [[each for each in compress(changes, those) if each] for changes in told.values()]
-        cells = (
-            f"{points:+.2f} ± {error:.2f}; ± {scatter:.2f} (n={n})" for points, error, scatter, n in map(pooled, long)
-        )
-        rows += f"| {name} | {' | '.join(cells)} |\n"
+        rows += f"| {name} | {' | '.join(map(_mean, long))} |\n"
     return head + rows
 
 
-def pooled(changes: Sequence[Change]) -> tuple[float, float, float, int]:
-    """The mean of several changes, weighed by inverse variances, its standard error, that by scatter, and how many."""
+def _mean(changes: Sequence[Change]) -> str:
+    points, error, scatter, n = pooled(changes)
+    return f"{points:+.2f} ± {error:.2f}{'' if scatter is None else f'; ± {scatter:.2f}'} (n={n})"
+
+
+def pooled(changes: Sequence[Change]) -> tuple[float, float, float | None, int]:
+    """The mean of changes by inverse variances, its standard error, that by scatter (of one: none), and how many."""
     weights = [1 / change.error**2 for change in changes]
     points = sum(weight * change.points for weight, change in zip(weights, changes, strict=True)) / sum(weights)
     scatter = sum(weight * (change.points - points) ** 2 for weight, change in zip(weights, changes, strict=True))
-    by_scatter = sqrt(scatter / (len(changes) - 1) / sum(weights))
+    by_scatter = sqrt(scatter / (len(changes) - 1) / sum(weights)) if len(changes) > 1 else None
     return points, 1 / sqrt(sum(weights)), by_scatter, len(changes)
 
 

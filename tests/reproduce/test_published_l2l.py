@@ -6,6 +6,7 @@ import runpy
 import pytest
 from published import RESULTS, ROOT, record, settings
 
+from logo_ssl.data.named import SCENES_TEST
 from logo_ssl.recipes import Recipe, find_recipe, flat
 
 TOOL = runpy.run_path(str(ROOT / "tools" / "draw_l2l.py"))
@@ -123,6 +124,26 @@ def test_a_mean_is_weighed_by_precision_and_knows_its_scatter():
     mean, error, scatter, n = TOOL["pooled"]([precise, vague])
     assert (round(mean, 1), round(scatter, 1), n) == (0.6, 0.8, 2)  # sqrt(0.8 * 0.4**2 + 0.2 * 1.6**2)
     assert error == pytest.approx((1 / precise.error**2 + 1 / vague.error**2) ** -0.5)
+
+
+def test_a_mean_of_one_pair_has_no_scatter():
+    alone = TOOL["Change"]([91.0], [90.0], 10_000)
+    assert TOOL["pooled"]([alone]) == (pytest.approx(1.0), pytest.approx(alone.error), None, 1)
+    first = next(i for i, trial in enumerate(TRIALS) if (trial.epochs, trial.lam) == (200, 0.05))
+    told = {"linear": [alone if i == first else None for i in range(len(TRIALS))]}
+    assert TOOL["means"](told).count(f"| +1.00 ± {alone.error:.2f} (n=1) |") == 2
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.cells()))
+def test_a_trial_knows_how_many_images_were_tested(trial):
+    """By the records, where they tell it; photographs and held-out images are those of the log."""
+    others = {"CIFAR-10": 10_000, "CIFAR-10, held out": 5_000, "Imagenette": 3_925, "photographs, tiny": 800}
+    assert trial.tested == (others | {"scenes, tiny": SCENES_TEST})[trial.images]
+    for place in (*trial.pushed, *trial.left_alone):
+        evaluations = [json.loads(file.read_text()) for file in (RAW / place / "evaluation").glob("knn*.json")]
+        assert all(evaluation["test_images"] == trial.tested for evaluation in evaluations)
+        right = TOOL["figure"](RAW, place, "k=20") / 100 * trial.tested
+        assert right == pytest.approx(round(right), abs=0.0051 / 100 * trial.tested)  # two decimals are kept
 
 
 def test_a_standard_error_is_that_of_seeds_where_there_are_some():
