@@ -25,16 +25,23 @@ def told_of(name, page=RESULTS / "experiments.md"):
     (file,) = RESULTS.glob(f"raw/*-{name}.jsonl")
     text = page.read_text()
     _, named, after = text.partition(f"raw/{file.name}")
-    own = after.partition("\n## ")[0] if named else text
-    lines = [line.replace("*", "")[1:-1].split("|") for line in own.splitlines() if line.startswith("| ")]
     runs = [json.loads(line) for line in file.read_text().splitlines()]
-    return runs, [[cell.strip() for cell in cells] for cells in lines]
+    return runs, cells_of(after.partition("\n## ")[0] if named else text)
 
 
 def section(heading):
     """The tables of one experiment, without emphasis."""
-    own = (RESULTS / "experiments.md").read_text().partition(f"\n## {heading}")[2].partition("\n## ")[0]
-    lines = [line.replace("*", "")[1:-1].split("|") for line in own.splitlines() if line.startswith("| ")]
+    return cells_of((RESULTS / "experiments.md").read_text().partition(f"\n## {heading}")[2].partition("\n## ")[0])
+
+
+def tables_of(page):
+    """All tables of a page, row by row, without emphasis."""
+    return cells_of(page.read_text())
+
+
+def cells_of(text):
+    """The rows of all tables in a text, cell by cell."""
+    lines = [line.replace("*", "")[1:-1].split("|") for line in text.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in cells] for cells in lines]
 
 

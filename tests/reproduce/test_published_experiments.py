@@ -12,7 +12,6 @@ from published import (
     by_the_papers_settings,
     figures_of,
     last_knn,
-    measured,
     minus,
     of_records,
     otherwise,
@@ -22,6 +21,7 @@ from published import (
     section,
     settings,
     shown,
+    tables_of,
     told_of,
 )
 
@@ -233,7 +233,7 @@ def test_what_else_was_tried_on_simsiam_is_what_the_runs_tell():
 def test_areas_of_crops_are_those_of_the_runs():
     (large, tuned), tables = told_of("crop-areas")
     alone, logo = told_of("simsiam-weight-decay")[0]
-    page = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")[1]
+    page = tables_of(RESULTS / "cifar10.md")
     for label, run in (
         (["SimSiam", "40-100 %", ""], large),
         (["SimSiam-LoGo (experiment 33)", "40-100 %", "5-40 %"], logo),
@@ -241,6 +241,10 @@ def test_areas_of_crops_are_those_of_the_runs():
         (["SimSiam-LoGo", "20-100 %", "20-80 %"], tuned),
     ):
         assert [*label, *shown(figures_of(run)), f"{run['last_gauged']['z_rank']:.0f}"] in tables
+        crops = settings(run).crops
+        areas = [crops.global_scale, *([crops.local_scale] if crops.n_local else [])]
+        assert [f"{100 * low:g}-{100 * high:g} %" for low, high in areas] == [area for area in label[1:] if area]
+        assert settings(run).optimiser.weight_decay == 5e-4
     for areas, one, other in (("40-100 %", logo, large), ("20-100 %", tuned, alone)):
         above = shown(minus(figures_of(one), figures_of(other)), "+")
         assert [f"LoGo over SimSiam, global crops of {areas}", "", "", *above, ""] in tables
@@ -363,7 +367,7 @@ def test_the_rows_of_half_the_decay_are_those_of_the_records():
         "MoCo with local crops, without L2L": ("moco-multicrop", "2 + 2"),
         "MoCo-LoGo": ("moco-logo", "2 + 2"),
     }
-    tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")[1]
+    tables = tables_of(RESULTS / "cifar10.md")
     found = {row: of_records("cifar10-half-decay", row) for row, _ in labels.values()}
     for label, (row, crops) in labels.items():
         assert [label, crops, *shown(found[row])] in tables
@@ -375,8 +379,7 @@ def test_the_rows_of_half_the_decay_are_those_of_the_records():
 
 def test_small_local_crops_of_simsiam_are_those_of_the_run():
     (small,), tables = told_of("small-simsiam")
-    rows = {row["recipe"]: measured(row) for row in record("table1")["rows"]}
-    enlarged = rows["cifar10-tuned-simsiam-logo"]
+    enlarged = of_records("cifar10-tuned", "simsiam-logo")
     beside = recipe_of_records("cifar10-tuned", "cifar10-tuned-simsiam-logo")
     assert otherwise(small, beside) == {"crops.local_size": 16, "crops.local_scale": [0.05, 0.4]}
     assert ["LoGo, local crops of 5-40 %, 16 px", "2 + 2", *shown(figures_of(small))] in tables
@@ -389,7 +392,7 @@ def test_small_local_crops_of_simsiam_are_those_of_the_run():
     }
     assert [round(ranks[40]), round(ranks[200], 1)] == [7, round(small["last_gauged"]["z_rank"], 1)]
     assert all(ranks[epoch] < 10 for epoch in ranks if 30 <= epoch <= 105)
-    suspects = told_of("small-simsiam", RESULTS / "cifar10.md")[1]
+    suspects = tables_of(RESULTS / "cifar10.md")
     assert [row[3] for row in suspects if row[0] == "the size of local crops"] == [lost]
 
 

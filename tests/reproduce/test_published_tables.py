@@ -22,6 +22,7 @@ from published import (
     record,
     settings,
     shown,
+    tables_of,
     told_of,
 )
 
@@ -45,7 +46,7 @@ def test_the_minutes_of_rows_side_by_side_are_those_of_their_sittings():
 
 
 def test_what_the_papers_settings_gave_is_what_the_records_give():
-    decayed, tables = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")
+    (decayed, _), tables = told_of("simsiam-weight-decay"), tables_of(RESULTS / "cifar10.md")
     ours = by_the_papers_settings()
     for label, (figures, papers) in ours.items():
         assert [f"{label}, the paper's settings ({papers})", *shown(figures)] in tables
@@ -105,15 +106,15 @@ def test_the_figures_of_four_large_crops_are_those_of_their_run(page):
 
 
 def test_the_figures_of_mocos_four_large_crops_are_those_that_were_printed():
-    _, tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")
     knn20, knn200, lbfgs = shown(printed_of_four_large_crops())
-    assert ["MoCo, all crops large", "4", knn20, knn200, f"(L-BFGS: {lbfgs})"] in tables
+    row = ["MoCo, all crops large", "4", knn20, knn200, f"(L-BFGS: {lbfgs})"]
+    assert row in tables_of(RESULTS / "cifar10.md")
     assert f"MoCo with four crops {knn200}" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("framework", ["MoCo", "SimSiam"])
 def test_margins_at_equal_crops_are_those_of_the_runs(framework):
-    (simsiam,), tables = told_of("simsiam-four-large-crops", RESULTS / "cifar10.md")
+    ((simsiam,), _), tables = told_of("simsiam-four-large-crops"), tables_of(RESULTS / "cifar10.md")
     if framework == "SimSiam":
         (row,) = [row for row in record("table1")["rows"] if row["recipe"] == "cifar10-tuned-simsiam-logo"]
         below = minus(measured(row), figures_of(simsiam))
@@ -131,7 +132,7 @@ def test_the_figures_of_the_best_recipe_are_those_of_its_run():
     assert ["MoCo, six large crops", "6", "1e-3", knn20, knn200, sgd, lbfgs] in tables
     assert f"{knn20}** (k=20, tau=0.07) and **{knn200}** (k=200" in (RESULTS / "cifar10.md").read_text()
     for page in (RESULTS / "cifar10.md", ROOT / "README.md"):
-        (row,) = [row for row in told_of("cifar10-best-six", page)[1] if row[0].startswith("`cifar10-best`")]
+        (row,) = [row for row in tables_of(page) if row[0].startswith("`cifar10-best`")]
         assert re.findall(r"92\.\d+", " ".join(row)) == [knn20, knn200, sgd]
 
 
@@ -152,8 +153,7 @@ def test_curves_are_drawn_from_what_is_kept_and_end_where_the_page_says(picture,
     assert f"(../images/{picture}.png)" in (RESULTS / page).read_text()
     rows = [row for row in rows if "5e-4" not in row.label]  # told in a table of its own
     ends = [drawn_end(row) for row in rows]
-    tables = told_of("cifar10-best-six", RESULTS / page)[1]
-    summary = [row for row in tables if len(row) == columns][1 : len(rows) + 1]
+    summary = [row for row in tables_of(RESULTS / page) if len(row) == columns][1 : len(rows) + 1]
     assert [float(row[2]) for row in summary] == pytest.approx(ends, abs=0.06)  # `eval knn` rounds otherwise
     for row, cells in zip(rows, summary, strict=True):
         assert ("LoGo" in row.label, "without L2L" in row.label) == ("-LoGo" in cells[0], "without L2L" in cells[0])
@@ -167,8 +167,7 @@ def drawn_end(row):
 def test_curves_by_the_papers_settings_end_where_the_page_says():
     page = (RESULTS / "cifar10.md").read_text()
     assert "(../images/cifar10-paper.png)" in page
-    _, tables = told_of("simsiam-weight-decay", RESULTS / "cifar10.md")
-    said = [float(row[1]) for row in tables if "the paper's settings" in row[0]]
+    said = [float(row[1]) for row in tables_of(RESULTS / "cifar10.md") if "the paper's settings" in row[0]]
     rows = PICTURES["PICTURES"]["cifar10-paper"]
     ends = [drawn_end(row) for row in rows]
     assert said == pytest.approx(ends, abs=0.11)  # while training, features are bfloat16
@@ -193,7 +192,7 @@ def test_figure_1b_of_the_tuned_rows_is_drawn_from_their_records_and_ends_where_
 
 @pytest.mark.parametrize("name", ["table1", "table7"])
 def test_the_summary_of_cifar10_shows_the_same_figures(name):
-    _, tables = told_of("cifar10-best-six", RESULTS / "cifar10.md")
+    tables = tables_of(RESULTS / "cifar10.md")
     labels = {"+": "-", ", CIFAR10": "", "-LoGo w/o L2L": " with local crops, without L2L", "-LoGo full": "-LoGo"}
     for row in record(name)["rows"]:
         label = row["row"].removesuffix(", tuned")
@@ -235,16 +234,3 @@ def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
         assert said in first
     faq = (ROOT / "docs" / "faq.md").read_text()
     assert f"kNN {moco:.1f} % for MoCo-LoGo where the paper has 84.44, {simsiam:.1f} % for SimSiam-LoGo" in faq
-
-
-def test_weight_decay_and_crops_are_told_as_the_records_do():
-    alone, logo = map(figures_of, told_of("simsiam-weight-decay")[0])
-    (large, tuned), tables = told_of("crop-areas")[0], told_of("crop-areas", RESULTS / "cifar10.md")[1]
-    other = "SimSiam, the paper's settings, but weight decay 5e-4 and LoGo's global crops (40-100 %)"
-    assert [other, *shown(figures_of(large))] in tables
-    assert settings(large).crops.global_scale == (0.4, 1.0)
-    ours = "SimSiam-LoGo, the paper's settings, but weight decay 5e-4 and crops of 20-100 and 20-80 %"
-    assert [ours, *shown(figures_of(tuned))] in tables
-    assert (settings(tuned).crops.global_scale, settings(tuned).crops.local_scale) == ((0.2, 1.0), (0.2, 0.8))
-    for areas, above in (("40-100 %", minus(logo, figures_of(large))), ("20-100 %", minus(figures_of(tuned), alone))):
-        assert [f"LoGo over SimSiam, weight decay 5e-4, global crops of {areas}", *shown(above, "+")] in tables
