@@ -334,8 +334,8 @@ def test_protocols_have_the_same_names_wherever_they_are_listed():
 @pytest.mark.parametrize(
     ("command", "number", "sentence"),
     [
-        ("pretrain", errno.ENOSPC, "The disk is full; free some space, then go on with `logo-ssl resume` and the run"),
-        ("reproduce", errno.EDQUOT, "The disk is full; free some space, then give the same command again."),
+        ("pretrain", errno.ENOSPC, "the disk is full; free some space, then go on with `logo-ssl resume` and the run"),
+        ("reproduce", errno.EDQUOT, "runs/x cannot be written: the disk is full; free some space, then give the same"),
         ("recipes", errno.EACCES, "runs/x cannot be written (no); choose another --out"),
         ("resume", errno.EACCES, "runs/x cannot be written (no); allow it, or go on with a copy of the run."),
         ("recipes", errno.EIO, "runs/x cannot be used (no); choose another path"),
