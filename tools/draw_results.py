@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logo_ssl.report import Curve, draw_knn_curves
+from logo_ssl.reproduce.beside import with_finished
+from logo_ssl.reproduce.figures import curves_of, strange_pictures
+from logo_ssl.reproduce.tables import choose
 from logo_ssl.run import Run
 
 
@@ -90,6 +93,7 @@ PICTURES = {
         Row("Imagenette, MoCo", "2 + 2 crops, LoGo", "2026-11-16-imagenette-equal-crops.jsonl", 3),
     ),
 }
+FIGURE_1B, OUR_CHOICE = "cifar10-knn", "Settings are of our choice."
 PRINTED = re.compile(r"kNN ([\d.]+)% \(k=20, tau=0.07, epoch (\d+)\)")
 
 
@@ -127,6 +131,15 @@ def main(arguments: list[str] | None = None) -> None:
     for name, rows in PICTURES.items():
         curves = [Curve(row.name, row.label, row.panel, runs(options.raw, row), row.look, row.paper) for row in rows]
         draw_knn_curves(curves, options.folder / name, one_scale=True)
+    curves, title = figure_1b(options.raw / "cifar10-tuned")
+    draw_knn_curves(curves, options.folder / FIGURE_1B, title)
+
+
+def figure_1b(records: Path) -> tuple[list[Curve], str]:
+    """Figure 1b as `reproduce` would draw it of records, and what stands above it."""
+    (table,) = choose(["fig1b"], own=True)
+    table, ended = with_finished(table._replace(rows=()), table, [], records)
+    return curves_of(table, ended), " ".join((*strange_pictures([table]), OUR_CHOICE))
 
 
 def runs(raw: Path, row: Row) -> tuple[Kept, ...]:

@@ -6,6 +6,7 @@ python tools/keep_records.py runs/reproduce docs/results/raw/cifar10-tuned --at-
 import argparse
 import json
 import shutil
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,29 +17,35 @@ KEPT = ("recipe.json", "provenance.json", "sittings.json", "images.json", "evalu
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Copy the records of all runs that have ended."""
+    """Copy the records of all runs that have ended and are not there yet, and say which; or none, if one cannot be."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="what was --out of `reproduce`")
-    parser.add_argument("folder", type=Path, help="where the records are to lie")
+    parser.add_argument("folder", type=Path, help="where the records are to lie; what lies there is left as it is")
     parser.add_argument("--at-once", type=int, default=1, help="how many runs of whatever command shared the device")
     options = parser.parse_args(arguments)
-    for record in sorted(options.out.glob("*/seed*.json")):
-        if "figures" in json.loads(record.read_text()):
-            keep(record, options.out, options.folder, options.at_once)
+    records = [file for file in sorted(options.out.glob("*/seed*.json")) if "figures" in json.loads(file.read_text())]
+    there = [record for record in records if (options.folder / record.relative_to(options.out)).exists()]
+    new = [record for record in records if record not in there]
+    texts = [kept(record, options.at_once) for record in new]  # all of them, before anything is written
+    for record, files in zip(new, texts, strict=True):
+        shutil.rmtree(options.folder / record.with_suffix("").relative_to(options.out), ignore_errors=True)
+        for file, text in files.items():
+            write(options.folder / file.relative_to(options.out), text)
+    for said, which in (("kept", new), ("there already, to be removed first if it is to be kept anew", there)):
+        sys.stdout.write("".join(f"{record.relative_to(options.out).with_suffix('')}: {said}\n" for record in which))
 
 
-def keep(record: Path, out: Path, folder: Path, at_once: int = 1) -> None:
-    """Copy what one run tells of itself, and how many ran beside it, of which it may not know."""
+def kept(record: Path, at_once: int = 1) -> dict[Path, str]:
+    """What one run tells of itself, file by file, and how many ran beside it, of which it may not know."""
     run = record.with_suffix("")
-    shutil.rmtree(folder / run.relative_to(out), ignore_errors=True)
     asked = json.loads(record.read_text())["asked"]["data"]
-    files = [record, *(file for pattern in KEPT for file in sorted(run.glob(pattern)))]
-    for file in files:
-        write(folder / file.relative_to(out), shortened(file.read_text(), asked, run))
-    told = json.loads((kept := folder / record.relative_to(out)).read_text())
-    write(kept, json.dumps(told | {"jobs": max(at_once, told.get("jobs", 1))}, indent=2) + "\n")
+    files = [file for pattern in KEPT for file in sorted(run.glob(pattern))]
+    texts = {file: shortened(file.read_text(), asked, run) for file in files}
     lines = thinned((run / "metrics.jsonl").read_text().splitlines())
-    write(folder / run.relative_to(out) / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
+    texts[run / "metrics.jsonl"] = "".join(f"{line}\n" for line in lines)
+    told = json.loads(shortened(record.read_text(), asked, run))
+    told["jobs"] = max(at_once, told.get("jobs", 1))
+    return texts | {record: json.dumps(told, indent=2) + "\n"}  # last: where it lies, all of it does
 
 
 def shortened(text: str, data: str, run: Path) -> str:

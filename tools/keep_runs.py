@@ -5,15 +5,15 @@ python tools/keep_runs.py docs/results/raw/2026-11-16-lambdas.jsonl runs/lambda0
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from logo_ssl.files import write
-from logo_ssl.recipes import find_recipe, read_recipe
-from logo_ssl.reproduce.settings import decisive_differences
+from logo_ssl.recipes import read_recipe
+from logo_ssl.reproduce.settings import name_of
 from logo_ssl.run import Run
-from logo_ssl.show.rerun import began_as
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -29,16 +29,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def told(run: Run) -> dict[str, Any]:
-    """What a run was, what it logged last, and all that was measured of it."""
+    """What a run was, whatever becomes of its recipe, what it logged last, and all that was measured of it."""
     recipe = read_recipe(run)
     provenance = json.loads(run.provenance_file.read_text())
     lines = list(run.metrics())
     steps = [line for line in lines if "images_per_s" in line]
-    name = began_as(recipe)
-    changed = decisive_differences(recipe, find_recipe(name))
     return {
-        "recipe": name,
-        "changed": {field: ours for field, (ours, _) in changed.items()},
+        "recipe": recipe.name,
+        "settings": json.loads(replace(recipe, data=name_of(recipe.data)).to_json()),
         "epochs": recipe.epochs,
         "crops": provenance["crops"],
         **{fact: provenance[fact] for fact in ("seed", "commit", "hardware", "seconds")},

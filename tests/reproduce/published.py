@@ -5,6 +5,9 @@ import re
 import runpy
 from pathlib import Path
 
+from logo_ssl.recipes import Recipe
+from logo_ssl.reproduce.settings import decisive_differences
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 TABLES = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
@@ -33,6 +36,21 @@ def section(heading):
     own = (RESULTS / "experiments.md").read_text().partition(f"\n## {heading}")[2].partition("\n## ")[0]
     lines = [line.replace("*", "")[1:-1].split("|") for line in own.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in cells] for cells in lines]
+
+
+def settings(run):
+    """The recipe by which a line's run was trained, whatever the recipe of that name is now."""
+    return Recipe.from_json(json.dumps(run["settings"]))
+
+
+def otherwise(run, recipe):
+    """What a line's run had otherwise than a recipe has it, of what decides."""
+    return {field: ours for field, (ours, _) in decisive_differences(settings(run), recipe).items()}
+
+
+def recipe_of_records(folder, row):
+    """The recipe by which a row in a folder of records was trained."""
+    return Recipe.from_json((RESULTS / "raw" / folder / row / "seed0" / "recipe.json").read_text())
 
 
 def figures_of(run):

@@ -15,22 +15,33 @@ from published import (
     measured,
     minus,
     of_records,
+    otherwise,
     printed_of_four_large_crops,
+    recipe_of_records,
     record,
     section,
+    settings,
     shown,
     told_of,
 )
 
-from logo_ssl.recipes import RECIPES, find_recipe, flat
+from logo_ssl.recipes import flat, unused
+from logo_ssl.reproduce.settings import matters
 
 
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("raw/*.jsonl")), ids=lambda file: file.stem)
-def test_what_a_record_calls_changed_is_not_what_its_recipe_has(file):
-    for run in map(json.loads, file.read_text().splitlines()):
-        if run.get("changed") and run["recipe"] in RECIPES:
-            now = json.loads(json.dumps(flat(find_recipe(run["recipe"]))))
-            assert not [field for field, value in run["changed"].items() if value == now.get(field, "no such field")]
+def test_a_line_of_a_run_tells_all_that_decided_it(file):
+    runs = [run for run in map(json.loads, file.read_text().splitlines()) if "recipe" in run]
+    assert not any("changed" in run for run in runs)  # than what? recipes move
+    for run in (run for run in runs if "settings" in run):
+        recipe = settings(run)
+        crops = f"{recipe.crops.n_global} global + {recipe.crops.n_local} local"
+        said = {"recipe": recipe.name, "seed": recipe.seed, "epochs": recipe.epochs, "crops": crops}
+        assert said == said | {name: run[name] for name in said if name in run}
+        parts = ((name, part if isinstance(part, dict) else [""]) for name, part in run["settings"].items())
+        told = {f"{name}.{inner}".rstrip(".") for name, part in parts for inner in part}
+        silent = flat(recipe).keys() - told - unused(recipe) - {"chosen"}
+        assert not [field for field in silent if matters(field)]
 
 
 def test_the_log_tells_the_papers_settings_as_the_records_do():
@@ -119,14 +130,12 @@ def test_where_short_runs_ended_stands_in_the_cell_of_their_settings():
     columns = [column.removeprefix("lambda ") for column in head]
     cells = {row[0]: dict(zip(columns, row, strict=False)) for row in rows}
     for run in runs:
-        changed = run["changed"]
-        decay = changed.get("optimiser.weight_decay", find_recipe(run["recipe"]).optimiser.weight_decay)
+        recipe = settings(run)
         label = {"cifar10-tuned-moco-logo": "MoCo-LoGo", "cifar10-tuned-simsiam-logo": "SimSiam-LoGo"}[run["recipe"]]
         label += f", seed {run['seed']}"
-        label += ", cosine as affinity" if "strategy.affinity" in changed else ""
-        label += ", weight decay 1e-3" if decay == 1e-3 else ""
-        lam = f"{changed.get('strategy.lam', 0.05):g}"
-        assert cells[label][lam] == f"{run['knn_k20_by_epoch'][str(run['epochs'])]:.2f}"
+        label += ", cosine as affinity" if recipe.strategy.affinity == "cosine" else ""
+        label += ", weight decay 1e-3" if recipe.optimiser.weight_decay == 1e-3 else ""
+        assert cells[label][f"{recipe.strategy.lam:g}"] == f"{run['knn_k20_by_epoch'][str(run['epochs'])]:.2f}"
 
 
 def test_rates_and_weight_decays_stand_in_the_cell_of_their_settings():
@@ -134,9 +143,10 @@ def test_rates_and_weight_decays_stand_in_the_cell_of_their_settings():
     cells = {row[0]: row[1:] for row in tables}
     names = {"moco": "MoCo", "moco-logo": "MoCo-LoGo", "simsiam": "SimSiam", "simsiam-logo": "SimSiam-LoGo"}
     found = {}
+    rates = {run["recipe"]: settings(run).optimiser.lr for run in reversed(runs)}  # a row's first line has its own
     for run in runs:
-        decay = run["changed"].get("optimiser.weight_decay", find_recipe(run["recipe"]).optimiser.weight_decay)
-        column = 1 if decay == 1e-3 else 2 if "optimiser.lr" in run["changed"] else 0
+        optimiser = settings(run).optimiser
+        column = 1 if optimiser.weight_decay == 1e-3 else 2 if optimiser.lr == 2 * rates[run["recipe"]] else 0
         label = names[run["recipe"].removeprefix("cifar10-tuned-")]
         found[label, column] = last_knn(run)
         assert cells[label][column] == f"{last_knn(run):.2f}"
@@ -164,7 +174,8 @@ def test_crops_of_scenes_are_those_of_the_runs():
     labels = ("two large crops", LOCAL, "LoGo, lambda 0.05", "LoGo, lambda 0.5", "four large crops")
     by_seed = {label: [figures_of(run) for run in runs[5 * i : 5 * i + 5]] for i, label in enumerate(labels)}
     assert [run["seed"] for run in runs] == 5 * [0, 1, 2, 3, 4]
-    kinds = [(run["changed"].get("strategy.kind", "logo"), run["changed"].get("strategy.lam", 0.05)) for run in runs]
+    strategies = [run["settings"]["strategy"] for run in runs]
+    kinds = [(strategy["kind"], strategy.get("lam")) for strategy in strategies]
     two, local, logo, push = ("two-view", None), ("multi-crop", None), ("logo", 0.05), ("logo", 0.5)
     assert kinds == [kind for kind in (two, local, logo, push, two) for _ in range(5)]
     for label, crops in zip(labels, ("2", "2 + 2", "2 + 2", "2 + 2", "4"), strict=True):
@@ -195,14 +206,14 @@ def test_simsiams_crops_are_those_of_the_runs():
 
 def test_lambda_with_local_crops_is_that_of_the_runs():
     runs = told_of("local-crops-lambda")[0] + told_of("lambda-of-local-crops")[0]
-    assert [run["changed"].get("strategy.lam", 0.05) for run in runs] == [0, 0.05, 0.2]
+    assert [settings(run).strategy.lam for run in runs] == [0, 0.05, 0.2]
     assert shown(map(last_knn, runs)) in told_of("lambda-of-local-crops")[1]
 
 
 def test_what_else_was_tried_on_simsiam_is_what_the_runs_tell():
     runs, tables = told_of("simsiam-local-crops")
     as_it_was = told_of("simsiam-crops")[0][1], told_of("rate-and-weight-decay")[0][7]
-    assert [run["changed"] for run in as_it_was] == 2 * [{"data": "cifar10-val", "epochs": 40}]
+    fields = {2: ["strategy.noise"], 3: ["strategy.lr"], 4: ["strategy.balance"]}  # the others changed the code
     told = {(row[0], row[1]): row[2:] for row in tables}
     for before, recipe, label, changes in (
         (as_it_was[0], "multicrop", "without L2L", {0: "batch norm's statistics of all crops together",
@@ -214,6 +225,7 @@ def test_what_else_was_tried_on_simsiam_is_what_the_runs_tell():
         assert unchanged == [f"{last_knn(before):.2f}", f"{before['last_gauged']['z_rank']:.0f}"]
         for line, change in changes.items():
             assert runs[line]["recipe"] == f"cifar10-tuned-simsiam-{recipe}"
+            assert list(otherwise(runs[line], settings(before))) == fields.get(line, [])
             rank = runs[line]["last_gauged"]["z_rank"]
             assert told[label, change] == [f"{last_knn(runs[line]):.2f}", f"{rank:.0f}"]
 
@@ -309,10 +321,9 @@ def test_small_local_crops_are_those_of_the_runs():
 
 def test_simsiam_by_other_readings_is_that_of_the_runs():
     (start, rate), tables = told_of("other-simsiam")
-    assert (start["changed"], rate["changed"]) == (
-        {"initialisation": "torch"},
-        {"framework.layers": 3, "optimiser.lr": 0.1},
-    )
+    papers = recipe_of_records("cifar10-paper", "cifar10-simsiam")
+    assert otherwise(start, papers) == {"initialisation": "torch"}
+    assert otherwise(rate, papers) == {"framework.layers": 3, "optimiser.lr": 0.1}
     for label, run in (
         ("ImageNet's rate 0.1 and three layers", rate),
         ("our reading, begun by torch's default (experiment 43)", start),
@@ -366,7 +377,8 @@ def test_small_local_crops_of_simsiam_are_those_of_the_run():
     (small,), tables = told_of("small-simsiam")
     rows = {row["recipe"]: measured(row) for row in record("table1")["rows"]}
     enlarged = rows["cifar10-tuned-simsiam-logo"]
-    assert small["changed"] == {"crops.local_size": 16, "crops.local_scale": [0.05, 0.4]}
+    beside = recipe_of_records("cifar10-tuned", "cifar10-tuned-simsiam-logo")
+    assert otherwise(small, beside) == {"crops.local_size": 16, "crops.local_scale": [0.05, 0.4]}
     assert ["LoGo, local crops of 5-40 %, 16 px", "2 + 2", *shown(figures_of(small))] in tables
     assert ["LoGo, local crops of 20-80 %, 32 px (experiment 11)", "2 + 2", *shown(enlarged)] in tables
     assert ["two large crops (experiment 12)", "2", *shown(of_records("cifar10-tuned", "simsiam"))] in tables
@@ -383,10 +395,8 @@ def test_small_local_crops_of_simsiam_are_those_of_the_run():
 
 def test_cosine_and_byol_are_those_of_the_runs():
     (cosine, unbound), tables = told_of("cosine-and-no-bound")
-    assert (cosine["changed"]["strategy.affinity"], unbound["changed"]["strategy.bound"]) == (
-        "cosine",
-        "mean-difference",
-    )
+    ours = (settings(cosine).strategy.affinity, settings(unbound).strategy.bound)
+    assert ours == ("cosine", "mean-difference")
     assert ["cosine", *shown([last_knn(cosine)]), f"{cosine['last_gauged']['z_rank']:.0f}"] in tables
     text = (RESULTS / "experiments.md").read_text()
     assert f"came to the end at {last_knn(unbound):.2f}" in text
@@ -394,7 +404,7 @@ def test_cosine_and_byol_are_those_of_the_runs():
         said = (RESULTS / "raw" / f"2026-11-18-no-bound-{framework}.txt").read_text()
         assert all(f"Training diverged at step {step} " in said for step in steps)
     (byol,), _ = told_of("byol-logo")
-    assert byol["changed"]["framework.kind"] == "byol"
+    assert settings(byol).kind("framework") == "byol"
     assert f"As expected: **{last_knn(byol):.2f}**" in text
 
 
@@ -403,8 +413,8 @@ def test_statistics_of_small_crops_are_those_of_the_runs():
     for i, label in enumerate(("SimSiam, 16 px", "SimSiam, 32 px", "MoCo, 16 px", "MoCo, 32 px")):
         both = [runs[i]["statistics"], runs[i + 4]["statistics"]]
         assert (runs[i]["seed"], runs[i + 4]["seed"]) == (0, 1)
-        assert runs[i]["changed"].get("crops.local_size", 16) == int(label[-5:-3])
-        assert ("framework.kind" in runs[i]["changed"]) == label.startswith("SimSiam")
+        assert settings(runs[i]).crops.local_size == int(label[-5:-3])
+        assert settings(runs[i]).kind("framework") == label.partition(",")[0].lower()
         crops, whole = ([seed[kind]["k=20"] for seed in both] for kind in ("of crops", "of whole images"))
         change = f"{mean(minus(whole, crops)):+.2f}"
         assert [label, ", ".join(shown(crops)), ", ".join(shown(whole)), change] in tables

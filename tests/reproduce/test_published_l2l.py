@@ -4,7 +4,7 @@ import json
 import runpy
 
 import pytest
-from published import RESULTS, ROOT, record
+from published import RESULTS, ROOT, record, settings
 
 from logo_ssl.recipes import Recipe, find_recipe, flat
 
@@ -16,21 +16,21 @@ CHANGES = TOLD["k=20"]
 
 def ran(place):
     """The fields that decide what a trial is, as its run had them: epochs, framework, areas of local crops, lambda."""
+    had = fields(place)
+    low, high = had["crops.local_scale"]
+    return had["epochs"], had["framework.kind"], f"{100 * low:g}-{100 * high:g}", had.get("strategy.lam", 0)
+
+
+def fields(place):
+    """All fields of a run; of the oldest ones there are the options that were typed."""
     file, _, line = place.partition(":")
     if not line:
-        recipe, changed = Recipe.from_json((RAW / file / "recipe.json").read_text()), {}
-    else:
-        kept = json.loads((RAW / file).read_text().splitlines()[int(line) - 1])
-        recipe, changed = find_recipe(kept["recipe"]), kept["changed"] if "changed" in kept else typed(kept["options"])
-        changed = {"epochs": kept.get("epochs", recipe.epochs)} | changed
-    low, high = changed.get("crops.local_scale", recipe.crops.local_scale)
-    lam = changed.get("strategy.lam", getattr(recipe.strategy, "lam", None)) or 0
-    return (
-        changed.get("epochs", recipe.epochs),
-        json.loads(recipe.to_json())["framework"]["kind"],
-        f"{100 * low:g}-{100 * high:g}",
-        lam,
-    )
+        return flat(Recipe.from_json((RAW / file / "recipe.json").read_text()))
+    kept = json.loads((RAW / file).read_text().splitlines()[int(line) - 1])
+    if "settings" in kept:
+        return flat(settings(kept))
+    told = {name: kept[name] for name in ("epochs", "seed") if name in kept}
+    return flat(find_recipe(kept["recipe"])) | told | typed(kept["options"])
 
 
 def typed(options):
@@ -40,22 +40,16 @@ def typed(options):
     return {name: values if len(values) > 1 else values[0] for name, values in numbers.items()}
 
 
-def settings(place):
+def beside_l2l(place):
     """What of a run decides its result, but for its strategy, and its seed."""
-    file, _, line = place.partition(":")
-    if not line:
-        fields = flat(Recipe.from_json((RAW / file / "recipe.json").read_text()))
-    else:
-        kept = json.loads((RAW / file).read_text().splitlines()[int(line) - 1])
-        changed = kept["changed"] if "changed" in kept else typed(kept["options"])
-        fields = flat(find_recipe(kept["recipe"])) | changed | {"seed": kept.get("seed", 0)}
+    had = fields(place)
     deciding = ("crops.", "optimiser.", "framework.", "epochs", "batch_size", "backbone", "stem", "initialisation")
-    return {name: value for name, value in fields.items() if name.startswith(deciding)}, fields["seed"]
+    return {name: value for name, value in had.items() if name.startswith(deciding)}, had["seed"]
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: "-".join(trial.cells()))
 def test_a_trials_sides_differ_in_l2l_alone(trial):
-    pushed, left_alone = ([settings(place) for place in side] for side in (trial.pushed, trial.left_alone))
+    pushed, left_alone = ([beside_l2l(place) for place in side] for side in (trial.pushed, trial.left_alone))
     assert pushed == left_alone
     assert all(found == pushed[0][0] for found, _ in pushed)
 

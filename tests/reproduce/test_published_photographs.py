@@ -1,12 +1,12 @@
 """Are the figures of Imagenette, and of photographs on a CPU, those of the runs?"""
 
-import json
 from statistics import mean, stdev
 
 import pytest
-from published import RESULTS, ROOT, figures_of, shown, told_of
+from published import RESULTS, ROOT, figures_of, settings, shown, told_of
 
 from logo_ssl.recipes import Recipe, differences, find_recipe
+from logo_ssl.reproduce.settings import matters
 
 IMAGENETTE = {"MoCo": "2 x 128 px", "MoCo, all crops large": "4 x 128 px", "MoCo-LoGo": "2 x 128 + 2 x 64 px"}
 
@@ -32,11 +32,8 @@ def test_imagenettes_margins_are_those_of_the_runs():
 
 
 def recipes_that_ran():
-    """Those of experiment 17, as they were: of finished runs by what was changed, of the unfinished one whole."""
-    for line in (RESULTS / "raw" / "2026-11-16-imagenette-equal-crops.jsonl").read_text().splitlines():
-        run = json.loads(line)
-        options = {name.replace(".", "__"): value for name, value in run["changed"].items()}
-        yield find_recipe(run["recipe"]).changed(**{"strategy__pairs": "mean"} | options)  # which was the recipe's
+    """Those of experiment 17, as they were, the unfinished one among them."""
+    yield from map(settings, told_of("imagenette-equal-crops")[0])
     log = (RESULTS / "raw" / "2026-11-16-imagenette-without-l2l-unfinished.txt").read_text()
     yield Recipe.from_json(log.splitlines()[-1])
 
@@ -45,7 +42,7 @@ def test_imagenettes_recipes_have_the_settings_of_the_runs():
     for ran in recipes_that_ran():
         ours = find_recipe(ran.name.replace("imagenet100", "imagenette")).changed(crops__n_global=ran.crops.n_global)
         idle = set() if ran.crops.n_local else {"crops.local_size"}
-        assert differences(ran, ours).keys() <= {"data", "knn_every", "checkpoint_every", *idle}
+        assert {field for field in differences(ran, ours) if matters(field)} <= {"data", *idle}
 
 
 def test_what_local_crops_give_without_l2l_on_imagenette_is_that_of_the_run():
@@ -82,7 +79,8 @@ def test_what_l2l_does_on_photographs_over_more_seeds_is_that_of_the_runs():
     runs, tables = told_of("more-photographs")
     before = told_of("photographs-crops")[0]
     assert [run["seed"] for run in runs] == 2 * [2, 3, 4, 5, 6, 7]
-    assert [runs[0]["changed"], runs[6]["changed"]] == [before[2]["changed"], before[4]["changed"]]
+    for ran, first in ((runs[0], before[2]), (runs[6], before[4])):
+        assert differences(settings(ran), settings(first)).keys() == {"seed"}
     local, logo = [figures_of(run) for run in runs[:6]], [figures_of(run) for run in runs[6:]]
     for label, rows in (("with local crops, without L2L", local), ("LoGo", logo)):
         assert [label, *(f"{mean(column):.2f} ± {stdev(column):.2f}" for column in zip(*rows, strict=True))] in tables

@@ -16,9 +16,11 @@ from published import (
     measured,
     minus,
     of_records,
+    otherwise,
     papers_of,
     printed_of_four_large_crops,
     record,
+    settings,
     shown,
     told_of,
 )
@@ -135,9 +137,9 @@ def test_the_figures_of_the_best_recipe_are_those_of_its_run():
 
 def test_the_best_recipe_has_the_settings_of_its_run():
     (run,), _ = told_of("cifar10-best-six")
-    recipe = find_recipe(run["recipe"])
-    assert (recipe.name, run["changed"], run["crops"]) == ("cifar10-best", {}, "6 global + 0 local")
-    assert (recipe.crops.n_global, recipe.optimiser.weight_decay) == (6, 1e-3)
+    assert (run["recipe"], run["crops"]) == ("cifar10-best", "6 global + 0 local")
+    assert otherwise(run, find_recipe("cifar10-best")) == {}
+    assert (settings(run).crops.n_global, settings(run).optimiser.weight_decay) == (6, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,23 @@ def test_curves_by_the_papers_settings_end_where_the_page_says():
     rows = PICTURES["PICTURES"]["cifar10-paper"]
     ends = [drawn_end(row) for row in rows]
     assert said == pytest.approx(ends, abs=0.11)  # while training, features are bfloat16
+
+
+def test_figure_1b_of_the_tuned_rows_is_drawn_from_their_records_and_ends_where_the_page_says(tmp_path):
+    PICTURES["main"]([str(RESULTS / "raw"), str(tmp_path)])
+    drawn = (tmp_path / "cifar10-knn.svg").read_text()
+    curves, title = PICTURES["figure_1b"](RESULTS / "raw" / "cifar10-tuned")
+    rows = record("table1")["rows"]
+    assert re.findall(r'id="row-(.+?)"', drawn) == [row["recipe"] for row in rows] == [curve.row for curve in curves]
+    seeds = [curve.points()[200] for curve in curves]
+    assert list(map(len, seeds)) == [row["figures"][0]["n"] for row in rows]
+    ends = [row["figures"][0]["mean"] for row in rows]
+    assert list(map(mean, seeds)) == pytest.approx(ends, abs=0.11)  # while training, features are bfloat16
+    (said,) = re.findall(r"kNN over epochs: (.+)\]\(\.\./images/cifar10-knn\.png", (RESULTS / "cifar10.md").read_text())
+    found = {label: float(figure) for label, figure in re.findall(r"([\w-]+) (?:reaches )?(\d+\.\d)", said)}
+    labels = [row["row"].removesuffix(", tuned").replace("+", "-") for row in rows]
+    assert found == pytest.approx(dict(zip(labels, ends, strict=True)), abs=0.06)
+    assert not re.search(r"\.(json|md)\b", title)  # readers of the page have no such file
 
 
 @pytest.mark.parametrize("name", ["table1", "table7"])
@@ -223,9 +242,9 @@ def test_weight_decay_and_crops_are_told_as_the_records_do():
     (large, tuned), tables = told_of("crop-areas")[0], told_of("crop-areas", RESULTS / "cifar10.md")[1]
     other = "SimSiam, the paper's settings, but weight decay 5e-4 and LoGo's global crops (40-100 %)"
     assert [other, *shown(figures_of(large))] in tables
-    assert large["changed"]["crops.global_scale"] == [0.4, 1.0]
+    assert settings(large).crops.global_scale == (0.4, 1.0)
     ours = "SimSiam-LoGo, the paper's settings, but weight decay 5e-4 and crops of 20-100 and 20-80 %"
     assert [ours, *shown(figures_of(tuned))] in tables
-    assert (tuned["changed"]["crops.global_scale"], tuned["changed"]["crops.local_scale"]) == ([0.2, 1.0], [0.2, 0.8])
+    assert (settings(tuned).crops.global_scale, settings(tuned).crops.local_scale) == ((0.2, 1.0), (0.2, 0.8))
     for areas, above in (("40-100 %", minus(logo, figures_of(large))), ("20-100 %", minus(figures_of(tuned), alone))):
         assert [f"LoGo over SimSiam, weight decay 5e-4, global crops of {areas}", *shown(above, "+")] in tables

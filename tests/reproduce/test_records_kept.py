@@ -2,12 +2,13 @@
 
 import json
 import runpy
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from logo_ssl.recipes import find_recipe
+from logo_ssl.recipes import Recipe, find_recipe
 
 TOOLS = Path(__file__).parents[2] / "tools"
 TOOL = runpy.run_path(str(TOOLS / "keep_records.py"))
@@ -46,10 +47,25 @@ def test_what_ended_is_kept_without_weights_and_without_folders(out, tmp_path):
 
 
 def test_a_record_tells_how_many_shared_the_device(out, tmp_path):
-    kept = tmp_path / "kept" / "ended" / "seed0.json"
     for options, told in (([], 1), (["--at-once", "3"], 3)):
-        TOOL["main"]([str(out), str(tmp_path / "kept"), *options])
-        assert json.loads(kept.read_text())["jobs"] == told
+        kept = tmp_path / f"kept{told}"
+        TOOL["main"]([str(out), str(kept), *options])
+        assert json.loads((kept / "ended" / "seed0.json").read_text())["jobs"] == told
+
+
+def test_what_was_kept_before_is_left_as_it_was(out, tmp_path, capsys):
+    kept = tmp_path / "kept"
+    TOOL["main"]([str(out), str(kept)])
+    assert capsys.readouterr().out == "ended/seed0: kept\n"
+    before = {file: file.read_text() for file in kept.rglob("*") if file.is_file()}
+    shutil.copytree(out / "ended" / "seed0", out / "ended" / "seed1")
+    shutil.copy(out / "ended" / "seed0.json", out / "ended" / "seed1.json")
+    TOOL["main"]([str(out), str(kept), "--at-once", "3"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "ended/seed1: kept"
+    assert second.startswith("ended/seed0: there already")
+    assert {file: file.read_text() for file in before} == before
+    assert json.loads((kept / "ended" / "seed1.json").read_text())["jobs"] == 3
 
 
 def test_a_thinned_log_has_all_of_knn_and_its_last_line(out):
@@ -66,8 +82,14 @@ def test_a_thinned_log_has_all_of_knn_and_its_last_line(out):
 
 def test_a_folder_of_the_machine_is_not_published(out, tmp_path):
     (out / "ended" / "seed0" / "recipe.json").write_text('{"init": "/home/me/weights.pth"}')
+    shutil.copytree(out / "ended", out / "earlier")
+    (out / "earlier" / "seed0" / "recipe.json").write_text("{}")
+    begun = tmp_path / "kept" / "ended" / "seed0" / "recipe.json"
+    begun.parent.mkdir(parents=True)
+    begun.write_text("{}")
     with pytest.raises(SystemExit, match=r"names a folder of this machine: \"/home/me"):
         TOOL["main"]([str(out), str(tmp_path / "kept")])
+    assert [file for file in (tmp_path / "kept").rglob("*") if file.is_file()] == [begun]  # nothing was touched
 
 
 def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
@@ -96,7 +118,8 @@ def test_a_line_for_each_run_tells_what_it_was_and_what_came(tmp_path):
     told = json.loads(line)
     assert line == again
     assert told.items() >= facts.items()
-    assert (told["recipe"], told["changed"], told["epochs"]) == (recipe.name, {"strategy.lam": 0.5}, recipe.epochs)
+    assert Recipe.from_json(json.dumps(told["settings"])) == replace(recipe, data="cifar10")
+    assert (told["recipe"], told["epochs"]) == (recipe.name, recipe.epochs)
     assert told["knn_k20_by_epoch"] == {"0": 39.0, "20": 72.0}
     assert told["last_logged"] == logged[-3]
     assert told["last_gauged"] == {"z_std": 0.9, "z_rank": 40.5}

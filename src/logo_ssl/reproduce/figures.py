@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UserError
 from ..files import write
@@ -16,6 +16,9 @@ from .options import by_set
 from .results import Ended
 from .settings import name_of
 from .tables import PaperTable, Row, written
+
+if TYPE_CHECKING:
+    from ..report import Curve
 
 KINDS = ("png", "svg")
 PICTURES = {"fig1b": ("ImageNet-100", "ResNet-34"), "fig3": ("ImageNet-100", None)}
@@ -53,12 +56,9 @@ def _learns_affinity(recipe: Recipe) -> bool:
 
 def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, Any]) -> list[str]:
     """Draw the curves and write their numbers beside; gives back what to print."""
-    from ..report import Curve, draw_knn_curves  # slow to import: only where it is needed
+    from ..report import draw_knn_curves  # slow to import: only where it is needed
 
-    curves = []
-    for row in table.rows:
-        runs = [task.place.run for task, _ in ended if task.recipe.name == row.recipe.name and task.place.finished]
-        curves.append(Curve(row.recipe.name, row.label, name_of(row.recipe.data), tuple(runs)))
+    curves = curves_of(table, ended)
     drawn = [curve for curve in curves if curve.points()]
     failed = {c.row: "it has no finished run with kNN over epochs." for c in curves if c not in drawn}
     found = [*_torn(drawn, table.rows), *_measured_on(drawn)]
@@ -71,6 +71,17 @@ def draw_curves(table: PaperTable, ended: Ended, out: Path, record: dict[str, An
         return [*told, "Figure 1b has nothing to draw."]
     files = draw_knn_curves(drawn, out / table.stem, " ".join(remarks))
     return [*told, *found, *(f"Figure: {file}" for file in files)]
+
+
+def curves_of(table: PaperTable, ended: Ended) -> list["Curve"]:
+    """kNN over epochs of each row, of all its seeds that are finished."""
+    from ..report import Curve  # slow to import: only where it is needed
+
+    curves = []
+    for row in table.rows:
+        runs = [task.place.run for task, _ in ended if task.recipe.name == row.recipe.name and task.place.finished]
+        curves.append(Curve(row.recipe.name, row.label, name_of(row.recipe.data), tuple(runs)))
+    return curves
 
 
 def _torn(curves: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
