@@ -24,7 +24,7 @@ from logo_ssl.run import Run
 from logo_ssl.signals import Stopped
 from logo_ssl.train import Pretraining
 from logo_ssl.train.faults import Diverged
-from logo_ssl.train.folder import alone
+from logo_ssl.train.folder import alone, is_finished
 from logo_ssl.use.exporting import WAYS
 from logo_ssl.use.tables import FORMATS
 
@@ -334,8 +334,8 @@ def test_protocols_have_the_same_names_wherever_they_are_listed():
 @pytest.mark.parametrize(
     ("command", "number", "sentence"),
     [
-        ("pretrain", errno.ENOSPC, "The disk is full; free some space, then go on with `logo-ssl resume` and the run"),
-        ("reproduce", errno.EDQUOT, "The disk is full; free some space, then give the same command again."),
+        ("pretrain", errno.ENOSPC, "the disk is full; free some space, then go on with `logo-ssl resume` and the run"),
+        ("reproduce", errno.EDQUOT, "runs/x cannot be written: the disk is full; free some space, then give the same"),
         ("recipes", errno.EACCES, "runs/x cannot be written (no); choose another --out"),
         ("resume", errno.EACCES, "runs/x cannot be written (no); allow it, or go on with a copy of the run."),
         ("recipes", errno.EIO, "runs/x cannot be used (no); choose another path"),
@@ -454,6 +454,54 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     assert code == 0
     assert "is finished" in out
     assert run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1", "--fresh")[0] == 0
+
+
+def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 64)
+    monkeypatch.chdir(tmp_path)
+    demo, folder = ("demo", "--epochs", "2", "--seed", "3"), Path("runs/demo")
+    with monkeypatch.context() as patch:
+        step = Pretraining.training_step
+        patch.setattr(Pretraining, "training_step", lambda *given: (step(*given), stop_this_process())[0])
+        code, _, err = run(capsys, *demo, "--fresh")
+    assert (code, Run(folder).newest_step()) == (128 + signal.SIGTERM, 1)
+    assert err.endswith("saved at step 1; go on with `logo-ssl demo --epochs 2 --seed 3`.\n")
+    code, _, err = run(capsys, "demo", "--epochs", "4")
+    assert (code, err) == (
+        2,
+        "logo-ssl: runs/demo holds an unfinished demo with --seed 3 and --epochs 2; go on with `logo-ssl demo "
+        "--epochs 2 --seed 3`, replace it with --fresh, or choose another --out.\n",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("logo_ssl.demo.draw_curves", _stopped)
+        code, out, err = run(capsys, *demo)
+    assert (code, is_finished(Run(folder))) == (130, True)
+    assert out.startswith("runs/demo holds a demo that was interrupted; it goes on.\n")
+    assert err == "logo-ssl: Stopped by Ctrl-C; go on with `logo-ssl demo --epochs 2 --seed 3`.\n"
+    code, out, err = run(capsys, "demo", "--seed", "3")
+    assert code == 0, err
+    assert out.startswith("runs/demo is trained; what was left of its demo follows.\n")
+    assert "trained encoder" in out
+    assert (folder / "report.html").is_file()
+    assert "holds a finished run" in run(capsys, *demo)[2]
+
+
+def stop_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _stopped(run: Run) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_demo_does_not_go_on_with_what_is_none(capsys, tmp_path):
+    other = find_recipe("tiny").changed(framework="byol")
+    write(tmp_path / "recipe.json", other.to_json())
+    write(tmp_path / "checkpoints" / f"step-1-{'0' * 16}.ckpt", "")
+    code, _, err = run(capsys, "demo", "--out", str(tmp_path))
+    assert code == 2
+    assert f"{tmp_path} holds an unfinished run; go on with `logo-ssl resume {tmp_path}`" in err
 
 
 def test_a_fresh_demo_replaces_whatever_an_earlier_one_left(capsys, tmp_path, monkeypatch):

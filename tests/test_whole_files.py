@@ -1,10 +1,12 @@
 """Is a file there whole or not at all, and those that belong together all or none?"""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from logo_ssl.files import write, write_together
+from logo_ssl.files import whole, write, write_together
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -18,6 +20,37 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         write(file, "second")
     assert file.read_text() == "first"
     assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("full", ["fsync", "write"])
+def test_a_full_disk_names_the_file_as_it_was_given(tmp_path, monkeypatch, full):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(*((os, "fsync") if full == "fsync" else (Path, "write_bytes")), refuse)
+    with pytest.raises(OSError, match="No space left") as told:
+        write(Path("deep/x.txt"), "content")
+    assert told.value.filename == "deep/x.txt"
+    with pytest.raises(OSError, match="No space left") as told, whole(Path("y.csv")):
+        refuse()
+    assert told.value.filename == "y.csv"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_to_names_the_file_not_its_draft(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError) as told:
+        write(Path("x.txt"), "content")
+    tmp_path.chmod(0o700)
+    assert told.value.filename == "x.txt"
+
+
+def test_another_error_keeps_the_file_that_it_names(tmp_path):
+    with pytest.raises(FileNotFoundError) as told, whole(tmp_path / "x.txt"):
+        (tmp_path / "gone").read_bytes()
+    assert told.value.filename == str(tmp_path / "gone")
 
 
 def test_of_files_that_belong_together_none_changes_if_one_fails(tmp_path):

@@ -86,6 +86,7 @@ def _record(folder: str, row: str) -> tuple[str, ...]:
 
 
 SWEEP, MORE, SCENES = "2026-11-16-lambda-twenty-epochs", "2026-11-16-l2l-twenty-epochs", "2026-11-17-scenes-crops"
+LAST = "2026-11-18-cosine-and-lambda"
 VARIED, AREAS = "2026-11-17-simsiam-local-crops", "5-40"
 PHOTOGRAPHS, MORE_PHOTOGRAPHS = "2026-11-17-photographs-crops", "2026-11-17-more-photographs"
 HELD_OUT = (40, "SimSiam", "CIFAR-10, held out", "20-80", 0.05)
@@ -121,6 +122,8 @@ TRIALS = (
           1_000),
     Trial(*SMALL, 0.05, _lines("2026-11-17-half-size-crops", 1), _lines("2026-11-17-small-local-crops", 2),
           remark="16 px"),
+    Trial(*SMALL, 0.005, _lines(LAST, 3), _lines("2026-11-17-small-local-crops", 2), remark="16 px"),
+    Trial(*SMALL, 0.5, _lines(LAST, 4), _lines("2026-11-17-small-local-crops", 2), remark="16 px"),
     Trial(*SMALL, 0.05, _lines("2026-11-17-lambda-of-local-crops", 1), _lines("2026-11-16-local-crops-lambda", 1),
           remark=LARGER),
     Trial(*SMALL, 0.2, _lines("2026-11-17-lambda-of-local-crops", 2), _lines("2026-11-16-local-crops-lambda", 1),
@@ -134,6 +137,8 @@ TRIALS = (
     Trial(*LARGE_SIMSIAM, 0.05, _lines(MORE, 4), _lines(MORE, 3)),
     Trial(*LARGE_SIMSIAM, 0.05, _lines("2026-11-18-cosine-and-no-bound", 1), _lines(MORE, 3), remark="cosine"),
     Trial(*LARGE_SIMSIAM, 0.5, _lines(MORE, 5), _lines(MORE, 3)),
+    Trial(*LARGE_SIMSIAM, 0.5, _lines(LAST, 1), _lines(MORE, 3), remark="cosine"),
+    Trial(*LARGE_SIMSIAM, 1, _lines(LAST, 2), _lines(MORE, 3), remark="cosine, weight"),
 )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ python tools/draw_results.py docs/results/raw docs/images
 
 import argparse
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from logo_ssl.run import Run
 
 
 class Row(NamedTuple):
-    """A curve, and where its kNN is kept: in records of all its seeds, by tools/keep_runs.py, or as it was printed."""
+    """A curve, and where its kNN is kept: in records of all its seeds, or by tools/keep_runs.py."""
 
     panel: str
     label: str
@@ -29,7 +28,7 @@ class Row(NamedTuple):
     @property
     def look(self) -> int:
         """One colour for what is the same in every panel."""
-        return LOOKS.get(self.label.removesuffix(HALF), 4)
+        return LOOKS.get(self.label, 4)
 
     @property
     def name(self) -> str:
@@ -37,8 +36,6 @@ class Row(NamedTuple):
         return f"{self.kept}:{self.line}"
 
 
-HALF = " (weight decay 5e-4)"
-"""Of a row of MoCo whose neighbours have 1e-3."""
 LOOKS = {
     "2 crops": 0,
     "2 crops of 20-100 %": 0,
@@ -55,7 +52,7 @@ PICTURES = {
         Row("MoCo", "2 crops", "cifar10-tuned/cifar10-tuned-moco/seed*"),
         Row("MoCo", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-moco-multicrop/seed*"),
         Row("MoCo", "2 + 2 crops, LoGo", "cifar10-tuned/cifar10-tuned-moco-logo/seed*"),
-        Row("MoCo", f"4 large crops{HALF}", "2026-11-15-cifar10-best.txt"),
+        Row("MoCo", "4 large crops", "cifar10-four-large/cifar10-tuned-moco/seed*"),
         Row("MoCo", "6 large crops", "2026-11-16-cifar10-best-six.jsonl"),
         Row("SimSiam", "2 crops", "cifar10-tuned/cifar10-tuned-simsiam/seed*"),
         Row("SimSiam", "2 + 2 crops, without L2L", "cifar10-tuned/cifar10-tuned-simsiam-multicrop/seed*"),
@@ -94,7 +91,6 @@ PICTURES = {
     ),
 }
 FIGURE_1B, OUR_CHOICE = "cifar10-knn", "Settings are of our choice."
-PRINTED = re.compile(r"kNN ([\d.]+)% \(k=20, tau=0.07, epoch (\d+)\)")
 
 
 class Kept(Run):
@@ -112,14 +108,10 @@ class Kept(Run):
 
     def by_epoch(self) -> dict[int, float]:
         """kNN, wherever it is kept."""
-        match self.path.suffix:
-            case ".txt":
-                return {int(epoch): float(knn) for knn, epoch in PRINTED.findall(self.path.read_text())}
-            case ".jsonl":
-                kept = json.loads(self.path.read_text().splitlines()[self.line - 1])
-                return {int(epoch): knn for epoch, knn in kept["knn_k20_by_epoch"].items()}
-            case _:
-                return {line["epochs_done"]: line["knn"] for line in super().metrics() if "knn" in line}
+        if self.path.suffix == ".jsonl":
+            kept = json.loads(self.path.read_text().splitlines()[self.line - 1])
+            return {int(epoch): knn for epoch, knn in kept["knn_k20_by_epoch"].items()}
+        return {line["epochs_done"]: line["knn"] for line in super().metrics() if "knn" in line}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -21,9 +21,9 @@ test compares. What it means is on [CIFAR-10](cifar10.md).
 
 The records lie in `docs/results/raw/cifar10-tuned` and `cifar10-paper`; those of MoCo's tuned rows as they were until
 experiment 46, with weight decay 5e-4, in `cifar10-half-decay`, and as they were until experiment 41, with enlarged
-local crops, too, in `cifar10-large-local`. Such a folder is an `--out` without weights, its logs thinned by
-`tools/keep_records.py`: `reproduce` finds these rows finished in a copy of it, and adds others
-([how to](../how-to/reproduce.md)).
+local crops, too, in `cifar10-large-local`; MoCo with four large crops in `cifar10-four-large`. Such a folder is an
+`--out` without weights, its logs thinned by `tools/keep_records.py`: `reproduce` finds these rows finished in a copy of
+it, and adds others ([how to](../how-to/reproduce.md)).
 """
 PARTS = (
     (
@@ -33,10 +33,12 @@ PARTS = (
         "    logo-ssl reproduce table1 table7 fig1b --tuned --data cifar10.npz --set knn_every=20\n\n"
         "(The rows were run in groups: experiments 11, 12, 14, 37, 46 and 51 of [the list](experiments.md) have the "
         "commands.)",
-        "The four rows take about 40 minutes of one H200. By the clock of their sittings the second seeds of MoCo, "
+        "The four rows take about 40 minutes of one H200: by `reproduce table1 --tuned --dry-run` 35.6 one after "
+        "another, training alone ([speed](speed.md)). By the clock of their sittings the second seeds of MoCo, "
         "MoCo-LoGo and SimSiam trained within 25.4 minutes side by side, MoCo without L2L and, for six minutes, the "
         "GPU tests beside them; SimSiam-LoGo took 12.7 minutes, two of them beside another row (experiment 11); to "
-        "evaluate them all takes one or two. So it is a sum of two sittings, at two commits. (With the "
+        "evaluate them all takes one or two: a sum of two sittings, at two commits. SimSiam-LoGo's second seed took "
+        "24.3 minutes beside MoCo with four large crops, short runs and the GPU tests. (With the "
         "first settings, which had enlarged local crops for MoCo, too, they took 43.4: experiments 11 and 12.) The "
         "change to the commit of MoCo's first seeds is a page of text (experiment 46).",
     ),

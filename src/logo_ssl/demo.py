@@ -1,30 +1,42 @@
 """Does it work here? A small encoder, pretrained on made-up scenes, beside pixels and an untrained one."""
 
+import shlex
 import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from .command_name import command
-from .errors import UserError
+from .errors import Interrupted, UserError
 from .evaluate import compare_knn
 from .lock import FILE as LOCK
-from .recipes import find_recipe, read_recipe
+from .recipes import differences, find_recipe, is_harmless, read_recipe
 from .report import draw_curves
 from .run import Run
 from .show.report import Report
+from .signals import Stopped
 from .terminal import plain_console
-from .train import pretrain
-from .train.folder import alone, is_left_of, refuse_held
+from .train import pretrain, resume
+from .train.folder import alone, cure, is_finished, is_left_of, refuse_held, was_saved
 
 BESIDE = (LOCK, "curves.png", "report.html", "checkpoints", "evaluation", "figures", "tensorboard")
 """What may lie in a demo beside the files that only training writes."""
+LAST = "report.html"
+"""What a demo writes last, so that one which has it is over."""
+OF_A_DEMO = ("seed", "framework.queue", "optimiser.warmup_epochs")
+"""In what demos may differ beside what any run may change on its way: what is asked for, and what is cut to fit."""
 
 
 @dataclass(frozen=True)
 class Demo:
     """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
+
+    One that was interrupted goes on where it ended.
 
     example: logo-ssl demo --out runs/demo --fresh
     """
@@ -43,8 +55,36 @@ class Demo:
         console = plain_console()
         if self.fresh and Run(self.out).recipe_file.is_file():
             _clear(Run(self.out))
-        changes = {"seed": self.seed} | ({} if self.epochs is None else {"epochs": self.epochs})
-        run = pretrain(find_recipe("tiny"), self.out, console=console, **changes)
+        with self._told_how_to_go_on():
+            self._show(self._trained(console), console)
+
+    def _trained(self, console: Console) -> Run:
+        """The run, trained to its end; how far an interrupted demo came is not lost."""
+        run, changes = Run(self.out), {"seed": self.seed} | ({} if self.epochs is None else {"epochs": self.epochs})
+        if not self._is_left(run):
+            return pretrain(find_recipe("tiny"), self.out, console=console, **changes)
+        saved = read_recipe(run)
+        if self.seed != saved.seed or self.epochs not in (None, saved.epochs):
+            raise UserError(
+                f"{run.path} holds an unfinished demo with --seed {saved.seed} and --epochs {saved.epochs}; go on with "
+                f"`{self._command(saved.seed, saved.epochs)}`, replace it with --fresh, or choose another --out."
+            )
+        if is_finished(run):
+            console.print(f"{run.path} is trained; what was left of its demo follows.")
+            return run
+        console.print(f"{run.path} holds a demo that was interrupted; it goes on.")
+        return resume(run.path, console=console)
+
+    def _is_left(self, run: Run) -> bool:
+        """Whether an interrupted demo lies there that can go on; what else lies there, `pretrain` tells."""
+        if not run.recipe_file.is_file() or not was_saved(run) or (is_finished(run) and (run.path / LAST).is_file()):
+            return False
+        refuse_held(run)
+        tiny, saved = find_recipe("tiny"), read_recipe(run)
+        alike = all(field in OF_A_DEMO or is_harmless(field) for field in differences(tiny, saved))
+        return alike and (saved.name, saved.data) == (tiny.name, tiny.data)
+
+    def _show(self, run: Run, console: Console) -> None:
         table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
         for metric, value in compare_knn(run):
             features, k, tau = metric.split(", ")
@@ -53,10 +93,30 @@ class Demo:
         console.print(table)
         console.print(f"Curves: {draw_curves(run)}")
         console.print(f"Encoder: {run.backbone_file}")
-        Report((run.path,), run.path / "report.html").run()
+        Report((run.path,), run.path / LAST).run()
         console.print(
             f"Next, with photographs of your own in a folder: {command()} pretrain --data photos/ --out runs/photos"
         )
+
+    @contextmanager
+    def _told_how_to_go_on(self) -> Iterator[None]:
+        """By the same command, without --fresh: `resume` would end where a demo begins to show something."""
+        again = f"go on with `{self._command(self.seed, self.epochs)}`"
+        try:
+            yield
+        except (KeyboardInterrupt, Stopped) as stop:
+            told = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)
+            raise told.interrupted(again) from None
+        except Interrupted as stop:
+            stop.args = (str(stop).replace(cure(Run(self.out)), again),)
+            raise
+
+    def _command(self, seed: int, epochs: int | None) -> str:
+        """What is typed for a demo in this folder."""
+        out = () if self.out == Demo.out else ("--out", str(self.out))
+        passes = () if epochs is None else ("--epochs", str(epochs))
+        seeded = () if seed == Demo.seed else ("--seed", str(seed))
+        return f"{command()} {shlex.join(['demo', *out, *passes, *seeded])}"
 
 
 def _clear(run: Run) -> None:

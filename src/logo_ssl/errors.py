@@ -55,7 +55,8 @@ class Interrupted(UserError):  # noqa: N818 (nobody erred)
 def refused_by_disk(error: OSError, cure: str = AGAIN, elsewhere: str = ELSEWHERE) -> str | None:
     """What to say of a disk that is full or may not be written on; nothing where something else is wrong."""
     if error.errno in NO_SPACE:
-        return f"The disk is full; free some space, then {cure}."
+        told = "The disk is full" if error.filename is None else f"{error.filename} cannot be written: the disk is full"
+        return f"{told}; free some space, then {cure}."
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return f"{error.filename} cannot be written ({error.strerror}); {elsewhere}."
     return None

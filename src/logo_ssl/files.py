@@ -1,6 +1,7 @@
 """How is a file written? Whole or not at all, whatever happens meanwhile."""
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -31,8 +32,9 @@ def write(path: Path, content: str | bytes) -> Path:
 def write_together(contents: dict[Path, bytes]) -> None:
     """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
     with whole(*contents) as drafts:
-        for draft, content in zip(drafts, contents.values(), strict=True):
-            draft.write_bytes(content)
+        for draft, (path, content) in zip(drafts, contents.items(), strict=True):
+            with _naming(path):
+                draft.write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -41,17 +43,19 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
 
     Where a link lies, what it leads to is written.
     """
-    places = [Path(os.path.realpath(path)) for path in paths]
+    places = [Path(os.path.realpath(path)) if path.is_symlink() else path for path in paths]
     drafts: list[Path] = []
     try:
-        for place in places:
+        for path, place in zip(paths, places, strict=True):
             place.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            with _naming(path):
+                handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
             drafts.append(Path(name))
             os.close(handle)
-        yield drafts
-        for draft in drafts:
-            with draft.open("rb+") as file:
+        with _naming(paths[0]):
+            yield drafts
+        for path, draft in zip(paths, drafts, strict=True):
+            with _naming(path), draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.chmod(0o666 & ~UMASK)
         for draft, place in zip(drafts, places, strict=True):
@@ -62,6 +66,18 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
         raise
     for folder in {place.parent for place in places}:
         sync_folder(folder)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have a disk that refuses tell of which file: it names a draft or, where there is no room, none."""
+    try:
+        yield
+    except OSError as error:
+        named = "" if error.filename is None else Path(os.fsdecode(error.filename)).name
+        if named.startswith(f".{path.name}.") or (not named and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+            error.filename = str(path)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

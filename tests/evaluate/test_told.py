@@ -2,9 +2,12 @@
 
 import io
 import json
+import math
 import os
+import re
 import signal
 from collections import Counter
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +30,7 @@ from logo_ssl.evaluate.finetune import finetune
 from logo_ssl.evaluate.knn import knn
 from logo_ssl.evaluate.linear import linear
 from logo_ssl.evaluate.transfer import transfer
+from logo_ssl.sampling import Share, with_error
 from logo_ssl.train import Pretraining, learning
 from logo_ssl.use import export
 
@@ -159,6 +163,25 @@ def test_every_protocol_tells_and_records_what_guessing_gives(capsys, parted, tm
     assert (told["chance"], told["commonest"]) == (33.33, 33.33)
     assert (record["test_images"], record["classes"]) == (15, 3)
     assert (record["test_images_compared"], record["test_images_in_train"]) == (15, 0)
+
+
+@pytest.mark.parametrize("name", ["knn", "linear"])
+def test_figures_have_the_standard_error_of_the_test_images_beside_them(capsys, parted, tmp_path, name) -> None:
+    code, out, err = shell(capsys, *options(name, parted), "--out", str(tmp_path / "x.json"))
+    assert code == 0, err
+    record = json.loads((tmp_path / "x.json").read_text())
+    ((metric, error),) = record["standard_errors"].items()
+    share = float(re.search(rf"{metric} │ ([\d.]+) ± {error:.2f} │", out)[1]) / 100
+    if 0 < share < 1:
+        assert error == pytest.approx(100 * math.sqrt(share * (1 - share) / 15), abs=0.01)
+    assert out.count("±: the standard error by the number of images that were classified, 15;") == 1
+
+
+def test_a_share_with_its_error_is_the_number_that_it_was() -> None:
+    share = Share(92.16, 10_000)
+    assert (share, json.dumps(share), type(round(share, 2))) == (92.16, "92.16", float)
+    assert (with_error(share), with_error(92.16)) == ("92.16 ± 0.27", "92.16")
+    assert with_error(deepcopy(share)) == "92.16 ± 0.27"
 
 
 def test_a_mean_over_classes_is_guessed_class_by_class(encoder, parted, tmp_path, monkeypatch) -> None:

@@ -100,6 +100,11 @@ def of_records(folder, row):
     return [*(each["top1"] for each in results["knn"]), *([results["linear"]["top-1"]] if "linear" in results else [])]
 
 
+def of_four_large_crops():
+    """The same of MoCo with four large crops, as the recipe has it."""
+    return of_records("cifar10-four-large", "moco")
+
+
 def papers_of(row):
     """The paper's figures for a row, as pages write them."""
     return "; ".join(dict.fromkeys(f"{figure['paper']:.2f}" for figure in row["figures"] if figure["paper"]))

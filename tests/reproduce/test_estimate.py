@@ -46,19 +46,23 @@ def test_a_step_costs_what_passes_forward_and_thrice_what_comes_back(recipe, pai
 def test_a_measured_row_is_predicted_from_the_others_of_its_network():
     """How well it does: within 4 % for SimSiam and 12 % for MoCo, where pixels alone are wrong by a factor of 1.6.
 
-    Four rows, two of a network: all that was measured, at one batch and crop size. Each is predicted from its like.
+    Each row is predicted from its like, of its own batch where there is one. Small local crops take more than their
+    passes tell, by a third, and smaller batches than were measured by half, which is told as "at least".
     """
-    errors = {}
+    errors = {"about": {}, "at least": {}}
     for bench in benchmarks():
         recipe = measured_recipe(bench)
         others = [line for line in benchmarks() if line["recipe"] != recipe.name]
-        if any(network_of(measured_recipe(line)) == network_of(recipe) for line in others):
+        others = [line for line in others if network_of(measured_recipe(line)) == network_of(recipe)]
+        others = [line for line in others if line["batch_size"] == recipe.batch_size] or others
+        if others:
             predicted = benched(recipe, others)
-            errors[recipe.name] = 100 * (predicted.images_per_s / bench["images_per_s"]["whole_step"] - 1)
-    assert errors == pytest.approx(
-        {"cifar10-simsiam-logo": 3.6, "cifar10-moco-logo": -10.8, "cifar10-simsiam": -3.5, "cifar10-moco": 12.1},
-        abs=0.1,
-    )
+            error = 100 * (predicted.images_per_s / bench["images_per_s"]["whole_step"] - 1)
+            errors[predicted.bound][recipe.name] = error
+    alike = {"cifar10-simsiam-logo": 3.6, "cifar10-moco-logo": -10.8, "cifar10-simsiam": -3.5, "cifar10-moco": 12.1}
+    small = {"cifar10-tuned-moco-logo": 31.3, "cifar10-tuned-moco": -23.9}
+    assert errors["about"] == pytest.approx(alike | small, abs=0.1)
+    assert errors["at least"] == pytest.approx({"cifar10-tuned-simsiam-logo": 53.7}, abs=0.1)
 
 
 def test_a_measured_row_is_predicted_nearly_as_well_from_another_framework():
@@ -140,8 +144,7 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     )
     assert missing.startswith("With the images that are missing, also: up to 10 h 3 min on NVIDIA H200")
     _, out, _ = reproduce("table1 table7 --tuned --dry-run --rows cifar10-tuned-moco", small=False)
-    assert "32,254 images/s as cifar10-moco-logo in batches of 512 (this row's 256 are slower as a rule) on" in out
-    assert "commit a5b794e6a836, scaled by the passes of the crops" in out
+    assert "about 6.4 min (27,521 images/s as cifar10-tuned-moco on NVIDIA H200, commit 2ea6ff9980e7)" in out
     assert "No row of table7 matches --rows, so it is left out." in out
     _, out, _ = reproduce("table2 --dry-run --rows stl10-moco", small=False)
     assert out.splitlines()[-1].startswith("In all: 1 run of unknown length, evaluation not counted")
@@ -186,8 +189,14 @@ def test_a_span_is_told_in_one_unit(least, most, told):
 def test_a_speed_is_of_the_batches_that_were_measured(file):
     for bench in benchmarks(file):
         assert measured_recipe(bench).batch_size == bench["batch_size"]
-    bigger = find_recipe(bench["recipe"]).changed(batch_size=bench["batch_size"] * 2)
-    assert f" in batches of {bench['batch_size']} on " in benched(bigger, benchmarks(file)).source
+        other = find_recipe(bench["recipe"]).changed(batch_size=bench["batch_size"] * 2)
+        assert f" in batches of {bench['batch_size']} on " in benched(other, [bench]).source
+
+
+def test_a_row_is_predicted_from_what_is_nearest_in_cost_and_batch():
+    tuned, paper = find_recipe("cifar10-tuned-simsiam"), find_recipe("cifar10-simsiam")
+    assert benched(tuned, benchmarks()).source.startswith("as cifar10-tuned-simsiam-logo on")  # alike in its batch
+    assert benched(paper, benchmarks()).source.startswith("as cifar10-simsiam on")
 
 
 def test_speeds_are_told_from_low_to_high_whatever_the_epochs(tmp_path, monkeypatch):
@@ -241,12 +250,12 @@ def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path):
     company = r".*moco.seed0 on NVIDIA H200, the fastest steps of 3 rows at once\)"
     (minutes, speed), *_ = re.findall(told + company, out)
     started = float(minutes) * 60 - 200 * 50_000 / float(speed.replace(",", ""))
-    assert 40 < started < 90  # seconds: compilation and ten times kNN, as they were benched there
+    assert 10 < started < 60  # seconds: compilation and ten times kNN, as they were benched there
     assert re.search(r"In all: up to [\d.]+ min on NVIDIA H200 \(here: a GPU\)", out)
     alone = Place(tmp_path / "out" / "cifar10-tuned-simsiam-logo" / "seed0")
     alone.note(jobs=1)
-    _, out, _ = reproduce(f"{line.replace('-moco', '-simsiam-logo')} --seeds 2", small=False)
-    assert re.search(r"seed 1: 200 epochs of 50,000 images, about [\d.]+ min .* on NVIDIA H200\)", out)
+    _, out, _ = reproduce(f"{line.replace('-moco', '-simsiam-logo')} --seeds 3", small=False)
+    assert re.search(r"seed 2: 200 epochs of 50,000 images, about [\d.]+ min .* on NVIDIA H200\)", out)
     _, out, _ = reproduce(f"{line} --seeds 3 --images-per-s 9000", small=False)
     assert "seed 2: 200 epochs of 50,000 images, about 18.5 min (9,000 images/s as --images-per-s says)" in out
     _, out, _ = reproduce(line, small=False)
@@ -276,12 +285,12 @@ def test_what_takes_long_is_told_in_hours(minutes, told):
 
 @pytest.mark.usefixtures("_with_gpu")
 def test_a_row_in_smaller_batches_than_were_measured_takes_at_least_as_long(reproduce, performed):
-    _, out, _ = reproduce("table1 --tuned --dry-run --jobs 99 --seeds 8", small=False)
+    _, out, _ = reproduce("table1 --tuned --dry-run --jobs 99 --seeds 8 --set batch_size=64", small=False)
     told = [line for line in out.splitlines() if " min (" in line]
     assert len(told) == 4
     assert all(", each of seeds 0, 1, 2, 3, 4, 5, 6 and 7: 200 epochs" in line and "at least" in line for line in told)
     assert re.search(
-        r"In all: at least 3 h 59 min on .*, if one runs after another, evaluation not counted; 32 at", out
+        r"In all: at least 4 h 45 min on .*, if one runs after another, evaluation not counted; 32 at", out
     )
     _, out, _ = reproduce("table1 --dry-run --rows cifar10-moco --jobs 99", small=False)
     assert re.search(r"In all: about 3.7 min on .*\), evaluation not counted\.$", out.strip())

@@ -13,6 +13,7 @@ from published import (
     figures_of,
     last_knn,
     minus,
+    of_four_large_crops,
     of_records,
     otherwise,
     printed_of_four_large_crops,
@@ -107,8 +108,10 @@ def test_what_l2l_does_with_twice_the_decay_is_what_the_records_give():
     assert cells["with local crops, without L2L"] == shown(local)
     assert cells["MoCo-LoGo (experiment 46)"] == shown(logo)
     assert cells["L2L"] == shown(minus(logo, local), "+")
+    assert cells["four large crops"] == shown(four := of_four_large_crops())
+    assert cells["LoGo over four large crops"] == shown(minus(logo, four), "+")
     crossed = shown(minus(logo, of_records("cifar10-half-decay", "moco-multicrop")), "+")
-    assert f"finds {crossed[0]} points (k=200: {crossed[1]})" in (RESULTS / "l2l.md").read_text()
+    assert f"finds {crossed[0]} points (k=200: {crossed[1]}; linear: {crossed[2]})" in (RESULTS / "l2l.md").read_text()
 
 
 def test_small_images_on_a_cpu_are_those_of_the_runs():
@@ -409,6 +412,25 @@ def test_cosine_and_byol_are_those_of_the_runs():
     (byol,), _ = told_of("byol-logo")
     assert settings(byol).kind("framework") == "byol"
     assert f"As expected: **{last_knn(byol):.2f}**" in text
+
+
+def test_cosine_that_collapses_lambdas_and_summed_pairs_are_those_of_the_runs():
+    runs, tables = told_of("cosine-and-lambda")
+    half, weight, *_, summed = strategies = [settings(run).strategy for run in runs]
+    assert [(each.affinity, each.lam, each.balance) for each in (half, weight)] == [
+        ("cosine", 0.5, "latents"),
+        ("cosine", 1, "weight"),
+    ]
+    assert ([each.lam for each in strategies[2:4]], summed.pairs) == ([0.005, 0.5], "paper")
+    told = [
+        [f"{last_knn(run):.2f}", f"{run['last_gauged']['z_rank']:.{digits}f}"]
+        for run, digits in zip(runs, (1, 1, 0, 0, 0), strict=True)
+    ]
+    assert [row[2:] for row in tables[-len(runs) :]] == told
+    page = (RESULTS / "l2l.md").read_text().replace("*", "")
+    assert f"| {' | '.join(shown(map(last_knn, runs[:2])))} |" in page
+    untrained = [float(run["knn_k20_by_epoch"]["0"]) for run in runs]
+    assert all(round(knn) in (39, 40) for knn in untrained)
 
 
 def test_statistics_of_small_crops_are_those_of_the_runs():

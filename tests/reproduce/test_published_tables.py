@@ -15,7 +15,9 @@ from published import (
     figures_of,
     measured,
     minus,
+    of_four_large_crops,
     of_records,
+    of_seed,
     otherwise,
     papers_of,
     printed_of_four_large_crops,
@@ -53,10 +55,11 @@ def test_what_the_papers_settings_gave_is_what_the_records_give():
     for framework, papers, of_l2l in (("MoCo", "+4.86; +5.22", "+2.13"), ("SimSiam", "+7.19; +5.00", "+4.34")):
         logo, alone, local = (ours[f"{framework}{row}"][0] for row in ("-LoGo", "", WITHOUT_L2L))
         assert [f"LoGo over {framework} ({papers})", *shown(minus(logo, alone), "+")] in tables
-        other_seed = shown(minus(logo, local), "+")[2]  # by linear both rows have no seed in common
+        *both_k, other_seed = shown(minus(logo, local), "+")  # by linear both rows have no seed in common
+        assert ["by all seeds", *both_k, ""] in tables
         logo, local = (by_the_papers_settings(seed=0)[f"{framework}{row}"][0] for row in ("-LoGo", WITHOUT_L2L))
         same_seed = shown(minus(logo, local), "+")
-        assert [f"of that L2L ({of_l2l})", *same_seed, f"({other_seed})"] in tables
+        assert [f"of that L2L, by seed 0 ({of_l2l})", *same_seed, f"({other_seed})"] in tables
     alone, logo = map(figures_of, decayed)
     assert ["SimSiam, the paper's settings, but weight decay 5e-4", *shown(alone)] in tables
     assert ["SimSiam-LoGo, the paper's settings, but weight decay 5e-4", *shown(logo)] in tables
@@ -95,8 +98,17 @@ def test_margins_are_those_of_the_rows(baseline):
         logo, alone = ([max(pair) for pair in zip(*decays, strict=True)] for decays in both)
         label = "the same, each row by the better of both weight decays"
         assert f"| {label} | {' | '.join(shown(minus(logo, alone), '+'))} |" in (RESULTS / "cifar10.md").read_text()
-    by_first_seed = minus(of_records("cifar10-tuned", f"{baseline}-logo"), of_records("cifar10-tuned", baseline))
-    assert f"| {' | '.join(shown(by_first_seed, '+'))} |" in (RESULTS / "experiments.md").read_text()
+    rows = {row["recipe"]: row for row in record("table1")["rows"]}
+    logo, alone = rows[f"cifar10-tuned-{baseline}-logo"], rows[f"cifar10-tuned-{baseline}"]
+    by_seed = [shown(minus(of_seed(logo, seed), of_seed(alone, seed)), "+") for seed in (0, 1)]
+    experiments = (RESULTS / "experiments.md").read_text()
+    assert f"| {' | '.join(by_seed[0])} |" in experiments
+    both = " | ".join(f"{first} | {second}" for first, second in zip(*by_seed, strict=True))
+    assert f"| {both} |" in experiments
+    if baseline == "simsiam":
+        for seed, margins in enumerate(by_seed):
+            told = f"| the same by seed {seed} alone | {' | '.join(margins)} |"
+            assert told in (RESULTS / "cifar10.md").read_text()
 
 
 @pytest.mark.parametrize("page", ["experiments.md", "cifar10.md"])
@@ -109,7 +121,15 @@ def test_the_figures_of_mocos_four_large_crops_are_those_that_were_printed():
     knn20, knn200, lbfgs = shown(printed_of_four_large_crops())
     row = ["MoCo, all crops large", "4", knn20, knn200, f"(L-BFGS: {lbfgs})"]
     assert row in tables_of(RESULTS / "cifar10.md")
-    assert f"MoCo with four crops {knn200}" in (ROOT / "README.md").read_text()
+
+
+def test_the_figures_of_mocos_four_large_crops_with_its_recipes_decay_are_those_of_their_run():
+    figures = shown(of_four_large_crops())
+    assert ["MoCo, all crops large", "4", *figures, "1"] in tables_of(RESULTS / "cifar10.md")
+    assert f"MoCo with four crops {figures[1]}" in (ROOT / "README.md").read_text()
+    knn, *others = figures
+    said = f"end at {knn} (k=200: {others[0]}; linear {others[1]}) with MoCo, where LoGo's 2 + 2"
+    assert said in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("framework", ["MoCo", "SimSiam"])
@@ -120,8 +140,12 @@ def test_margins_at_equal_crops_are_those_of_the_runs(framework):
         below = minus(measured(row), figures_of(simsiam))
         label = "SimSiam-LoGo over SimSiam with four large crops: equal epochs and crops"
     else:
-        below = minus(of_records("cifar10-half-decay", "moco-logo"), printed_of_four_large_crops()[:2])
-        label = "MoCo-LoGo over MoCo with four large crops, both with weight decay 5e-4: equal epochs and crops"
+        (row,) = [row for row in record("table1")["rows"] if row["recipe"] == "cifar10-tuned-moco-logo"]
+        below = minus(measured(row), of_four_large_crops())
+        label = "MoCo-LoGo over MoCo with four large crops: equal epochs and crops"
+        half = minus(of_records("cifar10-half-decay", "moco-logo"), printed_of_four_large_crops()[:2])
+        (told,) = [row[1:3] for row in tables if row[0] == "the same, both with weight decay 5e-4"]
+        assert told == shown(half, "+")
     (row,) = [row[1:] for row in tables if row[0] == label]
     assert row[: len(below)] == shown(below, "+")
 
@@ -151,7 +175,6 @@ def test_curves_are_drawn_from_what_is_kept_and_end_where_the_page_says(picture,
     rows = PICTURES["PICTURES"][picture]
     assert re.findall(r'id="row-(.+?)"', (tmp_path / f"{picture}.svg").read_text()) == [row.name for row in rows]
     assert f"(../images/{picture}.png)" in (RESULTS / page).read_text()
-    rows = [row for row in rows if "5e-4" not in row.label]  # told in a table of its own
     ends = [drawn_end(row) for row in rows]
     summary = [row for row in tables_of(RESULTS / page) if len(row) == columns][1 : len(rows) + 1]
     assert [float(row[2]) for row in summary] == pytest.approx(ends, abs=0.06)  # `eval knn` rounds otherwise
@@ -217,18 +240,22 @@ def test_figures_in_the_readmes_first_table_are_those_of_the_runs():
     (four,), _ = told_of("simsiam-four-large-crops")
     two_photos, four_photos, logo_photos = (figures_of(run)[0] for run in told_of("imagenette-equal-crops")[0])
     moco, simsiam = figures["cifar10-tuned-moco-logo"], figures["cifar10-tuned-simsiam-logo"]
-    above_k200 = minus(means["cifar10-tuned-moco-logo"], means["cifar10-tuned-moco"])[1]
-    above = (moco - figures["cifar10-tuned-moco"], simsiam - figures["cifar10-tuned-simsiam"])
-    half = of_records("cifar10-half-decay", "moco-logo")[0]
-    below = (half - printed_of_four_large_crops()[0], simsiam - figures_of(four)[0])
+    decays = [[means[f"cifar10-tuned-{row}"], of_records("cifar10-half-decay", row)] for row in ("moco-logo", "moco")]
+    logo, alone = ([max(pair) for pair in zip(*each, strict=True)] for each in decays)
+    above = minus(logo, alone)
+    assert f"{above[0]:.1f}" == f"{above[1]:.1f}"
+    others = minus(means["cifar10-tuned-simsiam-logo"], means["cifar10-tuned-simsiam"])
+    level = minus(means["cifar10-tuned-moco-logo"], of_four_large_crops())
     theirs = margins_of_the_papers_settings()
     for said in (
         f"margins are {theirs[1]:+.2f} points on SimSiam (paper: 7.19) and {theirs[0]:+.2f} on MoCo (4.86)",
         f"MoCo-LoGo {moco:.1f} (paper: 84.4), SimSiam-LoGo {simsiam:.1f} (87.7)",
-        f"{above[0]:+.2f} (MoCo; k=200: {above_k200:+.2f}) and {above[1]:+.2f} points (SimSiam) on CIFAR-10",
+        f"{above[0]:+.1f} points on MoCo (by either k, each row by its better weight decay)",
+        f"{others[0]:+.1f} on SimSiam (k=200: {others[1]:+.1f}) on CIFAR-10",
         f"{logo_photos - two_photos:+.1f} on Imagenette. At equal crops",
         f"against four large ones: on Imagenette yes ({logo_photos - four_photos:+.1f})",
-        f"{below[0]:+.1f} where both have weight decay 5e-4) and behind with SimSiam ({below[1]:+.1f})",
+        f"level with MoCo by kNN ({level[0]:+.1f}), above it by a linear classifier ({level[2]:+.1f}), and behind with "
+        f"SimSiam ({simsiam - figures_of(four)[0]:+.1f})",
         f"no LoGo: {figures_of(best)[0]:.1f} in 23 minutes",
     ):
         assert said in first

@@ -89,12 +89,12 @@ def test_a_knn_is_no_part_of_any_step(clock):
         assert left.seconds(10, 3, cost) == 20 + 3 * cost
 
 
-def test_the_pace_is_that_of_late(clock):
+def test_the_pace_is_that_of_the_last_four_epochs(clock):
     left = TimeLeft(clock)
     left.begin(steps_per_epoch=200)
-    passing(clock, left, *[1] * 1000, *[3] * 100)
-    assert left.seconds(10, 0, 0) == 20  # of the last epoch: half as it was, half as it is
-    passing(clock, left, *[3] * 100)
+    passing(clock, left, *[1] * 2000, *[3] * 200)
+    assert left.seconds(10, 0, 0) == 15  # three epochs as they were, one as it is
+    passing(clock, left, *[3] * 600)
     assert left.seconds(10, 0, 0) == 30
 
 

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import stat
 import tempfile
@@ -86,6 +87,7 @@ def test_the_end_tells_how_old_the_newest_checkpoint_is(data, tmp_path, monkeypa
     assert (
         "The last 2 checkpoints could not be saved (No space left on device), and the newest is of step 3 of 9." in said
     )
+    assert said.count("The checkpoint could not be saved (No space left on device); training goes on") == 1
     assert f"make room in {run.checkpoints}" in said.splitlines()[-1]
     assert told(run)["checkpoints"] | {"longest_blocked_s": 0, "mb": 0} == {
         "saved": 1,
@@ -94,6 +96,14 @@ def test_the_end_tells_how_old_the_newest_checkpoint_is(data, tmp_path, monkeypa
         "longest_blocked_s": 0,
         "mb": 0,
     }
+
+
+def test_checkpoints_that_fail_in_a_row_are_told_once_and_so_is_their_end(data, tmp_path, monkeypatch):
+    fails = iter([True, True, False, True, False])
+    full_disk(monkeypatch, lambda: next(fails))
+    _, said = train(SMALL, data, tmp_path / "run", epochs=5)
+    told = re.findall("could not be saved|saved again", said)
+    assert told == ["could not be saved", "saved again"] * 2
 
 
 def test_a_stop_that_cannot_be_saved_tells_which_step_is(data, tmp_path, monkeypatch):

@@ -6,6 +6,8 @@ import inspect
 import os
 import signal
 import stat
+import subprocess
+import sys
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
@@ -127,6 +129,29 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
     assert rows[0][:4] == ["path", "label", "split", "f0"]
     assert {row[2] for row in rows[1:]} == {"train"}
     assert np.array_equal(np.array([row[3:] for row in rows[1:]], np.float32), expected.vectors)
+
+
+IN_ANY_LOCALE = """
+import locale, numpy as np
+from pathlib import Path
+from logo_ssl.data.bad import Bad, BadImages
+from logo_ssl.use.tables import Part, Shape, write_table
+
+assert locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8")
+name = "K\\u00e4tze\\n1.png"
+BadImages(9, 0.9, Path("bad.csv")).note([Bad(name, "empty file")])
+write_table(Path("f.csv"), iter([Part([name], ["a"], ["train"], np.ones((1, 1), np.float32))]), Shape(1, 1), {})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a locale without UTF-8 is chosen by the environment")
+def test_csv_files_are_utf8_with_their_own_ends_of_lines_in_any_locale(tmp_path):
+    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    env["PYTHONPATH"] = str(Path(logo_ssl.__file__).parents[1])
+    subprocess.run([sys.executable, "-c", IN_ANY_LOCALE], cwd=tmp_path, env=env, check=True)
+    name = '"Kätze\n1.png"'.encode()  # an end of a line within a name is quoted, and stays what it is
+    assert (tmp_path / "bad.csv").read_bytes() == b"image,reason\r\n" + name + b",empty file\r\n"
+    assert (tmp_path / "f.csv").read_bytes() == b"path,label,split,f0\r\n" + name + b",a,train,1.0\r\n"
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv"])

@@ -10,6 +10,7 @@ from ..errors import UserError, WrongValue
 from ..hardware import best_device
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..probes import Labelled
+from ..sampling import Share
 from ..wording import are, counted
 from .cache import labelled_features
 from .chance import TOP, chance_of, say_chance
@@ -49,16 +50,19 @@ def knn(
     watched = how.counting("nearest neighbours", len(asked.labels))
     options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}
     near = nearest_neighbours(asked.features, bank.features, _largest(protocols), **options)
-    results = []
+    results, errors = [], {}
     for k, tau in protocols:
         tops = [top for top in chance.tops if top <= k]
         figures = dict(zip(tops, top_accuracies(near, asked.labels, bank.labels, k, tau, tops), strict=True))
         results.append({"k": k, "tau": tau, **{f"top{top}": round(value, 2) for top, value in figures.items()}})
         for top, value in figures.items():
-            yield f"knn top-{top}, k={k}, tau={tau}", value
+            metric, share = f"knn top-{top}, k={k}, tau={tau}", Share(value, len(asked.labels))
+            errors[metric] = round(share.standard_error, 2)
+            yield metric, share
     record = {
         "protocol": PROTOCOL + (", leave-one-out on the training images" if leave_one_out else ""),
         "results": results,
+        "standard_errors": errors,
         "train_images": len(bank.labels),
         "test_images": len(asked.labels),
         "classes": chance.n_classes,

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..hardware import best_device
+from ..sampling import Share, with_error
 from ..terminal import plain_console, progress_bars
 from .encoders import FrozenEncoder
 from .how import Extraction, refuse_senseless
@@ -89,10 +90,16 @@ def show(
     subject: Subject, encoder: FrozenEncoder, console: Console, title: str, figures: Iterable[tuple[str, float]]
 ) -> None:
     """The figures as a table, and whether they are kept."""
-    table = Table("metric", "%", title=title)
+    table, asked = Table("metric", "%", title=title), set[int]()
     for metric, value in figures:
-        table.add_row(metric, f"{value:.2f}")
+        table.add_row(metric, with_error(value))
+        asked |= {value.n_images} if isinstance(value, Share) else set()
     console.print(table)
+    for n in asked:
+        console.print(
+            f"±: the standard error by the number of images that were classified, {n:,}; another seed of training may "
+            "move a figure further."
+        )
     say_unless_saved(subject, encoder, console)
 
 

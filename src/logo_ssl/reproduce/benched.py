@@ -68,8 +68,10 @@ def _with_crops_like(measured: Recipe, recipe: Recipe) -> Recipe:
 
 
 def _distance(measured: Recipe, recipe: Recipe) -> tuple[bool, float]:
-    """How far a measurement is from a recipe: another framework first, then how many times the cost."""
-    return type(measured.framework) is not type(recipe.framework), abs(log(cost(measured) / cost(recipe)))
+    """How far a measurement is from a recipe: another framework first, then how many times the cost and the batch."""
+    another = type(measured.framework) is not type(recipe.framework)
+    batches = abs(log(measured.batch_size / recipe.batch_size))
+    return another, abs(log(cost(measured) / cost(recipe))) + batches
 
 
 def measured_recipe(bench: Mapping[str, Any]) -> Recipe:

@@ -19,7 +19,7 @@ FOLDERS = ("checkpoints", "tensorboard", "wandb", "mlflow")
 def vacant(out: Path) -> Run:
     """The run folder to be, which must not hold anything yet but what a run leaves that never saved itself."""
     run = Run(out)
-    if run.recipe_file.is_file() and _was_saved(run):
+    if run.recipe_file.is_file() and was_saved(run):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
         raise UserError(
@@ -43,7 +43,7 @@ def about_an_end_before_the_first_checkpoint(run: Run) -> str | None:
     return f"{run.path} holds a run that ended before its first checkpoint; another one begins in its place."
 
 
-def _was_saved(run: Run) -> bool:
+def was_saved(run: Run) -> bool:
     """Whether there is, or was, something that a run could go on from; one that tells nothing of that had it."""
     if run.saved() or run.backbone_file.is_file() or is_finished(run):
         return True

@@ -1,17 +1,19 @@
-"""How long will the rest take? Its steps at the pace of late, and its kNN evaluations at what one takes."""
+"""How long will the rest take? Its steps at the pace of the last epochs, and its kNN evaluations at what one takes."""
 
 from collections import deque
 from collections.abc import Callable
 
 Clock = Callable[[], float]
 """Seconds since whenever."""
-AT_LEAST = 50  # steps to look at, where an epoch has fewer: those of one short epoch jump
+EPOCHS = 4  # to look at: the pace of a single one jumps with every pause
+AT_LEAST = 50  # steps to look at, where these epochs have fewer
 
 
 class TimeLeft:
     """Takes the time of steps, and leaves out what is none: a resumed epoch is short, and one with kNN long.
 
-    The pace is that of the newer half of the steps, so the first one, which may wait for a compiler, tells nothing.
+    The pace is that of the last few epochs; before there are so many, that of the newer half of the steps, so the first
+    one, which may wait for a compiler, tells nothing.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -20,7 +22,7 @@ class TimeLeft:
 
     def begin(self, steps_per_epoch: int) -> None:
         """Now the first step begins."""
-        self.ticks = deque(maxlen=2 * max(steps_per_epoch, AT_LEAST) + 1)
+        self.ticks = deque(maxlen=2 * max(EPOCHS * steps_per_epoch, AT_LEAST) + 1)
         self.tick()
 
     def tick(self) -> None:

@@ -18,7 +18,8 @@ from .files import with_room, write
 class Writer(TorchCheckpointIO):
     """Copies the state while the step waits, and writes the copy while training goes on.
 
-    A checkpoint that cannot be written is said, and costs nothing but itself: the one before stays.
+    A checkpoint that cannot be written costs nothing but itself: the one before stays. Of several in a row the first is
+    said, and that there is one again.
     """
 
     def __init__(self, folder: Path, keep: int, say: Callable[[str], None], sittings: Sittings) -> None:
@@ -43,13 +44,17 @@ class Writer(TorchCheckpointIO):
         try:
             self.newest_mb = pending.result().stat().st_size / 1e6
         except OSError as error:
-            self.lost, self.reason = self.lost + 1, str(error.strerror or error)
+            before, self.reason = self.reason if self.lost else "", str(error.strerror or error)
+            self.lost += 1
             self.sittings.now.failed += 1
-            self.say(
-                f"The checkpoint could not be saved ({self.reason}); training goes on, and the next one "
-                f"is tried in its turn. Make room in {self.folder}, or make it writable."
-            )
+            if self.reason != before:
+                self.say(
+                    f"The checkpoint could not be saved ({self.reason}); training goes on, the next ones are tried in "
+                    f"their turn, and one that succeeds is told. Make room in {self.folder}, or make it writable."
+                )
             return False
+        if self.lost:
+            self.say("Checkpoints are saved again.")
         self.lost = 0
         return True
 
