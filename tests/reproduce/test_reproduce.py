@@ -552,6 +552,33 @@ def test_figures_keep_the_rows_that_are_finished_too(reproduce, performed, tmp_p
     assert (shown("fig1b", "curves"), shown("fig3", "affinities")) == ({first, second}, {second})
 
 
+def test_figure_3_is_drawn_of_the_first_seed_that_has_weights_and_says_when_none_has(
+    reproduce, performed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("logo_ssl.show.affinity.Affinity.run", lambda self, caption: [])
+    row, line = "cifar10-moco-logo", "fig3 --rows cifar10-moco-logo --set strategy.width=16 --epochs 1"
+    assert reproduce(f"{line} --seeds 2")[0] == 0
+
+    def lose_weights(seed):
+        run = Run(tmp_path / "out" / row / f"seed{seed}")
+        for file in (run.backbone_file, *run.saved()):
+            file.unlink()
+
+    lose_weights(0)
+    for asked in (line, f"{line} --seeds 2"):  # the other seed may be asked for, or only be there
+        code, out, _ = reproduce(asked)
+        assert (code, f"{row} is drawn of seed 1, since the weights of its seed 0 are gone." in out) == (0, True)
+        told = json.loads((tmp_path / "out" / "fig3.json").read_text())
+        assert told["affinities"][row]["seed"] == 1
+        assert "fig3 cannot draw" not in reproduce(f"{asked} --dry-run")[1]
+    lose_weights(1)
+    cannot = f"fig3 cannot draw {row}: the weights of its {{}} are gone; --seeds 3 trains seed 2."
+    assert cannot.format("seeds 0 and 1") in reproduce(f"{line} --seeds 2 --dry-run")[1]
+    assert cannot.format("seed 0") in reproduce(f"{line} --dry-run")[1]
+    code, out, _ = reproduce(line)
+    assert (code, f"{row} is not drawn: the weights of its seed 0 are gone." in out) == (1, True)
+
+
 ONE_EPOCH = "table1 --epochs 1 --rows"
 
 

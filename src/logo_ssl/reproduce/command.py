@@ -21,7 +21,15 @@ from ..run import Run
 from ..terminal import plain_console
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe
-from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_undrawable, strange_pictures
+from .figures import (
+    PICTURES,
+    draw_affinities,
+    draw_curves,
+    files_of,
+    not_to_be_drawn,
+    refuse_undrawable,
+    strange_pictures,
+)
 from .images import facts_of, other_sets, refuse_other_images, refuse_unmeasurable
 from .launch import LEFT, Outcome, carry_out
 from .markdown import markdown
@@ -94,11 +102,12 @@ class Reproduce:
         left_out = without_own(self.tables) if self.tuned and not self.rows else []
         unmatched = [name for name in dict.fromkeys(self.tables) if name not in {table.name for table in tables}]
         left_out += [f"No row of {name} matches --rows, so it is left out." for name in unmatched if self.rows]
-        more = [
-            f"{table.name} also shows what is finished in {out}: {'; '.join(task.name for task, _ in others)}."
-            for table, others in self._shown(tables, tasks, out)
-            if others
-        ]
+        more = []
+        for table, others in self._shown(tables, tasks, out):
+            found = [task for task, _ in others]
+            if found:
+                more.append(f"{table.name} also shows what is finished in {out}: {'; '.join(t.name for t in found)}.")
+            more += not_to_be_drawn(table, [*tasks, *found])
         remarks = (*other_sets(tables), *strange_pictures(tables), *self._rows_of_pictures())
         for sentence in (*left_out, *remarks, *more):
             console.print(sentence)
