@@ -407,8 +407,15 @@ def test_a_figure_alone_says_whose_rows_it_shows(reproduce):
     assert told in out
     assert "cifar10-simsiam-logo, seed 0: 200 epochs of 208 images" in out
     assert "imagenet100" not in out.replace(told, "").replace("The paper's Figure 1b is imagenet100", "")
-    for line in ("fig1b table1", "fig1b --tuned", "fig1b --rows cifar10-moco", "table7"):
-        assert "shows others" not in reproduce(f"{line} --dry-run", small=False)[1]
+    for line, shown in {
+        "fig1b table1": "fig1b shows Table 1's rows.\n",
+        "fig1b --tuned --rows *-moco": "fig1b shows cifar10-tuned-moco.\n",
+        "table7 fig1b": "fig1b shows Table 7's rows.\n",
+        "table7 fig1b --rows cifar10-moco-*": "fig1b shows cifar10-moco-multicrop and cifar10-moco-logo.\n",
+        "table7": "",
+    }.items():
+        out = reproduce(f"{line} --dry-run", small=False)[1]
+        assert ("shows others" in out, shown in out) == (False, True)
 
 
 def test_rows_run_side_by_side_in_processes_of_their_own(reproduce, tmp_path):
@@ -530,9 +537,18 @@ def test_a_table_keeps_the_rows_and_seeds_that_are_finished(reproduce, performed
     assert table() == {"cifar10-moco-logo": ["0"]}
 
 
-def test_figures_keep_the_rows_that_are_finished_too(reproduce, performed, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.affinity.Affinity.run", lambda self, caption: [])
-    first, second, small = "cifar10-moco-logo", "cifar10-simsiam-logo", "--set strategy.width=16 --epochs 1"
+def test_figures_keep_the_rows_that_are_finished_and_figure_3_draws_none_that_was_not_asked_for(
+    reproduce, performed, tmp_path, monkeypatch
+):
+    drawn = []
+
+    def draw(self, caption):
+        drawn.append(self.out.name)
+        self.out.write_bytes(b"")
+        return []
+
+    monkeypatch.setattr("logo_ssl.show.affinity.Affinity.run", draw)
+    first, second, small = "cifar10-moco-logo", "cifar10-simsiam-logo", "--overwrite --set strategy.width=16 --epochs 1"
 
     def shown(stem, what):
         return set(json.loads((tmp_path / "out" / f"{stem}.json").read_text())[what])
@@ -541,15 +557,12 @@ def test_figures_keep_the_rows_that_are_finished_too(reproduce, performed, tmp_p
     performed.clear()
     code, out, _ = reproduce(f"table1 fig1b fig3 --rows {second} {small}")
     assert (code, performed) == (0, [f"{second}, seed 0"])
-    for stem in ("table1", "fig1b", "fig3"):
+    for stem in ("table1", "fig1b"):
         assert f"{stem} also shows what is finished in {tmp_path / 'out'}: {first}, seed 0." in out
-    assert (shown("fig1b", "curves"), shown("fig3", "affinities")) == ({first, second}, {first, second})
-
-    run = Run(tmp_path / "out" / first / "seed0")
-    for file in (run.backbone_file, *run.saved()):
-        file.unlink()
-    assert reproduce(f"fig1b fig3 --rows {second} {small}")[0] == 0
     assert (shown("fig1b", "curves"), shown("fig3", "affinities")) == ({first, second}, {second})
+    assert reproduce(f"fig3 --rows {first} {small}")[0] == 0
+    assert drawn == [f"fig3-{row}.png" for row in (second, first)]  # each once
+    assert shown("fig3", "affinities") == {first, second}  # what was drawn before is still told
 
 
 def test_figure_3_is_drawn_of_the_first_seed_that_has_weights_and_says_when_none_has(

@@ -19,6 +19,7 @@ from ..provenance import provenance
 from ..recipes import Recipe
 from ..run import Run
 from ..terminal import plain_console
+from ..wording import listed
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe
 from .figures import (
@@ -26,6 +27,7 @@ from .figures import (
     draw_affinities,
     draw_curves,
     files_of,
+    needs_weights,
     not_to_be_drawn,
     refuse_undrawable,
     strange_pictures,
@@ -55,8 +57,8 @@ class Reproduce:
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1 to table7; fig1b and fig3 draw the rows of table1, table2 or table3 that are named with them; alone, the
-    rows on the set that --data is named after (cifar10.npz: Table 1), else Table 3's."""
+    """table1 to table7; fig1b and fig3 draw the rows of the tables that are named with them; alone, those that --rows
+    names, or those on the set that --data is named after (cifar10.npz: Table 1), else Table 3's."""
     out: Path = Path("runs/reproduce")
     """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table (with
     --tuned, TABLE-tuned)."""
@@ -108,7 +110,7 @@ class Reproduce:
             if found:
                 more.append(f"{table.name} also shows what is finished in {out}: {'; '.join(t.name for t in found)}.")
             more += not_to_be_drawn(table, [*tasks, *found])
-        remarks = (*other_sets(tables), *strange_pictures(tables), *self._rows_of_pictures())
+        remarks = (*other_sets(tables), *strange_pictures(tables), *self._rows_of_pictures(tables))
         for sentence in (*left_out, *remarks, *more):
             console.print(sentence)
         if self.dry_run:
@@ -175,6 +177,7 @@ class Reproduce:
                 placed = replace(recipe, data=data.get(recipe.data, recipe.data))
                 changed[name] = self._changed([placed, *asked.values()])[0]
         whole = {table.name: table.with_recipes(changed) for table in book}
+        whole |= {table.name: table for table in tables if self.rows and needs_weights(table)}  # drawn row by row
         return [with_finished(table, whole[table.name], tasks, out) for table in tables]
 
     def _claimed(self, tables: list[PaperTable]) -> Path:
@@ -189,19 +192,22 @@ class Reproduce:
                 claim(file, self.overwrite)
         return out
 
-    def _rows_of_pictures(self) -> list[str]:
-        """Which rows a figure shows that was asked for alone."""
-        if self.rows or self.tuned or any(name in PICTURED for name in self.tables):
-            return []
-        shown = pictured(self.tables, self._sets())
-        whose = " and ".join(f"Table {table.removeprefix('table')}'s" for table in shown)
-        why = f", by --data ({', '.join(PICTURED[table] for table in shown)})" if shown != ["table3"] else ""
-        other = next((table for table in ("table3", *PICTURED) if table not in shown), None)
-        return [
-            f"{name} shows {whose} rows{why}" + (f"; `{other} {name}` shows others." if other else ".")
-            for name in dict.fromkeys(self.tables)
-            if name in PICTURES
-        ]
+    def _rows_of_pictures(self, tables: list[PaperTable]) -> list[str]:
+        """Which rows each figure shows."""
+        shown = pictured(self.tables, self._sets(), self.rows, self.tuned)
+        told = []
+        for table in (table for table in tables if table.name in PICTURES):
+            if self.rows or self.tuned:
+                told.append(f"{table.name} shows {listed(row.recipe.name for row in table.rows)}.")
+                continue
+            whose = listed(f"Table {name.removeprefix('table')}'s" for name in shown)
+            alone = not any(name in self.tables for name in shown)
+            by_data = alone and shown != ["table3"]
+            why = f", by --data ({', '.join(PICTURED[name] for name in shown)})" if by_data else ""
+            other = next((name for name in ("table3", *PICTURED) if alone and name not in shown), None)
+            more = f"; `{other} {table.name}` shows others" if other else ""
+            told.append(f"{table.name} shows {whose} rows{why}{more}.")
+        return told
 
     def _sets(self) -> list[str]:
         """Which sets --data names."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from ..errors import UserError
-from ..files import write
+from ..files import read_json, write
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
 from ..wording import listed
@@ -119,9 +119,18 @@ def draw_affinities(
             drawn[name] = {"run": str(run), "seed": seed, "results": results}
         except UserError as error:  # the other rows and the tables are not to blame
             failed[name] = by_set(error.typed, row.recipe)
-    record |= {"affinities": drawn, "not_drawn": failed, "remarks": remarks}
+    record |= {"affinities": _drawn_before(table, out) | drawn, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
     return [*told, *(f"{name} is not drawn: {sentence}" for name, sentence in failed.items())]
+
+
+def _drawn_before(table: PaperTable, out: Path) -> dict[str, Any]:
+    """What was written of rows that are not drawn now, and whose pictures are still there."""
+    asked, noted = {row.recipe.name for row in table.rows}, read_json(out / f"{table.stem}.json").get("affinities")
+    known = noted if isinstance(noted, dict) else {}
+    return {
+        name: of for name, of in known.items() if name not in asked and (out / f"{table.name}-{name}.png").is_file()
+    }
 
 
 def not_to_be_drawn(table: PaperTable, tasks: Sequence[Task]) -> list[str]:

@@ -35,7 +35,7 @@ WRITTEN = {
 }
 """How the paper writes data and backbones."""
 PICTURED = {"table1": "cifar10", "table2": "stl10", "table3": "imagenet100"}
-"""Tables whose rows Figures 1b and 3 can show, and the set of each; the paper's show Table 3's."""
+"""Tables whose rows Figures 1b and 3 show by themselves, and the set of each; the paper's show Table 3's."""
 TRANSFER_ROWS = {
     "Super(IN-100)": "imagenet100-resnet50-supervised",
     "MoCo": "imagenet100-resnet50-moco",
@@ -118,19 +118,18 @@ def choose(
 ) -> list[PaperTable]:
     """The tables of these names, with the rows whose recipes match one of the patterns (all, without any).
 
-    With `own`, the rows have settings of our choice; those for which there are none are left out. A figure without any
-    table shows the rows on `sets`.
+    With `own`, the rows have settings of our choice; those for which there are none are left out. A figure shows the
+    rows of the tables named with it; without any, those of any table that match, or those on `sets`.
     """
     for name in names:
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    free = own or (patterns and not any(table in names for table in PICTURED))  # then settings or patterns choose
-    shown = list(PICTURED) if free else pictured(names, sets)
+    shown = pictured(names, sets, patterns, own)
     tables = [PaperTable(name, _rows(name, shown)) for name in dict.fromkeys(names)]
     if own:
         tables = [PaperTable(table.name, tuple(_own(table.rows)), own) for table in tables]
         if not any(table.rows for table in tables):
-            having = [name for name in TITLES if any(_own(_rows(name, shown)))]
+            having = [name for name in TITLES if any(_own(_rows(name, list(PICTURED))))]
             raise UserError(
                 f"No row of {', '.join(names)} has settings of our choice; leave out --tuned, or choose among "
                 f"{', '.join(having)}."
@@ -144,11 +143,15 @@ def choose(
     return [table for table in kept if table.rows]
 
 
-def pictured(names: Sequence[str], sets: Sequence[str]) -> list[str]:
-    """The tables whose rows a figure shows: those named with it; without any table, those on the sets; or Table 3."""
-    beside = [table for table in PICTURED if table in names]
-    alone = not any(name.startswith("table") for name in names)
-    return beside or [table for table, data in PICTURED.items() if alone and data in sets] or ["table3"]
+def pictured(names: Sequence[str], sets: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[str]:
+    """The tables whose rows a figure shows: those named with it; else all that patterns or settings choose from.
+
+    Without any of these it shows those on the sets, or Table 3.
+    """
+    every = [name for name in TITLES if name.startswith("table")]
+    beside = [table for table in every if table in names]
+    chosen = every if patterns else list(PICTURED) if own else []
+    return beside or chosen or [table for table, data in PICTURED.items() if data in sets] or ["table3"]
 
 
 def measured_at_home(tables: Iterable[PaperTable]) -> dict[str, list[str]]:
@@ -202,8 +205,11 @@ def _rows(name: str, shown: Sequence[str] = ()) -> tuple[Row, ...]:
         return _detection_rows()
     if not name.startswith("fig"):
         return _table_rows(int(name.removeprefix("table")))
-    rows = [row._replace(figures=()) for table in shown for row in _rows(table)]
-    return tuple(row for row in rows if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig))
+    rows = dict[str, Row]()  # tables share some
+    for row in (row for table in shown for row in _rows(table)):
+        if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig):
+            rows.setdefault(row.recipe.name, row._replace(figures=()))
+    return tuple(rows.values())
 
 
 def _table_rows(number: int) -> tuple[Row, ...]:
