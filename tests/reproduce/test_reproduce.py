@@ -304,6 +304,13 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
         ("", "Say what to reproduce first"),
         ("--seeds 2", "Say what to reproduce first"),
         ("table8", "No table is called 'table8'; choose among table1.*Did you mean table"),
+        ("cifar10-best", "cifar10-best is in no table of the paper; run `logo-ssl pretrain cifar10-best`"),
+        ("table1 --rows cifar10-best", "cifar10-best is in no table of the paper; run `logo-ssl pretrain cifar10-b"),
+        ("cifar10-moco-logo", "is no table, but a row of table1 and table7; run `logo-ssl reproduce table1 --rows ci"),
+        ("cifar10-tuned-moco", "run `logo-ssl reproduce table1 --tuned --rows cifar10-tuned-moco`"),
+        ("table1 --rows MoCo", r"No row matches 'MoCo'; .* Did you mean cifar10-moco\?"),
+        ("table1 --rows simsiam+logo", r"Did you mean cifar10-simsiam-logo\?"),
+        ("table1 table2 --rows MoCo", r"Did you mean cifar10-moco or stl10-moco\?"),
         ("fig3 --rows cifar10-moco", "No row matches 'cifar10-moco'; there are cifar10-moco-logo,"),
         ("fig2", "No table is called 'fig2'; choose among table1.*fig1b, fig3"),
         ("table1 --seeds 0", "--seeds is 0; use 1 or more"),
@@ -396,6 +403,14 @@ def test_what_lies_where_runs_are_to_be_is_told_before_anything_runs(reproduce, 
     assert (code, performed) == (2, [])
     assert sentence in err
     assert (tmp_path / "out" / lies).read_text() == "mine"
+
+
+def test_a_speed_to_estimate_by_is_told_to_change_nothing_where_nothing_is_estimated(reproduce, monkeypatch):
+    monkeypatch.setattr(Workers, "run", lambda self, task: (2, "It is only looked."))
+    told = "--images-per-s is for --dry-run alone, and changes nothing here."
+    line = "table1 --rows cifar10-moco --images-per-s 100"
+    assert told in reproduce(line)[1]
+    assert told not in reproduce(f"{line} --dry-run")[1]
 
 
 def test_a_figure_alone_says_whose_rows_it_shows(reproduce):

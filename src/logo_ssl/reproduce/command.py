@@ -117,7 +117,8 @@ class Reproduce:
             for line in describe(tasks, self.jobs, self.images_per_s):
                 console.print(line)
             return True
-        for sentence in days_on_a_cpu(tasks):
+        idle = ["--images-per-s is for --dry-run alone, and changes nothing here."] if self.images_per_s else []
+        for sentence in (*idle, *days_on_a_cpu(tasks)):
             console.print(sentence)
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from ..command_name import as_typed
+from ..command_name import as_typed, command
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
@@ -123,6 +123,7 @@ def choose(
     """
     for name in names:
         if name not in TITLES:
+            _refuse_recipe(name)
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
     shown = pictured(names, sets, patterns, own)
     tables = [PaperTable(name, _rows(name, shown)) for name in dict.fromkeys(names)]
@@ -137,10 +138,32 @@ def choose(
     known = dict.fromkeys(row.recipe.name for table in tables for row in table.rows)
     for pattern in patterns:
         if not any(_answers(recipe, pattern) for recipe in known):
-            cure = " Add --tuned." if "-tuned-" in pattern and not own else nearest(pattern, known)
+            if not _tables_with(pattern):
+                _refuse_recipe(pattern)
+            meant = [row.recipe.name for t in tables for row in t.rows if row.label.casefold() == pattern.casefold()]
+            hint = f" Did you mean {' or '.join(dict.fromkeys(meant))}?" if meant else nearest(pattern, known)
+            cure = " Add --tuned." if "-tuned-" in pattern and not own else hint
             raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{cure}")
     kept = [table._replace(rows=tuple(_matching(table.rows, patterns))) for table in tables]
     return [table for table in kept if table.rows]
+
+
+def _refuse_recipe(name: str) -> None:
+    """UserError, where a table or row is called like a recipe, with the command that runs it."""
+    if name not in RECIPES:
+        return
+    if not (found := _tables_with(name)):
+        raise UserError(f"{name} is in no table of the paper; run `{command()} pretrain {name}`.")
+    asked = f"{found[0]}{' --tuned' if literal(RECIPES[name]).name != name else ''} --rows {name}"
+    raise UserError(f"{name} is no table, but a row of {listed(found)}; run `{command()} reproduce {asked}`.")
+
+
+def _tables_with(recipe: str) -> list[str]:
+    """The tables that have such a row, with the paper's settings or ours."""
+    if recipe not in RECIPES:
+        return []
+    papers = literal(RECIPES[recipe]).name
+    return [name for name in TITLES if name.startswith("table") and papers in {row.recipe.name for row in _rows(name)}]
 
 
 def pictured(names: Sequence[str], sets: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[str]:
