@@ -1072,7 +1072,7 @@ def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, p
 
 
 def _without_minutes(text):
-    return re.sub(r"(?:> )?\d+\.\d \| cpu", "cpu", text, flags=re.IGNORECASE)
+    return re.sub(r"(?:> )?\d+(?:\.\d| s) \| cpu", "cpu", text, flags=re.IGNORECASE)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")

@@ -369,6 +369,11 @@ def test_minutes_of_a_run_that_tells_nothing_of_its_sittings_are_those_it_tells(
     assert _minutes([told]) == "5.0"
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(9.4, "9 s"), (59.6, "60 s"), (60.0, "1.0"), (330.0, "5.5")])
+def test_minutes_of_a_run_that_took_none_are_told_in_seconds(seconds, told):
+    assert _minutes([run(0, seconds=seconds)]) == told
+
+
 @pytest.mark.parametrize(("killed", "minutes"), [(0, "5.0"), (1, "> 5.0")])
 def test_minutes_are_known_where_every_sitting_was_counted_to_its_end(killed, minutes):
     assert _minutes([run(0, resumed=True, sittings=2, sittings_killed=killed)]) == minutes
