@@ -233,6 +233,8 @@ class Reproduce:
             return draw_curves(table, ended, out, record)
         if table.name == "fig3":
             return draw_affinities(table, ended, out, record, self.device)
+        if not any(figure["n"] for row in record["rows"] for figure in row["figures"]):
+            return [f"{table.name} is not written: nothing in it is measured yet."]
         text = markdown(record)
         write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
         return [f"\n{text}", f"Table: {write(out / f'{table.stem}.md', text)}"]
