@@ -21,7 +21,7 @@ from ..run import Run
 from ..terminal import plain_console
 from ..wording import listed
 from .beside import with_finished
-from .estimate import days_on_a_cpu, describe
+from .estimate import days_on_a_cpu, describe, few_steps
 from .figures import (
     PICTURES,
     draw_affinities,
@@ -118,7 +118,7 @@ class Reproduce:
                 console.print(line)
             return True
         idle = ["--images-per-s is for --dry-run alone, and changes nothing here."] if self.images_per_s else []
-        for sentence in (*idle, *days_on_a_cpu(tasks)):
+        for sentence in (*idle, *few_steps(tasks), *days_on_a_cpu(tasks)):
             console.print(sentence)
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 

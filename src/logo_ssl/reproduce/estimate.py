@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..command_name import command
 from ..hardware import best_device, hardware
-from ..recipes import differences, find_recipe
+from ..recipes import FEW_STEPS, STEPS, differences, find_recipe, power_of_two
 from ..show.rerun import options
 from ..wording import counted, listed
 from .abroad import detections, transfers
@@ -20,8 +20,6 @@ from .sources import Images, look
 UNTIMED = ("seed", "epochs")
 """Fields that a speed does not depend on."""
 FASTEST = 0.95  # quantile
-FEW_STEPS = 2  # in an epoch: with no more of them a row comes with advice
-MORE_STEPS = 8  # what is advised then, in batches of 64 at most
 LONG = 12 * 60  # minutes: a row that takes longer on a CPU comes with advice
 FEW_EPOCHS = 2  # what is advised then: enough to see a row run
 DAY = 24 * 60  # minutes
@@ -53,7 +51,7 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     for (row, line), seeds in lines.items():
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
     yield from _unlike(estimates)
-    yield from _few_steps(estimates)
+    yield from few_steps(tasks)
     yield from dict.fromkeys(e.images.remark for e in estimates if e.images.remark and not e.task.place.finished)
     measurements = [measurement for task in tasks for measurement in task.unmeasured]
     yield from (*transfers(measurements), *detections(measurements))
@@ -97,14 +95,14 @@ def _unlike(estimates: Iterable[Estimate]) -> Iterator[str]:
         )
 
 
-def _few_steps(estimates: Iterable[Estimate]) -> Iterator[str]:
+def few_steps(tasks: Iterable[Task]) -> Iterator[str]:
     """What batches that are too large for the data come to."""
     rows = dict[tuple[int, int], list[str]]()
-    for task, images, *_ in estimates:
-        if images.n and not task.place.finished:
-            rows.setdefault((task.recipe.batch_size, images.n), []).append(task.recipe.name)
+    for task in (task for task in tasks if not task.place.finished):
+        if n := look(task.recipe.data, task.recipe.crops.global_size).n:
+            rows.setdefault((task.recipe.batch_size, n), []).append(task.recipe.name)
     for (batch, n), names in rows.items():
-        steps, smaller = max(1, n // batch), max(2, min(64, n // MORE_STEPS))
+        steps, smaller = max(1, n // batch), max(2, power_of_two(min(64, n // STEPS)))
         if steps <= FEW_STEPS and smaller < batch:
             cut = " cut to what there is" if batch > n else ""
             few = f"A batch of {batch:,}{cut} leaves {counted(steps, 'step')} in an epoch of {n:,} images"
