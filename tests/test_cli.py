@@ -64,6 +64,7 @@ def test_help_of_a_recipe_shows_every_field(capsys):
     for option in ("--out", "--data", "--epochs", "--batch-size", "--seed", "--framework.tau", "--strategy.lam"):
         assert option in out
     assert "lambda: how strongly" in out
+    assert "Pretrain an encoder by tiny. A small encoder that learns made-up scenes" in out
 
 
 def test_recipes_say_in_the_heading_whose_figures_they_show_in_80_columns(capsys, monkeypatch):

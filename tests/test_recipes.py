@@ -8,7 +8,7 @@ import pytest
 from logo_ssl.augment import CropPlan
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
-from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe, tuned, with_harmless
+from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, described, find_recipe, tuned, with_harmless
 from logo_ssl.strategies import STRATEGIES, LoGoConfig, MultiCropConfig, StrategyTraits, TwoViewConfig
 
 TINY = find_recipe("tiny")
@@ -215,3 +215,28 @@ def test_a_run_that_goes_on_takes_what_may_change_and_nothing_else():
     saved = find_recipe("imagenet100-moco-logo")
     asked = saved.changed(loading__workers=1, loading__max_side=64, log_every=7, device="cpu", optimiser__lr=9.0)
     assert with_harmless(saved, asked) == saved.changed(loading__workers=1, log_every=7, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("cifar10-best", "Our highest kNN on CIFAR-10 (docs/results/cifar10.md): MoCo with all pairs of six l"),
+        (
+            "cifar10-moco-logo",
+            "The paper's rows MoCo+LoGo of Table 1 and MoCo-LoGo full, CIFAR10 of Table 7, with the p",
+        ),
+        (
+            "cifar10-tuned-moco",
+            "The paper's row MoCo of Table 1, with settings of our choice (docs/decisions/0025). mo",
+        ),
+        (
+            "imagenette-moco",
+            "For photographs of about 128 px (docs/results/imagenette.md). moco with strategy two-view on",
+        ),
+        ("cifar10-byol", "byol with strategy two-view on cifar10: 2 global crops of 32 px, resnet18, 200 epochs in ba"),
+    ],
+)
+def test_a_recipe_says_what_it_is_for(name, told):
+    assert described(RECIPES[name]).startswith(told)
+    swapped = described(RECIPES[name].changed(framework="simclr"))
+    assert swapped.startswith("simclr with strategy")  # which is no row of the paper

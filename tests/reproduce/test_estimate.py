@@ -1,6 +1,7 @@
 """How long a table takes: by which passes, how well that does, and how it is told."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import tyro
 
+from logo_ssl.arguments import parse
+from logo_ssl.chosen import recipe_of
 from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce import estimate
 from logo_ssl.reproduce.benched import Speed, benched, benchmarks, cost, measured_recipe, network_of
@@ -110,16 +114,20 @@ def test_a_row_whose_images_are_missing_tells_what_it_would_take_with_them(repro
     assert "of 126,689 images, about 7 h 2 min (1,000 images/s as --images-per-s says); cannot run here" in out
 
 
-def test_a_row_like_none_that_was_measured_names_the_command_that_measures_it(reproduce, data):
+def test_rows_like_none_that_was_measured_name_once_the_whole_command_that_measures_them(reproduce, data):
     def told(line, **how):
         return reproduce(f"{line} --dry-run", **how)[1]
 
-    unlike = "time unknown, since nothing like it was measured (`logo-ssl bench {} measures it; --images-per-s takes "
-    unlike += "its whole_step)"
-    assert unlike.format("stl10-moco`") in told("table2 --epochs 3", small=False)
-    assert f"{unlike.format('imagenet100-resnet50-moco`')}; cannot run here" in told("table4", small=False)
-    changed = unlike.format(f"cifar10-moco --data {data}` with what is changed")
-    assert changed in told("table1 --rows cifar10-moco")
+    bench = "`logo-ssl bench stl10-moco` does it (others by their names in place of stl10-moco); --images-per-s takes"
+    out = told("table2 --epochs 3", small=False)
+    assert out.count(f"Time unknown: nothing like these 4 rows was measured. {bench} its whole_step.\n") == 1
+    assert out.count("stl10-simsiam, seed 0: 3 epochs of 105,000 images, time unknown\n") == 1
+    assert "time unknown; cannot run here" in told("table4", small=False)
+    (line,) = re.findall(r"nothing like it was measured. `logo-ssl (.*)` does it; --im", told("table1 --rows *-moco"))
+    assert line.startswith(f"bench cifar10-moco --data {data} --backbone tiny --batch-size 64 --crops.global-size 16")
+    chosen, rest = recipe_of("bench", shlex.split(line)[1:])
+    options = tyro.conf.OmitArgPrefixes[type(chosen)]
+    assert parse(options, rest, prog="bench", default=chosen).crops.global_size == 16  # it can be typed
 
 
 @pytest.mark.usefixtures("_with_gpu")
@@ -149,7 +157,7 @@ def test_a_dry_run_runs_nothing_and_says_where_its_estimate_comes_from(reproduce
     _, out, _ = reproduce("table2 --dry-run --rows stl10-moco", small=False)
     assert out.splitlines()[-1].startswith("In all: 1 run of unknown length, evaluation not counted")
     _, out, _ = reproduce("table2 --dry-run --images-per-s 5000", small=False)
-    assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 70.0 min (5,000 images/s as --images-per-s" in out
+    assert "stl10-moco, seed 0: 200 epochs of 105,000 images, about 1 h 10 min (5,000 images/s as --images-per-s" in out
 
 
 def test_days_on_a_cpu_are_told_with_what_to_do_instead(reproduce, monkeypatch):
@@ -161,7 +169,7 @@ def test_days_on_a_cpu_are_told_with_what_to_do_instead(reproduce, monkeypatch):
         f"on CPU, 2 threads, commit 1ada8f4d8974; more cores are faster).\nUse a machine with one{advice}\n"
     ) in out
     _, out, _ = reproduce("table1 --rows cifar10-simsiam --epochs 2 --dry-run", small=False)
-    assert "Without a GPU a row on cifar10 takes about 67 minutes, by the most that was measured (25 images" in out
+    assert "Without a GPU a row on cifar10 takes about 1 h 7 min, by the most that was measured (25 images" in out
     assert "pretrain tiny" not in out
     assert "Without" not in reproduce("table2 --dry-run", small=False)[1]  # nothing like it was measured
     assert "Without" not in reproduce("table1 --dry-run --images-per-s 9", small=False)[1]  # somebody knows better
@@ -174,14 +182,14 @@ def test_days_on_a_cpu_are_told_with_what_to_do_instead(reproduce, monkeypatch):
 @pytest.mark.parametrize(
     ("least", "most", "told"),
     [
-        (5, 20, "5 to 20 minutes"),
-        (69, 69.3, "69 minutes"),
-        (120, 600, "2 to 10 hours"),
-        (600, 6_000, "10 to 100 hours"),
+        (5, 20, "5.0 min to 20.0 min"),
+        (69, 69.3, "1 h 9 min"),
+        (56.2, 153, "56.2 min to 2 h 33 min"),
         (5_500, 15_000, "4 to 10 days"),
+        (5_500, 5_600, "4 days"),
     ],
 )
-def test_a_span_is_told_in_one_unit(least, most, told):
+def test_a_span_is_told_in_days_or_as_other_times_are(least, most, told):
     assert estimate._span(least, most) == told
 
 
@@ -224,6 +232,15 @@ def test_without_a_gpu_each_row_tells_first_what_it_takes_here(reproduce, monkey
     )
     _, out, _ = reproduce("table1 --dry-run --set backbone=resnet34 --rows cifar10-moco", small=False)
     assert "days" not in out  # nothing like it was measured on a CPU
+
+
+def test_the_documented_dry_run_is_what_is_printed(reproduce, monkeypatch):
+    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
+    monkeypatch.setattr(estimate, "hardware", lambda device: "CPU, 2 threads")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "reproduce.md").read_text("utf-8")
+    shown = page.split("```text\n")[1].split("\n```")[0].splitlines()
+    printed = reproduce("table1 --dry-run", small=False)[1].splitlines()
+    assert [line for line in shown if line != "..."] == [line for line in printed if line in shown]
 
 
 def test_rows_that_take_days_on_a_cpu_are_told_before_they_begin_and_others_are_not(tmp_path, monkeypatch):
@@ -277,7 +294,15 @@ def test_a_sum_errs_as_its_terms_do(bounds, told):
 
 
 @pytest.mark.parametrize(
-    ("minutes", "told"), [(0.04, "2 s"), (1, "1.0 min"), (120, "120.0 min"), (143.7, "2 h 24 min")]
+    ("minutes", "told"),
+    [
+        (0.04, "2 s"),
+        (1, "1.0 min"),
+        (59.4, "59.4 min"),
+        (60, "1 h 0 min"),
+        (116.3, "1 h 56 min"),
+        (143.7, "2 h 24 min"),
+    ],
 )
 def test_what_takes_long_is_told_in_hours(minutes, told):
     assert _time(minutes) == told

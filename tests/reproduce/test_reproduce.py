@@ -218,10 +218,34 @@ def test_a_row_that_fails_or_lacks_its_data_is_told_and_the_others_go_on(reprodu
     code, out, _ = reproduce(f"table7 {rows} --data cifar10={data}", small=False)
     assert code == 1
     assert len(performed) == 3
+    assert "cifar10-moco-logo, seed 0: failed: Training diverged." in out
+    assert "imagenet100-moco-logo, seed 0: missing: imagenet100 cannot be downloaded" in out
+    assert ("table7 is not written: nothing in it is measured yet." in out, "| n=0" in out) == (True, False)
+
+
+def test_a_table_names_below_it_the_rows_that_failed_or_lack_their_data(reproduce, performed, data, monkeypatch):
+    row = f"table7 --epochs 1 --data cifar10={data} --set loggers= --set backbone=tiny --set stem=imagenet"
+    assert reproduce(f"{row} --rows cifar10-moco-multicrop", small=False)[0] == 0
+    monkeypatch.setattr("logo_ssl.reproduce.rows.begin", diverge)
+    code, out, _ = reproduce(f"{row} --rows imagenet100-moco-logo cifar10-moco-*", small=False)
     absent = out[out.index("Not there:") :]
-    assert "MoCo-LoGo full, CIFAR10 (cifar10-moco-logo), seed 0, failed: Training diverged." in absent
+    assert (code, "MoCo-LoGo full, CIFAR10 (cifar10-moco-logo), seed 0, failed: Training diverged." in absent) == (1, 1)
     assert re.search(r"IN100 \(imagenet100-moco-logo\), seed 0, missing: imagenet100 cannot be downloaded", absent)
-    assert re.search(r"MoCo-LoGo full, IN100 \| kNN k=20, tau=0.07 \| 76.82 \| - \| n=0 of 1 ", out)
+    assert re.search(r"MoCo-LoGo full, IN100 \\\* \| kNN k=20, tau=0.07 \| 76.82 \| - \| n=0 of 1 ", out)
+
+
+def test_a_set_that_is_missing_is_looked_for_and_told_once(reproduce, performed, tmp_path, monkeypatch):
+    def missing(source, size):
+        raise DataMissing("cifar10 could not be downloaded (no network); give it by --data cifar10.npz.")
+
+    monkeypatch.setattr("logo_ssl.reproduce.rows.load_data", missing)
+    code, out, _ = reproduce("table1 --epochs 1 --set backbone=tiny", small=False)
+    assert (code, performed) == (1, ["cifar10-moco, seed 0"])
+    assert out.count("could not be downloaded") == 1
+    for row in ("moco-logo", "simsiam", "simsiam-logo"):
+        assert f"cifar10-{row}, seed 0: missing: cifar10 is not here, as for cifar10-moco, seed 0.\n" in out
+    assert out.endswith("\ntable1 is not written: nothing in it is measured yet.\n")
+    assert not list((tmp_path / "out").glob("table1*"))
 
 
 def diverge(*_):
@@ -304,6 +328,13 @@ def test_a_dry_run_of_table_6_shows_its_schedules_and_what_to_place_where(reprod
         ("", "Say what to reproduce first"),
         ("--seeds 2", "Say what to reproduce first"),
         ("table8", "No table is called 'table8'; choose among table1.*Did you mean table"),
+        ("cifar10-best", "cifar10-best is in no table of the paper; run `logo-ssl pretrain cifar10-best`"),
+        ("table1 --rows cifar10-best", "cifar10-best is in no table of the paper; run `logo-ssl pretrain cifar10-b"),
+        ("cifar10-moco-logo", "is no table, but a row of table1 and table7; run `logo-ssl reproduce table1 --rows ci"),
+        ("cifar10-tuned-moco", "run `logo-ssl reproduce table1 --tuned --rows cifar10-tuned-moco`"),
+        ("table1 --rows MoCo", r"No row matches 'MoCo'; .* Did you mean cifar10-moco\?"),
+        ("table1 --rows simsiam+logo", r"Did you mean cifar10-simsiam-logo\?"),
+        ("table1 table2 --rows MoCo", r"Did you mean cifar10-moco or stl10-moco\?"),
         ("fig3 --rows cifar10-moco", "No row matches 'cifar10-moco'; there are cifar10-moco-logo,"),
         ("fig2", "No table is called 'fig2'; choose among table1.*fig1b, fig3"),
         ("table1 --seeds 0", "--seeds is 0; use 1 or more"),
@@ -398,6 +429,14 @@ def test_what_lies_where_runs_are_to_be_is_told_before_anything_runs(reproduce, 
     assert (tmp_path / "out" / lies).read_text() == "mine"
 
 
+def test_a_speed_to_estimate_by_is_told_to_change_nothing_where_nothing_is_estimated(reproduce, monkeypatch):
+    monkeypatch.setattr(Workers, "run", lambda self, task: (2, "It is only looked."))
+    told = "--images-per-s is for --dry-run alone, and changes nothing here."
+    line = "table1 --rows cifar10-moco --images-per-s 100"
+    assert told in reproduce(line)[1]
+    assert told not in reproduce(f"{line} --dry-run")[1]
+
+
 def test_a_figure_alone_says_whose_rows_it_shows(reproduce):
     told = "fig1b shows Table 3's rows; `table1 fig1b` shows others."
     assert told in reproduce("fig1b --dry-run", small=False)[1]
@@ -407,8 +446,15 @@ def test_a_figure_alone_says_whose_rows_it_shows(reproduce):
     assert told in out
     assert "cifar10-simsiam-logo, seed 0: 200 epochs of 208 images" in out
     assert "imagenet100" not in out.replace(told, "").replace("The paper's Figure 1b is imagenet100", "")
-    for line in ("fig1b table1", "fig1b --tuned", "fig1b --rows cifar10-moco", "table7"):
-        assert "shows others" not in reproduce(f"{line} --dry-run", small=False)[1]
+    for line, shown in {
+        "fig1b table1": "fig1b shows Table 1's rows.\n",
+        "fig1b --tuned --rows *-moco": "fig1b shows cifar10-tuned-moco.\n",
+        "table7 fig1b": "fig1b shows Table 7's rows.\n",
+        "table7 fig1b --rows cifar10-moco-*": "fig1b shows cifar10-moco-multicrop and cifar10-moco-logo.\n",
+        "table7": "",
+    }.items():
+        out = reproduce(f"{line} --dry-run", small=False)[1]
+        assert ("shows others" in out, shown in out) == (False, True)
 
 
 def test_rows_run_side_by_side_in_processes_of_their_own(reproduce, tmp_path):
@@ -473,7 +519,7 @@ def test_a_row_that_another_command_runs_is_left_to_it(reproduce, tmp_path):
     assert not place.file.exists()
     told = f"left to another command: process {os.getpid()} on {platform.node()} runs it, and the command that ends l"
     assert out.count(f"cifar10-moco, seed 0: {told}") == 1
-    assert f"MoCo (cifar10-moco), seed 0, {told}" in (tmp_path / "out" / "table1.md").read_text()
+    assert not (tmp_path / "out" / "table1.md").exists()  # nothing would be in it
 
 
 def test_a_row_whose_command_is_ended_meanwhile_is_run_in_the_end(reproduce, performed, monkeypatch):
@@ -530,9 +576,18 @@ def test_a_table_keeps_the_rows_and_seeds_that_are_finished(reproduce, performed
     assert table() == {"cifar10-moco-logo": ["0"]}
 
 
-def test_figures_keep_the_rows_that_are_finished_too(reproduce, performed, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.affinity.Affinity.run", lambda self, caption: [])
-    first, second, small = "cifar10-moco-logo", "cifar10-simsiam-logo", "--set strategy.width=16 --epochs 1"
+def test_figures_keep_the_rows_that_are_finished_and_figure_3_draws_none_that_was_not_asked_for(
+    reproduce, performed, tmp_path, monkeypatch
+):
+    drawn = []
+
+    def draw(self, caption):
+        drawn.append(self.out.name)
+        self.out.write_bytes(b"")
+        return []
+
+    monkeypatch.setattr("logo_ssl.show.affinity.Affinity.run", draw)
+    first, second, small = "cifar10-moco-logo", "cifar10-simsiam-logo", "--overwrite --set strategy.width=16 --epochs 1"
 
     def shown(stem, what):
         return set(json.loads((tmp_path / "out" / f"{stem}.json").read_text())[what])
@@ -541,15 +596,39 @@ def test_figures_keep_the_rows_that_are_finished_too(reproduce, performed, tmp_p
     performed.clear()
     code, out, _ = reproduce(f"table1 fig1b fig3 --rows {second} {small}")
     assert (code, performed) == (0, [f"{second}, seed 0"])
-    for stem in ("table1", "fig1b", "fig3"):
+    for stem in ("table1", "fig1b"):
         assert f"{stem} also shows what is finished in {tmp_path / 'out'}: {first}, seed 0." in out
-    assert (shown("fig1b", "curves"), shown("fig3", "affinities")) == ({first, second}, {first, second})
-
-    run = Run(tmp_path / "out" / first / "seed0")
-    for file in (run.backbone_file, *run.saved()):
-        file.unlink()
-    assert reproduce(f"fig1b fig3 --rows {second} {small}")[0] == 0
     assert (shown("fig1b", "curves"), shown("fig3", "affinities")) == ({first, second}, {second})
+    assert reproduce(f"fig3 --rows {first} {small}")[0] == 0
+    assert drawn == [f"fig3-{row}.png" for row in (second, first)]  # each once
+    assert shown("fig3", "affinities") == {first, second}  # what was drawn before is still told
+
+
+def test_figure_3_is_drawn_of_the_first_seed_that_has_weights_and_says_when_none_has(
+    reproduce, performed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("logo_ssl.show.affinity.Affinity.run", lambda self, caption: [])
+    row, line = "cifar10-moco-logo", "fig3 --rows cifar10-moco-logo --set strategy.width=16 --epochs 1"
+    assert reproduce(f"{line} --seeds 2")[0] == 0
+
+    def lose_weights(seed):
+        run = Run(tmp_path / "out" / row / f"seed{seed}")
+        for file in (run.backbone_file, *run.saved()):
+            file.unlink()
+
+    lose_weights(0)
+    for asked in (line, f"{line} --seeds 2"):  # the other seed may be asked for, or only be there
+        code, out, _ = reproduce(asked)
+        assert (code, f"{row} is drawn of seed 1, since the weights of its seed 0 are gone." in out) == (0, True)
+        told = json.loads((tmp_path / "out" / "fig3.json").read_text())
+        assert told["affinities"][row]["seed"] == 1
+        assert "fig3 cannot draw" not in reproduce(f"{asked} --dry-run")[1]
+    lose_weights(1)
+    cannot = f"fig3 cannot draw {row}: the weights of its {{}} are gone; --seeds 3 trains seed 2."
+    assert cannot.format("seeds 0 and 1") in reproduce(f"{line} --seeds 2 --dry-run")[1]
+    assert cannot.format("seed 0") in reproduce(f"{line} --dry-run")[1]
+    code, out, _ = reproduce(line)
+    assert (code, f"{row} is not drawn: the weights of its seed 0 are gone." in out) == (1, True)
 
 
 ONE_EPOCH = "table1 --epochs 1 --rows"
@@ -1017,7 +1096,7 @@ def test_files_that_are_not_whole_are_made_again_from_what_there_is(reproduce, p
 
 
 def _without_minutes(text):
-    return re.sub(r"(?:> )?\d+\.\d \| cpu", "cpu", text, flags=re.IGNORECASE)
+    return re.sub(r"(?:> )?\d+(?:\.\d| s) \| cpu", "cpu", text, flags=re.IGNORECASE)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")

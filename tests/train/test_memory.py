@@ -11,10 +11,10 @@ from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.hardware import whole_memory
-from logo_ssl.recipes import RECIPES
+from logo_ssl.recipes import RECIPES, find_recipe
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import build
-from logo_ssl.train.building import about_huge_crops
+from logo_ssl.train.building import about_huge_crops, about_small_crops
 from logo_ssl.train.memory import about_memory, least_memory
 
 CPU = torch.device("cpu")
@@ -108,3 +108,24 @@ def test_crops_far_larger_than_the_images_are_told(side, told):
     assert bool(sentence) == told
     assert not told or "Crops of 16 px are 5 times as large as the images (about 3 px)" in sentence
     assert not told or "use --crops.global-size 3 or so" in sentence
+
+
+@pytest.mark.parametrize(
+    ("size", "changes", "told"),
+    [
+        (
+            (200, 240),
+            {},
+            "Images of 240 x 200 px are seen as crops of 32 px by this recipe; without a recipe, settings",
+        ),
+        ((128, 400), {}, None),
+        ((200, 240), {"crops__global_size": 24}, None),  # whoever sets them knows
+        ((200, 240), {"chosen": ("why",)}, None),
+    ],
+    ids=["large", "not so large", "set", "chosen"],
+)
+def test_images_far_larger_than_the_crops_of_a_recipe_are_told(size, changes, told):
+    large = ImageSet("noise", Split(torch.zeros(2, 3, *size, dtype=torch.uint8)))
+    sentence = about_small_crops(find_recipe("cifar10-best").changed(**changes), large)
+    assert (sentence or "").startswith(told or "")
+    assert bool(sentence) == bool(told)

@@ -192,7 +192,7 @@ def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
 
 @pytest.mark.parametrize(
     ("n", "processes", "advised"),
-    [(2, 1, None), (5, 8, None), (63, 1, None), (204, 1, 32), (204, 3, 30), (800, 1, 100)],
+    [(2, 1, None), (5, 8, None), (63, 1, None), (204, 1, 32), (204, 3, 30), (800, 1, 64)],
 )
 def test_a_batch_as_large_as_the_data_comes_with_advice_that_can_be_followed(n, processes, advised, tmp_path):
     np.savez(tmp_path / "x.npz", train_images=np.zeros((n, 8, 8, 3), np.uint8))
@@ -208,11 +208,11 @@ def test_a_batch_as_large_as_the_data_comes_with_advice_that_can_be_followed(n, 
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        ({"batch_size": 100_000}, "--batch-size 50 and --optimiser.lr 0.047 make more."),
-        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "--batch-size 50 makes more, with a lower --optimiser.lr."),
-        ({"batch_size": 100_000, "name": "mine"}, "--batch-size 50 makes more, with a lower --optimiser.lr."),
-        ({"batch_size": 100_000, "chosen": ("why",)}, "--batch-size 50 makes more, with a lower --optimiser.lr."),
-        ({"name": "cifar10-moco", "batch_size": 512, "optimiser__lr": 0.512}, "50 and --optimiser.lr 0.05 make more."),
+        ({"batch_size": 100_000}, "--batch-size 32 and --optimiser.lr 0.03 make more."),
+        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "--batch-size 32 makes more, with a lower --optimiser.lr."),
+        ({"batch_size": 100_000, "name": "mine"}, "--batch-size 32 makes more, with a lower --optimiser.lr."),
+        ({"batch_size": 100_000, "chosen": ("why",)}, "--batch-size 32 makes more, with a lower --optimiser.lr."),
+        ({"name": "cifar10-moco", "batch_size": 512, "optimiser__lr": 0.512}, "32 and --optimiser.lr 0.032 make more."),
     ],
     ids=["batch", "both", "unknown recipe", "chosen", "rate"],
 )
@@ -223,12 +223,36 @@ def test_advised_rates_follow_from_the_batch_that_the_rate_is_for(changes, advic
     assert advice in said.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("n", "batch_size", "told"),
+    [
+        (
+            300,
+            256,
+            "A batch of 256 leaves 1 step in an epoch of 300 images; --batch-size 32 and --optimiser.lr 0.03 make",
+        ),
+        (
+            300,
+            128,
+            "A batch of 128 leaves 2 steps in an epoch of 300 images; --batch-size 32 and --optimiser.lr 0.03 m",
+        ),
+        (300, 100, None),
+        (70, 32, None),  # smaller ones would be too small
+    ],
+)
+def test_batches_that_leave_hardly_a_step_come_with_advice_before_training(n, batch_size, told, tmp_path):
+    np.savez(tmp_path / "x.npz", train_images=np.zeros((n, 8, 8, 3), np.uint8))
+    said, recipe = io.StringIO(), find_recipe("tiny").changed(batch_size=batch_size)
+    fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
+    assert told in said.getvalue() if told else "in an epoch of" not in said.getvalue()
+
+
 def test_a_batch_is_cut_to_what_mocos_splits_part_and_so_is_the_advice(tmp_path):
     np.savez(tmp_path / "x.npz", train_images=np.zeros((1021, 8, 8, 3), np.uint8))
     said, recipe = io.StringIO(), find_recipe("imagenette-moco-logo").changed(batch_size=4096)
     cut = fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
     assert "larger than the 1021 training images; cut to 1016, which its splits part evenly (" in said.getvalue()
-    assert "An epoch is one step so; --batch-size 120 " in said.getvalue()
+    assert "An epoch is one step so; --batch-size 64 " in said.getvalue()
     assert cut.batch_size == 1016
 
 

@@ -70,7 +70,7 @@ def list_recipes() -> None:
 def pretrain(arguments: Sequence[str]) -> None:
     """Pretrain an encoder by a recipe; any field of the recipe can be given as an option."""
     from ..chosen import recipe_of
-    from ..recipes import AUTO, PARTS, RECIPES, check
+    from ..recipes import AUTO, PARTS, RECIPES, check, described
 
     if arguments and arguments[0] in ("-h", "--help"):
         put_help(
@@ -94,7 +94,10 @@ def pretrain(arguments: Sequence[str]) -> None:
         """Run folder, new or empty."""
 
     parts = " and ".join(f"--{part} NAME ({', '.join(known)})" for part, known in PARTS.items())
-    about = f"Pretrain an encoder.\n{fill(f'{parts} swap these parts of the recipe.', 80)}"
+    what = (
+        f"Pretrain an encoder by {chosen.name}. {described(chosen)}" if chosen.name != AUTO else "Pretrain an encoder."
+    )
+    about = f"{what}\n{fill(f'{parts} swap these parts of the recipe.', 80)}"
     parsed = parse(Options, rest, prog=f"pretrain {chosen.name}", default=Options(chosen), description=about)
     check(parsed.recipe)
     from ..train import pretrain as run_pretraining  # slow to import: mistakes should be told before

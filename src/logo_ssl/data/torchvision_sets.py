@@ -127,6 +127,6 @@ def _cure(kind: Kind, root: Path, error: Exception) -> str:
         return f"{name} is not in {root}, or not all of it, and torchvision does not download it; {placed}."
     reason = " ".join(str(error).split()) or type(error).__name__
     return (
-        f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); {placed}; a command that "
-        "takes --data takes the images as a folder or an .npz file, too."
+        f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); where there is a --data, "
+        f"give it there (--data {name}.npz, or a folder), or {placed}."
     )

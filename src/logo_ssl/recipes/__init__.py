@@ -1,7 +1,20 @@
 """Which settings make a run, can they work, and which row of the paper do they stand for?"""
 
-from .automatic import AUTO, BASES, LEAST_BATCH, STEPS, WEIGHTY, Machine, choose, examples, summary
+from .automatic import (
+    AUTO,
+    BASES,
+    FEW_STEPS,
+    LEAST_BATCH,
+    STEPS,
+    WEIGHTY,
+    Machine,
+    choose,
+    examples,
+    power_of_two,
+    summary,
+)
 from .checks import check
+from .describe import described
 from .fields import as_python
 from .paper import RECIPES, find_recipe, literal, tuned
 from .parts import PARTS, kinds_with
@@ -21,6 +34,7 @@ from .saved import (
 __all__ = [
     "AUTO",
     "BASES",
+    "FEW_STEPS",
     "LEAST_BATCH",
     "PARTS",
     "RECIPES",
@@ -34,6 +48,7 @@ __all__ = [
     "as_python",
     "check",
     "choose",
+    "described",
     "differences",
     "examples",
     "find_recipe",
@@ -41,6 +56,7 @@ __all__ = [
     "is_harmless",
     "kinds_with",
     "literal",
+    "power_of_two",
     "read_recipe",
     "recipe_as_written",
     "refuse_harmful",

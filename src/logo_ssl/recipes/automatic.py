@@ -31,6 +31,7 @@ FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the seco
 VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
 EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
 STEPS = 8  # of an epoch, at least, unless batches would be too small for
+FEW_STEPS = 2  # of an epoch: with no more of them smaller batches are advised
 LEAST_BATCH = 32  # images, which batch norm needs
 SPLIT = 32  # images of a batch that share its statistics in MoCo
 BATCH = {"cpu": 64, "mps": 128, "cuda": 256}
@@ -102,6 +103,11 @@ def examples() -> tuple[Recipe, ...]:
         for n_images in (10**2, FEW + 1, MANY + 1)
         for side in (SMALL, MEDIUM, LARGE)
     )
+
+
+def power_of_two(n: int) -> int:
+    """The largest that is no more than n, as batches are advised."""
+    return 1 << (max(n, 1).bit_length() - 1)
 
 
 def summary(recipe: Recipe) -> str:

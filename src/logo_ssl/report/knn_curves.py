@@ -56,7 +56,8 @@ def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "", *, one
             points, look = curve.points(), i if curve.look is None else curve.look
             values, colour = list(points.values()), COLOURS[look % len(COLOURS)]
             n = f" (n={len(curve.runs)})" if several else ""
-            style = {"color": colour, "marker": MARKERS[look % len(MARKERS)], "markersize": 4}
+            marker = MARKERS[(look + look // len(COLOURS)) % len(MARKERS)]  # another, where colours begin again
+            style = {"color": colour, "marker": marker, "markersize": 4}
             (line,) = ax.plot(list(points), [mean(v) for v in values], label=curve.label + n, **style)
             line.set_gid(f"row-{curve.row}")
             if len(curve.runs) > 1:

@@ -19,9 +19,19 @@ from ..provenance import provenance
 from ..recipes import Recipe
 from ..run import Run
 from ..terminal import plain_console
+from ..wording import listed
 from .beside import with_finished
-from .estimate import days_on_a_cpu, describe
-from .figures import PICTURES, draw_affinities, draw_curves, files_of, refuse_undrawable, strange_pictures
+from .estimate import days_on_a_cpu, describe, few_steps
+from .figures import (
+    PICTURES,
+    draw_affinities,
+    draw_curves,
+    files_of,
+    needs_weights,
+    not_to_be_drawn,
+    refuse_undrawable,
+    strange_pictures,
+)
 from .images import facts_of, other_sets, refuse_other_images, refuse_unmeasurable
 from .launch import LEFT, Outcome, carry_out
 from .markdown import markdown
@@ -47,8 +57,8 @@ class Reproduce:
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1 to table7; fig1b and fig3 draw the rows of table1, table2 or table3 that are named with them; alone, the
-    rows on the set that --data is named after (cifar10.npz: Table 1), else Table 3's."""
+    """table1 to table7; fig1b and fig3 draw the rows of the tables that are named with them; alone, those that --rows
+    names, or those on the set that --data is named after (cifar10.npz: Table 1), else Table 3's."""
     out: Path = Path("runs/reproduce")
     """Where runs and tables go: OUT/RECIPE/seedK/ is a run folder, OUT/TABLE.md and OUT/TABLE.json the table (with
     --tuned, TABLE-tuned)."""
@@ -94,19 +104,21 @@ class Reproduce:
         left_out = without_own(self.tables) if self.tuned and not self.rows else []
         unmatched = [name for name in dict.fromkeys(self.tables) if name not in {table.name for table in tables}]
         left_out += [f"No row of {name} matches --rows, so it is left out." for name in unmatched if self.rows]
-        more = [
-            f"{table.name} also shows what is finished in {out}: {'; '.join(task.name for task, _ in others)}."
-            for table, others in self._shown(tables, tasks, out)
-            if others
-        ]
-        remarks = (*other_sets(tables), *strange_pictures(tables), *self._rows_of_pictures())
+        more = []
+        for table, others in self._shown(tables, tasks, out):
+            found = [task for task, _ in others]
+            if found:
+                more.append(f"{table.name} also shows what is finished in {out}: {'; '.join(t.name for t in found)}.")
+            more += not_to_be_drawn(table, [*tasks, *found])
+        remarks = (*other_sets(tables), *strange_pictures(tables), *self._rows_of_pictures(tables))
         for sentence in (*left_out, *remarks, *more):
             console.print(sentence)
         if self.dry_run:
             for line in describe(tasks, self.jobs, self.images_per_s):
                 console.print(line)
             return True
-        for sentence in days_on_a_cpu(tasks):
+        idle = ["--images-per-s is for --dry-run alone, and changes nothing here."] if self.images_per_s else []
+        for sentence in (*idle, *few_steps(tasks), *days_on_a_cpu(tasks)):
             console.print(sentence)
         written_by = provenance(hardware(best_device("auto")))  # now: later, a GPU may be too busy to be asked
 
@@ -166,6 +178,7 @@ class Reproduce:
                 placed = replace(recipe, data=data.get(recipe.data, recipe.data))
                 changed[name] = self._changed([placed, *asked.values()])[0]
         whole = {table.name: table.with_recipes(changed) for table in book}
+        whole |= {table.name: table for table in tables if self.rows and needs_weights(table)}  # drawn row by row
         return [with_finished(table, whole[table.name], tasks, out) for table in tables]
 
     def _claimed(self, tables: list[PaperTable]) -> Path:
@@ -180,19 +193,22 @@ class Reproduce:
                 claim(file, self.overwrite)
         return out
 
-    def _rows_of_pictures(self) -> list[str]:
-        """Which rows a figure shows that was asked for alone."""
-        if self.rows or self.tuned or any(name in PICTURED for name in self.tables):
-            return []
-        shown = pictured(self.tables, self._sets())
-        whose = " and ".join(f"Table {table.removeprefix('table')}'s" for table in shown)
-        why = f", by --data ({', '.join(PICTURED[table] for table in shown)})" if shown != ["table3"] else ""
-        other = next((table for table in ("table3", *PICTURED) if table not in shown), None)
-        return [
-            f"{name} shows {whose} rows{why}" + (f"; `{other} {name}` shows others." if other else ".")
-            for name in dict.fromkeys(self.tables)
-            if name in PICTURES
-        ]
+    def _rows_of_pictures(self, tables: list[PaperTable]) -> list[str]:
+        """Which rows each figure shows."""
+        shown = pictured(self.tables, self._sets(), self.rows, self.tuned)
+        told = []
+        for table in (table for table in tables if table.name in PICTURES):
+            if self.rows or self.tuned:
+                told.append(f"{table.name} shows {listed(row.recipe.name for row in table.rows)}.")
+                continue
+            whose = listed(f"Table {name.removeprefix('table')}'s" for name in shown)
+            alone = not any(name in self.tables for name in shown)
+            by_data = alone and shown != ["table3"]
+            why = f", by --data ({', '.join(PICTURED[name] for name in shown)})" if by_data else ""
+            other = next((name for name in ("table3", *PICTURED) if alone and name not in shown), None)
+            more = f"; `{other} {table.name}` shows others" if other else ""
+            told.append(f"{table.name} shows {whose} rows{why}{more}.")
+        return told
 
     def _sets(self) -> list[str]:
         """Which sets --data names."""
@@ -217,6 +233,8 @@ class Reproduce:
             return draw_curves(table, ended, out, record)
         if table.name == "fig3":
             return draw_affinities(table, ended, out, record, self.device)
+        if not any(figure["n"] for row in record["rows"] for figure in row["figures"]):
+            return [f"{table.name} is not written: nothing in it is measured yet."]
         text = markdown(record)
         write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
         return [f"\n{text}", f"Table: {write(out / f'{table.stem}.md', text)}"]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ..command_name import command
 from ..hardware import best_device, hardware
-from ..recipes import Recipe, differences, find_recipe
+from ..recipes import FEW_STEPS, STEPS, differences, find_recipe, power_of_two
+from ..show.rerun import options
 from ..wording import counted, listed
 from .abroad import detections, transfers
 from .benched import Speed, benched, benchmarks
@@ -16,13 +17,12 @@ from .plan import Task
 from .settings import changes, name_of
 from .sources import Images, look
 
+UNTIMED = ("seed", "epochs")
+"""Fields that a speed does not depend on."""
 FASTEST = 0.95  # quantile
-FEW_STEPS = 2  # in an epoch: with no more of them a row comes with advice
-MORE_STEPS = 8  # what is advised then, in batches of 64 at most
-IN_MINUTES = 120  # what is longer is told in hours
 LONG = 12 * 60  # minutes: a row that takes longer on a CPU comes with advice
 FEW_EPOCHS = 2  # what is advised then: enough to see a row run
-UNITS = {"day": 24 * 60, "hour": 60}  # minutes of each
+DAY = 24 * 60  # minutes
 
 
 class Estimate(NamedTuple):
@@ -50,7 +50,8 @@ def describe(tasks: Sequence[Task], jobs: int, images_per_s: float | None = None
     yield from changes([task.recipe for task in tasks])
     for (row, line), seeds in lines.items():
         yield f"{row}, {'seed' if len(seeds) == 1 else 'each of seeds'} {listed(seeds)}: {line}"
-    yield from _few_steps(estimates)
+    yield from _unlike(estimates)
+    yield from few_steps(tasks)
     yield from dict.fromkeys(e.images.remark for e in estimates if e.images.remark and not e.task.place.finished)
     measurements = [measurement for task in tasks for measurement in task.unmeasured]
     yield from (*transfers(measurements), *detections(measurements))
@@ -77,14 +78,31 @@ def _estimates(tasks: Sequence[Task], images_per_s: float | None = None) -> list
     return found
 
 
-def _few_steps(estimates: Iterable[Estimate]) -> Iterator[str]:
+def _unlike(estimates: Iterable[Estimate]) -> Iterator[str]:
+    """What measures rows like none that was measured: the whole command for one of them, and how others differ."""
+    unknown = [e.task.recipe for e in estimates if e.speed is None and not (e.here or e.task.place.finished)]
+    names = list(dict.fromkeys(recipe.name for recipe in unknown))
+    if names:
+        first, those = unknown[0], "it" if len(names) == 1 else f"these {len(names)} rows"
+        changed = {
+            field: of for field, of in differences(find_recipe(first.name), first).items() if field not in UNTIMED
+        }
+        words = shlex.join(["bench", first.name, *options(changed)])
+        others = "" if len(names) == 1 else f" (others by their names in place of {first.name})"
+        yield (
+            f"Time unknown: nothing like {those} was measured. `{command()} {words}` does it{others}; --images-per-s "
+            "takes its whole_step."
+        )
+
+
+def few_steps(tasks: Iterable[Task]) -> Iterator[str]:
     """What batches that are too large for the data come to."""
     rows = dict[tuple[int, int], list[str]]()
-    for task, images, *_ in estimates:
-        if images.n and not task.place.finished:
-            rows.setdefault((task.recipe.batch_size, images.n), []).append(task.recipe.name)
+    for task in (task for task in tasks if not task.place.finished):
+        if n := look(task.recipe.data, task.recipe.crops.global_size).n:
+            rows.setdefault((task.recipe.batch_size, n), []).append(task.recipe.name)
     for (batch, n), names in rows.items():
-        steps, smaller = max(1, n // batch), max(2, min(64, n // MORE_STEPS))
+        steps, smaller = max(1, n // batch), max(2, power_of_two(min(64, n // STEPS)))
         if steps <= FEW_STEPS and smaller < batch:
             cut = " cut to what there is" if batch > n else ""
             few = f"A batch of {batch:,}{cut} leaves {counted(steps, 'step')} in an epoch of {n:,} images"
@@ -157,11 +175,11 @@ def _on_cpu(task: Task, images: Images, speed: Speed | None) -> Speed | None:
 
 
 def _span(least: float, most: float | None = None) -> str:
-    """From so many minutes to so many, in the largest unit of which the shorter time has two."""
-    most = least if most is None else most
-    unit, minutes = next((pair for pair in UNITS.items() if least >= 2 * pair[1]), ("minute", 1))
-    low, high = (max(1, round(each / minutes)) for each in (least, most))
-    return counted(high, unit) if low == high else f"{low:,} to {counted(high, unit)}"
+    """From so many minutes to so many: in days, where the shorter time has two, or as other times are told."""
+    spans = least, least if most is None else most
+    if least < 2 * DAY:
+        return " to ".join(dict.fromkeys(map(_time, spans)))
+    return f"{' to '.join(dict.fromkeys(f'{minutes / DAY:,.0f}' for minutes in spans))} days"
 
 
 def known_speed(task: Task, tasks: Sequence[Task], images_per_s: float | None) -> Speed | None:
@@ -226,20 +244,11 @@ def _length(estimate: Estimate) -> str:
     _, _, speed, left, _ = estimate
     here = f"about {_span(estimate.here)} without a GPU" if estimate.here else ""
     if speed is None:
-        unlike = "time unknown, since nothing like it was measured"
-        return here or f"{unlike} ({_bench(estimate.task.recipe)} measures it; --images-per-s takes its whole_step)"
+        return here or "time unknown"
     told = f"{speed.images_per_s:,.0f} images/s {speed.source}"
     start = ", most of it to start" if left and speed.start_s > 60 * left / 2 else ""
     told = f"time unknown ({told})" if left is None else f"{speed.bound} {_time(left)}{start} ({told})"
     return f"{here}; elsewhere {told}" if here else told
-
-
-def _bench(recipe: Recipe) -> str:
-    """What measures such a row."""
-    differing = differences(recipe, find_recipe(recipe.name)).keys()
-    data = f" --data {shlex.quote(recipe.data)}" if "data" in differing else ""
-    changed = " with what is changed" if differing - {"data", "seed", "epochs"} else ""
-    return f"`{command()} bench {recipe.name}{data}`{changed}"
 
 
 def _roughly(speeds: Iterable[Speed]) -> str:
@@ -252,4 +261,4 @@ def _time(minutes: float) -> str:
     if minutes < 1:
         return f"{60 * minutes:.0f} s"
     hours, rest = divmod(round(minutes), 60)
-    return f"{minutes:.1f} min" if minutes <= IN_MINUTES else f"{hours} h {rest} min"
+    return f"{hours} h {rest} min" if hours else f"{minutes:.1f} min"

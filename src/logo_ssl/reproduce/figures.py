@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UserError
-from ..files import write
+from ..files import read_json, write
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
 from ..wording import listed
 from .images import cut
 from .options import by_set
+from .plan import Place, Task
 from .results import Ended
 from .settings import name_of
 from .tables import PaperTable, Row, written
@@ -108,26 +110,55 @@ def _measured_on(curves: Sequence[Any]) -> Iterator[str]:
 def draw_affinities(
     table: PaperTable, ended: Ended, out: Path, record: dict[str, Any], device: Literal["auto", "cpu", "cuda", "mps"]
 ) -> list[str]:
-    """Draw each row's first finished run, and write how well both measures rank; gives back what to print."""
+    """Draw each row's first run that has weights, and write how well both measures rank; gives back what to print."""
     from ..show.affinity import Affinity  # slow to import: only where it is needed
 
-    remarks, drawn, failed = _caption(table, record), {}, {}
+    remarks, drawn, failed, told = _caption(table, record), {}, {}, list[str]()
     for row in table.rows:
         name = row.recipe.name
         tasks = [task for task, _ in ended if task.recipe.name == name and task.place.finished]
-        if not tasks:
-            failed[name] = "it has no finished run."
+        drawable = [task for task in tasks if not task.place.weightless]
+        if not drawable:
+            failed[name] = f"{_gone(tasks)}." if tasks else "it has no finished run."
             continue
-        run, seed = tasks[0].place.run.path, tasks[0].recipe.seed
+        run, seed = drawable[0].place.run.path, drawable[0].recipe.seed
+        if gone := tasks[: tasks.index(drawable[0])]:
+            told.append(f"{name} is drawn of seed {seed}, since {_gone(gone)}.")
         picture = Affinity(run, row.recipe.data, out=out / f"{table.name}-{name}.png", device=device)
         try:
             results = picture.run(" ".join((f"{row.label} ({name}), run of seed {seed}.", *remarks)))
             drawn[name] = {"run": str(run), "seed": seed, "results": results}
         except UserError as error:  # the other rows and the tables are not to blame
             failed[name] = by_set(error.typed, row.recipe)
-    record |= {"affinities": drawn, "not_drawn": failed, "remarks": remarks}
+    record |= {"affinities": _drawn_before(table, out) | drawn, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
-    return [f"{name} is not drawn: {sentence}" for name, sentence in failed.items()]
+    return [*told, *(f"{name} is not drawn: {sentence}" for name, sentence in failed.items())]
+
+
+def _drawn_before(table: PaperTable, out: Path) -> dict[str, Any]:
+    """What was written of rows that are not drawn now, and whose pictures are still there."""
+    asked, noted = {row.recipe.name for row in table.rows}, read_json(out / f"{table.stem}.json").get("affinities")
+    known = noted if isinstance(noted, dict) else {}
+    return {
+        name: of for name, of in known.items() if name not in asked and (out / f"{table.name}-{name}.png").is_file()
+    }
+
+
+def not_to_be_drawn(table: PaperTable, tasks: Sequence[Task]) -> list[str]:
+    """What to say, before anything runs, of rows that a figure cannot show whatever is done: their weights are gone."""
+    told = []
+    for name in (row.recipe.name for row in table.rows if needs_weights(table)):
+        own = [task for task in tasks if task.recipe.name == name]
+        if own and all(task.place.weightless for task in own):
+            row = own[0].place.run.path.parent
+            seed = next(k for k in count() if not Place(row / f"seed{k}").weightless)
+            told.append(f"{table.name} cannot draw {name}: {_gone(own)}; --seeds {seed + 1} trains seed {seed}.")
+    return told
+
+
+def _gone(tasks: Sequence[Task]) -> str:
+    seeds = [str(task.recipe.seed) for task in tasks]
+    return f"the weights of its {'seed' if len(seeds) == 1 else 'seeds'} {listed(seeds)} are gone"
 
 
 def strange_pictures(tables: Sequence[PaperTable]) -> list[str]:

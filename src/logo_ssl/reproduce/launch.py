@@ -16,6 +16,7 @@ from ..errors import AGAIN, Interrupted
 from ..lock import Held, locked
 from ..signals import Stopped
 from .plan import Task
+from .settings import name_of
 from .worker import DONE, FAILED, MISSING, STOPPED, UNHEARD
 
 PATIENCE_S = 60.0  # for rows that were told to stop
@@ -78,6 +79,7 @@ class Work:
         self.at_once = min(jobs, sum(not task.place.finished for task in tasks) or 1)
         self.workers, self.keeping, self.speaking = Workers(alone=jobs == 1), threading.Lock(), threading.Lock()
         self.number, self.of = count(1), self.outcomes.count(WAITING)
+        self.lacking = dict[str, str]()  # the first row that found each set missing
         if 0 < self.of < len(tasks):
             keep(self.outcomes)
 
@@ -96,7 +98,10 @@ class Work:
             self.outcomes[place] = Outcome("done")
             self.say(f"{task.name}: finished already")
             return
-        outcome = self._done_or_left(task)
+        known = not task.place.finished and task.recipe.data in self.lacking
+        outcome = Outcome("missing") if known else self._done_or_left(task)
+        if outcome.state == "missing" and not task.place.finished:
+            outcome = self._told_once(task, outcome)
         if self.workers.stopped and outcome.state != "done":
             raise Interrupted("Interrupted.")  # and has not failed
         if outcome == self.outcomes[place]:  # left to the same command as before
@@ -106,6 +111,13 @@ class Work:
             self.outcomes[place] = outcome
             if WAITING in self.outcomes:
                 self.keep(self.outcomes)
+
+    def _told_once(self, task: Task, outcome: Outcome) -> Outcome:
+        """What is said of a row whose images are missing: where to place them, of the first row on that set alone."""
+        with self.speaking:
+            first = self.lacking.setdefault(task.recipe.data, task.name)
+        short = Outcome("missing", f"{name_of(task.recipe.data)} is not here, as for {first}.")
+        return outcome if task.name == first else short
 
     def outcomes_now(self) -> list[Outcome]:
         """How the tasks stand; those that were left may have been done by now."""

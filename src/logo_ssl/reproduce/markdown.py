@@ -88,10 +88,11 @@ def _minutes(runs: Sequence[Record]) -> str:
     known = [run for run in runs if run["provenance"]]
     if not known:
         return "-"
-    minutes = sum(run["provenance"]["seconds"] for run in known) / len(known) / 60
+    seconds = sum(run["provenance"]["seconds"] for run in known) / len(known)
+    told = f"{seconds / 60:.1f}" if seconds >= 60 else f"{seconds:.0f} s"
     more = "> " if any(_is_partly_counted(run["provenance"]) for run in known) else ""
     at_once = max(run["jobs"] or 1 for run in known)
-    return f"{more}{minutes:.1f}" + (f" ({at_once} at once)" if at_once > 1 else "")
+    return f"{more}{told}" + (f" ({at_once} at once)" if at_once > 1 else "")
 
 
 def _about_minutes(rows: Sequence[Record]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from ..command_name import as_typed
+from ..command_name import as_typed, command
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
@@ -35,7 +35,7 @@ WRITTEN = {
 }
 """How the paper writes data and backbones."""
 PICTURED = {"table1": "cifar10", "table2": "stl10", "table3": "imagenet100"}
-"""Tables whose rows Figures 1b and 3 can show, and the set of each; the paper's show Table 3's."""
+"""Tables whose rows Figures 1b and 3 show by themselves, and the set of each; the paper's show Table 3's."""
 TRANSFER_ROWS = {
     "Super(IN-100)": "imagenet100-resnet50-supervised",
     "MoCo": "imagenet100-resnet50-moco",
@@ -118,19 +118,19 @@ def choose(
 ) -> list[PaperTable]:
     """The tables of these names, with the rows whose recipes match one of the patterns (all, without any).
 
-    With `own`, the rows have settings of our choice; those for which there are none are left out. A figure without any
-    table shows the rows on `sets`.
+    With `own`, the rows have settings of our choice; those for which there are none are left out. A figure shows the
+    rows of the tables named with it; without any, those of any table that match, or those on `sets`.
     """
     for name in names:
         if name not in TITLES:
+            _refuse_recipe(name)
             raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    free = own or (patterns and not any(table in names for table in PICTURED))  # then settings or patterns choose
-    shown = list(PICTURED) if free else pictured(names, sets)
+    shown = pictured(names, sets, patterns, own)
     tables = [PaperTable(name, _rows(name, shown)) for name in dict.fromkeys(names)]
     if own:
         tables = [PaperTable(table.name, tuple(_own(table.rows)), own) for table in tables]
         if not any(table.rows for table in tables):
-            having = [name for name in TITLES if any(_own(_rows(name, shown)))]
+            having = [name for name in TITLES if any(_own(_rows(name, list(PICTURED))))]
             raise UserError(
                 f"No row of {', '.join(names)} has settings of our choice; leave out --tuned, or choose among "
                 f"{', '.join(having)}."
@@ -138,17 +138,43 @@ def choose(
     known = dict.fromkeys(row.recipe.name for table in tables for row in table.rows)
     for pattern in patterns:
         if not any(_answers(recipe, pattern) for recipe in known):
-            cure = " Add --tuned." if "-tuned-" in pattern and not own else nearest(pattern, known)
+            if not _tables_with(pattern):
+                _refuse_recipe(pattern)
+            meant = [row.recipe.name for t in tables for row in t.rows if row.label.casefold() == pattern.casefold()]
+            hint = f" Did you mean {' or '.join(dict.fromkeys(meant))}?" if meant else nearest(pattern, known)
+            cure = " Add --tuned." if "-tuned-" in pattern and not own else hint
             raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{cure}")
     kept = [table._replace(rows=tuple(_matching(table.rows, patterns))) for table in tables]
     return [table for table in kept if table.rows]
 
 
-def pictured(names: Sequence[str], sets: Sequence[str]) -> list[str]:
-    """The tables whose rows a figure shows: those named with it; without any table, those on the sets; or Table 3."""
-    beside = [table for table in PICTURED if table in names]
-    alone = not any(name.startswith("table") for name in names)
-    return beside or [table for table, data in PICTURED.items() if alone and data in sets] or ["table3"]
+def _refuse_recipe(name: str) -> None:
+    """UserError, where a table or row is called like a recipe, with the command that runs it."""
+    if name not in RECIPES:
+        return
+    if not (found := _tables_with(name)):
+        raise UserError(f"{name} is in no table of the paper; run `{command()} pretrain {name}`.")
+    asked = f"{found[0]}{' --tuned' if literal(RECIPES[name]).name != name else ''} --rows {name}"
+    raise UserError(f"{name} is no table, but a row of {listed(found)}; run `{command()} reproduce {asked}`.")
+
+
+def _tables_with(recipe: str) -> list[str]:
+    """The tables that have such a row, with the paper's settings or ours."""
+    if recipe not in RECIPES:
+        return []
+    papers = literal(RECIPES[recipe]).name
+    return [name for name in TITLES if name.startswith("table") and papers in {row.recipe.name for row in _rows(name)}]
+
+
+def pictured(names: Sequence[str], sets: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[str]:
+    """The tables whose rows a figure shows: those named with it; else all that patterns or settings choose from.
+
+    Without any of these it shows those on the sets, or Table 3.
+    """
+    every = [name for name in TITLES if name.startswith("table")]
+    beside = [table for table in every if table in names]
+    chosen = every if patterns else list(PICTURED) if own else []
+    return beside or chosen or [table for table, data in PICTURED.items() if data in sets] or ["table3"]
 
 
 def measured_at_home(tables: Iterable[PaperTable]) -> dict[str, list[str]]:
@@ -202,8 +228,11 @@ def _rows(name: str, shown: Sequence[str] = ()) -> tuple[Row, ...]:
         return _detection_rows()
     if not name.startswith("fig"):
         return _table_rows(int(name.removeprefix("table")))
-    rows = [row._replace(figures=()) for table in shown for row in _rows(table)]
-    return tuple(row for row in rows if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig))
+    rows = dict[str, Row]()  # tables share some
+    for row in (row for table in shown for row in _rows(table)):
+        if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig):
+            rows.setdefault(row.recipe.name, row._replace(figures=()))
+    return tuple(rows.values())
 
 
 def _table_rows(number: int) -> tuple[Row, ...]:

@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 from ..command_name import command
-from ..recipes import AUTO, BASES, PARTS, RECIPES, PaperRow, Recipe, differences, literal
+from ..recipes import AUTO, BASES, PARTS, RECIPES, Differences, PaperRow, Recipe, differences, literal
 
 
 def began_as(recipe: Recipe) -> str:
@@ -38,10 +38,14 @@ def rerun(recipe: Recipe, out: str) -> str | None:
         if base.kind(part) != (kind := recipe.kind(part)):
             base = base.with_part(part, kind)
             words += [f"--{part}", kind]
-    for field, (_, value) in differences(base, recipe).items():
-        words += _option(field.replace("_", "-"), value)
+    words += options(differences(base, recipe))
     words += ["--out", f"runs/{out.rsplit('/', 1)[-1]}-again"]
     return f"{command()} {shlex.join(words)}"
+
+
+def options(changed: Differences) -> list[str]:
+    """The words by which fields get the latter of their values on a command line."""
+    return [word for field, (_, value) in changed.items() for word in _option(field.replace("_", "-"), value)]
 
 
 def _option(flag: str, value: Any) -> list[str]:

@@ -17,8 +17,9 @@ from ..errors import UserError
 from ..frameworks import Framework
 from ..models import Encoder, build_backbone, draw_as_torch_does
 from ..models.norm import BatchNorm, fitting_batch, fitting_splits
-from ..recipes import LEAST_BATCH, RECIPES, STEPS, Recipe
+from ..recipes import FEW_STEPS, LEAST_BATCH, RECIPES, STEPS, Recipe, power_of_two
 from ..strategies import Strategy
+from ..terminal import wants_advice
 from ..wording import counted
 from .module import Pretraining
 from .processes import Processes
@@ -26,7 +27,7 @@ from .weights import initialise
 
 Part = TypeVar("Part", Framework, Strategy)
 ONE = Processes()
-HUGE = 4  # times the image's shorter side
+HUGE = 4  # times the image's shorter side, or crops that are smaller by as much
 LEAST_TO_SPLIT = 4  # images: two splits of two
 
 
@@ -41,9 +42,13 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         evenly = ", which its splits part evenly" if n - most >= processes.total else ""
         console.print(
             f"The batch of {recipe.batch_size} is larger than the {n} training images; cut to {most}{evenly} "
-            f"(optimiser.lr stays {recipe.optimiser.lr:g}).{_advice(recipe, n, processes)}"
+            f"(optimiser.lr stays {recipe.optimiser.lr:g}).{_advice('An epoch is one step so', recipe, n, processes)}"
         )
         recipe = replace(recipe, batch_size=most)
+    elif (steps := n // recipe.batch_size) <= FEW_STEPS and wants_advice(console):  # rows are told it before, once
+        few = f"A batch of {recipe.batch_size} leaves {counted(steps, 'step')} in an epoch of {n:,} images"
+        if sentence := _advice(few, recipe, n, processes).strip():
+            console.print(sentence)
     queue, half = recipe.framework_traits.queue, max(n // 2, 1)
     if queue > half:  # else an image often meets its own last key as a negative
         console.print(f"The queue of {queue} is more than half of the {n} training images; cut to {half}.")
@@ -54,7 +59,8 @@ def fitted(recipe: Recipe, data: ImageSet, console: Console, processes: Processe
         whole = f"as long as the whole training ({counted(recipe.epochs, 'epoch')}) or longer"
         console.print(f"The warm-up of {warmup:g} {epochs} would be {whole}; cut to a tenth, {shorter:g} epochs.")
         recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=shorter))
-    if sentence := about_huge_crops(recipe, data):
+    seen = (about_huge_crops(recipe, data), about_small_crops(recipe, data) if wants_advice(console) else None)
+    for sentence in filter(None, seen):
         console.print(sentence)
     return recipe
 
@@ -78,14 +84,29 @@ def about_huge_crops(recipe: Recipe, data: ImageSet) -> str | None:
     )
 
 
-def _advice(recipe: Recipe, n: int, processes: Processes) -> str:
-    """How an epoch of n images would have more than one step, where batches need not be too small for that."""
-    fewer = fitting_batch(max(n // STEPS, LEAST_BATCH), recipe.framework_traits.splits, processes.total)
-    if not 2 * processes.total <= fewer <= n // 2:
+def about_small_crops(recipe: Recipe, data: ImageSet) -> str | None:
+    """A sentence where a recipe's own crops are far smaller than the images, for which others would be chosen."""
+    own, images = RECIPES.get(recipe.name), data.train.images
+    sizes = sizes_of(images) if isinstance(images, Photos) else [tuple(reversed(images.shape[2:]))]
+    width, height = sorted(sizes, key=min)[len(sizes) // 2] if sizes else (0, 0)
+    size = recipe.crops.global_size
+    if own is None or recipe.chosen or size != own.crops.global_size or min(width, height) <= HUGE * size:
+        return None
+    return (
+        f"Images of {width} x {height} px are seen as crops of {size} px by this recipe; without a recipe, settings "
+        "are chosen for them."
+    )
+
+
+def _advice(few: str, recipe: Recipe, n: int, processes: Processes) -> str:
+    """How an epoch of n images would have more than a `few` steps, where batches need not be too small for that."""
+    enough = power_of_two(max(n // STEPS, LEAST_BATCH))
+    fewer = fitting_batch(enough, recipe.framework_traits.splits, processes.total)
+    if not 2 * processes.total <= fewer <= n // 2 or fewer >= recipe.batch_size:
         return ""
     rate = _rate(recipe, fewer)
     more = "makes more, with a lower --optimiser.lr" if rate is None else f"and --optimiser.lr {rate:.2g} make more"
-    return f" An epoch is one step so; --batch-size {fewer} {more}."
+    return f" {few}; --batch-size {fewer} {more}."
 
 
 def _rate(recipe: Recipe, batch_size: int) -> float | None:
