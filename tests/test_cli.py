@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -474,15 +475,16 @@ def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkey
         "logo-ssl: runs/demo holds an unfinished demo with --seed 3 and --epochs 2; go on with `logo-ssl demo "
         "--epochs 2 --seed 3`, replace it with --fresh, or choose another --out.\n",
     )
+    shutil.copytree(folder, "runs/copy")
     with monkeypatch.context() as patch:
         patch.setattr("logo_ssl.demo.draw_curves", _stopped)
-        code, out, err = run(capsys, *demo)
-    assert (code, is_finished(Run(folder))) == (130, True)
-    assert out.startswith("runs/demo holds a demo that was interrupted; it goes on.\n")
-    assert err == "logo-ssl: Stopped by Ctrl-C; go on with `logo-ssl demo --epochs 2 --seed 3`.\n"
+        code, _, err = run(capsys, "demo", "--seed", "3", "--epochs", "2", "--out", "runs/copy")
+    assert (code, is_finished(Run(Path("runs/copy")))) == (130, True)
+    begin = "begin anew with `logo-ssl demo --out runs/copy --epochs 2 --seed 3 --fresh` to see it compared"
+    assert err == f"logo-ssl: Stopped by Ctrl-C; the encoder is trained; {begin}.\n"
     code, out, err = run(capsys, "demo", "--seed", "3")
     assert code == 0, err
-    assert out.startswith("runs/demo is trained; what was left of its demo follows.\n")
+    assert out.startswith("runs/demo holds a demo that was interrupted; it goes on.\n")
     assert "trained encoder" in out
     assert (folder / "report.html").is_file()
     assert "holds a finished run" in run(capsys, *demo)[2]

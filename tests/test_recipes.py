@@ -233,10 +233,12 @@ def test_a_run_that_goes_on_takes_what_may_change_and_nothing_else():
             "imagenette-moco",
             "For photographs of about 128 px (docs/results/imagenette.md). moco with strategy two-view on",
         ),
-        ("cifar10-byol", "byol with strategy two-view on cifar10: 2 global crops of 32 px, resnet18, 200 epochs in ba"),
+        ("cifar10-byol", "The paper's settings with a framework that it does not try. byol with strategy two-view on"),
+        ("cifar10-supervised", "Learns from labels, to compare with what is learned without any. supervised with"),
     ],
 )
 def test_a_recipe_says_what_it_is_for(name, told):
+    assert all(described(recipe).count(". ") >= 1 for recipe in RECIPES.values())  # a purpose, then its settings
     assert described(RECIPES[name]).startswith(told)
     swapped = described(RECIPES[name].changed(framework="simclr"))
     assert swapped.startswith("simclr with strategy")  # which is no row of the paper

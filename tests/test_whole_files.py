@@ -70,3 +70,16 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
     write(link, "content")
     assert link.is_symlink()
     assert (tmp_path / "elsewhere" / "file").read_text() == "content"
+
+
+def test_a_link_that_cannot_be_written_is_named_as_it_was_given(tmp_path, monkeypatch):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+
+    def refuse(dir, prefix):
+        raise OSError(errno.EACCES, "Permission denied", f"{dir}/{prefix}abc")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(OSError, match="link") as refused:
+        write(link, "content")
+    assert refused.value.filename == str(link)

@@ -30,7 +30,7 @@ PARTS = (
         "table1",
         "tuned",
         "Table 1, with settings of our choice",
-        "    logo-ssl reproduce table1 table7 fig1b --tuned --data cifar10.npz --set knn_every=20\n\n"
+        "    logo-ssl reproduce table1 table7 --tuned --data cifar10.npz --set knn_every=20 --seeds 2\n\n"
         "(The rows were run in groups: experiments 11, 12, 14, 37, 46 and 51 of [the list](experiments.md) have the "
         "commands.)",
         "The four rows take about 40 minutes of one H200: by `reproduce table1 --tuned --dry-run` 35.6 one after "

@@ -26,8 +26,6 @@ from .train.folder import alone, cure, is_finished, is_left_of, refuse_held, was
 
 BESIDE = (LOCK, "curves.png", "report.html", "checkpoints", "evaluation", "figures", "tensorboard")
 """What may lie in a demo beside the files that only training writes."""
-LAST = "report.html"
-"""What a demo writes last, so that one which has it is over."""
 OF_A_DEMO = ("seed", "framework.queue", "optimiser.warmup_epochs")
 """In what demos may differ beside what any run may change on its way: what is asked for, and what is cut to fit."""
 
@@ -36,7 +34,7 @@ OF_A_DEMO = ("seed", "framework.queue", "optimiser.warmup_epochs")
 class Demo:
     """Pretrain the recipe `tiny` on synthetic scenes and compare its encoder with pixels and an untrained one.
 
-    One that was interrupted goes on where it ended.
+    One whose training was interrupted goes on where it ended.
 
     example: logo-ssl demo --out runs/demo --fresh
     """
@@ -55,8 +53,11 @@ class Demo:
         console = plain_console()
         if self.fresh and Run(self.out).recipe_file.is_file():
             _clear(Run(self.out))
-        with self._told_how_to_go_on():
-            self._show(self._trained(console), console)
+        again = self._command(self.seed, self.epochs)
+        with self._interrupted(f"go on with `{again}`"):
+            run = self._trained(console)
+        with self._interrupted(f"the encoder is trained; begin anew with `{again} --fresh` to see it compared"):
+            self._show(run, console)
 
     def _trained(self, console: Console) -> Run:
         """The run, trained to its end; how far an interrupted demo came is not lost."""
@@ -69,15 +70,12 @@ class Demo:
                 f"{run.path} holds an unfinished demo with --seed {saved.seed} and --epochs {saved.epochs}; go on with "
                 f"`{self._command(saved.seed, saved.epochs)}`, replace it with --fresh, or choose another --out."
             )
-        if is_finished(run):
-            console.print(f"{run.path} is trained; what was left of its demo follows.")
-            return run
         console.print(f"{run.path} holds a demo that was interrupted; it goes on.")
         return resume(run.path, console=console)
 
     def _is_left(self, run: Run) -> bool:
-        """Whether an interrupted demo lies there that can go on; what else lies there, `pretrain` tells."""
-        if not run.recipe_file.is_file() or not was_saved(run) or (is_finished(run) and (run.path / LAST).is_file()):
+        """Whether a demo lies there whose training was interrupted; what else lies there, `pretrain` tells."""
+        if not run.recipe_file.is_file() or not was_saved(run) or is_finished(run):
             return False
         refuse_held(run)
         tiny, saved = find_recipe("tiny"), read_recipe(run)
@@ -93,15 +91,14 @@ class Demo:
         console.print(table)
         console.print(f"Curves: {draw_curves(run)}")
         console.print(f"Encoder: {run.backbone_file}")
-        Report((run.path,), run.path / LAST).run()
+        Report((run.path,), run.path / "report.html").run()
         console.print(
             f"Next, with photographs of your own in a folder: {command()} pretrain --data photos/ --out runs/photos"
         )
 
     @contextmanager
-    def _told_how_to_go_on(self) -> Iterator[None]:
-        """By the same command, without --fresh: `resume` would end where a demo begins to show something."""
-        again = f"go on with `{self._command(self.seed, self.epochs)}`"
+    def _interrupted(self, again: str) -> Iterator[None]:
+        """Say how to go on as a demo: `resume` would end where that begins to show something."""
         try:
             yield
         except (KeyboardInterrupt, Stopped) as stop:

@@ -1,13 +1,14 @@
 """How is a file written? Whole or not at all, whatever happens meanwhile."""
 
 import contextlib
-import errno
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from .errors import NO_SPACE
 
 UMASK = os.umask(0)
 """What this user keeps from others; it can only be learned by setting it."""
@@ -33,7 +34,7 @@ def write_together(contents: dict[Path, bytes]) -> None:
     """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
     with whole(*contents) as drafts:
         for draft, (path, content) in zip(drafts, contents.items(), strict=True):
-            with _naming(path):
+            with _naming(path, draft):
                 draft.write_bytes(content)
 
 
@@ -48,14 +49,14 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
     try:
         for path, place in zip(paths, places, strict=True):
             place.parent.mkdir(parents=True, exist_ok=True)
-            with _naming(path):
+            with _naming(path, place):
                 handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
             drafts.append(Path(name))
             os.close(handle)
-        with _naming(paths[0]):
+        with _naming(paths[0], drafts[0]) if len(paths) == 1 else contextlib.nullcontext():
             yield drafts
         for path, draft in zip(paths, drafts, strict=True):
-            with _naming(path), draft.open("rb+") as file:
+            with _naming(path, draft), draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.chmod(0o666 & ~UMASK)
         for draft, place in zip(drafts, places, strict=True):
@@ -69,13 +70,13 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: Path, written: Path) -> Iterator[None]:
     """Have a disk that refuses tell of which file: it names a draft or, where there is no room, none."""
     try:
         yield
     except OSError as error:
         named = "" if error.filename is None else Path(os.fsdecode(error.filename)).name
-        if named.startswith(f".{path.name}.") or (not named and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        if written.name in named or (not named and error.errno in NO_SPACE):
             error.filename = str(path)
         raise
 

@@ -142,8 +142,9 @@ def test_a_trial_knows_how_many_images_were_tested(trial):
     for place in (*trial.pushed, *trial.left_alone):
         evaluations = [json.loads(file.read_text()) for file in (RAW / place / "evaluation").glob("knn*.json")]
         assert all(evaluation["test_images"] == trial.tested for evaluation in evaluations)
-        right = TOOL["figure"](RAW, place, "k=20") / 100 * trial.tested
-        assert right == pytest.approx(round(right), abs=0.0051 / 100 * trial.tested)  # two decimals are kept
+        if trial.tested < 10_000:  # else any figure of two decimals is so many images
+            right = TOOL["figure"](RAW, place, "k=20") / 100 * trial.tested
+            assert right == pytest.approx(round(right), abs=0.0051 / 100 * trial.tested)
 
 
 def test_a_standard_error_is_that_of_seeds_where_there_are_some():

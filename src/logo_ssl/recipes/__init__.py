@@ -8,9 +8,9 @@ from .automatic import (
     STEPS,
     WEIGHTY,
     Machine,
+    advised_batch,
     choose,
     examples,
-    power_of_two,
     summary,
 )
 from .checks import check
@@ -45,6 +45,7 @@ __all__ = [
     "OptimiserConfig",
     "PaperRow",
     "Recipe",
+    "advised_batch",
     "as_python",
     "check",
     "choose",
@@ -56,7 +57,6 @@ __all__ = [
     "is_harmless",
     "kinds_with",
     "literal",
-    "power_of_two",
     "read_recipe",
     "recipe_as_written",
     "refuse_harmful",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..data.facts import Facts
 from ..frameworks import MoCoConfig
+from ..models.norm import fitting_batch
 from ..wording import counted
 from .paper import RECIPES
 from .recipe import Recipe
@@ -105,9 +106,11 @@ def examples() -> tuple[Recipe, ...]:
     )
 
 
-def power_of_two(n: int) -> int:
-    """The largest that is no more than n, as batches are advised."""
-    return 1 << (max(n, 1).bit_length() - 1)
+def advised_batch(recipe: Recipe, n_images: int, processes: int = 1) -> int | None:
+    """A smaller batch, with which an epoch has steps enough; none where that would be too small for batch norm."""
+    enough = _power_of_two(max(n_images // STEPS, LEAST_BATCH))
+    fewer = fitting_batch(enough, recipe.framework_traits.splits, processes)
+    return fewer if 2 * processes <= fewer <= n_images // 2 and fewer < recipe.batch_size else None
 
 
 def summary(recipe: Recipe) -> str:

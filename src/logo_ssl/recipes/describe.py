@@ -1,18 +1,23 @@
 """What is a recipe for? Its row of the paper or its purpose, and what it learns from which crops, in two sentences."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from ..wording import counted, listed
-from .paper import RECIPES
+from .paper import RECIPES, literal
 from .parts import PARTS
 from .recipe import Recipe
 
 OURS = {
     "tiny": "A small encoder that learns made-up scenes in minutes on a CPU.",
     "cifar10-best": "Our highest kNN on CIFAR-10 (docs/results/cifar10.md): MoCo with all pairs of six large crops.",
-    "imagenette": "For photographs of about 128 px (docs/results/imagenette.md).",
+    "imagenette-*": "For photographs of about 128 px (docs/results/imagenette.md).",
+    "*-supervised": "Learns from labels, to compare with what is learned without any.",
+    "imagenet100-resnet50-moco-augself": "MoCo that also learns what was done to its crops, MoCo+Aug* of Table 5.",
+    "imagenet100-resnet50-moco-multicrop": "MoCo-LoGo w/o L2L of Table 5.",
+    "cifar10-*": "The paper's settings with a framework that it does not try.",
 }
-"""What recipes are for that stand for no row of the paper, by their names or those of their data."""
+"""What recipes are for that stand for no row of Tables 1 to 4 and 7, by patterns of their names."""
 
 
 def described(recipe: Recipe) -> str:
@@ -31,10 +36,8 @@ def _purpose(recipe: Recipe) -> Iterator[str]:
     own = RECIPES.get(recipe.name)
     if own is None or any(own.kind(part) != recipe.kind(part) for part in PARTS):  # then it is something else
         return
-    book = RECIPES.get(own.name.replace("-tuned-", "-", 1), own)
-    rows = [f"{row.row} of Table {row.table}" for row in book.paper]
-    if rows:
+    if rows := [f"{row.row} of Table {row.table}" for row in literal(own).paper]:
         whose = "the paper's settings" if recipe.paper else "settings of our choice (docs/decisions/0025)"
         yield f"The paper's {'row' if len(rows) == 1 else 'rows'} {listed(rows)}, with {whose}."
-    elif about := OURS.get(recipe.name) or OURS.get(recipe.name.partition("-")[0]):
-        yield about
+    else:
+        yield next(about for pattern, about in OURS.items() if fnmatchcase(recipe.name, pattern))

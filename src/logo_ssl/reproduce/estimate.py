@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..command_name import command
 from ..hardware import best_device, hardware
-from ..recipes import FEW_STEPS, STEPS, differences, find_recipe, power_of_two
+from ..recipes import FEW_STEPS, advised_batch, differences, find_recipe
 from ..show.rerun import options
 from ..wording import counted, listed
 from .abroad import detections, transfers
@@ -97,13 +97,12 @@ def _unlike(estimates: Iterable[Estimate]) -> Iterator[str]:
 
 def few_steps(tasks: Iterable[Task]) -> Iterator[str]:
     """What batches that are too large for the data come to."""
-    rows = dict[tuple[int, int], list[str]]()
-    for task in (task for task in tasks if not task.place.finished):
-        if n := look(task.recipe.data, task.recipe.crops.global_size).n:
-            rows.setdefault((task.recipe.batch_size, n), []).append(task.recipe.name)
-    for (batch, n), names in rows.items():
-        steps, smaller = max(1, n // batch), max(2, power_of_two(min(64, n // STEPS)))
-        if steps <= FEW_STEPS and smaller < batch:
+    rows = dict[tuple[int, int, int], list[str]]()
+    for recipe in (task.recipe for task in tasks if not task.place.finished):
+        if (n := look(recipe.data, recipe.crops.global_size).n) and (smaller := advised_batch(recipe, n)):
+            rows.setdefault((recipe.batch_size, n, smaller), []).append(recipe.name)
+    for (batch, n, smaller), names in rows.items():
+        if (steps := max(1, n // batch)) <= FEW_STEPS:
             cut = " cut to what there is" if batch > n else ""
             few = f"A batch of {batch:,}{cut} leaves {counted(steps, 'step')} in an epoch of {n:,} images"
             yield f"{few} ({listed(dict.fromkeys(names))}); take a smaller one, with --set batch_size={smaller}, say."

@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..frameworks import Framework
 from ..models import Encoder, build_backbone, draw_as_torch_does
 from ..models.norm import BatchNorm, fitting_batch, fitting_splits
-from ..recipes import FEW_STEPS, LEAST_BATCH, RECIPES, STEPS, Recipe, power_of_two
+from ..recipes import FEW_STEPS, RECIPES, Recipe, advised_batch
 from ..strategies import Strategy
 from ..terminal import wants_advice
 from ..wording import counted
@@ -100,9 +100,8 @@ def about_small_crops(recipe: Recipe, data: ImageSet) -> str | None:
 
 def _advice(few: str, recipe: Recipe, n: int, processes: Processes) -> str:
     """How an epoch of n images would have more than a `few` steps, where batches need not be too small for that."""
-    enough = power_of_two(max(n // STEPS, LEAST_BATCH))
-    fewer = fitting_batch(enough, recipe.framework_traits.splits, processes.total)
-    if not 2 * processes.total <= fewer <= n // 2 or fewer >= recipe.batch_size:
+    fewer = advised_batch(recipe, n, processes.total)
+    if fewer is None:
         return ""
     rate = _rate(recipe, fewer)
     more = "makes more, with a lower --optimiser.lr" if rate is None else f"and --optimiser.lr {rate:.2g} make more"
