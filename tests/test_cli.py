@@ -487,7 +487,8 @@ def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkey
     assert out.startswith("runs/demo holds a demo that was interrupted; it goes on.\n")
     assert "trained encoder" in out
     assert (folder / "report.html").is_file()
-    assert "holds a finished run" in run(capsys, *demo)[2]
+    over = "runs/demo holds a demo that is over; --fresh replaces it, or choose another --out."
+    assert run(capsys, *demo)[::2] == (2, f"logo-ssl: {over}\n")
 
 
 def stop_this_process() -> None:

@@ -54,7 +54,8 @@ PARTS = (
         "table1",
         "paper",
         "Table 1, with the paper's settings",
-        "    logo-ssl reproduce table1 table7 --data cifar10.npz --set knn_every=20 --rows 'cifar10-*'",
+        "    logo-ssl reproduce table1 table7 --data cifar10.npz --set knn_every=20 --rows 'cifar10-*' --seeds 2\n\n"
+        "(Of two seeds where it says n=2, the others were run with one.)",
         "SimSiam had up to a fifth of the GPU (experiment 25; the change to its commit is a page of text); the others "
         "ran with SimSiam by another weight decay among them (experiments 30 and 31), all within 23.6 minutes of one "
         "H200, evaluation included.",

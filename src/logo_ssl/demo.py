@@ -24,7 +24,9 @@ from .terminal import plain_console
 from .train import pretrain, resume
 from .train.folder import alone, cure, is_finished, is_left_of, refuse_held, was_saved
 
-BESIDE = (LOCK, "curves.png", "report.html", "checkpoints", "evaluation", "figures", "tensorboard")
+CURVES = "curves.png"
+"""What only a demo draws into a run."""
+BESIDE = (LOCK, CURVES, "report.html", "checkpoints", "evaluation", "figures", "tensorboard")
 """What may lie in a demo beside the files that only training writes."""
 OF_A_DEMO = ("seed", "framework.queue", "optimiser.warmup_epochs")
 """In what demos may differ beside what any run may change on its way: what is asked for, and what is cut to fit."""
@@ -62,6 +64,8 @@ class Demo:
     def _trained(self, console: Console) -> Run:
         """The run, trained to its end; how far an interrupted demo came is not lost."""
         run, changes = Run(self.out), {"seed": self.seed} | ({} if self.epochs is None else {"epochs": self.epochs})
+        if is_finished(run) and (run.path / CURVES).is_file():
+            raise UserError(f"{run.path} holds a demo that is over; --fresh replaces it, or choose another --out.")
         if not self._is_left(run):
             return pretrain(find_recipe("tiny"), self.out, console=console, **changes)
         saved = read_recipe(run)

@@ -12,8 +12,8 @@ AT_LEAST = 50  # steps to look at, where these epochs have fewer
 class TimeLeft:
     """Takes the time of steps, and leaves out what is none: a resumed epoch is short, and one with kNN long.
 
-    The pace is that of the last few epochs; until there are twice as many, that of the newer half of the steps, so the first
-    one, which may wait for a compiler, tells nothing.
+    The pace is that of the last few epochs; until there are twice as many, that of the newer half of the steps, so the
+    first one, which may wait for a compiler, tells nothing.
     """
 
     def __init__(self, clock: Clock) -> None:
