@@ -10,10 +10,11 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from ..run import Run
-from .style import COLOURS, save_figure
+from .style import ON_WHITE, save_figure
 
 MARKERS = ("o", "s", "^", "D", "v")  # told apart in print, too
-WIDTH, HEIGHT = 5, 4.8  # inches of a panel
+WIDTH, HEIGHT = 5, 4.8  # inches of a panel, with a legend of
+FEW, LINE = 4, 0.21  # lines, and inches for each one more
 LETTERS = 62  # of a heading that have room along the width
 
 
@@ -47,16 +48,17 @@ def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "", *, one
     With `one_scale` heights compare between panels, as they should where all are of one data set.
     """
     panels = list(dict.fromkeys(curve.panel for curve in curves))
-    size = (WIDTH * len(panels), HEIGHT)
+    most = max(sum(curve.panel == panel for curve in curves) for panel in panels)
+    size = (WIDTH * len(panels), HEIGHT + LINE * max(0, most - FEW))
     figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=one_scale)
     for panel, ax in zip(panels, axes[0], strict=True):
         shown = [curve for curve in curves if curve.panel == panel]
         several = any(len(curve.runs) > 1 for curve in shown)
         for i, curve in enumerate(shown):
             points, look = curve.points(), i if curve.look is None else curve.look
-            values, colour = list(points.values()), COLOURS[look % len(COLOURS)]
+            values, colour = list(points.values()), ON_WHITE[look % len(ON_WHITE)]
             n = f" (n={len(curve.runs)})" if several else ""
-            marker = MARKERS[(look + look // len(COLOURS)) % len(MARKERS)]  # another, where colours begin again
+            marker = MARKERS[(look + look // len(MARKERS)) % len(MARKERS)]  # in another order when they begin again
             style = {"color": colour, "marker": marker, "markersize": 4}
             (line,) = ax.plot(list(points), [mean(v) for v in values], label=curve.label + n, **style)
             line.set_gid(f"row-{curve.row}")

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from ..files import write
 from ..outputs import MAKER
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
-"""Okabe and Ito's, which the colour-blind can tell apart, without yellow, which is faint on white."""
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00")  # Okabe & Ito: readable by the colour-blind
+ON_WHITE = (*COLOURS, "#000000", "#56B4E9")  # more of theirs, where no page turns dark
 GREY = "#555555"
 HEAT = "cividis"  # as light as it is warm, to every eye
 DPI = 144
