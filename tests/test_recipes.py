@@ -237,8 +237,11 @@ def test_a_run_that_goes_on_takes_what_may_change_and_nothing_else():
         ("cifar10-supervised", "Learns from labels, to compare with what is learned without any. supervised with"),
     ],
 )
-def test_a_recipe_says_what_it_is_for(name, told):
+def test_a_recipe_says_what_it_is_for(name, told, monkeypatch):
     assert all(described(recipe).count(". ") >= 1 for recipe in RECIPES.values())  # a purpose, then its settings
     assert described(RECIPES[name]).startswith(told)
+    for own in ("mine", "my-tuned-one"):  # in the book, with no purpose that we know
+        monkeypatch.setitem(RECIPES, own, replace(RECIPES["cifar10-byol"], name=own))
+        assert described(RECIPES[own]).startswith("byol with strategy two-view on cifar10")
     swapped = described(RECIPES[name].changed(framework="simclr"))
     assert swapped.startswith("simclr with strategy")  # which is no row of the paper

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from ..wording import counted, listed
-from .paper import RECIPES, literal
+from .paper import RECIPES
 from .parts import PARTS
 from .recipe import Recipe
 
+BEYOND = "The paper's settings with a framework that it does not try."
 OURS = {
     "tiny": "A small encoder that learns made-up scenes in minutes on a CPU.",
     "cifar10-best": "Our highest kNN on CIFAR-10 (docs/results/cifar10.md): MoCo with all pairs of six large crops.",
@@ -15,7 +16,8 @@ OURS = {
     "*-supervised": "Learns from labels, to compare with what is learned without any.",
     "imagenet100-resnet50-moco-augself": "MoCo that also learns what was done to its crops, MoCo+Aug* of Table 5.",
     "imagenet100-resnet50-moco-multicrop": "MoCo-LoGo w/o L2L of Table 5.",
-    "cifar10-*": "The paper's settings with a framework that it does not try.",
+    "cifar10-byol*": BEYOND,
+    "cifar10-simclr*": BEYOND,
 }
 """What recipes are for that stand for no row of Tables 1 to 4 and 7, by patterns of their names."""
 
@@ -36,8 +38,9 @@ def _purpose(recipe: Recipe) -> Iterator[str]:
     own = RECIPES.get(recipe.name)
     if own is None or any(own.kind(part) != recipe.kind(part) for part in PARTS):  # then it is something else
         return
-    if rows := [f"{row.row} of Table {row.table}" for row in literal(own).paper]:
+    book = RECIPES.get(own.name.replace("-tuned-", "-", 1), own)  # somebody's own may be called so, too
+    if rows := [f"{row.row} of Table {row.table}" for row in book.paper]:
         whose = "the paper's settings" if recipe.paper else "settings of our choice (docs/decisions/0025)"
         yield f"The paper's {'row' if len(rows) == 1 else 'rows'} {listed(rows)}, with {whose}."
     else:
-        yield next(about for pattern, about in OURS.items() if fnmatchcase(recipe.name, pattern))
+        yield from [about for pattern, about in OURS.items() if fnmatchcase(recipe.name, pattern)][:1]
