@@ -1,7 +1,6 @@
 """How does a line of arguments become values? tyro reads it, and its box of errors becomes one sentence."""
 
 import contextlib
-import inspect
 import io
 import math
 import re
@@ -15,7 +14,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
-from .command_name import as_typed, command
 from .errors import UserError, nearest, nothing_given
 from .help_words import readable
 
@@ -40,10 +38,8 @@ TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) val
 
 def parse(target: Any, arguments: Sequence[str], prog: str, **options: Any) -> Any:
     """Parse with tyro what stands behind the words `prog` of a command; its box of errors becomes one sentence."""
-    box, typed = io.StringIO(), f"{command()} {prog}"
+    box, typed = io.StringIO(), f"logo-ssl {prog}"
     _refuse_empty_paths(target, arguments)
-    if asks_for_help(arguments):
-        options["description"] = as_typed(options.get("description") or inspect.getdoc(target) or "")
     try:
         with contextlib.redirect_stderr(box), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "[^ ]* .* does not match any type in Union")  # somebody's own part
@@ -63,7 +59,7 @@ def parse(target: Any, arguments: Sequence[str], prog: str, **options: Any) -> A
 def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
     """What a command is about comes first."""
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError(f"Say {what} first, for example: {command()} {example}")
+        raise UserError(f"Say {what} first, for example: logo-ssl {example}")
 
 
 def data_option(path: str) -> str:

@@ -11,7 +11,6 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from .command_name import as_typed
 from .launch import is_first, name
 from .printable import harmless
 
@@ -71,11 +70,6 @@ def wants_advice(console: Console) -> bool:
 def put(text: str) -> None:
     """Write a text to standard output as it is."""
     sys.stdout.write(text)
-
-
-def put_help(text: str) -> None:
-    """Write the text of a help to standard output, with the command as it was typed."""
-    put(as_typed(text))
 
 
 def complain(sentence: str) -> None:

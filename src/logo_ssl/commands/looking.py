@@ -11,14 +11,13 @@ from typing import Annotated, Any
 import tyro
 
 from ..arguments import asks_for_help, parse, refuse_without
-from ..command_name import command
 from ..encoder_names import refuse_no_encoder
 from ..errors import UserError, nearest, nothing_given
 from ..outputs import claim, said
 from ..run import Run
 from ..show.given import runs_at
 from ..signals import Stopped
-from ..terminal import plain_console, put_help
+from ..terminal import plain_console, put
 
 MOST_SHOWN = 30
 PROTOCOL_NAMES = ("knn", "linear", "transfer", "finetune", "semi", "detect", "segment")
@@ -77,9 +76,9 @@ def evaluate(arguments: Sequence[str]) -> None:
     from ..evaluate.commands import PROTOCOLS
 
     if not arguments or arguments[0] in ("-h", "--help"):
-        put_help(_usage(PROTOCOLS))
+        put(_usage(PROTOCOLS))
         if not arguments:
-            raise UserError(f"Say which protocol and which encoder, for example: {command()} eval knn runs/first")
+            raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
         return
     asked = parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"eval {arguments[0]}")
     try:

@@ -8,7 +8,6 @@ from typing import Any
 import safetensors
 from torch import Tensor, nn
 
-from ..command_name import command
 from ..encoder_names import is_checkpoint_name, refuse_no_encoder
 from ..errors import UserError, WrongValue
 from ..run import Run
@@ -186,7 +185,7 @@ def _of_checkpoint(run: Run) -> Unfinished | None:
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"The newest of {run.checkpoints} holds no encoder that fits its recipe ({error}); go on with "
-            f"`{command()} resume {run.path}`."
+            f"`logo-ssl resume {run.path}`."
         ) from error
     if newest is None and not run.backbone_file.is_file():
         if run.provenance_file.is_file():
@@ -196,7 +195,7 @@ def _of_checkpoint(run: Run) -> Unfinished | None:
             )
         raise UserError(
             f"{run.path} has no encoder yet, since it has no checkpoint; wait for the first, or go on with "
-            f"`{command()} resume {run.path}`."
+            f"`logo-ssl resume {run.path}`."
         )
     return newest
 

@@ -8,7 +8,6 @@ import tyro
 
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
-from ..command_name import by_own_file
 from ..data import LoadingConfig
 from ..errors import UserError, WrongValue, nearest
 from ..frameworks import FrameworkConfig, FrameworkTraits, MoCoConfig
@@ -185,7 +184,7 @@ class Recipe:
             if part["kind"] not in registry:
                 raise UserError(
                     f"The recipe's {name} is {part['kind']!r}, and there are {', '.join(registry)}; one of your own is "
-                    f"known where the file that registers it runs the command: `{by_own_file()} ...`."
+                    f"known where the file that registers it runs the command: `python FILE ...`."
                 )
             record[name] = built(registry[part.pop("kind")], part)
         record["crops"] = built(CropPlan, record["crops"])

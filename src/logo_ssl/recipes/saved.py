@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ..command_name import command
 from ..errors import UserError, WrongValue
 from ..files import read_json
 from ..run import Run
@@ -98,7 +97,7 @@ def refuse_harmful(changes: Differences) -> None:
     ]
     if harmful:
         raise WrongValue(
-            f"A run cannot change {', '.join(harmful)} on its way; start another with `{command()} pretrain` and its "
+            f"A run cannot change {', '.join(harmful)} on its way; start another with `logo-ssl pretrain` and its "
             "own --out."
         )
 

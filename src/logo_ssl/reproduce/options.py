@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_origin, get_type_hints
 
-from ..command_name import command
 from ..errors import AGAIN, UserError
 from ..models import FAMILIES
 from ..recipes import Recipe
@@ -77,7 +76,7 @@ def by_eval(sentence: str, recipe: Recipe, measurement: str, run: Path) -> str:
     if not theirs:
         return told
     whose = "That is an option" if len(theirs) == 1 else "Those are options"
-    return f"{told} {whose} of `{command()} eval {kind} {shlex.quote(str(run))}`; rows of a table have none."
+    return f"{told} {whose} of `logo-ssl eval {kind} {shlex.quote(str(run))}`; rows of a table have none."
 
 
 @contextmanager

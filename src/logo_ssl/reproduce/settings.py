@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import tyro
 
 from ..arguments import parse
-from ..command_name import command
 from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import best_device
@@ -42,7 +41,7 @@ def with_settings(
             part, kinds = kinds_with(field)
             hint = f" Did you mean {' or '.join(inner)}?" if inner else nearest(field, known)
             hint = f" Rows with {part} {' or '.join(kinds)} have it." if kinds else hint
-            hint = hint or f" `{command()} pretrain {recipes[0].name} --help` shows those of a row."
+            hint = hint or f" `logo-ssl pretrain {recipes[0].name} --help` shows those of a row."
             raise UserError(f"No chosen row has the field {field!r}.{hint}")
     changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
     for device in {recipe.device for recipe in changed}:

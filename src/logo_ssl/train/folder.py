@@ -4,7 +4,6 @@ import shlex
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from ..command_name import command
 from ..errors import UserError
 from ..launch import is_first
 from ..lock import FILE as LOCK
@@ -22,9 +21,7 @@ def vacant(out: Path) -> Run:
     if run.recipe_file.is_file() and was_saved(run):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
-        raise UserError(
-            f"{out} holds an unfinished run; go on with `{command()} resume {out}` or choose another --out."
-        )
+        raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
     told = (run.recipe_file, run.images_file, run.metrics_file, run.bad_images_file, run.sittings_file)
     begun = (*told, run.path / LOCK, *(run.path / name for name in FOLDERS if run.recipe_file.is_file()))
     if out.exists() and (not out.is_dir() or any(not is_left_of(child.name, begun) for child in out.iterdir())):
@@ -76,4 +73,4 @@ def refuse_held(run: Run) -> None:
 
 def cure(run: Run, *options: str) -> str:
     """What to do after an interruption."""
-    return f"go on with `{' '.join([command(), 'resume', shlex.quote(str(run.path)), *options])}`"
+    return f"go on with `{' '.join(['logo-ssl resume', shlex.quote(str(run.path)), *options])}`"

@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.console import Console
 
-from ..command_name import command
 from ..data import ImageSet, load_data, locate
 from ..data.sources import hinting_at_a_move
 from ..errors import UserError, nothing_given
@@ -57,7 +56,7 @@ def pretrain(
     changes = {name: as_python(value) for name, value in changes.items()}
     if isinstance(recipe, str) and recipe not in (AUTO, *RECIPES) and Path(recipe).exists():
         raise UserError(
-            f"No recipe is called {recipe!r}; `{command()} recipes` lists them. If these are your images, say "
+            f"No recipe is called {recipe!r}; `logo-ssl recipes` lists them. If these are your images, say "
             f"data={recipe!r}."
         )
     if recipe == AUTO:
@@ -116,7 +115,7 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
         if checkpoint is None and is_finished(run):
             raise UserError(
                 f"{path} is finished and its checkpoints are gone, so it cannot be extended; start another with "
-                f"`{command()} pretrain {recipe.name} --init {path}` and its own --out."
+                f"`logo-ssl pretrain {recipe.name} --init {path}` and its own --out."
             )
         for field, (old, new) in changed.items():
             console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)

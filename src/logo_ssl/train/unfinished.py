@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import safetensors
 from torch import Tensor, nn
 
-from ..command_name import command
 from ..errors import UserError
 from ..models.backbones import build_backbone
 from ..run import Run
@@ -64,9 +63,7 @@ def _newest(run: Run) -> dict[str, Any]:
                     return load(file)
                 except UserError:
                     continue
-    raise UserError(
-        f"None of the checkpoints in {run.checkpoints} is whole; `{command()} resume {run.path}` says more."
-    )
+    raise UserError(f"None of the checkpoints in {run.checkpoints} is whole; `logo-ssl resume {run.path}` says more.")
 
 
 def _saved_step(run: Run) -> float:

@@ -8,7 +8,6 @@ from typing import Annotated, Literal, cast
 
 import tyro
 
-from ..command_name import command
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.how import refuse_senseless
@@ -86,7 +85,7 @@ class Embed(Source):
         console.print(f"Features: {said(file, replaced)}")
         if encoder.channels == RGB:  # as every image file is shown, and so every query
             looked_for = shlex.join(["--index", str(file), "--query", _an_image(file), "--out", "sheet.png"])
-            console.print(f"Next: {command()} search {self.typed()} {looked_for}")
+            console.print(f"Next: logo-ssl search {self.typed()} {looked_for}")
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Search(Source):
         index, replaced = self._index(), False
         if not self.query:
             looked_for = shlex.join(["--index", str(index), "--query", "image.jpg"])
-            raise UserError(f"Say what to look for: {command()} search {self.typed()} {looked_for}")
+            raise UserError(f"Say what to look for: logo-ssl search {self.typed()} {looked_for}")
         if gone := [query for query in self.query if not query.is_file()]:
             what = f"{gone[0]} is a folder" if gone[0].is_dir() else f"There is no file {gone[0]} to look for"
             raise UserError(f"{what}; give the path of an image with --query.")
@@ -145,7 +144,7 @@ class Search(Source):
         data = [] if Run(Path(self.encoder)).recipe_file.is_file() else ["--data", "photos/"]
         making = shlex.join([*data, "--out", str(self.index or "features.npz")])
         what = "Say where to look with --index FILE" if self.index is None else f"There is no file {self.index}"
-        raise UserError(f"{what}; make it with `{command()} embed {self.typed()} {making}`.")
+        raise UserError(f"{what}; make it with `logo-ssl embed {self.typed()} {making}`.")
 
 
 @dataclass(frozen=True)

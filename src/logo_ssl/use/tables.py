@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from ..command_name import command
 from ..errors import UserError, WrongValue
 from ..files import whole
 from ..output_names import refuse_no_table
@@ -90,13 +89,13 @@ def keeps_names(path: Path) -> bool:
 def _in_a_sentence(path: Path) -> Iterator[None]:
     """What is wrong with a file, in a sentence."""
     if not path.is_file():
-        raise UserError(f"There is no file {path}; make it with `{command()} embed RUN --data DATA --out {path}`.")
+        raise UserError(f"There is no file {path}; make it with `logo-ssl embed RUN --data DATA --out {path}`.")
     try:
         yield
     except UserError:
         raise
     except Exception as error:  # of a format's reader, at bytes that are none of its own
-        raise UserError(f"{path} is no table of features ({error}); make one with `{command()} embed`.") from error
+        raise UserError(f"{path} is no table of features ({error}); make one with `logo-ssl embed`.") from error
 
 
 def _pyarrow() -> Any:
