@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Stopped as stop:
         _tell(stop.interrupted("start it again"))
     except UserError as error:
-        _fail(error.typed)
+        _fail(str(error))
     except KeyboardInterrupt:
         _tell(Stopped(signal.SIGINT).interrupted(AGAIN))
     except BrokenPipeError:  # `| head` has seen enough

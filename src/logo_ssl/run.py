@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from .errors import NoRun, UserError, nothing_given
+from .errors import UserError
 from .files import read_json, write
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
@@ -151,7 +151,7 @@ class Run:
     def existing(cls, path: str | Path) -> "Run":
         """The run at `path`, which must hold one."""
         if path == "":
-            raise nothing_given("RUN")
+            raise UserError("RUN is empty: give a folder.")
         run = cls(path)
         if run.recipe_file.is_file():
             return run
@@ -160,7 +160,7 @@ class Run:
             more = f" and {len(below) - MOST_NAMED:,} more" if len(below) > MOST_NAMED else ""
             named = ", ".join(below[:MOST_NAMED])
             raise UserError(f"{lacks}, but runs lie below it; name one: {named}{more}.")
-        raise NoRun(f"{lacks}; give the --out folder of a pretraining.{run_called_like(run.path)}")
+        raise UserError(f"{lacks}; give the --out folder of a pretraining.{run_called_like(run.path)}")
 
 
 def _tells_images(told: dict[str, Any]) -> bool:

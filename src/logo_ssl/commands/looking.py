@@ -12,7 +12,7 @@ import tyro
 
 from ..arguments import asks_for_help, parse, refuse_without
 from ..encoder_names import refuse_no_encoder
-from ..errors import UserError, nearest, nothing_given
+from ..errors import UserError, nearest
 from ..outputs import claim, said
 from ..run import Run
 from ..show.given import runs_at
@@ -110,7 +110,7 @@ def _named_first(arguments: Sequence[str]) -> list[Path]:
     """The paths before all options, to be looked at before anything large is imported; none where help is asked for."""
     words = [] if asks_for_help(arguments) else [*takewhile(lambda word: not word.startswith("-"), arguments)]
     if "" in words:
-        raise nothing_given("RUN")
+        raise UserError("RUN is empty: give a folder.")
     return [Path(word) for word in words]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch.utils.data import Dataset
 
 from ..data.workers import fitting_workers
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..wording import counted, them
 from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, first_of
 from .samples import BYTES, read
@@ -57,7 +57,7 @@ def usable(
     training pictures are judged by their headers.
     """
     if not 0 <= max_bad <= 1:
-        raise WrongValue(f"--max-bad is {max_bad}; a share lies in 0 to 1.")
+        raise UserError(f"max_bad={max_bad}: a share lies in 0 to 1.")
     wrong = {}
     for what, part, decoded in (("training", data.train, whole), ("test", data.test, True)):
         looking = Looking(part.pictures, decoded, masks)

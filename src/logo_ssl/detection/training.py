@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..launch import is_first
 from ..lock import FILE as LOCK
 from ..lock import locked
@@ -89,9 +89,7 @@ class Detecting(L.LightningModule):
         self.detector.draws.begin(self.recipe.seed, iteration, rank() * len(batch))
         loss = torch.stack(list(losses_of(self.detector, batch).values())).sum()
         if iteration % LOOK_EVERY == 0 and not loss.isfinite():
-            raise WrongValue(
-                f"The loss is no finite number at iteration {iteration}; lower --lr, or warm up for longer."
-            )
+            raise UserError(f"The loss is no finite number at iteration {iteration}; lower lr, or warm up for longer.")
         self.told("training", done := iteration + 1, self.recipe.iterations)
         if done % max(self.recipe.iterations // LINES, 1) == 0:
             rate = learning_rate(self.recipe, iteration)
@@ -257,13 +255,13 @@ def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer)
         with ends_in_a_sentence(trainer, CURE if where.folder else "start again", "fewer --workers"):
             yield
     except torch.OutOfMemoryError as error:
-        raise WrongValue(
-            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower --batch-size or "
-            "--short-sides, or use more --devices."
+        raise UserError(
+            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch_size or "
+            "short_sides, or use more devices."
         ) from error
     except Diverged as error:
-        raise WrongValue(
-            f"A weight is no finite number at iteration {error.step}; lower --lr, or warm up for longer."
+        raise UserError(
+            f"A weight is no finite number at iteration {error.step}; lower lr, or warm up for longer."
         ) from error
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
-from ..errors import Interrupted, UserError, WrongValue
+from ..errors import Interrupted, UserError
 from ..frameworks import SupervisedConfig
 from ..hardware import best_device
 from ..probes import balanced_share, check_fraction, top_k
@@ -111,13 +111,13 @@ def finetune(
 def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
     refuse_unusable_seed(tuning.seed)
     if tuning.epochs < 1:
-        raise WrongValue(f"--epochs is {tuning.epochs}; use 1 or more.")
+        raise UserError(f"epochs={tuning.epochs}: must be 1 or more.")
     if not 0 < tuning.lr < math.inf:
-        raise WrongValue(f"--lr is {tuning.lr}; use a positive learning rate.")
+        raise UserError(f"lr={tuning.lr}: must be a positive learning rate.")
     if tuning.batch_size < 2:
-        raise WrongValue(f"--batch-size is {tuning.batch_size}; use 2 or more, since batch norm compares images.")
+        raise UserError(f"batch_size={tuning.batch_size}: must be 2 or more, since batch norm compares images.")
     if not fractions:
-        raise WrongValue("--fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+        raise UserError("fractions=(): give one or more shares of the labels, such as 0.01 0.1.")
     for fraction in fractions:
         check_fraction(fraction)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..errors import WrongValue
+from ..errors import UserError
 from ..wording import are
 
 MOST_NAMED = 3  # images in a sentence
@@ -52,9 +52,9 @@ class Extraction:
 def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
     """Raise a UserError for the first of these numbers that cannot work."""
     for holds, sentence in (
-        (batch_size >= 1, f"--batch-size is {batch_size}; use 1 or more."),
-        (workers >= -1, f"--workers is {workers}; use -1 (one per core) or more."),
-        (0 <= max_bad <= 1, f"--max-bad is {max_bad}; a share lies in 0 to 1."),
+        (batch_size >= 1, f"batch_size={batch_size}: must be 1 or more."),
+        (workers >= -1, f"workers={workers}: must be -1 (one per core) or more."),
+        (0 <= max_bad <= 1, f"max_bad={max_bad}: a share lies in 0 to 1."),
     ):
         if not holds:
-            raise WrongValue(sentence)
+            raise UserError(sentence)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data import ImageSet, Photos
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..hardware import best_device
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..probes import Labelled
@@ -107,10 +107,10 @@ def _compared(encoder: FrozenEncoder, data: ImageSet, how: Extraction, k: int) -
 def _largest(protocols: Sequence[tuple[int, float]]) -> int:
     """How many neighbours are asked for at most; UserError where nothing is, or what makes no sense."""
     if not protocols:
-        raise WrongValue("--protocols is empty; give one or more pairs of k and tau, such as 20 0.07.")
+        raise UserError("protocols=(): give one or more pairs of k and tau, such as 20 0.07.")
     for k, tau in protocols:
         if k < 1 or not tau > 0:  # nor not a number
-            raise WrongValue(f"--protocols has k {k} and tau {tau}; use k of 1 or more, and tau above 0.")
+            raise UserError(f"protocols={k} {tau}: k must be 1 or more, and tau above 0.")
     return max(k for k, _ in protocols)
 
 

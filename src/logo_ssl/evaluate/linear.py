@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ..data import ImageSet, Split
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..hardware import best_device
 from ..probes import RATES, WEIGHTS, Linear, SGDConfig, select, top_k
 from ..randomness import refuse_unusable_seed
@@ -88,9 +88,9 @@ def linear(
 def _refuse_unusable(epochs: int, rates: Sequence[float], seed: int) -> None:
     refuse_unusable_seed(seed)
     if epochs < 1:
-        raise WrongValue(f"--epochs is {epochs}; use 1 or more.")
+        raise UserError(f"epochs={epochs}: must be 1 or more.")
     if not rates or not all(0 < rate < math.inf for rate in rates):
-        raise WrongValue(f"--rates is {list(rates)}; give one or more learning rates above 0, such as 30.")
+        raise UserError(f"rates={list(rates)}: give one or more learning rates above 0, such as 30.")
 
 
 def _by_lbfgs(parts: Parts, how: Extraction) -> Learned:

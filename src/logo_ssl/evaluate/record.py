@@ -11,7 +11,7 @@ from typing import Any
 from ..data import NAMES, ImageSet, load_data, locate
 from ..data.fingerprints import fingerprints
 from ..data.sources import hinting_at_a_move
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..files import write
 from ..hardware import best_device, hardware
 from ..outputs import claim, refuse_unwritable, said
@@ -61,7 +61,7 @@ def claim_result(out: Path | None, overwrite: bool, protocol: str, encoder: str,
             refuse_unwritable(run.evaluation_file(protocol), f"results in {run.path}", cure)
         return
     if out.suffix.lower() != ".json" and not out.is_dir():
-        raise WrongValue(f"--out is {out}; a result is a .json file.")
+        raise UserError(f"out={out}: a result is a .json file.")
     claim(out, overwrite, {"evaluation": protocol, "encoder": encoder})
 
 

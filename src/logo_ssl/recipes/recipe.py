@@ -9,7 +9,7 @@ import tyro
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..data import LoadingConfig
-from ..errors import UserError, WrongValue, nearest
+from ..errors import UserError, nearest
 from ..frameworks import FrameworkConfig, FrameworkTraits, MoCoConfig
 from ..strategies import LoGoConfig, StrategyConfig, StrategyTraits
 from .fields import built, fitting, refuse_other_type, refuse_wrong_fields
@@ -142,7 +142,7 @@ class Recipe:
             if path in PARTS:
                 recipe = recipe.with_part(path, changes[path])
             elif lacking := recipe.lacks(path.replace("__", ".")):
-                raise WrongValue(lacking)
+                raise UserError(lacking)
             else:
                 recipe = _set(recipe, path.split("__"), changes[path])
         return recipe
@@ -162,7 +162,7 @@ class Recipe:
         if not having or self.kind(part) in having:
             return ""
         field = name.partition(".")[2].replace("-", "_")
-        return f"{part.capitalize()} {self.kind(part)} has no {field}; --{part} {' or '.join(having)} has."
+        return f"{part.capitalize()} {self.kind(part)} has no {field}; {part}={' or '.join(having)} has it."
 
     def kind(self, part: str) -> str:
         """The name of the framework or strategy: that of its own class, not of one which that extends."""

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..files import read_json
 from ..run import Run
 from .checks import check
@@ -89,14 +89,10 @@ def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
     before, after = changes.get("epochs", (0, 0))
     if after < before:
-        raise WrongValue(f"A run of {before} epochs can be extended, not cut to {after}; use --epochs above {before}.")
-    harmful = [
-        f"--{field.replace('_', '-')} ({before} -> {after})"
-        for field, (before, after) in changes.items()
-        if not is_harmless(field)
-    ]
+        raise UserError(f"epochs={after}: this run has {before}, and can only be extended.")
+    harmful = [f"{field} ({before} -> {after})" for field, (before, after) in changes.items() if not is_harmless(field)]
     if harmful:
-        raise WrongValue(
+        raise UserError(
             f"A run cannot change {', '.join(harmful)} on its way; start another with `logo-ssl pretrain` and its "
             "own --out."
         )

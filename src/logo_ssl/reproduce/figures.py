@@ -13,7 +13,6 @@ from ..recipes import Recipe
 from ..strategies import LoGoConfig
 from ..wording import listed
 from .images import cut
-from .options import by_set
 from .plan import Place, Task
 from .results import Ended
 from .settings import name_of
@@ -129,7 +128,7 @@ def draw_affinities(
             results = picture.run(" ".join((f"{row.label} ({name}), run of seed {seed}.", *remarks)))
             drawn[name] = {"run": str(run), "seed": seed, "results": results}
         except UserError as error:  # the other rows and the tables are not to blame
-            failed[name] = by_set(error.typed, row.recipe)
+            failed[name] = str(error)
     record |= {"affinities": _drawn_before(table, out) | drawn, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
     return [*told, *(f"{name} is not drawn: {sentence}" for name, sentence in failed.items())]

@@ -15,7 +15,7 @@ from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with, unused
 from ..wording import listed
-from .options import OTHERWISE, by_set, part_with
+from .options import OTHERWISE, part_with
 from .sources import IMAGES
 
 
@@ -140,11 +140,8 @@ def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
         if place := part_with(recipe, field):
             arguments += [f"--{field.replace('_', '-')}", *_words(field, value, getattr(*place))]
     prog = f"pretrain {recipe.name}"
-    try:
-        changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
-        check(changed)
-    except UserError as error:
-        raise UserError(by_set(error.typed, recipe, dict(given))) from None
+    changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
+    check(changed)
     return changed
 
 

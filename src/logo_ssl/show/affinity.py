@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..augment.picture import visible
 from ..data import ImageSet
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..evaluate import Extraction, data_for, save
 from ..evaluate.affinity import (
     MEASURES,
@@ -150,9 +150,9 @@ class Affinity:
     def _picture(self, run: Run) -> Path:
         """Where the picture goes, once all is refused that would fail only after the work."""
         if not LEAST <= self.images <= MOST:
-            raise WrongValue(f"--images is {self.images}; use {LEAST} to {MOST}.")
+            raise UserError(f"images={self.images}: must be {LEAST} to {MOST}.")
         if not 1 <= self.rows <= MOST_ROWS:
-            raise WrongValue(f"--rows is {self.rows}; use 1 to {MOST_ROWS}.")
+            raise UserError(f"rows={self.rows}: must be 1 to {MOST_ROWS}.")
         if len(self.reference) > MOST_ROWS:
             raise UserError(f"{len(self.reference)} references were given; give at most {MOST_ROWS}.")
         file = self.out or run.path / "figures" / "affinity.png"

@@ -9,7 +9,7 @@ import tyro
 
 from ..data import locate
 from ..data.sources import NAMES
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..outputs import claim, said
 from ..report.figures import claim_figures, draw_figures
 from ..report.page import write_report
@@ -83,6 +83,6 @@ def refuse(runs: int, paths: Sequence[Path], images: int, data: str | None) -> N
     if not 1 <= runs <= MOST_RUNS:
         raise UserError(f"{so_many(runs, paths)}; give 1 to {MOST_RUNS}.")
     if images and not LEAST <= images <= MOST_IMAGES:
-        raise WrongValue(f"--images is {images}; use {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
+        raise UserError(f"images={images}: must be {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
     if data is not None and (place := locate(data)) not in NAMES and not Path(place).exists():
         raise UserError(f"No data are at {place}; say with --data where they are.")

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import torch
 import tyro
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..printable import printable
 from ..report.page import page, plotly
 from ..run import Run, run_called_like
@@ -60,7 +60,7 @@ class Watch:
         """Listen until told to stop."""
         refuse(len(self.runs), self.runs, self.images, self.data)
         if not 0.1 <= self.every <= 3600:
-            raise WrongValue(f"--every is {self.every}; use 0.1 to 3600 seconds.")
+            raise UserError(f"every={self.every}: must be 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
         for path in self.runs:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, place
 from ..data.feed import Feed
-from ..errors import WrongValue
+from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
 from ..wording import counted
@@ -51,9 +51,9 @@ def learn(
                 _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
         except torch.OutOfMemoryError as error:
             if trainer.world_size > 1:  # the others would not try smaller batches with it
-                raise WrongValue(
+                raise UserError(
                     f"{hardware(device)} has too little memory for {recipe.batch_size // trainer.world_size} images "
-                    f"of the batch of {recipe.batch_size}; lower --batch-size, or use more --devices."
+                    f"of the batch of {recipe.batch_size}; lower batch_size, or use more devices."
                 ) from error
             traceback.clear_frames(error.__traceback__)  # they hold the step that did not fit
             memory_ran_out = True

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..data import ImageSet, load_data, locate
 from ..data.sources import hinting_at_a_move
-from ..errors import UserError, nothing_given
+from ..errors import UserError
 from ..launch import is_first, is_restarted
 from ..recipes import (
     AUTO,
@@ -52,7 +52,7 @@ def pretrain(
     says what and why.
     """
     if out == "":
-        raise nothing_given("--out")
+        raise UserError("out is empty: give a folder.")
     changes = {name: as_python(value) for name, value in changes.items()}
     if isinstance(recipe, str) and recipe not in (AUTO, *RECIPES) and Path(recipe).exists():
         raise UserError(

@@ -11,7 +11,7 @@ from rich.console import Console
 from ..data import BadImages, ImageSet
 from ..data.differing import difference, names_noted
 from ..data.guessing import about_labels
-from ..data.placement import MAX_BAD, refuse_unfit
+from ..data.placement import refuse_unfit
 from ..errors import UserError
 from ..files import write
 from ..hardware import about_busy_cores, hardware
@@ -98,7 +98,7 @@ def _train(making: Making, checkpoint: Path | None) -> None:
     for sentence in (*making.data.says, *told, *cores):
         making.console.print(sentence)
     where, say = (run.bad_images_file, making.data.root), making.console.print
-    bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, MAX_BAD, say)
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, say)
     try:
         _learn_or_go_back(making, bad, checkpoint)
         if is_first():

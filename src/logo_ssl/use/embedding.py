@@ -15,7 +15,7 @@ from torch import nn
 
 from .. import __version__
 from ..data import BadImages, nvjpeg
-from ..errors import Interrupted, WrongValue, nearest
+from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.extraction import PREPROCESSING, compute
 from ..evaluate.how import refuse_senseless
@@ -109,7 +109,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
 
 def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise WrongValue(f"--{name} is {value!r}; use {', '.join(known)}.{nearest(str(value), known)}")
+        raise UserError(f"{name}={value!r}: must be {', '.join(known)}.{nearest(str(value), known)}")
 
 
 def _bad_among(chosen: list[Images], how: Extraction, bad_file: Path | None = None) -> BadImages:

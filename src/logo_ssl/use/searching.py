@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..evaluate import FrozenEncoder
 from ..evaluate.extraction import PREPROCESSING
 from .embedding import Embeddings, Encoder, embed
@@ -38,7 +38,7 @@ def search(
     features in memory say nothing: that is up to you.
     """
     if k < 1:
-        raise WrongValue(f"--k is {k}; ask for 1 neighbour or more.")
+        raise UserError(f"k={k}: ask for 1 neighbour or more.")
     known, table = frozen(encoder), index if isinstance(index, Embeddings) else Path(index)
     if isinstance(table, Path):
         _refuse_others(table, known)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..files import whole
 from ..output_names import refuse_no_table
 from ..printable import printable
@@ -74,8 +74,8 @@ def refuse_long_names(path: Path, rows: int, longest: int) -> None:
     """Raise a UserError where so many names, the longest of so many characters, are too much for such a table."""
     room = rows * longest * np.dtype("U1").itemsize
     if _format(path).even_names and room > MOST_NAMES:
-        raise WrongValue(
-            f"--out is {path}, in which {rows:,} names would take {room / 1e9:,.1f} GB, each as much as the longest of "
+        raise UserError(
+            f"out={path}: {rows:,} names would take {room / 1e9:,.1f} GB, each as much as the longest of "
             f"{longest:,} characters; choose {path.with_suffix('.csv')} or {path.with_suffix('.parquet')}."
         )
 

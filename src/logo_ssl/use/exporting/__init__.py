@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ...errors import WrongValue
+from ...errors import UserError
 from ...evaluate import FrozenEncoder
 from ...output_names import refuse_no_target
 from ...outputs import claim, is_ours
@@ -58,7 +58,7 @@ def export(
     way, known = WAYS[to], frozen(encoder)
     path = Path(way.out if out is None else out)
     if way.suffixes and path.suffix.lower() not in way.suffixes:
-        raise WrongValue(f"--out is {path}; {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
+        raise UserError(f"out={path}: {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
     weights = path if way.suffixes else path / WEIGHTS
     if way.suffixes or is_ours(weights):
         replaced = claim(weights, overwrite, {"encoder": known.name})
