@@ -98,7 +98,7 @@ def refuse_uneven(batch_size: int, processes: Processes) -> None:
         less, more = batch_size // total * total, -(-batch_size // total) * total
         better = f"{less} or {more}" if less >= 2 * total else f"{max(more, 2 * total)}"
         raise UserError(
-            f"batch_size={batch_size} does not split evenly over {total} processes, two images or more each; use {better}."
+            f"batch_size={batch_size}: must split evenly over {total} processes, 2 images or more each; use {better}."
         )
 
 
