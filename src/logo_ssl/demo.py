@@ -94,7 +94,7 @@ class Demo:
         console.print(table)
         console.print(f"Curves: {draw_curves(run)}")
         console.print(f"Encoder: {run.backbone_file}")
-        Report((run.path,), run.path / "report.html").run()
+        Report((run.path,), run.path / "report.html", overwrite=True).run()
         console.print(
             "Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos"
         )

@@ -13,7 +13,6 @@ import tyro
 from ..arguments import asks_for_help, parse, refuse_without
 from ..encoder_names import refuse_no_encoder
 from ..errors import UserError, nearest
-from ..outputs import claim, said
 from ..run import Run
 from ..show.given import runs_at
 from ..signals import Stopped
@@ -31,7 +30,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     from ..data import statistics
     from ..data.samples import look_at
     from ..data.sources import load_data, locate
-    from ..files import write
+    from ..files import check_output, write
     from ..randomness import stream
     from ..recipes import check, find_recipe
 
@@ -51,7 +50,7 @@ def show_crops(arguments: Sequence[str]) -> None:
         images: int = 6
         """How many images to show, evenly spread over the data."""
         overwrite: bool = False
-        """Replace what lies at --out even if logo-ssl did not write it."""
+        """Replace --out if it exists."""
 
     parsed = parse(Options, rest, prog=" ".join(["show-crops", *named]), default=Options(chosen))
     recipe, console = parsed.recipe, plain_console()
@@ -60,13 +59,13 @@ def show_crops(arguments: Sequence[str]) -> None:
         raise UserError(f"--images is {parsed.images}; show 1 to {MOST_SHOWN}.")
     if parsed.out.suffix.lower() != ".png":
         raise UserError(f"--out is {parsed.out}; crops are drawn as a .png file.")
-    replaced = claim(parsed.out, parsed.overwrite)
+    check_output(parsed.out, parsed.overwrite)
     data = load_data(locate(recipe.data), recipe.crops.global_size)
     for sentence in data.says:
         console.print(sentence)
     shown = look_at(data.train, parsed.images, recipe.loading.max_side)
     picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
-    console.print(f"Crops: {said(write(parsed.out, picture), replaced)}")
+    console.print(f"Crops: {write(parsed.out, picture)}")
 
 
 def evaluate(arguments: Sequence[str]) -> None:

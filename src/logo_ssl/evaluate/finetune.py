@@ -43,7 +43,7 @@ from .labelled import labelled, labels_of, refuse_lost_classes
 from .mocos_sgd import STANDARD
 from .pixels import in_channels
 from .readable import readable
-from .record import claim_result, save
+from .record import check_result, save
 
 EPOCHS, RATE, BATCH = 50, 0.03, 256
 PROTOCOL = (
@@ -79,7 +79,7 @@ def finetune(
     """Yield ("finetune top-1, 10 % of labels (500 images)", percent) and top-5 for each share; save them."""
     how, console = (how or Extraction()).afresh(), console or Console(quiet=True)
     protocol = "finetune" if tuple(fractions) == (1.0,) else "semi"
-    claim_result(out, overwrite, protocol, encoder.name, encoder.run)
+    check_result(out, overwrite, encoder.run)
     tuning = Tuning(epochs, lr, batch_size, seed)
     _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read

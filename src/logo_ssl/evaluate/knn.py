@@ -18,7 +18,7 @@ from .copies import copies
 from .encoders import FrozenEncoder
 from .how import Extraction
 from .labelled import labelled, labels_of, refuse_lost_classes
-from .record import claim_result, save
+from .record import check_result, save
 
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
 
@@ -39,7 +39,7 @@ def knn(
     """
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite, "knn", encoder.name, encoder.run)
+    check_result(out, overwrite, encoder.run)
     needed = min(k for k, _ in PROTOCOLS) if protocols is None else _largest(protocols)
     asked, bank, leave_one_out, copied = _compared(encoder, data, how, needed)
     protocols = _fitting(len(bank.labels) - leave_one_out, data, how) if protocols is None else protocols

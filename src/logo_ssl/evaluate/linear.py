@@ -19,7 +19,7 @@ from .held_out import Parts
 from .how import Extraction
 from .mocos_sgd import on_crops, on_features
 from .parting import parted
-from .record import claim_result, save
+from .record import check_result, save
 
 Protocol = Literal["sgd", "sgd-augmented", "lbfgs"]
 Learned: TypeAlias = tuple[Linear, dict[str, Any]]
@@ -49,7 +49,7 @@ def linear(
     """Yield ("linear top-1, sgd", percent) and top-5 on the test images; save them in the run, or at `out`."""
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite, f"linear-{protocol}", encoder.name, encoder.run)
+    check_result(out, overwrite, encoder.run)
     _refuse_unusable(epochs, rates, seed)
     known, parts, copied = parted(encoder, data, how, seed)
     if len(known) > 1:

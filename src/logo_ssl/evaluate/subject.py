@@ -14,7 +14,7 @@ from ..sampling import Share, with_error
 from ..terminal import plain_console, progress_bars
 from .encoders import FrozenEncoder
 from .how import Extraction, refuse_senseless
-from .record import claim_result
+from .record import check_result
 from .source import Source
 
 
@@ -31,7 +31,7 @@ class Subject(Source):
     out: Path | None = None
     """JSON file (default: into the run folder); `transfer` names one for each set after it."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it."""
+    """Replace --out if it exists."""
 
     def evaluation(self) -> str:
         """What a result calls the protocol."""
@@ -65,12 +65,12 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     console = plain_console()
     best_device(subject.device)  # refused, if it is, before anything is read
     for file in subject.files():
-        claim_result(file, subject.overwrite, subject.evaluation(), subject.encoder)
+        check_result(file, subject.overwrite)
     batch_size = subject.batch_size if isinstance(subject, OnFeatures) else Extraction.batch_size
     refuse_senseless(batch_size, subject.workers, subject.max_bad)
     encoder = subject.load()
     if not subject.files():
-        claim_result(None, subject.overwrite, subject.evaluation(), subject.encoder, encoder.run)
+        check_result(None, subject.overwrite, encoder.run)
     for sentence in encoder.says:
         console.print(sentence)
     return encoder, console

@@ -21,7 +21,7 @@ from .held_out import Parts
 from .how import Extraction
 from .labelled import labels_of
 from .parting import parted
-from .record import claim_result, save
+from .record import check_result, save
 from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
 
 PROTOCOL = (
@@ -63,7 +63,7 @@ def transfer(
         raise UserError(f"sets=(): give one or more of {', '.join(SETS)}, or a folder of classes.")
     places = files_for(sets, out)
     for place in places.values():
-        claim_result(place, overwrite, "transfer", encoder.name, encoder.run)
+        check_result(place, overwrite, encoder.run)
     for name, place in places.items():
         found = SETS.get(name) or TransferSet(short_name(name), name)
         try:

@@ -123,7 +123,7 @@ def draw_affinities(
         run, seed = drawable[0].place.run.path, drawable[0].recipe.seed
         if gone := tasks[: tasks.index(drawable[0])]:
             told.append(f"{name} is drawn of seed {seed}, since {_gone(gone)}.")
-        picture = Affinity(run, row.recipe.data, out=out / f"{table.name}-{name}.png", device=device)
+        picture = Affinity(run, row.recipe.data, out=out / f"{table.name}-{name}.png", overwrite=True, device=device)
         try:
             results = picture.run(" ".join((f"{row.label} ({name}), run of seed {seed}.", *remarks)))
             drawn[name] = {"run": str(run), "seed": seed, "results": results}

@@ -34,7 +34,7 @@ from ..evaluate.affinity import (
 from ..evaluate.affinity.company import CROPS, class_centres
 from ..evaluate.affinity.pool import class_name
 from ..evaluate.encoders import FrozenEncoder
-from ..outputs import claim, said
+from ..files import check_output
 from ..randomness import stream
 from ..recipes import read_recipe
 from ..report.affinity_bars import Comparison, Group, draw_affinity_bars
@@ -73,7 +73,7 @@ class Affinity:
     out: Path | None = None
     """The picture to write, with an .svg beside the .png (default: figures/affinity.png in the run)."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it."""
+    """Replace the pictures if they exist."""
     seed: int = 0
     """Decides images, references and crops."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -85,7 +85,7 @@ class Affinity:
         run = Run.existing(self.run_folder)
         file = self._picture(run)
         mapped = [file.with_name(f"{file.stem}-map{file.suffix}")] if self.map else []
-        replaced = self._claimed(file, *mapped)
+        self._check(file, *mapped)
         seen = self._look(run, console.print)
         files = self._draw(seen, file, mapped, title)
         seconds = round(time.time() - began, 1)
@@ -94,7 +94,7 @@ class Affinity:
             console.print(sentence)
         self._save(run, seen, seconds, console.print)
         for path in files:
-            console.print(f"Picture: {said(path, path in replaced)}")
+            console.print(f"Picture: {path}")
         return seen.ranked.results
 
     def _look(self, run: Run, say: Callable[[str], None]) -> "Seen":
@@ -160,11 +160,12 @@ class Affinity:
             raise UserError(f"--out is {file}; the picture is a .png file, with an .svg beside it.")
         return file
 
-    def _claimed(self, *files: Path) -> set[Path]:
-        """Those of the pictures' files that are there; what is not ours is refused, but for those of the run itself."""
-        overwrite = self.overwrite or self.out is None
-        both = [file.with_suffix(suffix) for file in files for suffix in (".png", ".svg")]
-        return {file for file in both if claim(file, overwrite)}
+    def _check(self, *files: Path) -> None:
+        """UserError if a picture cannot be written to --out; those in the run are replaced."""
+        if self.out is not None:
+            for file in files:
+                for suffix in (".png", ".svg"):
+                    check_output(file.with_suffix(suffix), self.overwrite)
 
 
 @dataclass(frozen=True)
