@@ -12,13 +12,13 @@ import pyarrow as arrow
 import pyarrow.parquet
 import pytest
 import safetensors.numpy
+from logo_ssl.outputs import claim, claim_folder, clear_folder, is_ours
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 import logo_ssl
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
-from logo_ssl.outputs import claim, claim_folder, clear_folder, is_ours
 from logo_ssl.provenance import provenance
 from logo_ssl.report.page import page
 from logo_ssl.run import Run

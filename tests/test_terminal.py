@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 
 from logo_ssl.terminal import plain_console
-from logo_ssl.wording import are, counted, rounded, them
+from logo_ssl.text import counted
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
 from .launch import is_first, name
-from .printable import harmless
+from .text import harmless
 
 LINE_EVERY_S = 30
 """Seconds between two lines of progress where there is no terminal."""

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from logo_ssl.outputs import MAKER
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -11,7 +12,6 @@ from logo_ssl.data import load_data
 from logo_ssl.data.folders import find_images
 from logo_ssl.data.images import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.outputs import MAKER
 
 
 def place(root: Path, *names: str) -> Path:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from drawn import save_coco, save_voc
+from logo_ssl.outputs import is_ours
 from small_detectors import HOW, SMALL, at_iteration, small, thin_encoder
 
 from logo_ssl.cli import main
@@ -14,7 +15,6 @@ from logo_ssl.errors import UserError
 from logo_ssl.evaluate.detect import detect
 from logo_ssl.evaluate.detect_options import RecipeOptions
 from logo_ssl.evaluate.detect_schedule import schedule
-from logo_ssl.outputs import is_ours
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.reading import Told
 from logo_ssl.run import Run

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import UserError
 from ..lock import in_turn
-from ..wording import counted
+from ..text import counted
 
 HEADER = ["image", "reason"]
 

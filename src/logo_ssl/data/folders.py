@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import UserError
 from ..run import Run
-from ..wording import counted, listed
+from ..text import counted, listed
 from .files import Paths
 from .formats import ending, names_image, suffixes, told
 from .images import ImageSet, Photos, Split

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 
 from ..data.workers import fitting_workers
 from ..errors import UserError
-from ..wording import counted, them
+from ..text import counted
 from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, first_of
 from .samples import BYTES, read
 from .sources import Detection
@@ -90,7 +90,7 @@ def _looked_at(looking: Looking, what: str, workers: int, sharers: int, progress
 
 
 def _mend(n: int) -> str:
-    return f"Mend {them(n)}, or take {them(n)} out of the annotations"
+    return "Mend them, or remove them from the annotations"
 
 
 def _told(what: str, wrong: dict[int, str], part: PictureSet) -> str:

@@ -13,7 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ..files import write
 from ..randomness import stream
-from ..wording import counted
+from ..text import counted
 from .masks import decoded
 from .pictures import Picture
 from .precision import Detected

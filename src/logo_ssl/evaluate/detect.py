@@ -29,8 +29,8 @@ from ..files import clear_folder, refuse_existing
 from ..hardware import best_device
 from ..launch import is_first
 from ..run import found_checkpoints
+from ..text import counted
 from ..train.processes import processes_for
-from ..wording import counted
 from .detect_identity import named, pictures_beside, training_beside
 from .encoders import FrozenEncoder
 from .how import Extraction

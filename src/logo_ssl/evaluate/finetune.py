@@ -24,6 +24,7 @@ from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..signals import Stopped
 from ..strategies import TwoViewConfig
+from ..text import counted
 from ..train import Pretraining
 from ..train.checkpoints import Checkpoints
 from ..train.faults import Diverged
@@ -31,7 +32,6 @@ from ..train.journal import Journal
 from ..train.learning import learn
 from ..train.progress import ProgressDisplay
 from ..train.trainer import trainer_for
-from ..wording import counted
 from .cache import labelled_features
 from .chance import chance_of, say_chance
 from .copies import copies

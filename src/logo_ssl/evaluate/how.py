@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..errors import UserError
-from ..wording import are
 
 MOST_NAMED = 3  # images in a sentence
 
@@ -32,6 +31,8 @@ class Extraction:
     """Who decodes photographs: workers see the same pixels everywhere; nvJPEG needs few cores, and rounds otherwise."""
     unreadable: list[str] = field(default_factory=list, compare=False)
     """Takes the names of images that turn out unreadable."""
+    classified: list[int] = field(default_factory=list, compare=False)
+    """Takes how many images an evaluation classified, which tells the standard error of its figures."""
 
     def counting(self, what: str, total: int) -> Callable[[int], None]:
         """Takes how much of one thing is done."""
@@ -46,7 +47,7 @@ class Extraction:
         self.unreadable.extend(names)
         more = len(names) - MOST_NAMED
         named = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and {are(len(names))} left out: {named}.")
+        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and will be left out: {named}.")
 
 
 def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:

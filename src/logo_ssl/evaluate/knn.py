@@ -10,8 +10,8 @@ from ..errors import UserError
 from ..hardware import best_device
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..probes import Labelled
-from ..sampling import Share
-from ..wording import are, counted
+from ..sampling import standard_error
+from ..text import counted
 from .cache import labelled_features
 from .chance import TOP, chance_of, say_chance
 from .copies import copies
@@ -50,15 +50,16 @@ def knn(
     watched = how.counting("nearest neighbours", len(asked.labels))
     options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}
     near = nearest_neighbours(asked.features, bank.features, _largest(protocols), **options)
+    how.classified.append(len(asked.labels))
     results, errors = [], {}
     for k, tau in protocols:
         tops = [top for top in chance.tops if top <= k]
         figures = dict(zip(tops, top_accuracies(near, asked.labels, bank.labels, k, tau, tops), strict=True))
         results.append({"k": k, "tau": tau, **{f"top{top}": round(value, 2) for top, value in figures.items()}})
         for top, value in figures.items():
-            metric, share = f"knn top-{top}, k={k}, tau={tau}", Share(value, len(asked.labels))
-            errors[metric] = round(share.standard_error, 2)
-            yield metric, share
+            metric = f"knn top-{top}, k={k}, tau={tau}"
+            errors[metric] = round(standard_error(value, len(asked.labels)), 2)
+            yield metric, value
     record = {
         "protocol": PROTOCOL + (", leave-one-out on the training images" if leave_one_out else ""),
         "results": results,
@@ -118,7 +119,7 @@ def _fitting(n_images: int, data: ImageSet, how: Extraction) -> list[tuple[int, 
     """The customary protocols for so many images; which asks too much is said."""
     if large := [f"k={k}" for k, _ in PROTOCOLS if k >= n_images]:
         few = f"{counted(n_images, 'training image')} of {data.name} to compare with"
-        how.say(f"{', '.join(large)} is left out: there {are(n_images)} only {few}, and all would vote.")
+        how.say(f"{', '.join(large)} is left out: with only {few}, all would vote.")
     return [(k, tau) for k, tau in PROTOCOLS if k < n_images]
 
 

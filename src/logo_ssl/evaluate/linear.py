@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..hardware import best_device
 from ..probes import RATES, WEIGHTS, Linear, SGDConfig, select, top_k
 from ..randomness import refuse_unusable_seed
-from ..sampling import Share
+from ..sampling import standard_error
 from .chance import say_chance
 from .encoders import FrozenEncoder
 from .held_out import Parts
@@ -66,13 +66,16 @@ def linear(
         probe, choice = _by_sgd(protocol, encoder, known, parts, rates, epochs, seed, how)
     scores = probe.scores(parts.test.features)
     labels = parts.test.labels
-    figures = {f"top-{top}": Share(top_k(scores, labels, top), len(labels)) for top in chance.tops}
+    figures = {f"top-{top}": top_k(scores, labels, top) for top in chance.tops}
+    how.classified.append(len(labels))
+    errors = {}
     for name, value in figures.items():
+        errors[f"linear {name}, {protocol}"] = round(standard_error(value, len(labels)), 2)
         yield f"linear {name}, {protocol}", value
     record = {
         "protocol": f"{ABOUT[protocol]} {CHOSEN_ON_VAL if parts.official_val else CHOSEN}",
         "results": {name: round(value, 2) for name, value in figures.items()},
-        "standard_errors": {f"linear {name}, {protocol}": round(v.standard_error, 2) for name, v in figures.items()},
+        "standard_errors": errors,
         **choice,
         "epochs_of_probe": settings.get("epochs"),
         "rates": settings.get("rates"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from ..wording import listed
+from ..text import listed
 from .markup import Html, joined, table, tag
 from .reading import Told
 from .results import Figure, Kind, figures, labels

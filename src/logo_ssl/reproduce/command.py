@@ -18,7 +18,7 @@ from ..provenance import provenance
 from ..recipes import Recipe
 from ..run import Run
 from ..terminal import plain_console
-from ..wording import listed
+from ..text import listed
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe, few_steps
 from .figures import (

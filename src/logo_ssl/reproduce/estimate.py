@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..hardware import best_device, hardware
 from ..recipes import FEW_STEPS, advised_batch, differences, find_recipe
 from ..show.rerun import options
-from ..wording import counted, listed
+from ..text import counted, listed
 from .abroad import detections, transfers
 from .benched import Speed, benched, benchmarks
 from .plan import Task

@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..files import read_json, write
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
-from ..wording import listed
+from ..text import listed
 from .images import cut
 from .plan import Place, Task
 from .results import Ended

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..wording import counted
+from ..text import counted
 from .images import remarks_on
 from .settings import spelt
 

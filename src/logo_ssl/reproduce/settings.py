@@ -14,7 +14,7 @@ from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with, unused
-from ..wording import listed
+from ..text import listed
 from .options import OTHERWISE, part_with
 from .sources import IMAGES
 

@@ -8,7 +8,7 @@ from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
 from ..strategies import LoGoConfig
-from ..wording import listed
+from ..text import listed
 from .settings import name_of
 
 LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set

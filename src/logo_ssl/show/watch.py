@@ -13,12 +13,11 @@ import torch
 import tyro
 
 from ..errors import UserError
-from ..printable import printable
 from ..report.page import page, plotly
 from ..run import Run, run_called_like
 from ..terminal import plain_console
+from ..text import counted, printable
 from ..train.folder import vacant
-from ..wording import counted
 from .beside import beside
 from .given import Begun, begun_at
 from .report import refuse

@@ -20,7 +20,7 @@ from ..models.norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import FEW_STEPS, RECIPES, Recipe, advised_batch
 from ..strategies import Strategy
 from ..terminal import wants_advice
-from ..wording import counted
+from ..text import counted
 from .module import Pretraining
 from .processes import Processes
 from .weights import initialise

@@ -2,7 +2,7 @@
 
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
-from ..wording import counted
+from ..text import counted
 
 SMALL_BATCH = 32
 HIGH_RATE = 0.5  # of SGD, for a batch of 256

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..data import ImageSet
 from ..run import Run
-from ..wording import counted
+from ..text import counted
 from .knn_verdict import knn_verdict
 from .module import Pretraining
 from .monitors import directions

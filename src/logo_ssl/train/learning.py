@@ -14,7 +14,7 @@ from ..data.feed import Feed
 from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
-from ..wording import counted
+from ..text import counted
 from .checkpoints import awaited, load
 from .endings import ends_in_a_sentence
 from .faults import free_memory, too_large

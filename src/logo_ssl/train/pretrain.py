@@ -29,7 +29,7 @@ from ..recipes import (
 from ..run import Run
 from ..signals import Stopped, heeded
 from ..terminal import plain_console
-from ..wording import counted
+from ..text import counted
 from .automatic import recipe_for
 from .building import fitted
 from .checkpoints import load, newest_whole

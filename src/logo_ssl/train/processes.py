@@ -20,7 +20,7 @@ from ..hardware import usable_cores
 from ..launch import is_restarted, started
 from ..signals import Stopped
 from ..terminal import complain
-from ..wording import counted
+from ..text import counted
 from .faults import Diverged
 
 GRACE_S = 10.0  # in which a process usually hears by itself that another is gone: the connection breaks

@@ -21,7 +21,7 @@ from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run
 from ..terminal import wants_advice
-from ..wording import counted
+from ..text import counted
 from .building import about_splits
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis

@@ -15,10 +15,9 @@ from ..evaluate.source import Source
 from ..files import check_output, write
 from ..help_words import MUST_BE_GIVEN, REQUIRED
 from ..output_names import TARGETS, refuse_no_table, refuse_no_target
-from ..printable import on_one_line
 from ..run import Run
 from ..terminal import plain_console, progress_bars
-from ..wording import counted
+from ..text import counted, on_one_line
 from .embedding import embed
 from .exporting import Target, export
 from .exporting.hub import RGB

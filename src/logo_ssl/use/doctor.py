@@ -22,10 +22,10 @@ from ..hardware import available_memory, best_device, hardware
 from ..provenance import provenance
 from ..recipes import choose, summary
 from ..terminal import plain_console
+from ..text import counted
 from ..train.automatic import SCENES_SIDE, machine_for
 from ..train.building import refuse_too_few
 from ..train.compiling import has_compiler
-from ..wording import counted
 
 EXTRAS = {
     "pyarrow": "parquet",

@@ -22,9 +22,8 @@ from ..evaluate.how import refuse_senseless
 from ..evaluate.store import SUFFIX, Store
 from ..files import check_output, clear_folder
 from ..hardware import best_device
-from ..printable import printable
 from ..signals import Stopped
-from ..wording import are, counted, listed
+from ..text import counted, listed, printable
 from .images import Data, Images, Which, images_of, refuse_no_data
 from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
 from .loading import frozen
@@ -179,7 +178,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - good
     if left_out:
-        how.say(f"{counted(left_out, 'image')} cannot be read and {are(left_out)} left out; see {bad_file}.")
+        how.say(f"{counted(left_out, 'image')} cannot be read and had to be left out; see {bad_file}.")
     return out
 
 
@@ -190,6 +189,6 @@ def _tell_of_names(chosen: list[Images], table: Path, say: Callable[[str], None]
     names = (images.name(row) for images in chosen for row in range(len(images.split)))
     if strange := sum(printable(name) != name for name in names):
         say(
-            f"{counted(strange, 'name')} in {table} {are(strange)} no UTF-8, and written with "
+            f"{counted(strange, 'name')} in {table} cannot be written as UTF-8 and got "
             "escapes; .npz and .csv keep such names as they are."
         )

@@ -11,7 +11,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ..data.decode import BadImage, decode
 from ..data.files import Paths
-from ..printable import on_one_line
+from ..text import on_one_line
 from .searching import Neighbour
 
 SIDE, GAP, TEXT = 160, 12, 34  # pixels: of a picture, between them, of the two lines below

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ...run import CHECKPOINT, found_checkpoints
-from ...wording import counted
+from ...text import counted
 from ..sittings import Sittings
 from .files import with_room, write
 

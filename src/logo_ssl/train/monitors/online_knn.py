@@ -16,7 +16,7 @@ from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
 from ...recipes import Recipe
 from ...sampling import standard_error
-from ...wording import are, counted
+from ...text import counted
 from ..collapse_causes import diagnose, diagnose_loss
 from ..module import Pretraining
 from .telling import log, ring
@@ -117,7 +117,7 @@ class OnlineKNN(L.Callback):
         ]
         readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
         if lost := asked - sum(readable):
-            self.say(f"{counted(lost, 'image')} of the online kNN cannot be read and {are(lost)} left out of it.")
+            self.say(f"The online kNN leaves out {counted(lost, 'image')} that cannot be read.")
         self.n_bank, self.n_images = readable
         if min(readable) == 0:
             self.splits = None
