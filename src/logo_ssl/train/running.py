@@ -33,7 +33,6 @@ from .memory import about_memory
 from .misfit import refuse_misfit
 from .monitors import rows_for_knn
 from .processes import about_few_cores, processes_for, refuse_uneven
-from .promises import refuse_broken_promises, refuse_unknown_heads
 from .sittings import Sittings
 from .weights import save_encoder
 
@@ -48,8 +47,6 @@ def carry_out(
     for sentence in about_memory(making.module, making.device):
         console.print(sentence)
     refuse_misfit(making.module, data.channels, making.device)
-    refuse_unknown_heads(making.module)
-    refuse_broken_promises(making.module)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, making)
     refuse_unfit(data.train.images, making.device, recipe.loading)
