@@ -47,7 +47,7 @@ from logo_ssl.train.faults import Diverged, dead_worker, diagnosis, never_finite
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import OnlineKNN
-from logo_ssl.train.sittings import Sittings
+from logo_ssl.train.sessions import Sessions
 
 STEPS = 6  # of the small recipe: two epochs of three
 
@@ -276,7 +276,7 @@ def test_kill_9_loses_nothing_but_the_steps_since_the_last_checkpoint(data, tmp_
     kills = killed_run(data, tmp_path / "killed", kills=2)
     assert kills > 0
     told = json.loads((tmp_path / "killed" / "provenance.json").read_text())
-    assert told["sittings"] == told["sittings_killed"] + 1 <= kills + 1  # one that saved nothing is not known
+    assert told["sessions"] == told["sessions_killed"] + 1 <= kills + 1  # one that saved nothing is not known
     whole, _ = train(SMALL, data, tmp_path / "whole", epochs=8, checkpoint_minutes=1e-9)
     assert_equal_runs(whole, Run(tmp_path / "killed"))
 
@@ -330,7 +330,7 @@ def test_loading_a_checkpoint_runs_nothing_in_it(tmp_path):
 @pytest.mark.parametrize(("began_at", "has_saved", "minutes"), [(0, False, 1), (0, True, 10), (7, False, 10)])
 def test_a_runs_first_checkpoint_comes_after_a_tenth_of_the_minutes(tmp_path, began_at, has_saved, minutes):
     saves = Checkpoints(
-        tmp_path, replace(SMALL, checkpoint_minutes=10.0), StopSignals("resume"), Sittings(Run(tmp_path))
+        tmp_path, replace(SMALL, checkpoint_minutes=10.0), StopSignals("resume"), Sessions(Run(tmp_path))
     )
     saves.began_at, saves.has_saved = began_at, has_saved
     for waited, due in ((minutes - 0.5, False), (minutes + 0.5, True)):
@@ -734,7 +734,7 @@ def test_a_damaged_checkpoint_never_outlives_a_whole_one(data, tmp_path, monkeyp
     assert [file.name[:14] for file in run.saved()] == ["step-000000004"]
 
 
-def test_a_second_return_halves_the_rate_again_even_in_another_sitting(data, tmp_path, monkeypatch):
+def test_a_second_return_halves_the_rate_again_even_in_another_session(data, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         break_losses(patch, 4)
         at_step(patch, lambda module: module.lr_scale < 1 and os.kill(os.getpid(), signal.SIGTERM), 4)

@@ -343,7 +343,7 @@ def test_a_run_that_saved_itself_is_not_begun_again_though_its_checkpoints_are_g
     Run(out).backbone_file.unlink(missing_ok=True)
     with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
         train(SMALL, data, out)
-    Run(out).sittings_file.unlink()
+    Run(out).sessions_file.unlink()
     with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
         train(SMALL, data, out)
 

@@ -96,11 +96,11 @@ class BadImages:
             pass  # a list that cannot be written must not stop what it only watches
 
     def _in_file(self) -> set[str]:
-        """What the list holds; earlier versions wrote whole paths."""
+        """What the list holds."""
         if self.file is None or not self.file.exists():
             return set()
         with self.file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
-            return {self._called(row[0]) for row in csv.reader(rows) if row and row != HEADER}
+            return {row[0] for row in csv.reader(rows) if row and row != HEADER}
 
     def _called(self, name: str) -> str:
         return name.removeprefix(self.above)

@@ -239,11 +239,11 @@ def _results_with_protocol(data: Detection, recipe: DetectionRecipe, masks: bool
 
 
 def _timed(trained: Trained, testing_s: float) -> dict[str, Any]:
-    """How long it took, in how many sittings."""
+    """How long it took, in how many sessions."""
     return {
         "resumed_at": trained.resumed_at,
-        "sittings": trained.sittings,
-        "sittings_killed": trained.killed,
+        "sessions": trained.sessions,
+        "sessions_killed": trained.killed,
         "seconds": {"training": trained.seconds, "testing": round(testing_s, 1)},
     }
 

@@ -29,7 +29,7 @@ HARMLESS = (
     "deterministic",
     "loggers",
 )
-"""What may change between two sittings of a run: none of it decides what the next step learns (epochs: how slowly)."""
+"""What may change between two sessions of a run: none of it decides what the next step learns (epochs: how slowly)."""
 BUT = ("loading.max_side",)
 """Inner fields of these that do: smaller photographs are other images."""
 ALWAYS_WRITTEN = ("name", "data", "epochs", "batch_size", "seed", "framework", "strategy", "crops")
@@ -69,7 +69,7 @@ def differences(before: Recipe, after: Recipe) -> Differences:
 
 
 def is_harmless(field: str) -> bool:
-    """Whether a field, by its full name, may change between two sittings."""
+    """Whether a field, by its full name, may change between two sessions."""
     return field.split(".")[0] in HARMLESS and field not in BUT
 
 

@@ -94,7 +94,7 @@ def _torn(curves: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _measured_on(curves: Sequence[Any]) -> Iterator[str]:
-    """Panels that are not of test images among all: logs of old do not tell."""
+    """Panels that are not of test images among all."""
     found = set()
     for curve in curves:
         for line in (line for run in curve.runs for line in run.metrics()):

@@ -183,7 +183,7 @@ def images_there(recipe: Recipe) -> Facts:
 
 
 def differ(one: Facts, other: Facts) -> bool:
-    """Whether two sets are known to differ; an older run does not tell its labels, nor of validation images."""
+    """Whether two sets are known to differ."""
     return bool(_differing(one, other, "fingerprint") or _differing(one, other, "labels"))
 
 

@@ -114,12 +114,10 @@ def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -
 
 def _new_rate(module: Pretraining, checkpoint: dict[str, Any]) -> str:
     """What the learning rate does in a run that was made longer: to go on with it is a warm restart."""
-    if "recipe" not in checkpoint:  # of version 0.1.0
-        return ""
     before, done, per_epoch = Recipe.from_json(checkpoint["recipe"]), checkpoint["global_step"], module.steps_per_epoch
     if rate_at(before, done, per_epoch) == rate_at(module.recipe, done, per_epoch):
         return ""
-    scale = checkpoint.get("lr_scale", 1.0)
+    scale = checkpoint["lr_scale"]
     was = scale * rate_at(before, done - 1, per_epoch)
     now = min(module.lr_scale, scale) * rate_at(module.recipe, done, per_epoch)
     if now <= was:

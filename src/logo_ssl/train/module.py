@@ -247,11 +247,11 @@ class Pretraining(L.LightningModule):
         checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": of_every_process(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it back; a checkpoint of version 0.1.0 has none of it."""
-        self.lr_scale = min(self.lr_scale, checkpoint.get("lr_scale", 1.0))
-        if "mean" in checkpoint:  # images that were lost or came back since change nothing
-            self.cropping.mean, self.cropping.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
-        streams = checkpoint.get("streams", [])
+        """Take it back."""
+        self.lr_scale = min(self.lr_scale, checkpoint["lr_scale"])
+        # images that were lost or came back since change nothing
+        self.cropping.mean, self.cropping.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
+        streams = checkpoint["streams"]
         self.streams = streams[rank()] if len(streams) == world_size() else None
         self.resumed_at = checkpoint["global_step"]
 

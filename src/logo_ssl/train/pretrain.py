@@ -104,7 +104,7 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
     refuse_another_number(recipe)
     with alone(run), _told_how_to_go_on(run):
         checkpoint = newest_whole(run.checkpoints, console.print)
-        before = saved if checkpoint is None else _recipe_of(checkpoint, saved)
+        before = saved if checkpoint is None else Recipe.from_json(load(checkpoint)["recipe"])
         changed = differences(before, recipe)
         refuse_harmful(changed)
         if is_finished(run) and recipe.epochs == before.epochs:
@@ -144,9 +144,3 @@ def _told_how_to_go_on(run: Run) -> Iterator[None]:
         if run.saved():
             error.add_note(f"{run.path} is saved up to step {run.newest_step()}; once this is mended, {cure(run)}.")
         raise
-
-
-def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:
-    """The recipe that a checkpoint was trained by; one of version 0.1.0 does not tell, so the folder's counts."""
-    text = load(checkpoint).get("recipe")
-    return saved if text is None else Recipe.from_json(text)

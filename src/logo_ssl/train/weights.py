@@ -93,7 +93,7 @@ def _refuse_two_steps(run: Run) -> None:
     steps = []
     for path in (run.backbone_file, run.heads_file):
         with safetensors.safe_open(path, framework="pt") as file:
-            steps.append((file.metadata() or {}).get("step"))  # none in version 0.1.0
+            steps.append(file.metadata()["step"])
     if steps[0] != steps[1]:
         raise UserError(
             f"{run.backbone_file} is of step {steps[0]} and {run.heads_file.name} of step {steps[1]}, so they do not "

@@ -82,12 +82,11 @@ class OnlineKNN(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with what was reached before an interruption, if it was reached on the same images."""
         if state_dict.get("of") == self.of:
-            self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
+            self.best, self.untrained = state_dict["best"], state_dict["untrained"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Note how long the run was meant to be; a checkpoint of version 0.1.0 does not tell."""
-        if "recipe" in checkpoint:
-            self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
+        """Note how long the run was meant to be."""
+        self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores; a longer run begins anew, as its risen learning rate costs accuracy."""
