@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 
 from logo_ssl.terminal import plain_console
-from logo_ssl.text import counted
+from logo_ssl.train.progress import _rounded
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,6 @@ def test_sentences_are_kept_and_tables_and_commands_to_a_terminal_are_not(tmp_pa
         console.print("a sentence", "of a file\x1b[2J")
         console.print(Table("a table"))
     assert (tmp_path / "log").read_text() == "a sentence of a file\\x1b[2J\n"
-
-
-def test_sentences_are_shown_and_kept_in_the_words_of_the_command(tmp_path, capsys):
-    with (tmp_path / "log").open("w") as kept:
-        plain_console(kept=kept, worded=lambda sentence: sentence.replace("--lr", "--set lr")).print("a lower --lr")
-    assert (tmp_path / "log").read_text() == capsys.readouterr().out == "a lower --set lr\n"
 
 
 def test_a_reader_who_has_seen_enough_ends_nothing(tmp_path):

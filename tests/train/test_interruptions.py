@@ -521,19 +521,19 @@ def test_a_gradient_of_the_similarity_that_never_was_finite_is_not_the_regressor
 
 
 def test_weights_that_a_run_begins_from_may_be_what_was_never_finite():
-    assert "--init a.safetensors" in never_finite(["loss"], replace(SMALL, init="a.safetensors")).typed
+    assert "init=a.safetensors" in str(never_finite(["loss"], replace(SMALL, init="a.safetensors")))
 
 
 def test_the_cures_of_a_run_that_diverges_are_options_that_its_recipe_has():
     def cures(broken, **changes):
-        told = diagnosis(Diverged(3, broken), SMALL.changed(**changes)).typed
+        told = str(diagnosis(Diverged(3, broken), SMALL.changed(**changes)))
         return re.search(r"Try (.*), in another --out\.$", told)[1].split(", ")
 
-    rate, warmup, clip = "a lower --optimiser.lr (0.03)", "some --optimiser.warmup-epochs", "--optimiser.clip 1"
-    assert cures(["l_gg"], strategy__lam=0.3) == [rate, "a lower --strategy.lam (0.3)", warmup, clip]
+    rate, warmup, clip = "a lower optimiser.lr (0.03)", "some optimiser.warmup_epochs", "optimiser.clip=1"
+    assert cures(["l_gg"], strategy__lam=0.3) == [rate, "a lower strategy.lam (0.3)", warmup, clip]
     for without in ({"strategy__lam": 0.0}, {"strategy": "two-view"}, {"strategy": "multi-crop"}):
         assert cures(["l_gg"], **without) == [rate, warmup, clip]
-    assert cures(["omega"], strategy__bound="mean-difference")[0] == "--strategy.bound logistic"
+    assert cures(["omega"], strategy__bound="mean-difference")[0] == "strategy.bound=logistic"
 
 
 def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatch):
