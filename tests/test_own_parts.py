@@ -9,7 +9,6 @@ from typing import Literal
 import pytest
 
 from logo_ssl.augment import CropPlan
-from logo_ssl.calling import about_call
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
 from logo_ssl.frameworks.moco import MoCo
@@ -204,26 +203,3 @@ def test_a_config_lacks_nothing_that_is_asked_of_it(monkeypatch):
     with pytest.raises(UserError, match=r"^EmptyConfig of framework empty has no dim; give it a field `dim`, the"):
         TINY.changed(framework="empty")
 
-
-BUILDS = {
-    "framework": (FRAMEWORKS, MoCoConfig, lambda self, backbone: None, "backbone", "backbone, n_features"),
-    "strategy": (STRATEGIES, LoGoConfig, lambda self, n=1, *, dim: None, r"n=1, \*, dim", "n_global, n_local, dim"),
-}
-
-
-@pytest.mark.parametrize("part", BUILDS)
-def test_a_build_that_cannot_take_what_it_is_given_is_told_with_the_cure(part, monkeypatch, shell):
-    registry, base, build, takes, given = BUILDS[part]
-    mine = dataclass(frozen=True)(type("MineConfig", (base,), {"build": build}))
-    monkeypatch.setitem(registry, "mine", mine)
-    sentence = (
-        rf"build of MineConfig takes \({takes}\), and is called with \({given}\); write `def build\(self, {given}\)`"
-    )
-    with pytest.raises(UserError, match=f"^{sentence}"):
-        TINY.changed(**{part: "mine"})
-    code, _, told = shell(f"pretrain tiny --{part} mine --out run")
-    assert (code, told.count("is called with")) == (2, 1)
-
-
-def test_what_does_not_tell_its_arguments_is_called_all_the_same():
-    assert about_call(type("Mine", (), {"build": min})(), "build", ("backbone",)) is None

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from logo_ssl import __version__
-from logo_ssl.errors import NoRun, UserError
+from logo_ssl.errors import UserError
 from logo_ssl.files import read_json, write
 from logo_ssl.provenance import commit
 from logo_ssl.run import Run, runs_below
@@ -31,7 +31,6 @@ def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):
         write(Run(tmp_path / name).recipe_file, "{}")
     with pytest.raises(UserError, match="but runs lie below it; name one: ") as told:
         Run.existing(tmp_path)
-    assert not isinstance(told.value, NoRun)  # so that nobody takes it for images
     named = ", ".join(str(tmp_path / name) for name in ("b", "a/seed0", "a/seed1"))
     assert str(told.value).endswith(f": {named} and 2 more.")
     with pytest.raises(UserError, match=f": {re.escape(str(tmp_path / 'far/down/d/seed0'))}.$"):
@@ -39,7 +38,7 @@ def test_a_folder_of_runs_names_them_and_one_of_photographs_is_none(tmp_path):
     with pytest.raises(UserError, match=f": {re.escape(str(tmp_path / 'c/seed0'))}.$"):
         Run.existing(tmp_path / "c")
     write(tmp_path / "photos" / "cat" / "1.png", "")
-    with pytest.raises(NoRun, match="give the --out folder of a pretraining"):
+    with pytest.raises(UserError, match="give the --out folder of a pretraining"):
         Run.existing(tmp_path / "photos")
     assert Run.existing(tmp_path / "b").path == tmp_path / "b"
 
@@ -76,10 +75,10 @@ def test_a_misspelt_run_is_met_with_the_one_beside_it(tmp_path):
         write(Run(tmp_path / name).recipe_file, "{}")
     (tmp_path / "phones").mkdir()  # nearer, and no run
     for typed, meant in (("phonos", "photos"), ("tabel1", "table1")):
-        with pytest.raises(NoRun, match=rf"a pretraining\. Did you mean {re.escape(str(tmp_path / meant))}\?$"):
+        with pytest.raises(UserError, match=rf"a pretraining\. Did you mean {re.escape(str(tmp_path / meant))}\?$"):
             Run.existing(tmp_path / typed)
     for typed in ("other", "phones", "no/photos"):
-        with pytest.raises(NoRun, match=r"a pretraining\.$"):
+        with pytest.raises(UserError, match=r"a pretraining\.$"):
             Run.existing(tmp_path / typed)
 
 

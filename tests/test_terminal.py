@@ -8,14 +8,7 @@ import pytest
 from rich.table import Table
 
 from logo_ssl.terminal import plain_console
-from logo_ssl.wording import are, counted, rounded, them
-
-
-@pytest.mark.parametrize(
-    ("n", "sentence"), [(0, "0 images are: them"), (1, "1 image is: it"), (2_000, "2,000 images are: them")]
-)
-def test_one_is_told_in_the_singular(n, sentence):
-    assert f"{counted(n, 'image')} {are(n)}: {them(n)}" == sentence
+from logo_ssl.train.progress import _rounded
 
 
 @pytest.mark.parametrize(
@@ -23,7 +16,7 @@ def test_one_is_told_in_the_singular(n, sentence):
     [(0.5123, "0.512"), (-12.0, "-12.000"), (182150009699958784.0, "1.82e+17"), (float("inf"), "inf")],
 )
 def test_a_loss_that_has_run_away_is_told_by_its_order(value, told):
-    assert rounded(value) == told
+    assert _rounded(value) == told
 
 
 def test_sentences_are_kept_and_tables_and_commands_to_a_terminal_are_not(tmp_path):
@@ -32,12 +25,6 @@ def test_sentences_are_kept_and_tables_and_commands_to_a_terminal_are_not(tmp_pa
         console.print("a sentence", "of a file\x1b[2J")
         console.print(Table("a table"))
     assert (tmp_path / "log").read_text() == "a sentence of a file\\x1b[2J\n"
-
-
-def test_sentences_are_shown_and_kept_in_the_words_of_the_command(tmp_path, capsys):
-    with (tmp_path / "log").open("w") as kept:
-        plain_console(kept=kept, worded=lambda sentence: sentence.replace("--lr", "--set lr")).print("a lower --lr")
-    assert (tmp_path / "log").read_text() == capsys.readouterr().out == "a lower --set lr\n"
 
 
 def test_a_reader_who_has_seen_enough_ends_nothing(tmp_path):

@@ -1,9 +1,7 @@
 """How does a line of arguments become values? tyro reads it, and its box of errors becomes one sentence."""
 
 import contextlib
-import inspect
 import io
-import math
 import re
 import shlex
 import warnings
@@ -11,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from .command_name import as_typed, command
-from .errors import UserError, nearest, nothing_given
+from .errors import UserError, nearest
 from .help_words import readable
 
 WANTED = {
@@ -40,10 +37,7 @@ TOO_FEW = re.compile(r"Missing value for argument '(--\S+)'\. Expected (\d+) val
 
 def parse(target: Any, arguments: Sequence[str], prog: str, **options: Any) -> Any:
     """Parse with tyro what stands behind the words `prog` of a command; its box of errors becomes one sentence."""
-    box, typed = io.StringIO(), f"{command()} {prog}"
-    _refuse_empty_paths(target, arguments)
-    if asks_for_help(arguments):
-        options["description"] = as_typed(options.get("description") or inspect.getdoc(target) or "")
+    box, typed = io.StringIO(), f"logo-ssl {prog}"
     try:
         with contextlib.redirect_stderr(box), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "[^ ]* .* does not match any type in Union")  # somebody's own part
@@ -63,7 +57,7 @@ def parse(target: Any, arguments: Sequence[str], prog: str, **options: Any) -> A
 def refuse_without(arguments: Sequence[str], what: str, example: str) -> None:
     """What a command is about comes first."""
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
-        raise UserError(f"Say {what} first, for example: {command()} {example}")
+        raise UserError(f"Say {what} first, for example: logo-ssl {example}")
 
 
 def data_option(path: str) -> str:
@@ -89,44 +83,6 @@ def hinting(value: Any, hint: Callable[[str], str | None]) -> Any:
         return kind if words is None else Annotated[kind, tyro.conf.arg(help_behavior_hint=f"({words})")]
 
     return _retyped(value, hinted)
-
-
-def _refuse_empty_paths(target: Any, arguments: Sequence[str]) -> None:
-    """Raise a UserError for an option, or a word without one, that is a path and is given empty."""
-    if not is_dataclass(target):
-        return
-    hints, bare = get_type_hints(target, include_extras=True), get_type_hints(target)
-    paths = {name for name, hint in bare.items() if Path in (hint, *get_args(hint))}
-    positional = {name for name, hint in hints.items() if tyro.conf.Positional in getattr(hint, "__metadata__", ())}
-    options = {f"--{name.replace('_', '-')}": name for name in hints if name not in positional}
-    takes = {option: _takes(bare[name]) for option, name in options.items()}
-    takes |= {option.replace("--", "--no-", 1): 0.0 for option, most in takes.items() if most == 0}
-    option, left = "", 0.0  # of whose values so many may follow
-    for word in arguments:
-        if word.startswith("--"):
-            option, equals, value = word.partition("=")
-            left = 0.0 if equals else takes.get(option, math.inf)
-            if equals and not value and options.get(option) in paths:
-                raise nothing_given(option)
-            continue
-        if not word and left and options.get(option) in paths:
-            raise nothing_given(option)
-        if not word and not left and (named := sorted(paths & positional)):
-            raise nothing_given(_called(hints[named[0]], named[0]))
-        left = max(left - 1, 0.0)
-
-
-def _takes(hint: Any) -> float:
-    """How many values an option of this type takes at most."""
-    if hint is bool:
-        return 0.0
-    return math.inf if tuple in (get_origin(kind) for kind in (hint, *get_args(hint))) else 1.0
-
-
-def _called(hint: Any, name: str) -> str:
-    """What the help calls a word without an option: RUN of 'RUN ...'."""
-    metavars = (getattr(mark, "metavar", None) for mark in hint.__metadata__)
-    return next(filter(None, metavars), name.upper()).split()[0]
 
 
 def _retyped(value: Any, retype: Callable[[str, Any], Any], inside: str = "") -> Any:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import tyro
 
 from .arguments import asks_for_help, data_option, hinting, parse
-from .command_name import command as typed
 from .errors import UserError
 from .models import FAMILIES
 from .recipes import AUTO, PARTS, RECIPES, WEIGHTY, Recipe, examples, find_recipe, flat
@@ -26,7 +25,7 @@ def recipe_of(
     """
     nameless = not arguments or arguments[0].startswith("-")
     name, rest = (AUTO, arguments) if nameless else (arguments[0], arguments[1:])
-    listed = f"`{typed()} recipes` lists them"
+    listed = "`logo-ssl recipes` lists them"
     if name not in (AUTO, *RECIPES) and Path(name).exists():
         raise UserError(f"No recipe is called {name!r}; {listed}. If these are your images, say {data_option(name)}.")
     if name not in (AUTO, *RECIPES) and name in FAMILIES:

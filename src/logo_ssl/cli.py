@@ -8,14 +8,13 @@ from functools import partial
 from typing import NoReturn
 
 from . import __version__
-from .command_name import command, note_command
 from .commands.looking import affinity, evaluate, report, reproduce, show_crops, watch
 from .commands.training import bench, demo, pretrain, recipes, resume
 from .commands.using import doctor, use
 from .errors import AGAIN, ELSEWHERE, Interrupted, UserError, nearest, refused_by_disk
 from .launch import is_first
 from .signals import Stopped, heeded
-from .terminal import complain, put, put_help
+from .terminal import complain, put
 
 HELP = """usage: logo-ssl COMMAND ...
 
@@ -93,14 +92,9 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None, *, ours: bool = False) -> NoReturn:
-    """Run a command; whatever the user can mend is told in one sentence, with exit code 2.
-
-    Without arguments it is that of `sys.argv`. Where these were typed behind a file of somebody's own, and not behind
-    `ours`, what is proposed to be typed next begins with that file.
-    """
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command, that of `sys.argv` by default; a UserError is printed without traceback, with exit code 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    note_command(own_file=not ours and given == sys.argv[1:], asked="".join(given[:1]))
     try:
         with heeded():
             _dispatch(given)
@@ -109,14 +103,14 @@ def main(arguments: Sequence[str] | None = None, *, ours: bool = False) -> NoRet
     except Stopped as stop:
         _tell(stop.interrupted("start it again"))
     except UserError as error:
-        _fail(error.typed)
+        _fail(str(error))
     except KeyboardInterrupt:
         _tell(Stopped(signal.SIGINT).interrupted(AGAIN))
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        cure = f"go on with `{command()} resume` and the run's folder" if given[:1] == ["pretrain"] else AGAIN
+        cure = "go on with `logo-ssl resume` and the run's folder" if given[:1] == ["pretrain"] else AGAIN
         told = f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path."
         elsewhere = "allow it, or go on with a copy of the run" if given[:1] == ["resume"] else ELSEWHERE
         _fail(refused_by_disk(error, cure, elsewhere) or told)
@@ -126,14 +120,14 @@ def main(arguments: Sequence[str] | None = None, *, ours: bool = False) -> NoRet
 def _dispatch(arguments: list[str]) -> None:
     match arguments:
         case [] | ["-h" | "--help", *_]:
-            put_help(HELP)
+            put(HELP)
         case ["--version", *_]:
             put(f"logo-ssl {__version__}\n")
         case [name, *rest] if name in COMMANDS:
             COMMANDS[name](rest)
         case [unknown, *_]:
             raise UserError(
-                f"No command is called {unknown!r}; `{command()} --help` lists them.{nearest(unknown, COMMANDS)}"
+                f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
             )
 
 

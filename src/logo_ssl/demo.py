@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from .command_name import command
 from .errors import Interrupted, UserError
 from .evaluate import compare_knn
 from .lock import FILE as LOCK
@@ -95,9 +94,9 @@ class Demo:
         console.print(table)
         console.print(f"Curves: {draw_curves(run)}")
         console.print(f"Encoder: {run.backbone_file}")
-        Report((run.path,), run.path / "report.html").run()
+        Report((run.path,), run.path / "report.html", overwrite=True).run()
         console.print(
-            f"Next, with photographs of your own in a folder: {command()} pretrain --data photos/ --out runs/photos"
+            "Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos"
         )
 
     @contextmanager
@@ -117,7 +116,7 @@ class Demo:
         out = () if self.out == Demo.out else ("--out", str(self.out))
         passes = () if epochs is None else ("--epochs", str(epochs))
         seeded = () if seed == Demo.seed else ("--seed", str(seed))
-        return f"{command()} {shlex.join(['demo', *out, *passes, *seeded])}"
+        return f"logo-ssl {shlex.join(['demo', *out, *passes, *seeded])}"
 
 
 def _clear(run: Run) -> None:

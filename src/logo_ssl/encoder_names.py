@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from .errors import UserError, nothing_given
+from .errors import UserError
 
 SUFFIXES = (".pth", ".pth.tar", ".pt", ".ckpt", ".bin", ".safetensors")
 """What checkpoint files are called."""
@@ -19,7 +19,7 @@ def is_checkpoint_name(path: Path) -> bool:
 def refuse_no_encoder(source: str) -> None:
     """Raise a UserError for what is no folder, no checkpoint by its name, and in no library."""
     if not source:
-        raise nothing_given("ENCODER", "name one (. is this folder)")
+        raise UserError("ENCODER is empty: give a run folder, a name or a checkpoint.")
     library, slash, _ = source.partition("/")
     path = Path(source).expanduser()
     if not ((slash and library in LIBRARIES) or path.is_dir() or is_checkpoint_name(path)):

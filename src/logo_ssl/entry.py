@@ -21,7 +21,7 @@ def main() -> NoReturn:
     try:
         from .cli import main as run
 
-        run(ours=True)
+        run()
     except KeyboardInterrupt:  # one more, while the first was answered
         sys.exit(CODE)
 

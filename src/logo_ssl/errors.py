@@ -1,7 +1,6 @@
 """What do we say when the user's input, or disk, cannot work?"""
 
 import errno
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -15,32 +14,11 @@ ELSEWHERE = "choose another --out, or allow it"
 
 
 class UserError(Exception):
-    """One sentence that names the value and the cure; the command line prints it and exits with code 2."""
-
-    @property
-    def typed(self) -> str:
-        """The sentence for somebody who types options."""
-        return str(self)
-
-
-class WrongValue(UserError):  # noqa: N818 (an error of the user's)
-    """A sentence that names fields as options, `--epochs`, which the command line prints; in Python they are fields."""
-
-    def __str__(self) -> str:
-        return re.sub(r"(?<!\S)--(?=[a-z])", "", self.typed)
-
-    @property
-    def typed(self) -> str:
-        """The sentence as it was written."""
-        return self.args[0]
+    """One sentence that names the value and what is allowed; the command line prints it and exits with code 2."""
 
 
 class DataMissing(UserError):  # noqa: N818 (a state, not an error)
     """Images that were asked for are not on this machine; what to place where."""
-
-
-class NoRun(UserError):  # noqa: N818 (a state, not an error)
-    """A folder that was given for a run holds none."""
 
 
 class Interrupted(UserError):  # noqa: N818 (nobody erred)
@@ -60,11 +38,6 @@ def refused_by_disk(error: OSError, cure: str = AGAIN, elsewhere: str = ELSEWHER
     if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return f"{error.filename} cannot be written ({error.strerror}); {elsewhere}."
     return None
-
-
-def nothing_given(option: str, cure: str = "give a path") -> WrongValue:
-    """What to say of an option without a single letter: as a path, that would be this folder."""
-    return WrongValue(f"{option} is empty, as from a variable that is not set; {cure}.")
 
 
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str:

@@ -3,16 +3,52 @@
 import contextlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .errors import NO_SPACE
+from .errors import NO_SPACE, UserError
 
 UMASK = os.umask(0)
 """What this user keeps from others; it can only be learned by setting it."""
 os.umask(UMASK)
+
+
+def check_output(path: Path, overwrite: bool = False) -> None:
+    """UserError, before the work, if no file can be written to `path`, or one is there that may not be replaced."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a file.")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not an ordinary file; choose another name.")
+    refuse_existing(path, overwrite)
+    check_folder(Path(os.path.realpath(path)).parent)
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """UserError if a file is there that may not be replaced."""
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists; add --overwrite to replace it.")
+
+
+def check_folder(folder: Path) -> None:
+    """UserError if no file can be made in a folder; it is tried, since permissions do not tell of /proc."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.") from error
+
+
+def clear_folder(folder: Path, ours: re.Pattern[str]) -> None:
+    """Remove files with names of ours from a folder, and the folder if nothing is left; another process may, too."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if ours.fullmatch(entry.name) and not entry.is_dir(follow_symlinks=False):
+                Path(entry).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def read_json(file: Path) -> dict[str, Any]:

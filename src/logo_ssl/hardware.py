@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .errors import WrongValue
+from .errors import UserError
 
 RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
 """What a container counts as used, and gives away as soon as somebody wants it."""
@@ -66,7 +66,7 @@ def best_device(wish: str) -> torch.device:
     if wish == "auto":
         return torch.device(there[0])
     if wish.split(":")[0] not in there:
-        raise WrongValue(f"--device is {wish!r}, which this machine does not have; use auto or {' or '.join(there)}.")
+        raise UserError(f"device={wish!r}: this machine does not have it; use auto or {' or '.join(there)}.")
     return torch.device(wish)
 
 

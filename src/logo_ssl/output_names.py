@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from .command_name import command
 from .errors import UserError, nearest
 
 TABLES = (".parquet", ".npz", ".csv")
@@ -26,7 +25,7 @@ def refuse_no_target(to: str | None, encoder: str) -> None:
     """UserError that names all targets, and the way to others; the encoder is named as a shell takes it."""
     if to is None:
         first, *others = ("onnx", *(target for target in TARGETS if target != "onnx"))
-        raise UserError(f"Say where to: {command()} export {encoder} --to {first} (or {', '.join(others)}).")
+        raise UserError(f"Say where to: logo-ssl export {encoder} --to {first} (or {', '.join(others)}).")
     if to not in TARGETS:
         raise UserError(
             f"No export is called {to!r}; choose {', '.join(TARGETS)}. Other formats (TensorRT, Core ML, TFLite, "

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .errors import WrongValue
+from .errors import UserError
 
 
 def refuse_unusable_seed(seed: int) -> None:
     """UserError for a seed that no stream can begin with."""
     if not 0 <= seed < 2**63:
-        raise WrongValue(f"--seed is {seed}; use 0 to 2^63 - 1.")
+        raise UserError(f"seed={seed}: must be 0 to 2^63 - 1.")
 
 
 def stream(seed: int, purpose: str, *place: int) -> torch.Generator:

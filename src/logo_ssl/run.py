@@ -12,16 +12,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from .errors import NoRun, UserError, nothing_given
+from .errors import UserError
 from .files import read_json, write
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
-OLD_CHECKPOINT = "last.ckpt"  # of version 0.1.0, without a digest
 
 MOST_NAMED, MOST_LOOKED_AT, MOST_FOLDERS = 3, 1000, 5000
 """Runs in a sentence; entries of a folder that is searched for runs; folders in which they are looked for."""
 
+OLD_SESSIONS = "sittings.json"
+RENAMED = {"sittings": "sessions", "sittings_killed": "sessions_killed"}
+"""How runs of November 2026 call their sessions: file, and entries of the provenance."""
 IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
 """What is known of the images of a run."""
 
@@ -76,9 +78,9 @@ class Run:
         return self.path / "backbone.safetensors"
 
     @property
-    def sittings_file(self) -> Path:
+    def sessions_file(self) -> Path:
         """How often and how long the run was trained: one entry for each time."""
-        return self.path / "sittings.json"
+        return self.path / "sessions.json"
 
     @property
     def images_file(self) -> Path:
@@ -102,8 +104,8 @@ class Run:
 
     def own_files(self) -> tuple[Path, ...]:
         """What only training writes."""
-        told = (self.recipe_file, self.images_file, self.metrics_file, self.sittings_file, self.bad_images_file)
-        return (*told, self.provenance_file, self.backbone_file, self.heads_file)
+        told = (self.recipe_file, self.images_file, self.metrics_file, self.sessions_file, self.bad_images_file)
+        return (*told, self.path / OLD_SESSIONS, self.provenance_file, self.backbone_file, self.heads_file)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
@@ -123,17 +125,18 @@ class Run:
         return self.metrics_file.read_text(errors="replace").splitlines(keepends=True)
 
     def images(self) -> dict[str, Any]:
-        """What it learned from, as noted when it began; of an older run, as an evaluation on its data tells."""
-        if _tells_images(noted := read_json(self.images_file)):
-            return noted
-        data = read_json(self.recipe_file).get("data")
-        folder = self.evaluation_file("x").parent
-        for file in (*sorted(folder.glob("knn-*.json")), *sorted(folder.glob("*.json"))):  # kNN counts all images
-            told = read_json(file)
-            told["fingerprint"] = told.get("data_fingerprint")
-            if told.get("source") == data and _tells_images(told):
-                return told
-        return {}
+        """What it learned from, as noted when it began."""
+        noted = read_json(self.images_file)
+        return noted if noted.keys() >= IMAGES_TOLD and isinstance(noted["fingerprint"], dict) else {}
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """One entry for each time that it was trained; LookupError or OSError if nothing tells."""
+        file = self.sessions_file if self.sessions_file.is_file() else self.path / OLD_SESSIONS
+        return json.loads(file.read_text())
+
+    def provenance(self) -> dict[str, Any]:
+        """Who made the run and how long it took; nothing before its end."""
+        return {RENAMED.get(name, name): value for name, value in read_json(self.provenance_file).items()}
 
     def evaluation_file(self, name: str) -> Path:
         """An evaluation: `evaluation/NAME.json`."""
@@ -151,7 +154,7 @@ class Run:
     def existing(cls, path: str | Path) -> "Run":
         """The run at `path`, which must hold one."""
         if path == "":
-            raise nothing_given("RUN")
+            raise UserError("RUN is empty: give a folder.")
         run = cls(path)
         if run.recipe_file.is_file():
             return run
@@ -160,11 +163,7 @@ class Run:
             more = f" and {len(below) - MOST_NAMED:,} more" if len(below) > MOST_NAMED else ""
             named = ", ".join(below[:MOST_NAMED])
             raise UserError(f"{lacks}, but runs lie below it; name one: {named}{more}.")
-        raise NoRun(f"{lacks}; give the --out folder of a pretraining.{run_called_like(run.path)}")
-
-
-def _tells_images(told: dict[str, Any]) -> bool:
-    return told.keys() >= IMAGES_TOLD and isinstance(told["fingerprint"], dict)
+        raise UserError(f"{lacks}; give the --out folder of a pretraining.{run_called_like(run.path)}")
 
 
 def run_called_like(path: Path) -> str:
@@ -245,6 +244,5 @@ def found_checkpoints(folder: Path) -> list[Path]:
         with contextlib.suppress(FileNotFoundError):  # another process may have removed it just now
             if match := CHECKPOINT.fullmatch(file.name):
                 named.append((int(match[1]), file.stat().st_mtime_ns, file))
-    old = folder / OLD_CHECKPOINT
     # of two at one step (a run that went back and diverged again) the later one
-    return [file for *_, file in sorted(named, reverse=True)] + ([old] if old.is_file() else [])
+    return [file for *_, file in sorted(named, reverse=True)]

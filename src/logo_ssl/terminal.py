@@ -11,9 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from .command_name import as_typed
 from .launch import is_first, name
-from .printable import harmless
+from .text import harmless
 
 LINE_EVERY_S = 30
 """Seconds between two lines of progress where there is no terminal."""
@@ -26,12 +25,9 @@ class Plain(Console):
     """Whether somebody sits there who may try something else; a row of a table is what it is."""
     kept: IO[str] | None = None
     """Where every sentence is written, too."""
-    worded: Callable[[str], str] = str
-    """What makes a sentence one of the command that was typed, which may have other options."""
 
     def print(self, *objects: Any, **how: Any) -> None:
         """What rich would print; sentences, but no bars, are kept."""
-        objects = tuple(self.worded(part) if isinstance(part, str) else part for part in objects)
         super().print(*objects, **how)
         if self.kept is not None and objects and all(isinstance(part, str) for part in objects):
             with suppress(OSError):  # a disk may be full, which ends nothing
@@ -55,11 +51,10 @@ def plain_console(
     *,
     advised: bool = True,
     kept: IO[str] | None = None,
-    worded: Callable[[str], str] = str,
 ) -> Console:
     """A console that prints sentences as they are, one line each; of several processes, the first one speaks."""
     console = Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
-    console.advised, console.kept, console.worded = advised, kept if is_first() else None, worded
+    console.advised, console.kept = advised, kept if is_first() else None
     return console
 
 
@@ -71,11 +66,6 @@ def wants_advice(console: Console) -> bool:
 def put(text: str) -> None:
     """Write a text to standard output as it is."""
     sys.stdout.write(text)
-
-
-def put_help(text: str) -> None:
-    """Write the text of a help to standard output, with the command as it was typed."""
-    put(as_typed(text))
 
 
 def complain(sentence: str) -> None:

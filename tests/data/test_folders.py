@@ -11,7 +11,6 @@ from logo_ssl.data import load_data
 from logo_ssl.data.folders import find_images
 from logo_ssl.data.images import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.outputs import MAKER
 
 
 def place(root: Path, *names: str) -> Path:
@@ -298,31 +297,16 @@ def test_a_text_file_that_leads_nowhere_is_explained(tmp_path, text, sentence):
         load(write_list(tmp_path, text))
 
 
-def drawn(file: Path) -> None:
-    """A picture that says that logo-ssl drew it."""
-    about = PngInfo()
-    about.add_text("Software", MAKER)
-    Image.new("RGB", (8, 8)).save(file, pnginfo=about)
-
-
-def test_runs_and_pictures_of_ours_are_nobodys_photographs(tmp_path):
+def test_runs_of_ours_are_nobodys_photographs(tmp_path):
     place(tmp_path, "cat/1.jpg", "cat/2.png", "dog/3.jpg", "run/recipe.json", "run/metrics.jsonl", "run/affinity/x.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "cat" / "theirs.png")
-    drawn(tmp_path / "crops.png")
-    drawn(tmp_path / "cat" / "sheet.PNG")
     data = load(tmp_path)
     assert names(data.train, tmp_path) == ["cat/1.jpg", "cat/2.png", "cat/theirs.png", "dog/3.jpg"]
     assert data.classes == ("cat", "dog")
-    assert data.says == (f"Passed over in {tmp_path}, as logo-ssl wrote them: 1 run and 2 pictures.",)
+    assert data.says == (f"Passed over in {tmp_path}: 1 run of logo-ssl.",)
     assert names(load(place(tmp_path / "run", "y.png")).train, tmp_path) == ["run/affinity/x.png", "run/y.png"]
 
 
 def test_a_run_beside_train_does_not_make_it_a_class(tmp_path):
     data = load(place(tmp_path, "train/1.jpg", "run/recipe.json", "run/metrics.jsonl", "run/x.png"))
     assert names(data.train, tmp_path) == ["train/1.jpg"]
-
-
-def test_a_folder_of_our_pictures_alone_is_told_as_such(tmp_path):
-    drawn(tmp_path / "crops.png")
-    with pytest.raises(UserError, match=r"No images in .*; passed over, as logo-ssl wrote them: 1 picture\."):
-        load(tmp_path)

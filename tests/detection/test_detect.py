@@ -14,7 +14,6 @@ from logo_ssl.errors import UserError
 from logo_ssl.evaluate.detect import detect
 from logo_ssl.evaluate.detect_options import RecipeOptions
 from logo_ssl.evaluate.detect_schedule import schedule
-from logo_ssl.outputs import is_ours
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.reading import Told
 from logo_ssl.run import Run
@@ -58,14 +57,14 @@ def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, en
     record, folder = json.loads(file.read_text()), file.with_name(f"{file.stem}-pictures")
     assert record["pictures"] == [f"{folder.name}/{name}.png" for name in ("best", "worst", "random")]
     assert record["found"] == [f"{folder.name}/{name}.json" for name in ("boxes", "masks")]
-    assert all(is_ours(file.parent / place) for place in (*record["pictures"], *record["found"]))
+    assert all((file.parent / place).is_file() for place in (*record["pictures"], *record["found"]))
     assert {child.name for child in file.parent.iterdir()} == {file.name, f"{file.stem}-pictures"}
     assert len([words for words, _ in Told(run, "run").figures() if "what was found" in words]) == 3
 
 
 def test_folders_of_others_beside_a_result_stay(tmp_path, encoder, monkeypatch):
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 2, "val": 1})))
-    thesis, best = tmp_path / "res-training" / "thesis.txt", tmp_path / "res-pictures" / "best.png"
+    best = tmp_path / "res-pictures" / "best.png"
     boxes = best.with_name("boxes.json")
 
     def refused(precious, sentence, **options):
@@ -77,16 +76,12 @@ def test_folders_of_others_beside_a_result_stay(tmp_path, encoder, monkeypatch):
                 list(detect(encoder, data, BRIEF, HOW, out=tmp_path / "res.json", **options))
         assert precious.read_text() == "precious"
 
-    refused(boxes, r"boxes\.json is there, and does not say that logo-ssl wrote it")
-    refused(best, r"best\.png is there, and does not say that logo-ssl wrote it")
-    refused(thesis, r"res-training holds thesis\.txt, which logo-ssl did not write", overwrite=True)
-    thesis.unlink()
-    for overwrite in (True, False):  # the second time all is ours
-        list(detect(encoder, data, BRIEF, HOW, out=tmp_path / "res.json", overwrite=overwrite))
-        assert is_ours(best)
-        assert is_ours(boxes)
-        assert not thesis.parent.exists()
-    refused(tmp_path / "res.json", r"res\.json is there, and does not say")
+    refused(boxes, r"boxes\.json exists; add --overwrite")
+    refused(best, r"best\.png exists; add --overwrite")
+    list(detect(encoder, data, BRIEF, HOW, out=tmp_path / "res.json", overwrite=True))
+    assert "precious" not in boxes.read_text()
+    assert not (tmp_path / "res-training").exists()
+    refused(tmp_path / "res.json", r"res\.json exists; add --overwrite")
 
 
 def test_a_stranger_that_comes_while_a_detector_is_trained_stays(tmp_path, encoder, monkeypatch):

@@ -140,14 +140,14 @@ def test_a_training_that_was_killed_between_checkpoints_ends_the_same(data, tmp_
 
 
 @FORKS
-def test_the_seconds_of_all_sittings_are_counted_of_one_that_was_killed_up_to_its_last_checkpoint(
+def test_the_seconds_of_all_sessions_are_counted_of_one_that_was_killed_up_to_its_last_checkpoint(
     data, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
         at_iteration(patch, 0, told(signal.SIGTERM))
         with pytest.raises(Interrupted):
             train(data, tmp_path)
-    file = tmp_path / "sittings.json"
+    file = tmp_path / "sessions.json"
     (stopped,) = json.loads(file.read_text())
     assert stopped["ended"]
     file.write_text(json.dumps([stopped | {"seconds": 1000.0}]))
@@ -160,7 +160,7 @@ def test_the_seconds_of_all_sittings_are_counted_of_one_that_was_killed_up_to_it
     file.write_text(json.dumps([first, second | {"seconds": 500.0}]))
     pictures = TrainingPictures(data.train, SMALL, False)
     trained = train_detector(untrained(), pictures, SMALL, replace(HERE, folder=tmp_path))
-    assert (trained.resumed_at, trained.sittings, trained.killed) == (newest, 3, 1)
+    assert (trained.resumed_at, trained.sessions, trained.killed) == (newest, 3, 1)
     assert 1500 <= trained.seconds < 2100
 
 
@@ -199,7 +199,7 @@ def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, m
     assert dict(detect(encoder, data, SMALL, HOW, out=out)) == whole
     assert not (tmp_path / "figures-training").exists()
     first, second = (json.loads(file.read_text()) for file in (tmp_path / "whole.json", out))
-    assert [(each["resumed_at"], each["sittings"]) for each in (first, second)] == [(0, 1), (3, 2)]
+    assert [(each["resumed_at"], each["sessions"]) for each in (first, second)] == [(0, 1), (3, 2)]
     assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {
         "best.png",
         "worst.png",

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from logo_ssl.outputs import claim
 from torch import nn
 
 from logo_ssl.data import ImageSet
@@ -15,7 +16,6 @@ from logo_ssl.evaluate.knn import knn
 from logo_ssl.evaluate.linear import linear
 from logo_ssl.evaluate.record import save
 from logo_ssl.evaluate.transfer import transfer
-from logo_ssl.outputs import claim
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build

@@ -30,7 +30,6 @@ from logo_ssl.evaluate.finetune import finetune
 from logo_ssl.evaluate.knn import knn
 from logo_ssl.evaluate.linear import linear
 from logo_ssl.evaluate.transfer import transfer
-from logo_ssl.sampling import Share, with_error
 from logo_ssl.train import Pretraining, learning
 from logo_ssl.use import export
 
@@ -175,13 +174,6 @@ def test_figures_have_the_standard_error_of_the_test_images_beside_them(capsys, 
     if 0 < share < 1:
         assert error == pytest.approx(100 * math.sqrt(share * (1 - share) / 15), abs=0.01)
     assert out.count("±: the standard error by the number of images that were classified, 15;") == 1
-
-
-def test_a_share_with_its_error_is_the_number_that_it_was() -> None:
-    share = Share(92.16, 10_000)
-    assert (share, json.dumps(share), type(round(share, 2))) == (92.16, "92.16", float)
-    assert (with_error(share), with_error(92.16)) == ("92.16 ± 0.27", "92.16")
-    assert with_error(deepcopy(share)) == "92.16 ± 0.27"
 
 
 def test_a_mean_over_classes_is_guessed_class_by_class(encoder, parted, tmp_path, monkeypatch) -> None:

@@ -363,7 +363,7 @@ def test_smaller_photographs_are_another_setting_and_more_workers_are_not():
     assert decisive_differences(recipe.changed(loading__workers=1, seed=3, device="cpu"), recipe) == {}
 
 
-def test_minutes_of_a_run_that_tells_nothing_of_its_sittings_are_those_it_tells():
+def test_minutes_of_a_run_that_tells_nothing_of_its_sessions_are_those_it_tells():
     told = run(0)
     told["provenance"].pop("resumed")
     assert _minutes([told]) == "5.0"
@@ -375,8 +375,8 @@ def test_minutes_of_a_run_that_took_none_are_told_in_seconds(seconds, told):
 
 
 @pytest.mark.parametrize(("killed", "minutes"), [(0, "5.0"), (1, "> 5.0")])
-def test_minutes_are_known_where_every_sitting_was_counted_to_its_end(killed, minutes):
-    assert _minutes([run(0, resumed=True, sittings=2, sittings_killed=killed)]) == minutes
+def test_minutes_are_known_where_every_session_was_counted_to_its_end(killed, minutes):
+    assert _minutes([run(0, resumed=True, sessions=2, sessions_killed=killed)]) == minutes
 
 
 def test_minutes_beside_other_rows_are_told_as_such_where_there_are_any():

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from logo_ssl import cli
-from logo_ssl.errors import NoRun, UserError
+from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
@@ -82,7 +82,7 @@ def test_files_that_a_pattern_catches_beside_runs_are_left_out(out, pattern):
 
 
 def test_what_holds_no_finished_run_is_refused(out):
-    with pytest.raises(NoRun, match=r"seed0\.json holds no run"):
+    with pytest.raises(UserError, match=r"seed0\.json holds no run"):
         runs_at([out / "cifar10-moco" / "seed0.json"])
     for run in runs_at([out])[0]:
         run.provenance_file.unlink()

@@ -14,12 +14,12 @@ from shown_runs import SMALL
 from logo_ssl import pretrain
 from logo_ssl.cli import main
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.printable import printable
 from logo_ssl.report.markup import data_script, tag
 from logo_ssl.show.report import Report
 from logo_ssl.show.telling import Teller
 from logo_ssl.show.watch import Keeper
 from logo_ssl.terminal import plain_console
+from logo_ssl.text import printable
 
 ODD = os.fsdecode(b"\xff\xfe")
 

@@ -134,7 +134,7 @@ def test_a_signal_to_any_process_saves_and_stops_all_and_nothing_is_lost(pair, f
         assert said.count(f"logo-ssl: Stopped by SIGTERM, saved at step {step}; go on with") == 1
     assert said.count("Stopped by") == 2
     assert "Traceback" not in said
-    assert [sitting["step"] for sitting in json.loads(Run(folder / "stopped").sittings_file.read_text())] == [2, 4, 6]
+    assert [session["step"] for session in json.loads(Run(folder / "stopped").sessions_file.read_text())] == [2, 4, 6]
     expected, got = weights(folder / "whole"), weights(folder / "stopped")
     assert all(torch.equal(got[name], value) for name, value in expected.items())
 

@@ -47,7 +47,7 @@ from logo_ssl.train.faults import Diverged, dead_worker, diagnosis, never_finite
 from logo_ssl.train.folder import is_finished
 from logo_ssl.train.journal import Journal
 from logo_ssl.train.monitors import OnlineKNN
-from logo_ssl.train.sittings import Sittings
+from logo_ssl.train.sessions import Sessions
 
 STEPS = 6  # of the small recipe: two epochs of three
 
@@ -276,7 +276,7 @@ def test_kill_9_loses_nothing_but_the_steps_since_the_last_checkpoint(data, tmp_
     kills = killed_run(data, tmp_path / "killed", kills=2)
     assert kills > 0
     told = json.loads((tmp_path / "killed" / "provenance.json").read_text())
-    assert told["sittings"] == told["sittings_killed"] + 1 <= kills + 1  # one that saved nothing is not known
+    assert told["sessions"] == told["sessions_killed"] + 1 <= kills + 1  # one that saved nothing is not known
     whole, _ = train(SMALL, data, tmp_path / "whole", epochs=8, checkpoint_minutes=1e-9)
     assert_equal_runs(whole, Run(tmp_path / "killed"))
 
@@ -330,7 +330,7 @@ def test_loading_a_checkpoint_runs_nothing_in_it(tmp_path):
 @pytest.mark.parametrize(("began_at", "has_saved", "minutes"), [(0, False, 1), (0, True, 10), (7, False, 10)])
 def test_a_runs_first_checkpoint_comes_after_a_tenth_of_the_minutes(tmp_path, began_at, has_saved, minutes):
     saves = Checkpoints(
-        tmp_path, replace(SMALL, checkpoint_minutes=10.0), StopSignals("resume"), Sittings(Run(tmp_path))
+        tmp_path, replace(SMALL, checkpoint_minutes=10.0), StopSignals("resume"), Sessions(Run(tmp_path))
     )
     saves.began_at, saves.has_saved = began_at, has_saved
     for waited, due in ((minutes - 0.5, False), (minutes + 0.5, True)):
@@ -521,19 +521,19 @@ def test_a_gradient_of_the_similarity_that_never_was_finite_is_not_the_regressor
 
 
 def test_weights_that_a_run_begins_from_may_be_what_was_never_finite():
-    assert "--init a.safetensors" in never_finite(["loss"], replace(SMALL, init="a.safetensors")).typed
+    assert "init=a.safetensors" in str(never_finite(["loss"], replace(SMALL, init="a.safetensors")))
 
 
 def test_the_cures_of_a_run_that_diverges_are_options_that_its_recipe_has():
     def cures(broken, **changes):
-        told = diagnosis(Diverged(3, broken), SMALL.changed(**changes)).typed
+        told = str(diagnosis(Diverged(3, broken), SMALL.changed(**changes)))
         return re.search(r"Try (.*), in another --out\.$", told)[1].split(", ")
 
-    rate, warmup, clip = "a lower --optimiser.lr (0.03)", "some --optimiser.warmup-epochs", "--optimiser.clip 1"
-    assert cures(["l_gg"], strategy__lam=0.3) == [rate, "a lower --strategy.lam (0.3)", warmup, clip]
+    rate, warmup, clip = "a lower optimiser.lr (0.03)", "some optimiser.warmup_epochs", "optimiser.clip=1"
+    assert cures(["l_gg"], strategy__lam=0.3) == [rate, "a lower strategy.lam (0.3)", warmup, clip]
     for without in ({"strategy__lam": 0.0}, {"strategy": "two-view"}, {"strategy": "multi-crop"}):
         assert cures(["l_gg"], **without) == [rate, warmup, clip]
-    assert cures(["omega"], strategy__bound="mean-difference")[0] == "--strategy.bound logistic"
+    assert cures(["omega"], strategy__bound="mean-difference")[0] == "strategy.bound=logistic"
 
 
 def test_too_large_a_batch_is_told_with_one_that_fits(data, tmp_path, monkeypatch):
@@ -734,7 +734,7 @@ def test_a_damaged_checkpoint_never_outlives_a_whole_one(data, tmp_path, monkeyp
     assert [file.name[:14] for file in run.saved()] == ["step-000000004"]
 
 
-def test_a_second_return_halves_the_rate_again_even_in_another_sitting(data, tmp_path, monkeypatch):
+def test_a_second_return_halves_the_rate_again_even_in_another_session(data, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         break_losses(patch, 4)
         at_step(patch, lambda module: module.lr_scale < 1 and os.kill(os.getpid(), signal.SIGTERM), 4)

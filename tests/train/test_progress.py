@@ -42,7 +42,7 @@ def clock():
 
 @pytest.fixture
 def timed(clock, monkeypatch):
-    """Runs by that clock: a step, a kNN and the wait before the first step of each sitting take what they should."""
+    """Runs by that clock: a step, a kNN and the wait before the first step of each session take what they should."""
     step, accuracy = Pretraining.training_step, OnlineKNN.accuracy
 
     def training_step(self, batch, batch_idx):

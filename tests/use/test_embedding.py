@@ -24,8 +24,8 @@ from logo_ssl.data.files import Paths
 from logo_ssl.data.folders import split_of
 from logo_ssl.data.npz import load_npz
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.printable import printable
 from logo_ssl.signals import Stopped
+from logo_ssl.text import printable
 from logo_ssl.use import embedding, keeping, tables
 from logo_ssl.use.tables import Part, Shape, about_table, read_table, write_table
 

@@ -10,7 +10,6 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Generator, Tensor
 
-from ..outputs import MAKER
 from .draw import Draws
 from .plan import CropPlan, cut, plan_draws
 
@@ -176,7 +175,7 @@ def _page(caption: str, images: list[Any], originals: list[Picture], rows: list[
             words(*corner, crop.name, size=7, weight="bold", color="white", ha="center", va="center", bbox=label)
     figure.figimage(page)
     file = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(file, metadata={"Software": MAKER})
+    FigureCanvasAgg(figure).print_png(file, metadata={"Software": "logo-ssl"})
     return file.getvalue()
 
 

@@ -11,14 +11,12 @@ from typing import Annotated, Any
 import tyro
 
 from ..arguments import asks_for_help, parse, refuse_without
-from ..command_name import command
 from ..encoder_names import refuse_no_encoder
-from ..errors import UserError, nearest, nothing_given
-from ..outputs import claim, said
+from ..errors import UserError, nearest
 from ..run import Run
 from ..show.given import runs_at
 from ..signals import Stopped
-from ..terminal import plain_console, put_help
+from ..terminal import plain_console, put
 
 MOST_SHOWN = 30
 PROTOCOL_NAMES = ("knn", "linear", "transfer", "finetune", "semi", "detect", "segment")
@@ -32,7 +30,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     from ..data import statistics
     from ..data.samples import look_at
     from ..data.sources import load_data, locate
-    from ..files import write
+    from ..files import check_output, write
     from ..randomness import stream
     from ..recipes import check, find_recipe
 
@@ -52,7 +50,7 @@ def show_crops(arguments: Sequence[str]) -> None:
         images: int = 6
         """How many images to show, evenly spread over the data."""
         overwrite: bool = False
-        """Replace what lies at --out even if logo-ssl did not write it."""
+        """Replace --out if it exists."""
 
     parsed = parse(Options, rest, prog=" ".join(["show-crops", *named]), default=Options(chosen))
     recipe, console = parsed.recipe, plain_console()
@@ -61,13 +59,13 @@ def show_crops(arguments: Sequence[str]) -> None:
         raise UserError(f"--images is {parsed.images}; show 1 to {MOST_SHOWN}.")
     if parsed.out.suffix.lower() != ".png":
         raise UserError(f"--out is {parsed.out}; crops are drawn as a .png file.")
-    replaced = claim(parsed.out, parsed.overwrite)
+    check_output(parsed.out, parsed.overwrite)
     data = load_data(locate(recipe.data), recipe.crops.global_size)
     for sentence in data.says:
         console.print(sentence)
     shown = look_at(data.train, parsed.images, recipe.loading.max_side)
     picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
-    console.print(f"Crops: {said(write(parsed.out, picture), replaced)}")
+    console.print(f"Crops: {write(parsed.out, picture)}")
 
 
 def evaluate(arguments: Sequence[str]) -> None:
@@ -77,9 +75,9 @@ def evaluate(arguments: Sequence[str]) -> None:
     from ..evaluate.commands import PROTOCOLS
 
     if not arguments or arguments[0] in ("-h", "--help"):
-        put_help(_usage(PROTOCOLS))
+        put(_usage(PROTOCOLS))
         if not arguments:
-            raise UserError(f"Say which protocol and which encoder, for example: {command()} eval knn runs/first")
+            raise UserError("Say which protocol and which encoder, for example: logo-ssl eval knn runs/first")
         return
     asked = parse(PROTOCOLS[arguments[0]], arguments[1:], prog=f"eval {arguments[0]}")
     try:
@@ -111,7 +109,7 @@ def _named_first(arguments: Sequence[str]) -> list[Path]:
     """The paths before all options, to be looked at before anything large is imported; none where help is asked for."""
     words = [] if asks_for_help(arguments) else [*takewhile(lambda word: not word.startswith("-"), arguments)]
     if "" in words:
-        raise nothing_given("RUN")
+        raise UserError("RUN is empty: give a folder.")
     return [Path(word) for word in words]
 
 

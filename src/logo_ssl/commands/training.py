@@ -12,10 +12,9 @@ import tyro
 from rich.table import Table
 
 from ..arguments import asks_for_help, hinting, parse, showing
-from ..command_name import as_typed, command
 from ..errors import UserError
 from ..run import Run
-from ..terminal import plain_console, put, put_help
+from ..terminal import plain_console, put
 
 ABOUT_RECIPES = (
     "For your own images take none: `logo-ssl pretrain --data photos/` chooses.",
@@ -40,9 +39,7 @@ def recipes(arguments: Sequence[str]) -> None:
         from ..recipes import AUTO, find_recipe
 
         name = arguments[0] if arguments[0] == AUTO else find_recipe(arguments[0]).name
-        raise UserError(
-            f"`{command()} recipes` lists all; `{command()} pretrain {name} --help` shows what {name} sets."
-        )
+        raise UserError(f"`logo-ssl recipes` lists all; `logo-ssl pretrain {name} --help` shows what {name} sets.")
     parse(list_recipes, arguments, prog="recipes")
 
 
@@ -64,7 +61,7 @@ def list_recipes() -> None:
     console = plain_console()
     console.print(table)
     for sentence in ABOUT_RECIPES:
-        console.print(as_typed(sentence))
+        console.print(sentence)
 
 
 def pretrain(arguments: Sequence[str]) -> None:
@@ -73,7 +70,7 @@ def pretrain(arguments: Sequence[str]) -> None:
     from ..recipes import AUTO, PARTS, RECIPES, check, described
 
     if arguments and arguments[0] in ("-h", "--help"):
-        put_help(
+        put(
             "usage: logo-ssl pretrain [RECIPE] [options]\n\nWithout a recipe, or with `auto`, everything is chosen for "
             f"the images and this machine.\n\nrecipes: {', '.join((AUTO, *RECIPES))}\n\n"
             "`logo-ssl pretrain auto --help` shows every option, `logo-ssl pretrain RECIPE --help` those of a recipe "
@@ -112,7 +109,7 @@ def resume(arguments: Sequence[str]) -> None:
     if not arguments or arguments[0].startswith("-"):
         if asks_for_help(arguments):
             _help_with_resuming()
-        raise UserError(f"Say which run to go on with, for example: {command()} resume runs/first")
+        raise UserError("Say which run to go on with, for example: logo-ssl resume runs/first")
     run = Run.existing(arguments[0])
     path, saved = run.path, read_recipe(run)
 
@@ -155,9 +152,9 @@ def bench(arguments: Sequence[str]) -> None:
     from ..chosen import recipe_of
 
     if not arguments:
-        raise UserError(f"Say which recipe to measure, for example: {command()} bench tiny")
+        raise UserError("Say which recipe to measure, for example: logo-ssl bench tiny")
     if arguments[0] in ("-h", "--help"):
-        put_help(
+        put(
             "usage: logo-ssl bench RECIPE [options]\n\n"
             "Trains for four epochs, keeps nothing, and prints one JSON line: images/s of data, augmentation, raw\n"
             "forward and backward, and the whole step; their ratio, start-up time and memory. Takes the options of\n"
@@ -184,4 +181,4 @@ def _say_next(run: Run) -> None:
     console = plain_console()
     console.print(f"Done: {run.backbone_file}")
     features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
-    console.print(f"Next: {command()} embed {shlex.join([str(run.path), '--out', features])}")
+    console.print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")

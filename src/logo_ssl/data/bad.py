@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import WrongValue
+from ..errors import UserError
 from ..lock import in_turn
-from ..wording import counted
+from ..text import counted
 
 HEADER = ["image", "reason"]
 
@@ -25,8 +25,7 @@ class BadImages:
     """The bad images of a data set so far, each counted once; `file` lists them, also from before an interruption.
 
     What lies below `root` is called as seen from there. Several processes may share the list: each adds what it found,
-    and learns what the others did. `option` is the one that allows more of them; `say` is told of the first that is
-    found, so that nobody learns it after days.
+    and learns what the others did. `say` is told of the first that is found, so that nobody learns it after days.
     """
 
     def __init__(
@@ -35,10 +34,9 @@ class BadImages:
         max_share: float,
         file: Path | None = None,
         root: str | None = None,
-        option: str = "--max-bad",
         say: Callable[[str], None] | None = None,
     ) -> None:
-        self.n_images, self.max_share, self.file, self.option = n_images, max_share, file, option
+        self.n_images, self.max_share, self.file = n_images, max_share, file
         self.above = "" if root is None else os.path.join(root, "")
         self.names = self._in_file()
         self.listed, self.listed_bytes = set(self.names), -1
@@ -66,9 +64,9 @@ class BadImages:
             self._tell(next(iter(called.values())))
         if found and len(self) > self.max_share * self.n_images:
             last, many = found[-1], f"{len(self):,} of {counted(self.n_images, 'image')}"
-            raise WrongValue(
+            raise UserError(
                 f"{many} cannot be read (the last: {last.name}, {last.reason}), "
-                f"more than {self.option} {self.max_share:g} allows; look at the files, or allow more."
+                f"more than max_bad={self.max_share:g} allows; look at the files, or allow more."
             )
 
     def _tell(self, first: Bad) -> None:
@@ -98,11 +96,11 @@ class BadImages:
             pass  # a list that cannot be written must not stop what it only watches
 
     def _in_file(self) -> set[str]:
-        """What the list holds; earlier versions wrote whole paths."""
+        """What the list holds."""
         if self.file is None or not self.file.exists():
             return set()
         with self.file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
-            return {self._called(row[0]) for row in csv.reader(rows) if row and row != HEADER}
+            return {row[0] for row in csv.reader(rows) if row and row != HEADER}
 
     def _called(self, name: str) -> str:
         return name.removeprefix(self.above)

@@ -11,8 +11,7 @@ from zlib import crc32
 import numpy as np
 from torch import Tensor
 
-from ..printable import on_one_line
-from ..wording import are, counted, listed
+from ..text import counted, listed, on_one_line
 from .fingerprints import folder_of_all, name_below
 from .images import ImageSet, Photos
 
@@ -78,7 +77,7 @@ def _named(then: Sequence[Place], now: Counter[str]) -> str:
 def _few(names: Counter[str], what: str) -> str:
     found = sorted(names.elements())
     more = [counted(len(found) - MOST_TOLD, "other")] if len(found) > MOST_TOLD else []
-    return f"{listed([*map(on_one_line, found[:MOST_TOLD]), *more])} {are(len(found))} {what}"
+    return f"{listed([*map(on_one_line, found[:MOST_TOLD]), *more])} {what}"
 
 
 def _told(then: Sequence[Place], now: Sequence[Place], begin: int, end: int) -> str:

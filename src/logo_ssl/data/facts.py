@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from ..wording import counted
+from ..text import counted
 from .formats import opened
 from .images import ImageSet, Photos
 from .samples import none_readable, sample

@@ -4,7 +4,6 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -13,10 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..outputs import is_ours
 from ..run import Run
-from ..wording import counted, listed
-from .files import THREADS, Paths
+from ..text import counted, listed
+from .files import Paths
 from .formats import ending, names_image, suffixes, told
 from .images import ImageSet, Photos, Split
 from .labels import HELD_OUT, classes_of, numbered, test_and_val
@@ -24,8 +22,6 @@ from .shards import find_shards, load_shards
 
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
 MOST_TOLD = 3  # folders that a sentence names
-MOST_ASKED = 10_000  # pictures that are opened to see whether they are ours
-RUN, PICTURE = "run", "picture"
 
 
 class Contents(NamedTuple):
@@ -37,8 +33,8 @@ class Contents(NamedTuple):
     """How many other files there are, by the endings of their names."""
     linked: Counter[str]
     """How many of the images each symbolic link leads to, by the link's path."""
-    own: Counter[str]
-    """How many runs and pictures of ours lie there, which are nobody's photographs."""
+    runs: int
+    """How many runs of ours lie there, whose pictures are nobody's photographs."""
 
 
 def load_folder(folder: Path) -> ImageSet:
@@ -53,7 +49,7 @@ def load_folder(folder: Path) -> ImageSet:
         return replace(data, says=(*says, *data.says))
     if not found.images:
         others = f"; there are {told(found.passed_over)}" if found.passed_over else ""
-        others += f"; passed over, as logo-ssl wrote them: {_of_ours(found.own)}" if found.own else ""
+        others += f"; passed over: {counted(found.runs, 'run')}" if found.runs else ""
         looked_for = ", ".join(sorted(suffixes()))
         raise UserError(f"No images in {train} (looked for {looked_for} at any depth, and .tar){others}.")
     names = _class_names(train, found.images)
@@ -91,12 +87,8 @@ def _left_out(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
         passed_over.update(ending(name) for name, is_folder in others.items() if not is_folder)
     if passed_over:
         yield f"Passed over in {folder}: {told(passed_over)}."
-    if own := sum((found.own for found in used.values()), Counter[str]()):
-        yield f"Passed over in {folder}, as logo-ssl wrote them: {_of_ours(own)}."
-
-
-def _of_ours(own: Mapping[str, int]) -> str:
-    return listed([counted(own[kind], kind) for kind in (RUN, PICTURE) if own[kind]])
+    if runs := sum(found.runs for found in used.values()):
+        yield f"Passed over in {folder}: {counted(runs, 'run')} of logo-ssl."
 
 
 def _from_outside(folder: str, used: Mapping[str, Contents]) -> Iterator[str]:
@@ -139,9 +131,9 @@ def find_images(folder: str) -> list[str]:
 def look_through(folder: str) -> Contents:
     """All images below, and what else; each real folder is entered once, so circles of links end.
 
-    Whoever works among their photographs has runs and pictures of ours there, too: these are passed over.
+    Whoever works among their photographs has runs of ours there, too: these are passed over.
     """
-    found, others, own, ways = list[str](), Counter[str](), Counter[str](), dict[str, str]()
+    found, others, runs, ways = list[str](), Counter[str](), 0, dict[str, str]()
     entered: set[tuple[int, int]] = set()
     folders: list[tuple[str, str | None]] = [(folder, folder if os.path.islink(folder) else None)]  # and how we came
     links = list[str]()
@@ -156,7 +148,7 @@ def look_through(folder: str) -> Contents:
             continue
         entered.add(identity)
         if here != folder and _is_run(here):
-            own[RUN] += 1
+            runs += 1
             continue
         for entry in _entries(here):
             if names_image(entry.name) and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
@@ -169,24 +161,12 @@ def look_through(folder: str) -> Contents:
                 folders.append((entry.path, link))
             else:
                 others[ending(entry.name)] += 1
-    pictures = _own_pictures(found)
-    own.update({PICTURE: len(pictures)} if pictures else {})
-    images = sorted(path for path in found if path not in pictures)
-    return Contents(images, others, Counter(by for path, by in ways.items() if path not in pictures), own)
+    return Contents(sorted(found), others, Counter(ways.values()), runs)
 
 
 def _is_run(folder: str) -> bool:
     run = Run(folder)
     return os.path.isfile(run.recipe_file) and os.path.isfile(run.metrics_file)  # not where we may not look
-
-
-def _own_pictures(paths: Sequence[str]) -> set[str]:
-    """Those that say that we drew them; among very many images, which are slow to open, a few do no harm."""
-    able = [path for path in paths if path.lower().endswith(".png")]
-    if len(able) > MOST_ASKED:
-        return set()
-    with ThreadPoolExecutor(THREADS) as pool:
-        return {path for path, ours in zip(able, pool.map(is_ours, map(Path, able)), strict=True) if ours}
 
 
 def _splits(folder: str) -> tuple[str, dict[str, str]]:

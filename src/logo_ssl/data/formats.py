@@ -8,8 +8,6 @@ from typing import Any
 
 from PIL import features
 
-from ..wording import them
-
 PLAIN = {
     "JPEG": (".jpg", ".jpeg"),
     "PNG": (".png",),
@@ -88,7 +86,7 @@ def told(passed_over: Mapping[str, int]) -> str:
     cures = {end: CURES[name] for name, ends in OF_PHONES.items() for end in ends}
     kinds = sorted(Counter(passed_over).most_common(), key=lambda kind: kind[0] not in cures)
     words = [
-        f"{n:,} {end or 'without an ending'}" + (f" ({cures[end]} lets {them(n)} be read)" if end in cures else "")
+        f"{n:,} {end or 'without an ending'}" + (f" (readable with {cures[end]})" if end in cures else "")
         for end, n in kinds[:MOST_KINDS]
     ]
     others = sum(n for _, n in kinds[MOST_KINDS:])

@@ -1,6 +1,6 @@
 """What was taken for labels, and what does guessing by them give? Folders may be years or places, and no classes."""
 
-from ..wording import counted
+from ..text import counted
 from .images import ImageSet
 
 NAMED = 3  # folders that the sentence names

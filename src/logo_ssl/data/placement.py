@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import WrongValue
+from ..errors import UserError
 from ..hardware import available_memory
 from ..types import ImageBatch
 from . import nvjpeg
@@ -25,8 +25,6 @@ from .workers import Decoding, Workers, default_workers, fitting_workers
 Placement = Literal["auto", "device", "ram", "encoded", "disk"]
 DEVICE_SHARE, RAM_SHARE = 0.35, 0.5  # of what is free; the rest is for the network, and for everybody else
 SAMPLE = 64  # images whose sizes stand for all
-MAX_BAD = "--loading.max-bad"
-"""What sets, where a recipe's options are typed, how many bad images are too many."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,13 @@ def place(
 def refuse_unfit(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
     """Raise a UserError where the settings cannot work."""
     if isinstance(images, Tensor) and config.placement in ("encoded", "disk"):
-        raise WrongValue(
-            f"--loading.placement is {config.placement!r}, but these images are an array; use auto, device or ram."
+        raise UserError(
+            f"loading.placement={config.placement!r}: these images are an array; must be auto, device or ram."
         )
     if config.decoder == "nvjpeg" and device.type != "cuda":
-        raise WrongValue("--loading.decoder is 'nvjpeg', which needs a CUDA device; use auto or workers.")
+        raise UserError("loading.decoder='nvjpeg': needs a CUDA device; use auto or workers.")
     if config.decoder == "nvjpeg" and not nvjpeg.works(device):
-        raise WrongValue("--loading.decoder is 'nvjpeg', which this torchvision does not have; use auto or workers.")
+        raise UserError("loading.decoder='nvjpeg': this torchvision does not have it; use auto or workers.")
 
 
 def _place_tensor(images: Tensor, device: torch.device, config: LoadingConfig) -> tuple[Feed, str]:

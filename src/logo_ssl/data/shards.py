@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError
-from ..wording import are, counted
+from ..text import counted
 from .files import Member, Members
 from .formats import ending, suffixes, told
 from .images import ImageSet, Photos, Split
@@ -125,8 +125,8 @@ def _about_torn(shards: Sequence[Shard]) -> tuple[str, ...]:
         return ()
     n, first = sum(len(shard.images) for shard in shards), shards[0].path
     if len(shards) == 1:
-        return (f"{first} ends early: the {counted(n, 'image')} before the break {are(n)} used; copy it again.",)
-    used = f"the {counted(n, 'image')} before the breaks {are(n)} used"
+        return (f"{first} ends early: the {counted(n, 'image')} before the break can be used; copy it again.",)
+    used = f"the {counted(n, 'image')} before the breaks can be used"
     return (f"{len(shards)} shards end early (the first: {first}): {used}; copy them again.",)
 
 

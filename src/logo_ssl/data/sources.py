@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import DataMissing, UserError, nearest, nothing_given
+from ..errors import DataMissing, UserError, nearest
 from .folders import load_folder
 from .images import ImageSet
 from .lists import load_list
@@ -65,7 +65,7 @@ def load_data(source: str, size: int) -> ImageSet:
 def refuse_empty(source: str) -> None:
     """Raise a UserError for no word at all, which as a path would be this folder."""
     if not source.strip():
-        raise nothing_given("--data", "give a name or a path (. is this folder)")
+        raise UserError("data is empty: give a name or a path.")
 
 
 def _root(source: str) -> str:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from torch.utils.data import Dataset
 
 from ..data.workers import fitting_workers
-from ..errors import UserError, WrongValue
-from ..wording import counted, them
+from ..errors import UserError
+from ..text import counted
 from .pictures import LEFT_OUT, BadPicture, Picture, PictureSet, first_of
 from .samples import BYTES, read
 from .sources import Detection
@@ -57,7 +57,7 @@ def usable(
     training pictures are judged by their headers.
     """
     if not 0 <= max_bad <= 1:
-        raise WrongValue(f"--max-bad is {max_bad}; a share lies in 0 to 1.")
+        raise UserError(f"max_bad={max_bad}: a share lies in 0 to 1.")
     wrong = {}
     for what, part, decoded in (("training", data.train, whole), ("test", data.test, True)):
         looking = Looking(part.pictures, decoded, masks)
@@ -90,7 +90,7 @@ def _looked_at(looking: Looking, what: str, workers: int, sharers: int, progress
 
 
 def _mend(n: int) -> str:
-    return f"Mend {them(n)}, or take {them(n)} out of the annotations"
+    return "Mend them, or remove them from the annotations"
 
 
 def _told(what: str, wrong: dict[int, str], part: PictureSet) -> str:

@@ -12,9 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from ..files import write
-from ..outputs import MAKER
 from ..randomness import stream
-from ..wording import counted
+from ..text import counted
 from .masks import decoded
 from .pictures import Picture
 from .precision import Detected
@@ -58,7 +57,7 @@ def draw_found(
     chance = torch.randperm(len(pictures), generator=stream(0, "pictures to draw")).tolist()
     chosen = {"best": order[:EACH], "worst": order[::-1][:EACH], "random": chance[:EACH]}
     files, about = drawn_files(folder), PngInfo()
-    about.add_text("Software", MAKER)
+    about.add_text("Software", "logo-ssl")
     for name, file in files.items():
         pairs = [_pair(pictures[row], detected[row], classes, scores[row], masks) for row in chosen[name]]
         content = io.BytesIO()

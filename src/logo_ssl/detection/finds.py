@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write
-from ..outputs import LISTED_BY_US
 from .coco_metric import Kind, as_coco
 from .pictures import PictureSet
 from .precision import Detected
@@ -23,7 +22,6 @@ def write_found(test: PictureSet, detected: Sequence[Detected], folder: Path, ma
     images = [picture.number for picture in test.pictures]
     for kind, file in found_files(folder, masks).items():
         found = as_coco(detected, images, test.numbers, kind)
-        found[:1] = [LISTED_BY_US | first for first in found[:1]]  # a list has no other place to say so
         write(file, json.dumps(found, separators=(",", ":"), default=_text))
 
 

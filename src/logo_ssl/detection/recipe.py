@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
-from ..errors import WrongValue
+from ..errors import UserError
 
 Head = Literal["c4", "fpn"]
 Norm = Literal["trained", "frozen"]
@@ -95,33 +95,34 @@ def for_custom(n_pictures: int) -> DetectionRecipe:
 def check_recipe(recipe: DetectionRecipe) -> None:
     """Raise a UserError for numbers that cannot work."""
     detector = recipe.detector
-    positive = {"iterations": recipe.iterations, "batch-size": recipe.batch_size, "lr": recipe.lr}
+    positive = {"iterations": recipe.iterations, "batch_size": recipe.batch_size, "lr": recipe.lr}
     positive |= {"regions": detector.regions, "anchors": min(detector.anchors, default=0)}
     positive |= {"candidates": min(detector.candidates), "proposals": min(detector.proposals)}
-    positive |= {"most-detections": detector.most_detections}
+    positive |= {"most_detections": detector.most_detections}
     for name, value in positive.items():
         if not 0 < value < inf:
-            raise WrongValue(f"--{name} is {value}; use more than 0.")
-    sides = {"test-side": detector.test_side, "short-sides": min(detector.short_sides, default=0)}
+            raise UserError(f"{name}={value}: must be more than 0.")
+    sides = {"test_side": detector.test_side, "short_sides": min(detector.short_sides, default=0)}
     for name, side in (sides | {"longest": detector.longest}).items():
         if side < SMALLEST:
-            raise WrongValue(f"--{name} is {side}; use {SMALLEST} px or more.")
-    for name, side in (("test-side", detector.test_side), ("short-sides", max(detector.short_sides))):
+            raise UserError(f"{name}={side}: must be {SMALLEST} px or more.")
+    for name, side in (("test_side", detector.test_side), ("short_sides", max(detector.short_sides))):
         if side > detector.longest:
-            more = f"--longest only {detector.longest}; raise --longest, or lower --{name}."
-            raise WrongValue(f"--{name} is {side}, and {more}")
+            raise UserError(f"{name}={side}: must be at most longest={detector.longest}.")
     if not 0 <= detector.lowest_score < 1:
-        raise WrongValue(f"--lowest-score is {detector.lowest_score}; use 0 or more, and less than 1.")
+        raise UserError(f"lowest_score={detector.lowest_score}: must be 0 or more, and less than 1.")
     if not 0 <= recipe.momentum < 1:
-        raise WrongValue(f"--momentum is {recipe.momentum}; use 0 or more, and less than 1.")
+        raise UserError(f"momentum={recipe.momentum}: must be 0 or more, and less than 1.")
     if not 0 <= recipe.weight_decay < inf:
-        raise WrongValue(f"--weight-decay is {recipe.weight_decay}; use 0 or more.")
+        raise UserError(f"weight_decay={recipe.weight_decay}: must be 0 or more.")
     if min(recipe.warm_up, recipe.norm_batches, *recipe.steps, 0) < 0:
-        raise WrongValue("--warm-up, --norm-batches and --steps are 0 or more.")
+        raise UserError(
+            f"warm_up={recipe.warm_up}, norm_batches={recipe.norm_batches}, steps={recipe.steps}: must be 0 or more."
+        )
     if detector.head == "fpn" and len(detector.anchors) != LEVELS:
-        raise WrongValue(f"--anchors are {detector.anchors}; a pyramid takes {LEVELS}, one for each level.")
+        raise UserError(f"anchors={detector.anchors}: a pyramid takes {LEVELS}, one for each level.")
     if list(recipe.steps) != sorted(recipe.steps):
-        raise WrongValue(f"--steps are {recipe.steps}; give them in order.")
+        raise UserError(f"steps={recipe.steps}: give them in order.")
 
 
 def learning_rate(recipe: DetectionRecipe, iteration: int) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..data.sources import data_root, hinting_at_folder, refuse_empty
 from ..errors import DataMissing, UserError, nearest
-from ..wording import are, counted
+from ..text import counted
 from .coco import read_coco
 from .pictures import AGNOSTIC, ONE, PictureSet, Told, ToldPicture, first_of, settled
 from .voc import CLASSES, has_list, names_in, read_voc
@@ -66,7 +66,7 @@ class Detection(NamedTuple):
             there = f"{counted(len(part), 'picture')}, {counted(part.n_objects, 'object')}"
             sentences.append(f"{self.name}, {what}: {there}{odd}.")
         if both := self._in_both():
-            many = f"{counted(len(both), 'picture')} {are(len(both))} in train and in test ({first_of(both)})"
+            many = f"{counted(len(both), 'picture')} both in train and in test ({first_of(both)})"
             sentences.append(f"{many}; what is learned by heart counts as found.")
         if never := self._never_learned():
             sentences.append(

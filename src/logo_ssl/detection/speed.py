@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import NamedTuple
 
-from ..wording import lasting
+from ..text import lasting
 from .recipe import COCO_RECIPE, VOC_RECIPE, DetectionRecipe
 
 

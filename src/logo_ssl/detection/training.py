@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..launch import is_first
 from ..lock import FILE as LOCK
 from ..lock import locked
@@ -27,7 +27,7 @@ from ..train.endings import ends_in_a_sentence
 from ..train.faults import Diverged
 from ..train.processes import DDP, processes_for, refuse_another_number, refuse_uneven, take_over_signals
 from ..train.quiet import quiet
-from ..train.sittings import Sittings
+from ..train.sessions import Sessions
 from .detector import Detector
 from .recipe import DetectionRecipe, learning_rate
 from .samples import Batches, Read, Sample, TrainingPictures, whole
@@ -36,7 +36,9 @@ LOOK_EVERY = 50
 """Iterations between looks at the loss: each look waits for the device."""
 LINES = 10
 """Sentences about the loss in a training."""
-KEPT = re.compile(rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|sittings\.json|\.sittings\.json\.\w+|\.lock")
+KEPT = re.compile(
+    rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|\.?(sessions|sittings)\.json(\.\w+)?|\.lock"
+)
 """How the files of a training's folder are called."""
 CURE = "the same command goes on"
 Progress = Callable[[str, int, int], None]
@@ -68,10 +70,10 @@ class Trained(NamedTuple):
     resumed_at: int
     """Iterations that had been done before; 0: it began here."""
     seconds: float
-    """Of all sittings; one that was killed counts up to its last checkpoint."""
-    sittings: int
+    """Of all sessions; one that was killed counts up to its last checkpoint."""
+    sessions: int
     killed: int
-    """Sittings of which the end is not known."""
+    """Sessions of which the end is not known."""
 
 
 class Detecting(L.LightningModule):
@@ -89,9 +91,7 @@ class Detecting(L.LightningModule):
         self.detector.draws.begin(self.recipe.seed, iteration, rank() * len(batch))
         loss = torch.stack(list(losses_of(self.detector, batch).values())).sum()
         if iteration % LOOK_EVERY == 0 and not loss.isfinite():
-            raise WrongValue(
-                f"The loss is no finite number at iteration {iteration}; lower --lr, or warm up for longer."
-            )
+            raise UserError(f"The loss is no finite number at iteration {iteration}; lower lr, or warm up for longer.")
         self.told("training", done := iteration + 1, self.recipe.iterations)
         if done % max(self.recipe.iterations // LINES, 1) == 0:
             rate = learning_rate(self.recipe, iteration)
@@ -150,8 +150,8 @@ def train_detector(
     done = 0 if checkpoint is None else load(checkpoint)["global_step"]
     if done:
         say(f"Going on after {done:,} iterations.")
-    with quiet(), _sitting(where, resumed=checkpoint is not None) as sittings:
-        trainer = _trainer(where, say, sittings)
+    with quiet(), _session(where, resumed=checkpoint is not None) as sessions:
+        trainer = _trainer(where, say, sessions)
         device = trainer.strategy.root_device
         cuda = [device] if device.type == "cuda" else []
         if cuda:
@@ -165,7 +165,7 @@ def train_detector(
             if is_first():
                 again = Batches(pictures, recipe.norm_batches, where.workers)
                 refresh_norms(detector.to(device), again, device, recipe.seed)
-        return Trained(done, sittings.seconds(), sittings.number(), sittings.killed())
+        return Trained(done, sessions.seconds(), sessions.number(), sessions.killed())
 
 
 @torch.no_grad()
@@ -210,17 +210,17 @@ def _begun(where: Workshop, say: Say) -> Path | None:
 
 
 @contextmanager
-def _sitting(where: Workshop, *, resumed: bool) -> Iterator[Sittings]:
+def _session(where: Workshop, *, resumed: bool) -> Iterator[Sessions]:
     """Count the time from now on, and keep the account where the training is kept."""
-    sittings = Sittings(Run(where.folder or Path()), resumed=resumed)
+    sessions = Sessions(Run(where.folder or Path()), resumed=resumed)
     try:
-        yield sittings
+        yield sessions
     finally:
         if where.folder is not None and is_first():
-            sittings.save(ended=True)
+            sessions.save(ended=True)
 
 
-def _trainer(where: Workshop, say: Say, sittings: Sittings) -> L.Trainer:
+def _trainer(where: Workshop, say: Say, sessions: Sessions) -> L.Trainer:
     processes = processes_for(where)
     kept = where.folder is not None
     folder = where.folder or Path()
@@ -233,8 +233,8 @@ def _trainer(where: Workshop, say: Say, sittings: Sittings) -> L.Trainer:
             precision="bf16-mixed" if _on_cuda(where) else "32-true",
             use_distributed_sampler=False,
             max_epochs=1,
-            callbacks=[Checkpoints(folder, where, StopSignals(CURE, speaks=is_first()), sittings)] if kept else [],
-            plugins=[Writer(folder, where.checkpoint_keep, say, sittings)] if kept else [],
+            callbacks=[Checkpoints(folder, where, StopSignals(CURE, speaks=is_first()), sessions)] if kept else [],
+            plugins=[Writer(folder, where.checkpoint_keep, say, sessions)] if kept else [],
             logger=False,
             enable_checkpointing=kept,
             enable_progress_bar=False,
@@ -257,13 +257,13 @@ def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer)
         with ends_in_a_sentence(trainer, CURE if where.folder else "start again", "fewer --workers"):
             yield
     except torch.OutOfMemoryError as error:
-        raise WrongValue(
-            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower --batch-size or "
-            "--short-sides, or use more --devices."
+        raise UserError(
+            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch_size or "
+            "short_sides, or use more devices."
         ) from error
     except Diverged as error:
-        raise WrongValue(
-            f"A weight is no finite number at iteration {error.step}; lower --lr, or warm up for longer."
+        raise UserError(
+            f"A weight is no finite number at iteration {error.step}; lower lr, or warm up for longer."
         ) from error
 
 

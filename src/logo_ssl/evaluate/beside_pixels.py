@@ -7,7 +7,6 @@ from dataclasses import replace
 from torch import Tensor
 
 from ..data import BadImages, ImageSet, Split, load_data, squared
-from ..data.placement import MAX_BAD
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
@@ -29,7 +28,7 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
     found = data.for_knn()
     if found is None:
         raise UserError(f"{recipe.data} has no labels, and kNN accuracy needs them; give class folders or an .npz.")
-    bad = BadImages(sum(map(len, found)), recipe.loading.max_bad, run.bad_images_file, data.root, MAX_BAD)
+    bad = BadImages(sum(map(len, found)), recipe.loading.max_bad, run.bad_images_file, data.root)
     splits = tuple(squared(rows.taken(), recipe.crops.global_size, bad, recipe.loading.workers) for rows in found)
     results = []
     for features, (bank, queries) in _features(run, recipe, data, splits):

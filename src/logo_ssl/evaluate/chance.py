@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Int
 from torch import Tensor
 
-from ..wording import are, counted
+from ..text import counted
 from .how import Extraction
 
 TOP = 5
@@ -28,9 +28,9 @@ class Guesswork(NamedTuple):
     """by the commonest class among them."""
 
     def __str__(self) -> str:
-        some = "" if self.n_asked == self.n_classes else f", of which {self.n_asked} {are(self.n_asked)} asked for"
+        some = "" if self.n_asked == self.n_classes else f", of which {self.n_asked} asked for"
         return (
-            f"{counted(self.asked, 'image')} {are(self.asked)} classified by {counted(self.known, 'training image')}, "
+            f"Classified: {counted(self.asked, 'image')} by {counted(self.known, 'training image')}, "
             f"in {self.n_classes} classes{some}. Chance: {self.chance:.2f} %; always the commonest training class: "
             f"{self.commonest:.2f} %."
         )

@@ -46,7 +46,7 @@ class KNN(OnData, OnFeatures):
             data = data_for(frozen, self.data, console.print)
             settings = {"protocols": self.protocols, "out": self.out, "overwrite": self.overwrite}
             figures = list(evaluate_knn(frozen, data, how, **settings))
-        show(self, frozen, console, "Weighted kNN", figures)
+        show(self, frozen, console, "Weighted kNN", figures, how.classified)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Linear(OnData, OnFeatures):
             settings = {"epochs": self.epochs, "rates": self.rates, "seed": self.seed, "out": self.out}
             settings |= {"protocol": self.protocol, "overwrite": self.overwrite}
             figures = list(evaluate_linear(frozen, data, how, **settings))
-        show(self, frozen, console, "Linear classifier", figures)
+        show(self, frozen, console, "Linear classifier", figures, how.classified)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..data import Photos, Split
 from ..data.images import CALLED
-from ..wording import are, them
 from .how import Extraction
 
 LOOKED_AT = 1_000  # images that are looked for, evenly spread
@@ -61,9 +60,8 @@ def _found(
         least = "at least " if len(read) < len(candidates) else ""
         looked = " that were looked at" if len(some) < len(images) else ""
         how.say(
-            f"Warning: {least}{found:,} of {len(some):,} {CALLED[asked]}{looked} {are(found)} among the "
-            f"{CALLED[known_as]}, byte by byte, {THEREFORE[asked, known_as]}; take {them(found)} out of {known_as} or "
-            f"{asked}."
+            f"Warning: {least}{found:,} of {len(some):,} {CALLED[asked]}{looked} also found among the "
+            f"{CALLED[known_as]}, byte by byte, {THEREFORE[asked, known_as]}; remove them from {known_as} or {asked}."
         )
     return {f"{asked}_images_compared": len(some), f"{asked}_images_in_{known_as}": found}
 

@@ -25,16 +25,16 @@ from ..detection.testing import find_objects
 from ..detection.training import KEPT, Trained, Workshop, alone_in, train_detector
 from ..detection.voc_metric import voc07_metric
 from ..errors import UserError
+from ..files import clear_folder, refuse_existing
 from ..hardware import best_device
 from ..launch import is_first
-from ..outputs import claim, claim_folder, clear_folder
 from ..run import found_checkpoints
+from ..text import counted
 from ..train.processes import processes_for
-from ..wording import counted
-from .detect_identity import named, pictures_beside, protocol_of, training_beside
+from .detect_identity import named, pictures_beside, training_beside
 from .encoders import FrozenEncoder
 from .how import Extraction
-from .record import claim_result, save_about
+from .record import check_result, save_about
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, pictures resized and "
@@ -74,11 +74,10 @@ def without_masks(what: str) -> UserError:
 
 
 def claim_beside(file: Path, overwrite: bool = False) -> None:
-    """UserError, before the work, where files of others lie in the folders beside a result."""
+    """UserError, before the work, if a picture or list beside a result would be replaced."""
     folder = pictures_beside(file)
     for each in (*drawn_files(folder).values(), *found_files(folder).values()):
-        claim(each, overwrite)
-    claim_folder(training_beside(file), KEPT)
+        refuse_existing(each, overwrite)
 
 
 def detect(
@@ -104,7 +103,7 @@ def detect(
     _refuse_unusable(encoder, data, recipe, masks, how, out, overwrite)
     data = _checked(data, recipe, how, masks, devices, max_bad)
     this = named(encoder, data, recipe, masks, out)
-    ours = overwrite or out is None  # pictures in a run are ours, those of earlier versions too
+    ours = overwrite or out is None  # pictures in a run are ours
     _claim_beside_or_say(this.file, ours, how)
     pictures = TrainingPictures(data.train, recipe, masks)
     used, tested = (counted(len(some), "picture") for some in (pictures.pictures, data.test.pictures))
@@ -140,7 +139,7 @@ def _refuse_unusable(
     check_recipe(recipe)
     coco_library()
     best_device(how.device)
-    claim_result(out, overwrite, protocol_of(masks), encoder.name, encoder.run)
+    check_result(out, overwrite, encoder.run)
     refuse_other_networks(encoder.backbone)
     if masks:
         refuse_without_masks(data)
@@ -174,7 +173,7 @@ def _telling_what_is_kept(state: Path | None) -> Iterator[None]:
 
 
 def _claim_beside_or_say(file: Path | None, overwrite: bool, how: Extraction) -> None:
-    """The folders beside a result must be ours; where there will be none, that is said."""
+    """Nothing beside a result is replaced unasked; if nothing will be saved, that is said."""
     if file is not None:
         claim_beside(file, overwrite)
     else:
@@ -208,7 +207,7 @@ def _draw_or_say(data: Detection, found: list[Detected], masks: bool, file: Path
         draw_found(data.test.pictures, found, data.test.classes, folder, masks)
     except (UserError, OSError) as error:
         why = str(error).rstrip(".")
-        kept = f"the training is kept in {training_beside(file)}, and the same command shows it"
+        kept = f"the training is kept in {training_beside(file)}, and the same command with --overwrite shows it"
         how.say(f"The figures are saved, but what was found could not all be shown ({why}); {kept}.")
         return False
     how.say(f"Pictures, and all that was found as COCO's results: {folder}")
@@ -240,11 +239,11 @@ def _results_with_protocol(data: Detection, recipe: DetectionRecipe, masks: bool
 
 
 def _timed(trained: Trained, testing_s: float) -> dict[str, Any]:
-    """How long it took, in how many sittings."""
+    """How long it took, in how many sessions."""
     return {
         "resumed_at": trained.resumed_at,
-        "sittings": trained.sittings,
-        "sittings_killed": trained.killed,
+        "sessions": trained.sessions,
+        "sessions_killed": trained.killed,
         "seconds": {"training": trained.seconds, "testing": round(testing_s, 1)},
     }
 

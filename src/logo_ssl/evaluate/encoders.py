@@ -8,13 +8,12 @@ from typing import Any
 import safetensors
 from torch import Tensor, nn
 
-from ..command_name import command
 from ..encoder_names import is_checkpoint_name, refuse_no_encoder
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..run import Run
+from ..text import counted
 from ..train.unfinished import Unfinished, newest_encoder
 from ..train.weights import load_backbone, read_backbone
-from ..wording import counted
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
 from .libraries import (
@@ -95,7 +94,7 @@ def load_encoder(
     """
     options = words_of({"backbone": backbone, "stem": stem, "size": size, "mean": mean, "std": std})
     if size is not None and size < SMALLEST:
-        raise WrongValue(f"--size is {size}; use {SMALLEST} px or more.")
+        raise UserError(f"size={size}: must be {SMALLEST} px or more.")
     found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
     colours = found.channels == len(IMAGENET_MEAN)
     custom = f", {'the custom on ImageNet' if colours else 'a guess'}; --mean and --std set others"
@@ -105,9 +104,9 @@ def load_encoder(
     for name, values in (("mean", mean), ("std", std)):
         if len(values) != found.channels:
             sees = f"{source} sees {counted(found.channels, 'channel')}"
-            raise WrongValue(f"--{name} has {counted(len(values), 'value')}, and {sees}; give one for every channel.")
+            raise UserError(f"{name}={values}: {sees}; give one for every channel.")
     if not all(value > 0 for value in std):
-        raise WrongValue(f"--std is {' '.join(map(str, std))}; give values above 0.")
+        raise UserError(f"std={' '.join(map(str, std))}: give values above 0.")
     network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
     shown = f"The encoder takes images of {size} px, with mean {_listed(mean)} and std {_listed(std)}{told}."
     return FrozenEncoder(
@@ -186,7 +185,7 @@ def _of_checkpoint(run: Run) -> Unfinished | None:
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"The newest of {run.checkpoints} holds no encoder that fits its recipe ({error}); go on with "
-            f"`{command()} resume {run.path}`."
+            f"`logo-ssl resume {run.path}`."
         ) from error
     if newest is None and not run.backbone_file.is_file():
         if run.provenance_file.is_file():
@@ -196,7 +195,7 @@ def _of_checkpoint(run: Run) -> Unfinished | None:
             )
         raise UserError(
             f"{run.path} has no encoder yet, since it has no checkpoint; wait for the first, or go on with "
-            f"`{command()} resume {run.path}`."
+            f"`logo-ssl resume {run.path}`."
         )
     return newest
 

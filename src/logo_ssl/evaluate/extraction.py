@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..data import BadImages, Photos, Split
 from ..data.samples import CHUNK
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware
 from .encoders import FrozenEncoder
@@ -63,7 +63,7 @@ def _seen(
             return extract(backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size)
     except torch.OutOfMemoryError as error:
         device = hardware(best_device(how.device))
-        raise WrongValue(f"{device} has too little memory for {how.batch_size} images; lower --batch-size.") from error
+        raise UserError(f"{device} has too little memory for {how.batch_size} images; lower batch_size.") from error
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
-from ..errors import Interrupted, UserError, WrongValue
+from ..errors import Interrupted, UserError
 from ..frameworks import SupervisedConfig
 from ..hardware import best_device
 from ..probes import balanced_share, check_fraction, top_k
@@ -24,6 +24,7 @@ from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..signals import Stopped
 from ..strategies import TwoViewConfig
+from ..text import counted
 from ..train import Pretraining
 from ..train.checkpoints import Checkpoints
 from ..train.faults import Diverged
@@ -31,7 +32,6 @@ from ..train.journal import Journal
 from ..train.learning import learn
 from ..train.progress import ProgressDisplay
 from ..train.trainer import trainer_for
-from ..wording import counted
 from .cache import labelled_features
 from .chance import chance_of, say_chance
 from .copies import copies
@@ -43,7 +43,7 @@ from .labelled import labelled, labels_of, refuse_lost_classes
 from .mocos_sgd import STANDARD
 from .pixels import in_channels
 from .readable import readable
-from .record import claim_result, save
+from .record import check_result, save
 
 EPOCHS, RATE, BATCH = 50, 0.03, 256
 PROTOCOL = (
@@ -79,7 +79,7 @@ def finetune(
     """Yield ("finetune top-1, 10 % of labels (500 images)", percent) and top-5 for each share; save them."""
     how, console = (how or Extraction()).afresh(), console or Console(quiet=True)
     protocol = "finetune" if tuple(fractions) == (1.0,) else "semi"
-    claim_result(out, overwrite, protocol, encoder.name, encoder.run)
+    check_result(out, overwrite, encoder.run)
     tuning = Tuning(epochs, lr, batch_size, seed)
     _refuse_unusable(fractions, tuning)
     best_device(how.device)  # refused, if it is, before anything is read
@@ -111,13 +111,13 @@ def finetune(
 def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
     refuse_unusable_seed(tuning.seed)
     if tuning.epochs < 1:
-        raise WrongValue(f"--epochs is {tuning.epochs}; use 1 or more.")
+        raise UserError(f"epochs={tuning.epochs}: must be 1 or more.")
     if not 0 < tuning.lr < math.inf:
-        raise WrongValue(f"--lr is {tuning.lr}; use a positive learning rate.")
+        raise UserError(f"lr={tuning.lr}: must be a positive learning rate.")
     if tuning.batch_size < 2:
-        raise WrongValue(f"--batch-size is {tuning.batch_size}; use 2 or more, since batch norm compares images.")
+        raise UserError(f"batch_size={tuning.batch_size}: must be 2 or more, since batch norm compares images.")
     if not fractions:
-        raise WrongValue("--fractions is empty; give one or more shares of the labels, such as 0.01 0.1.")
+        raise UserError("fractions=(): give one or more shares of the labels, such as 0.01 0.1.")
     for fraction in fractions:
         check_fraction(fraction)
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..errors import WrongValue
-from ..wording import are
+from ..errors import UserError
 
 MOST_NAMED = 3  # images in a sentence
 
@@ -32,6 +31,8 @@ class Extraction:
     """Who decodes photographs: workers see the same pixels everywhere; nvJPEG needs few cores, and rounds otherwise."""
     unreadable: list[str] = field(default_factory=list, compare=False)
     """Takes the names of images that turn out unreadable."""
+    classified: list[int] = field(default_factory=list, compare=False)
+    """Takes how many images an evaluation classified, which tells the standard error of its figures."""
 
     def counting(self, what: str, total: int) -> Callable[[int], None]:
         """Takes how much of one thing is done."""
@@ -46,15 +47,15 @@ class Extraction:
         self.unreadable.extend(names)
         more = len(names) - MOST_NAMED
         named = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and {are(len(names))} left out: {named}.")
+        self.say(f"{len(names):,} of {n_images:,} {what} cannot be read and will be left out: {named}.")
 
 
 def refuse_senseless(batch_size: int, workers: int, max_bad: float) -> None:
     """Raise a UserError for the first of these numbers that cannot work."""
     for holds, sentence in (
-        (batch_size >= 1, f"--batch-size is {batch_size}; use 1 or more."),
-        (workers >= -1, f"--workers is {workers}; use -1 (one per core) or more."),
-        (0 <= max_bad <= 1, f"--max-bad is {max_bad}; a share lies in 0 to 1."),
+        (batch_size >= 1, f"batch_size={batch_size}: must be 1 or more."),
+        (workers >= -1, f"workers={workers}: must be -1 (one per core) or more."),
+        (0 <= max_bad <= 1, f"max_bad={max_bad}: a share lies in 0 to 1."),
     ):
         if not holds:
-            raise WrongValue(sentence)
+            raise UserError(sentence)

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data import ImageSet, Photos
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..hardware import best_device
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..probes import Labelled
-from ..sampling import Share
-from ..wording import are, counted
+from ..sampling import standard_error
+from ..text import counted
 from .cache import labelled_features
 from .chance import TOP, chance_of, say_chance
 from .copies import copies
 from .encoders import FrozenEncoder
 from .how import Extraction
 from .labelled import labelled, labels_of, refuse_lost_classes
-from .record import claim_result, save
+from .record import check_result, save
 
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
 
@@ -39,7 +39,7 @@ def knn(
     """
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite, "knn", encoder.name, encoder.run)
+    check_result(out, overwrite, encoder.run)
     needed = min(k for k, _ in PROTOCOLS) if protocols is None else _largest(protocols)
     asked, bank, leave_one_out, copied = _compared(encoder, data, how, needed)
     protocols = _fitting(len(bank.labels) - leave_one_out, data, how) if protocols is None else protocols
@@ -50,15 +50,16 @@ def knn(
     watched = how.counting("nearest neighbours", len(asked.labels))
     options = {"leave_one_out": leave_one_out, "device": best_device(how.device), "progress": watched}
     near = nearest_neighbours(asked.features, bank.features, _largest(protocols), **options)
+    how.classified.append(len(asked.labels))
     results, errors = [], {}
     for k, tau in protocols:
         tops = [top for top in chance.tops if top <= k]
         figures = dict(zip(tops, top_accuracies(near, asked.labels, bank.labels, k, tau, tops), strict=True))
         results.append({"k": k, "tau": tau, **{f"top{top}": round(value, 2) for top, value in figures.items()}})
         for top, value in figures.items():
-            metric, share = f"knn top-{top}, k={k}, tau={tau}", Share(value, len(asked.labels))
-            errors[metric] = round(share.standard_error, 2)
-            yield metric, share
+            metric = f"knn top-{top}, k={k}, tau={tau}"
+            errors[metric] = round(standard_error(value, len(asked.labels)), 2)
+            yield metric, value
     record = {
         "protocol": PROTOCOL + (", leave-one-out on the training images" if leave_one_out else ""),
         "results": results,
@@ -107,10 +108,10 @@ def _compared(encoder: FrozenEncoder, data: ImageSet, how: Extraction, k: int) -
 def _largest(protocols: Sequence[tuple[int, float]]) -> int:
     """How many neighbours are asked for at most; UserError where nothing is, or what makes no sense."""
     if not protocols:
-        raise WrongValue("--protocols is empty; give one or more pairs of k and tau, such as 20 0.07.")
+        raise UserError("protocols=(): give one or more pairs of k and tau, such as 20 0.07.")
     for k, tau in protocols:
         if k < 1 or not tau > 0:  # nor not a number
-            raise WrongValue(f"--protocols has k {k} and tau {tau}; use k of 1 or more, and tau above 0.")
+            raise UserError(f"protocols={k} {tau}: k must be 1 or more, and tau above 0.")
     return max(k for k, _ in protocols)
 
 
@@ -118,7 +119,7 @@ def _fitting(n_images: int, data: ImageSet, how: Extraction) -> list[tuple[int, 
     """The customary protocols for so many images; which asks too much is said."""
     if large := [f"k={k}" for k, _ in PROTOCOLS if k >= n_images]:
         few = f"{counted(n_images, 'training image')} of {data.name} to compare with"
-        how.say(f"{', '.join(large)} is left out: there {are(n_images)} only {few}, and all would vote.")
+        how.say(f"{', '.join(large)} is left out: with only {few}, all would vote.")
     return [(k, tau) for k, tau in PROTOCOLS if k < n_images]
 
 

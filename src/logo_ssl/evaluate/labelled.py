@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data import ImageSet, Photos, Split
 from ..errors import UserError
-from ..wording import are, counted, them
+from ..text import counted
 
 
 class LabelledSplits(NamedTuple):
@@ -78,11 +78,8 @@ def with_rows(split: Split) -> Split:
 
 
 def _one_class(data: ImageSet, n_images: int, label: int) -> str:
-    all_of_them = f"{'The' if n_images == 1 else 'All'} {counted(n_images, 'labelled image')} of {data.name}"
-    return (
-        f"{all_of_them} {are(n_images)} of one class ({_name(data, label)}), which leaves nothing to tell apart; give "
-        "two classes or more."
-    )
+    few = counted(n_images, "labelled image")
+    return f"{data.name} has {few}, of one class only ({_name(data, label)}); give two classes or more."
 
 
 def _held_out(data: ImageSet, split: Split, values: Int[Tensor, " classes"], part: str) -> Split | None:
@@ -102,8 +99,8 @@ def _held_out(data: ImageSet, split: Split, values: Int[Tensor, " classes"], par
 
 def _strange(data: ImageSet, part: str, n: int, first: str) -> str:
     return (
-        f"{counted(n, f'{part} image')} of {data.name} (the first: {first}) {are(n)} of no class that train has; add "
-        f"training images of it, or take {them(n)} out of the {part}."
+        f"{data.name} has {counted(n, f'{part} image')} (the first: {first}) of classes that train has not; add "
+        f"training images of these classes, or remove them from the {part}."
     )
 
 

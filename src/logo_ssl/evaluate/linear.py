@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ..data import ImageSet, Split
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..hardware import best_device
 from ..probes import RATES, WEIGHTS, Linear, SGDConfig, select, top_k
 from ..randomness import refuse_unusable_seed
-from ..sampling import Share
+from ..sampling import standard_error
 from .chance import say_chance
 from .encoders import FrozenEncoder
 from .held_out import Parts
 from .how import Extraction
 from .mocos_sgd import on_crops, on_features
 from .parting import parted
-from .record import claim_result, save
+from .record import check_result, save
 
 Protocol = Literal["sgd", "sgd-augmented", "lbfgs"]
 Learned: TypeAlias = tuple[Linear, dict[str, Any]]
@@ -49,7 +49,7 @@ def linear(
     """Yield ("linear top-1, sgd", percent) and top-5 on the test images; save them in the run, or at `out`."""
     began = time.time()
     how = (how or Extraction()).afresh()
-    claim_result(out, overwrite, f"linear-{protocol}", encoder.name, encoder.run)
+    check_result(out, overwrite, encoder.run)
     _refuse_unusable(epochs, rates, seed)
     known, parts, copied = parted(encoder, data, how, seed)
     if len(known) > 1:
@@ -66,13 +66,16 @@ def linear(
         probe, choice = _by_sgd(protocol, encoder, known, parts, rates, epochs, seed, how)
     scores = probe.scores(parts.test.features)
     labels = parts.test.labels
-    figures = {f"top-{top}": Share(top_k(scores, labels, top), len(labels)) for top in chance.tops}
+    figures = {f"top-{top}": top_k(scores, labels, top) for top in chance.tops}
+    how.classified.append(len(labels))
+    errors = {}
     for name, value in figures.items():
+        errors[f"linear {name}, {protocol}"] = round(standard_error(value, len(labels)), 2)
         yield f"linear {name}, {protocol}", value
     record = {
         "protocol": f"{ABOUT[protocol]} {CHOSEN_ON_VAL if parts.official_val else CHOSEN}",
         "results": {name: round(value, 2) for name, value in figures.items()},
-        "standard_errors": {f"linear {name}, {protocol}": round(v.standard_error, 2) for name, v in figures.items()},
+        "standard_errors": errors,
         **choice,
         "epochs_of_probe": settings.get("epochs"),
         "rates": settings.get("rates"),
@@ -88,9 +91,9 @@ def linear(
 def _refuse_unusable(epochs: int, rates: Sequence[float], seed: int) -> None:
     refuse_unusable_seed(seed)
     if epochs < 1:
-        raise WrongValue(f"--epochs is {epochs}; use 1 or more.")
+        raise UserError(f"epochs={epochs}: must be 1 or more.")
     if not rates or not all(0 < rate < math.inf for rate in rates):
-        raise WrongValue(f"--rates is {list(rates)}; give one or more learning rates above 0, such as 30.")
+        raise UserError(f"rates={list(rates)}: give one or more learning rates above 0, such as 30.")
 
 
 def _by_lbfgs(parts: Parts, how: Extraction) -> Learned:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..errors import UserError
-from ..wording import are, counted
+from ..text import counted
 
 MOST_NAMED = 5
 PREFIX_DEPTH = 4  # parts of a key, as in module.model.encoder_q.
@@ -75,7 +75,7 @@ def matched(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: str)
             return Match(found, prefix, sorted(own.keys() - found.keys()), sorted(unused))
         lacking = min(lacking, missing, key=len)
     raise UserError(
-        f"{len(lacking)} of {len(needed)} weights of {what} {are(len(lacking))} not in the checkpoint by name and "
+        f"The checkpoint lacks {len(lacking)} of {len(needed)} weights of {what} by name and "
         f"shape ({named(lacking)}; it has {', '.join(list(weights)[:3])}, ...); name its network with --backbone "
         "and --stem."
     )

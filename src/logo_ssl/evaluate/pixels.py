@@ -11,7 +11,7 @@ from ..data.facts import sizes_of
 from ..data.feed import Feed
 from ..data.prefetch import Prefetch
 from ..data.workers import Decoding, Workers, fitting_workers
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..hardware import best_device
 from .encoders import FrozenEncoder
 from .how import Extraction
@@ -39,7 +39,7 @@ def decodes_on_gpu(how: Extraction, photos: Photos, size: int) -> bool:
     device = best_device(how.device)
     there = device.type == "cuda" and nvjpeg.works(device)
     if how.decoder == "nvjpeg" and not there:
-        raise WrongValue("--decoder is 'nvjpeg', which this machine does not have; use auto or workers.")
+        raise UserError("decoder='nvjpeg': this machine does not have it; use auto or workers.")
     return there and (how.decoder == "nvjpeg" or not _workers_suffice(how, photos, size))
 
 

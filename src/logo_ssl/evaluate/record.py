@@ -11,10 +11,9 @@ from typing import Any
 from ..data import NAMES, ImageSet, load_data, locate
 from ..data.fingerprints import fingerprints
 from ..data.sources import hinting_at_a_move
-from ..errors import UserError, WrongValue
-from ..files import write
+from ..errors import UserError
+from ..files import check_folder, check_output, write
 from ..hardware import best_device, hardware
-from ..outputs import claim, refuse_unwritable, said
 from ..provenance import provenance
 from ..recipes import recipe_as_written
 from ..run import Run
@@ -50,19 +49,15 @@ def _found(source: str, size: int) -> ImageSet:
     return load_data(locate(source), size)
 
 
-def claim_result(out: Path | None, overwrite: bool, protocol: str, encoder: str, run: Run | None = None) -> None:
-    """UserError, before the work, where a result cannot be written to `out` or, without it, in the encoder's run.
-
-    So it is where another's file lies at `out`.
-    """
+def check_result(out: Path | None, overwrite: bool, run: Run | None = None) -> None:
+    """UserError, before the work, if a result cannot be written to `out` or, without it, in the encoder's run."""
     if out is None:
         if run is not None:
-            cure = "allow it, or name a file elsewhere with --out"
-            refuse_unwritable(run.evaluation_file(protocol), f"results in {run.path}", cure)
+            check_folder(run.path)
         return
-    if out.suffix.lower() != ".json" and not out.is_dir():
-        raise WrongValue(f"--out is {out}; a result is a .json file.")
-    claim(out, overwrite, {"evaluation": protocol, "encoder": encoder})
+    if out.suffix.lower() != ".json":
+        raise UserError(f"out={out}: a result is a .json file.")
+    check_output(out, overwrite)
 
 
 def save(
@@ -74,7 +69,7 @@ def save(
     out: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Write a result with its provenance to `out`, which is claimed, else into the encoder's run; say where.
+    """Write a result with its provenance to `out`, which was checked, else into the encoder's run; say where.
 
     In a run the name is PROTOCOL-DATA-HASH.json, with a hash of images, sizes and settings: the same evaluation
     replaces itself, and another has a name of its own.
@@ -113,8 +108,7 @@ def save_about(
     out = place_of(protocol, result, encoder, out, settings)
     if out is None:
         return None
-    replaced = out.exists()
-    how.say(f"Saved: {said(write(out, content), replaced)}")
+    how.say(f"Saved: {write(out, content)}")
     return out
 
 

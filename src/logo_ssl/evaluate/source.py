@@ -6,8 +6,6 @@ from typing import Annotated
 
 import tyro
 
-from ..arguments import data_option
-from ..errors import NoRun
 from .encoders import FrozenEncoder, load_encoder, words_of
 from .libraries import EncoderStem
 
@@ -37,10 +35,4 @@ class Source:
     def load(self) -> FrozenEncoder:
         """The encoder that these options name."""
         looks = {"size": self.size, "mean": self.mean, "std": self.std}
-        try:
-            return load_encoder(self.encoder, backbone=self.backbone, stem=self.stem, **looks)
-        except NoRun as error:
-            if not hasattr(self, "data"):
-                raise
-            images = f"If these are your images, say {data_option(self.encoder)}, and the encoder before."
-            raise NoRun(f"{error} {images}") from None
+        return load_encoder(self.encoder, backbone=self.backbone, stem=self.stem, **looks)

@@ -1,6 +1,6 @@
 """What is evaluated, and how are its figures told? What every protocol asks in a shell, and does before and after."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ..hardware import best_device
-from ..sampling import Share, with_error
+from ..sampling import standard_error
 from ..terminal import plain_console, progress_bars
 from .encoders import FrozenEncoder
 from .how import Extraction, refuse_senseless
-from .record import claim_result
+from .record import check_result
 from .source import Source
 
 
@@ -31,7 +31,7 @@ class Subject(Source):
     out: Path | None = None
     """JSON file (default: into the run folder); `transfer` names one for each set after it."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it."""
+    """Replace --out if it exists."""
 
     def evaluation(self) -> str:
         """What a result calls the protocol."""
@@ -65,12 +65,12 @@ def opened(subject: Subject) -> tuple[FrozenEncoder, Console]:
     console = plain_console()
     best_device(subject.device)  # refused, if it is, before anything is read
     for file in subject.files():
-        claim_result(file, subject.overwrite, subject.evaluation(), subject.encoder)
+        check_result(file, subject.overwrite)
     batch_size = subject.batch_size if isinstance(subject, OnFeatures) else Extraction.batch_size
     refuse_senseless(batch_size, subject.workers, subject.max_bad)
     encoder = subject.load()
     if not subject.files():
-        claim_result(None, subject.overwrite, subject.evaluation(), subject.encoder, encoder.run)
+        check_result(None, subject.overwrite, encoder.run)
     for sentence in encoder.says:
         console.print(sentence)
     return encoder, console
@@ -87,15 +87,19 @@ def extraction(subject: Subject, console: Console) -> Iterator[Extraction]:
 
 
 def show(
-    subject: Subject, encoder: FrozenEncoder, console: Console, title: str, figures: Iterable[tuple[str, float]]
+    subject: Subject,
+    encoder: FrozenEncoder,
+    console: Console,
+    title: str,
+    figures: Iterable[tuple[str, float]],
+    classified: Sequence[int] = (),
 ) -> None:
-    """The figures as a table, and whether they are kept."""
-    table, asked = Table("metric", "%", title=title), set[int]()
+    """The figures as a table, with standard errors if it is known how many were classified; and if they are kept."""
+    table = Table("metric", "%", title=title)
     for metric, value in figures:
-        table.add_row(metric, with_error(value))
-        asked |= {value.n_images} if isinstance(value, Share) else set()
+        table.add_row(metric, f"{value:.2f}" + "".join(f" ± {standard_error(value, n):.2f}" for n in classified))
     console.print(table)
-    for n in asked:
+    for n in classified:
         console.print(
             f"±: the standard error by the number of images that were classified, {n:,}; another seed of training may "
             "move a figure further."

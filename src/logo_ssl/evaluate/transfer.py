@@ -12,7 +12,7 @@ import torch
 
 from ..data import NAMES, ImageSet, load_data, locate
 from ..data.sources import hinting_at_folder
-from ..errors import UserError, WrongValue, nearest
+from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..probes import WEIGHTS, Metric, mean_per_class, select, top1
 from ..randomness import refuse_unusable_seed, stream
@@ -21,7 +21,7 @@ from .held_out import Parts
 from .how import Extraction
 from .labelled import labels_of
 from .parting import parted
-from .record import claim_result, save
+from .record import check_result, save
 from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
 
 PROTOCOL = (
@@ -60,10 +60,10 @@ def transfer(
     refuse_unusable_seed(seed)
     best_device(how.device)  # refused, if it is, before anything is read
     if not sets:
-        raise WrongValue(f"--sets is empty; give one or more of {', '.join(SETS)}, or a folder of classes.")
+        raise UserError(f"sets=(): give one or more of {', '.join(SETS)}, or a folder of classes.")
     places = files_for(sets, out)
     for place in places.values():
-        claim_result(place, overwrite, "transfer", encoder.name, encoder.run)
+        check_result(place, overwrite, encoder.run)
     for name, place in places.items():
         found = SETS.get(name) or TransferSet(short_name(name), name)
         try:
@@ -77,7 +77,7 @@ def transfer(
         try:
             figure = _one(encoder, name, found, data, how, seed, penalise_bias, place)
         except UserError as error:
-            how.say(f"{found.title} is not measured: {error.typed}")
+            how.say(f"{found.title} is not measured: {error}")
             continue
         yield figure
 

@@ -1,7 +1,6 @@
 """Which networks can be pretrained? One function per family, found by name; each gives features [B F]."""
 
 from collections.abc import Callable
-from inspect import signature
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -106,31 +105,12 @@ def build_backbone(name: str, stem: Stem = "imagenet", channels: int = 3, size: 
     """The named network without classifier, with our batch norm."""
     refuse_unknown_backbone(name)
     if name in FAMILIES:
-        net, n_features = _own(name, channels, stem)
+        net, n_features = FAMILIES[name](channels, stem)
     else:
         net, n_features = _timm(name.removeprefix("timm/"), channels, size)
     backbone = cast(Backbone, with_our_batch_norm(net))
     backbone.num_features = n_features
     return backbone
-
-
-def _own(name: str, channels: int, stem: Stem) -> tuple[nn.Module, int]:
-    """A registered network and its width; some are not ours."""
-    family = FAMILIES[name]
-    try:
-        signature(family).bind(channels, stem)
-    except TypeError as error:
-        raise UserError(
-            f"FAMILIES[{name!r}] is {family!r}, which cannot be called with channels and stem ({error}); register a "
-            "function of these two."
-        ) from error
-    made: Any = family(channels, stem)
-    match made:
-        case (nn.Module() as net, int() as n_features):
-            return net, n_features
-        case _:
-            told = "None" if made is None else f"a value of type {type(made).__name__}"
-            raise UserError(f"Backbone {name} is made as {told}; give a pair, the module and its number of features.")
 
 
 def draw_as_torch_does(backbone: nn.Module) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..data.facts import Facts
 from ..frameworks import MoCoConfig
 from ..models.norm import fitting_batch
-from ..wording import counted
+from ..text import counted
 from .paper import RECIPES
 from .recipe import Recipe
 

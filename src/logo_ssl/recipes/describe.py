@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from ..wording import counted, listed
+from ..text import counted, listed
 from .paper import RECIPES
 from .parts import PARTS
 from .recipe import Recipe

@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ..errors import UserError, WrongValue, nearest
+from ..errors import UserError, nearest
 
 KEPT = (bool, int, float, str, NoneType, tuple)
 """Types whose values come back from JSON as they were; a `tuple` may hold the others."""
@@ -30,7 +30,7 @@ def fitting(part: Any, name: str, value: Any) -> Any:
         return value
     if get_origin(hint) is Literal:
         known = [str(each) for each in get_args(hint)]
-        raise WrongValue(f"--{name} is {value!r}; choose {', '.join(known)}.{nearest(str(value), known)}")
+        raise UserError(f"{name}={value!r}: choose {', '.join(known)}.{nearest(str(value), known)}")
     like = f"give something like {getattr(part, name)!r}"
     if isinstance(value, str):
         raise UserError(f"{name} is {value!r}, which cannot be, as it is text; {like}, without quotes.")

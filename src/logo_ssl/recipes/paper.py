@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
-from ..command_name import command
 from ..errors import UserError, nearest
 from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
@@ -241,7 +240,7 @@ RECIPES: dict[str, Recipe] = {
 def find_recipe(name: str) -> Recipe:
     """The recipe of that name."""
     if name not in RECIPES:
-        raise UserError(f"No recipe is called {name!r}; `{command()} recipes` lists them.{nearest(name, RECIPES)}")
+        raise UserError(f"No recipe is called {name!r}; `logo-ssl recipes` lists them.{nearest(name, RECIPES)}")
     recipe = RECIPES[name]
     if recipe.name != name:
         raise UserError(

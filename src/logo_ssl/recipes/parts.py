@@ -3,7 +3,6 @@
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from ..calling import about_call
 from ..errors import UserError, nearest
 from ..frameworks import FRAMEWORKS, OUR_FRAMEWORKS
 from ..strategies import OUR_STRATEGIES, STRATEGIES
@@ -18,8 +17,6 @@ NEEDED = {
     "strategy": {"build": "a method `build(n_global, n_local, dim)`"},
 }
 """What is asked of a config, and in which words."""
-BUILT_FROM = {"framework": ("backbone", "n_features"), "strategy": ("n_global", "n_local", "dim")}
-"""What `build` is given."""
 
 
 def kinds_with(name: str) -> tuple[str, list[str]]:
@@ -89,5 +86,3 @@ def refuse_wrong_part(part: str, config: Any) -> None:
     for needed, words in NEEDED[part].items():
         if not hasattr(config, needed):
             raise UserError(f"{type(config).__name__} of {part} {kind} has no {needed}; give it {words}.")
-    if sentence := about_call(config, "build", BUILT_FROM[part]):
-        raise UserError(sentence)

@@ -8,9 +8,8 @@ import tyro
 
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
-from ..command_name import by_own_file
 from ..data import LoadingConfig
-from ..errors import UserError, WrongValue, nearest
+from ..errors import UserError, nearest
 from ..frameworks import FrameworkConfig, FrameworkTraits, MoCoConfig
 from ..strategies import LoGoConfig, StrategyConfig, StrategyTraits
 from .fields import built, fitting, refuse_other_type, refuse_wrong_fields
@@ -143,7 +142,7 @@ class Recipe:
             if path in PARTS:
                 recipe = recipe.with_part(path, changes[path])
             elif lacking := recipe.lacks(path.replace("__", ".")):
-                raise WrongValue(lacking)
+                raise UserError(lacking)
             else:
                 recipe = _set(recipe, path.split("__"), changes[path])
         return recipe
@@ -163,7 +162,7 @@ class Recipe:
         if not having or self.kind(part) in having:
             return ""
         field = name.partition(".")[2].replace("-", "_")
-        return f"{part.capitalize()} {self.kind(part)} has no {field}; --{part} {' or '.join(having)} has."
+        return f"{part.capitalize()} {self.kind(part)} has no {field}; {part}={' or '.join(having)} has it."
 
     def kind(self, part: str) -> str:
         """The name of the framework or strategy: that of its own class, not of one which that extends."""
@@ -185,7 +184,7 @@ class Recipe:
             if part["kind"] not in registry:
                 raise UserError(
                     f"The recipe's {name} is {part['kind']!r}, and there are {', '.join(registry)}; one of your own is "
-                    f"known where the file that registers it runs the command: `{by_own_file()} ...`."
+                    f"known where the file that registers it runs the command: `python FILE ...`."
                 )
             record[name] = built(registry[part.pop("kind")], part)
         record["crops"] = built(CropPlan, record["crops"])

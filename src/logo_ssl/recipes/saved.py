@@ -4,8 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ..command_name import command
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..files import read_json
 from ..run import Run
 from .checks import check
@@ -30,7 +29,7 @@ HARMLESS = (
     "deterministic",
     "loggers",
 )
-"""What may change between two sittings of a run: none of it decides what the next step learns (epochs: how slowly)."""
+"""What may change between two sessions of a run: none of it decides what the next step learns (epochs: how slowly)."""
 BUT = ("loading.max_side",)
 """Inner fields of these that do: smaller photographs are other images."""
 ALWAYS_WRITTEN = ("name", "data", "epochs", "batch_size", "seed", "framework", "strategy", "crops")
@@ -70,7 +69,7 @@ def differences(before: Recipe, after: Recipe) -> Differences:
 
 
 def is_harmless(field: str) -> bool:
-    """Whether a field, by its full name, may change between two sittings."""
+    """Whether a field, by its full name, may change between two sessions."""
     return field.split(".")[0] in HARMLESS and field not in BUT
 
 
@@ -90,15 +89,11 @@ def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
     before, after = changes.get("epochs", (0, 0))
     if after < before:
-        raise WrongValue(f"A run of {before} epochs can be extended, not cut to {after}; use --epochs above {before}.")
-    harmful = [
-        f"--{field.replace('_', '-')} ({before} -> {after})"
-        for field, (before, after) in changes.items()
-        if not is_harmless(field)
-    ]
+        raise UserError(f"epochs={after}: this run has {before}, and can only be extended.")
+    harmful = [f"{field} ({before} -> {after})" for field, (before, after) in changes.items() if not is_harmless(field)]
     if harmful:
-        raise WrongValue(
-            f"A run cannot change {', '.join(harmful)} on its way; start another with `{command()} pretrain` and its "
+        raise UserError(
+            f"A run cannot change {', '.join(harmful)} on its way; start another with `logo-ssl pretrain` and its "
             "own --out."
         )
 

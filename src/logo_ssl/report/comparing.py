@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from ..wording import listed
+from ..text import listed
 from .markup import Html, joined, table, tag
 from .reading import Told
 from .results import Figure, Kind, figures, labels
@@ -62,20 +62,11 @@ class Spread(NamedTuple):
 def grouped(runs: Sequence[Told]) -> list[Group]:
     """The runs by recipe, of each seed one: names, places and settings that change nothing of what is learned apart."""
     found: dict[str, list[Told]] = {}
-    told: dict[str, set[str | None]] = {}
     for run in runs:
-        told.setdefault(run.recipe["data"], set()).add(run.images)
-    for run in runs:
-        images = _images(run, told)
+        images = run.images or run.recipe["data"]
         kept = {field: value for field, value in run.recipe.items() if field not in NAMING and run.counts(field)}
         found.setdefault(json.dumps(kept | {"data": images}, sort_keys=True), []).append(run)
     return [Group(_letter(i), *_by_seed(members)) for i, members in enumerate(found.values())]
-
-
-def _images(run: Told, told: Mapping[str, set[str | None]]) -> str:
-    """The fingerprint of a run's images; of an older run that tells none, that of the others on data that lay there."""
-    there = told[run.recipe["data"]] - {None}
-    return run.images or (there.pop() if len(there) == 1 else None) or run.recipe["data"]
 
 
 def comparison(groups: Sequence[Group]) -> Iterator[tuple[Figure, dict[str, Spread]]]:

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-from ..outputs import claim
+from ..files import refuse_existing
 from .affinity_bars import draw_affinity_bars
 from .feature_map import FeatureMap, looks
 from .plots import plots
@@ -25,11 +25,11 @@ LETTERS = 40  # that have room along the height
 
 
 def claim_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False, *, looked_at: bool = False) -> None:
-    """UserError where a file of somebody else's has the name of a figure; if runs will be looked at, of a later one."""
+    """UserError if a figure would replace a file; if runs will be looked at, also a later one."""
     later = {f"{_plain(run.name)}-{what}" for run in runs for what in LATER} if looked_at else set[str]()
     for stem in sorted({*_drawings(runs)} | later):
         for kind in ABOUT:
-            claim(folder / f"{stem}.{kind}", overwrite)
+            refuse_existing(folder / f"{stem}.{kind}", overwrite)
 
 
 def draw_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False) -> list[Path]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..wording import listed
+from ..text import listed
 
 
 class Gap(NamedTuple):

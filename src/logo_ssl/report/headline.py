@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..command_name import command
 from ..run import is_number
 from .affinity_bars import NAMES
 from .markup import Html, table
@@ -32,7 +31,7 @@ def headline(runs: Sequence[Told]) -> Html:
     for run, entries in told:
         lines += [(run.name, named[entry.figure.kind], entry.written, entry.beside) for entry in entries]
         if not entries:
-            lines.append((run.name, *UNMEASURED, f"{command()} eval knn measures it, on images with labels"))
+            lines.append((run.name, *UNMEASURED, "logo-ssl eval knn measures it, on images with labels"))
         lines += [(run.name, what, state, "") for what, state in _states(run)]
     several = len(runs) > 1
     head = ("run", "measured", "figure", "beside it")
@@ -45,11 +44,11 @@ def _states(run: Told) -> Iterator[tuple[str, str]]:
         yield sentence, "damaged"
     if older := run.older():
         told = f"{len(older)} evaluation{'s' * (len(older) > 1)} under Evaluations: {', '.join(older)}"
-        yield f"{told}; the same {command()} eval measures the present weights", "of older weights"
+        yield f"{told}; the same logo-ssl eval measures the present weights", "of older weights"
     if not run.finished:
         begun = max((line["epoch"] for line in run.metrics if isinstance(line.get("epoch"), int)), default=0)
         done = max(run.epochs_told, begun)
-        yield f"{done} of {run.recipe['epochs']} epochs; if it does not run, {command()} resume goes on", "not finished"
+        yield f"{done} of {run.recipe['epochs']} epochs; if it does not run, logo-ssl resume goes on", "not finished"
 
 
 def _entries(run: Told) -> Iterator[Entry]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from ..printable import printable
+from ..text import printable
 
 VOID = ("img", "input", "link", "meta")  # elements that hold nothing and are not closed
 

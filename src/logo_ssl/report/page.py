@@ -7,7 +7,6 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import write
-from ..outputs import MAKER
 from .affinity_choice import affinity_data
 from .feature_map import map_data
 from .markup import Html, data_script, joined, tag
@@ -83,7 +82,7 @@ def _head(title: str, served: bool) -> Html:
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="color-scheme", content="light dark"),
-            tag("meta", name="generator", content=MAKER),
+            tag("meta", name="generator", content="logo-ssl"),
             tag("link", rel="icon", href="data:,"),
             tag("title", title),
             tag("style", Html((HERE / "page.css").read_text())),

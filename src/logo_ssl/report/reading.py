@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..files import read_json
 from ..run import Logged, Run, is_number
 from .affinity_bars import Comparison
 from .feature_map import FeatureMap
@@ -58,7 +57,7 @@ class Told:
     read: Logged | None = None
     """What was logged, if it was read already."""
     settings: Mapping[str, Any] | None = None
-    """Every setting by its full name, also those that an older file leaves out; None: as the file has them."""
+    """Every setting by its full name, also those that the file leaves out; None: as the file has them."""
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -73,7 +72,7 @@ class Told:
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Who made it; empty while the run is not finished."""
-        record = read_json(self.run.provenance_file)
+        record = self.run.provenance()
         versions = record.get("versions")
         return _plain(record) | {"versions": _plain(versions) if isinstance(versions, dict) else {}} if record else {}
 
@@ -121,7 +120,7 @@ class Told:
 
     @cached_property
     def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Each result by the name of its file, which tells of an older one what it is."""
+        """Each result by the name of its file."""
         found = {file.stem: _read(file) for file in sorted(self.run.evaluation_file("x").parent.glob("*.json"))}
         return {name: {"evaluation": name} | record for name, record in found.items() if isinstance(record, dict)}
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..command_name import command
 from .affinity_choice import affinity_choice
 from .comparing import better
 from .feature_map import feature_maps
@@ -106,7 +105,7 @@ def evaluations(runs: Sequence[Told]) -> Html:
                 parts.append(table(f"{run.name}: {name}", head, cells))
             parts.append(folded("Settings and provenance", tag("p", _settings(record)), f"{run.name}: {name}"))
     if not parts:
-        parts.append(tag("p", f"Nothing was evaluated yet; {command()} eval does it."))
+        parts.append(tag("p", "Nothing was evaluated yet; logo-ssl eval does it."))
     return joined(parts)
 
 

@@ -13,14 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..files import write
-from ..outputs import MAKER
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00")  # Okabe & Ito: readable by the colour-blind
 ON_WHITE = (*COLOURS, "#000000", "#56B4E9")  # more of theirs, where no page turns dark
 GREY = "#555555"
 HEAT = "cividis"  # as light as it is warm, to every eye
 DPI = 144
-ABOUT = {"png": {"Software": MAKER}, "svg": {"Creator": MAKER, "Date": None}}
+ABOUT = {"png": {"Software": "logo-ssl"}, "svg": {"Creator": "logo-ssl", "Date": None}}
 """What a file of each kind says of itself."""
 
 
@@ -32,7 +31,7 @@ def plain(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, file: Path) -> list[Path]:
-    """Write a figure whole, as .png and .svg beside each other, both claimed; the same figure gives the same bytes."""
+    """Write a figure whole, as .png and .svg beside each other, the same figure gives the same bytes."""
     files = {kind: file.with_suffix(f".{kind}") for kind in ABOUT}
     with (
         plt.rc_context({"svg.hashsalt": "logo-ssl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}),

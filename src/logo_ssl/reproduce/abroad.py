@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ..data.sources import data_root
 from ..errors import DataMissing
-from ..wording import are, counted, listed
+from ..text import counted, listed
 from .sources import look
 
 
@@ -25,7 +25,7 @@ def transfers(measurements: Iterable[str]) -> Iterator[str]:
         "missing, and would be downloaded where the network allows": fetched,
         "missing, and must be placed by hand": by_hand,
     }
-    told = [f"{listed(some)} {are(len(some))} {state}" for state, some in states.items() if some]
+    told = [f"{listed(some)}: {state}" for state, some in states.items() if some]
     yield f"eval transfer of each row to {counted(len(sets), 'set')}: {'; '.join(told)}."
     yield from (seen[name].remark for name in by_hand)
 

@@ -14,19 +14,17 @@ from ..data.sources import absolute
 from ..errors import UserError
 from ..files import write
 from ..hardware import best_device, hardware
-from ..outputs import claim
 from ..provenance import provenance
 from ..recipes import Recipe
 from ..run import Run
 from ..terminal import plain_console
-from ..wording import listed
+from ..text import listed
 from .beside import with_finished
 from .estimate import days_on_a_cpu, describe, few_steps
 from .figures import (
     PICTURES,
     draw_affinities,
     draw_curves,
-    files_of,
     needs_weights,
     not_to_be_drawn,
     refuse_undrawable,
@@ -87,8 +85,6 @@ class Reproduce:
     """Run nothing; say what would run, and how long by the measured speed."""
     images_per_s: float | None = None
     """Speed to estimate by, for runs that have not begun; also where other commands slowed down another seed."""
-    overwrite: bool = False
-    """Replace files in --out that are called like a table or figure even if logo-ssl did not write them."""
 
     def run(self) -> bool:
         """Do it; whether all that was asked for, and can be had, is there."""
@@ -96,7 +92,7 @@ class Reproduce:
         images_at.cache_clear()  # of a command before, in Python
         facts_of.cache_clear()
         tables = self._tables()
-        out = self._claimed(tables)
+        out = self._folder()
         tasks = tasks_for(tables, self.seeds, out)
         refuse_occupied(tasks)
         refuse_other_settings(tasks)
@@ -181,16 +177,13 @@ class Reproduce:
         whole |= {table.name: table for table in tables if self.rows and needs_weights(table)}  # drawn row by row
         return [with_finished(table, whole[table.name], tasks, out) for table in tables]
 
-    def _claimed(self, tables: list[PaperTable]) -> Path:
-        """The folder of all this, where nobody else's file will be replaced."""
+    def _folder(self) -> Path:
+        """The folder of all this."""
         out = absolute(self.out)
         if out.exists() and not out.is_dir():
             raise UserError(f"--out is {out}, which is a file; name a folder.")
         if Run(out).recipe_file.is_file():
             raise UserError(f"--out is {out}, which is a run; name a folder for tables and their runs.")
-        for table in tables:
-            for file in files_of(table, out):
-                claim(file, self.overwrite)
         return out
 
     def _rows_of_pictures(self, tables: list[PaperTable]) -> list[str]:

@@ -6,11 +6,10 @@ from math import ceil
 from statistics import median
 from typing import NamedTuple
 
-from ..command_name import command
 from ..hardware import best_device, hardware
 from ..recipes import FEW_STEPS, advised_batch, differences, find_recipe
 from ..show.rerun import options
-from ..wording import counted, listed
+from ..text import counted, listed
 from .abroad import detections, transfers
 from .benched import Speed, benched, benchmarks
 from .plan import Task
@@ -90,7 +89,7 @@ def _unlike(estimates: Iterable[Estimate]) -> Iterator[str]:
         words = shlex.join(["bench", first.name, *options(changed)])
         others = "" if len(names) == 1 else f" (others by their names in place of {first.name})"
         yield (
-            f"Time unknown: nothing like {those} was measured. `{command()} {words}` does it{others}; --images-per-s "
+            f"Time unknown: nothing like {those} was measured. `logo-ssl {words}` does it{others}; --images-per-s "
             "takes its whole_step."
         )
 
@@ -163,7 +162,7 @@ def _without_gpu(estimates: Iterable[Estimate]) -> Iterator[str]:
     if max(minutes) > LONG:
         gpu = "Use a machine with one" if best_device("auto").type == "cpu" else "Leave out --device cpu"
         fewer = f"or fewer epochs (--epochs {FEW_EPOCHS})"
-        yield f"{gpu}, {fewer}, or see a small encoder learn in minutes: `{command()} pretrain tiny`."
+        yield f"{gpu}, {fewer}, or see a small encoder learn in minutes: `logo-ssl pretrain tiny`."
 
 
 def _on_cpu(task: Task, images: Images, speed: Speed | None) -> Speed | None:

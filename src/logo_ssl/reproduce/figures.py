@@ -11,9 +11,8 @@ from ..errors import UserError
 from ..files import read_json, write
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
-from ..wording import listed
+from ..text import listed
 from .images import cut
-from .options import by_set
 from .plan import Place, Task
 from .results import Ended
 from .settings import name_of
@@ -95,7 +94,7 @@ def _torn(curves: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _measured_on(curves: Sequence[Any]) -> Iterator[str]:
-    """Panels that are not of test images among all: logs of old do not tell."""
+    """Panels that are not of test images among all."""
     found = set()
     for curve in curves:
         for line in (line for run in curve.runs for line in run.metrics()):
@@ -124,12 +123,12 @@ def draw_affinities(
         run, seed = drawable[0].place.run.path, drawable[0].recipe.seed
         if gone := tasks[: tasks.index(drawable[0])]:
             told.append(f"{name} is drawn of seed {seed}, since {_gone(gone)}.")
-        picture = Affinity(run, row.recipe.data, out=out / f"{table.name}-{name}.png", device=device)
+        picture = Affinity(run, row.recipe.data, out=out / f"{table.name}-{name}.png", overwrite=True, device=device)
         try:
             results = picture.run(" ".join((f"{row.label} ({name}), run of seed {seed}.", *remarks)))
             drawn[name] = {"run": str(run), "seed": seed, "results": results}
         except UserError as error:  # the other rows and the tables are not to blame
-            failed[name] = by_set(error.typed, row.recipe)
+            failed[name] = str(error)
     record |= {"affinities": _drawn_before(table, out) | drawn, "not_drawn": failed, "remarks": remarks}
     write(out / f"{table.stem}.json", json.dumps(record, indent=2) + "\n")
     return [*told, *(f"{name} is not drawn: {sentence}" for name, sentence in failed.items())]

@@ -13,7 +13,7 @@ from ..data.sources import NAMES, is_placed
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
 from ..recipes import Recipe, find_recipe
-from ..wording import are, counted
+from ..text import counted
 from .plan import Task
 from .settings import name_of
 from .sources import IMAGES, images_at
@@ -150,7 +150,7 @@ def remarks_on(data: str, facts: Facts, by_linear: bool) -> list[str]:
         found = facts.get(f"{part}_images_in_{other}")
         if found and (by_linear or "val" not in (part, other)):
             looked_at = f"{found:,} of {facts[f'{part}_images_compared']:,} {CALLED[part]} that were looked at"
-            told.append(f"{looked_at} {are(found)} among the {CALLED[other]}, {therefore}")
+            told.append(f"{looked_at} also found among the {CALLED[other]}, {therefore}")
     return ["; ".join(told)]
 
 
@@ -183,7 +183,7 @@ def images_there(recipe: Recipe) -> Facts:
 
 
 def differ(one: Facts, other: Facts) -> bool:
-    """Whether two sets are known to differ; an older run does not tell its labels, nor of validation images."""
+    """Whether two sets are known to differ."""
     return bool(_differing(one, other, "fingerprint") or _differing(one, other, "labels"))
 
 

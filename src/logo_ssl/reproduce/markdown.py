@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..wording import counted
+from ..text import counted
 from .images import remarks_on
 from .settings import spelt
 
@@ -84,13 +84,13 @@ def _ours(figure: Record) -> str:
 
 
 def _minutes(runs: Sequence[Record]) -> str:
-    """The mean; more, where a sitting was killed after its last checkpoint, or was before sittings were counted."""
+    """The mean; more, where a session was killed after its last checkpoint."""
     known = [run for run in runs if run["provenance"]]
     if not known:
         return "-"
     seconds = sum(run["provenance"]["seconds"] for run in known) / len(known)
     told = f"{seconds / 60:.1f}" if seconds >= 60 else f"{seconds:.0f} s"
-    more = "> " if any(_is_partly_counted(run["provenance"]) for run in known) else ""
+    more = "> " if any(run["provenance"].get("sessions_killed") for run in known) else ""
     at_once = max(run["jobs"] or 1 for run in known)
     return f"{more}{told}" + (f" ({at_once} at once)" if at_once > 1 else "")
 
@@ -102,11 +102,6 @@ def _about_minutes(rows: Sequence[Record]) -> Iterator[str]:
         yield MORE
     if any("at once" in minutes for minutes in told):
         yield TOGETHER
-
-
-def _is_partly_counted(provenance: Record) -> bool:
-    told = "sittings_killed" if "sittings" in provenance else "resumed"
-    return bool(provenance.get(told))
 
 
 def _departures(rows: Sequence[Record], kind: str) -> Iterator[str]:

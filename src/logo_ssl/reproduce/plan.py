@@ -78,7 +78,7 @@ class Place:
 
     def provenance(self) -> dict[str, Any] | None:
         """Who made the run, once it is finished."""
-        return read_json(self.run.provenance_file) if self.finished else None
+        return self.run.provenance() if self.finished else None
 
     def recipe(self) -> Recipe:
         """The run's own recipe, as the data cut it."""

@@ -10,7 +10,6 @@ from ..files import read_json
 from ..recipes import Differences, Recipe, find_recipe, literal
 from ..run import Run
 from .launch import Outcome
-from .options import by_set
 from .plan import Task
 from .settings import decisive_differences
 from .tables import Figure, PaperTable, Row
@@ -79,7 +78,7 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
         "images": place.images(),
         "provenance": place.provenance(),
         "remarks": list(_of_probes(place.run)) if finished else [],
-        "alarms": [by_set(alarm, task.recipe) for alarm in alarms],
+        "alarms": list(alarms),
         "recipe": json.loads(place.recipe().to_json()) if finished else None,
     }
 

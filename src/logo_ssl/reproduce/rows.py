@@ -1,7 +1,6 @@
 """How is one row run? Pretrained or gone on with, then measured; what is done already is left alone."""
 
 from dataclasses import replace
-from functools import partial
 from typing import IO
 
 from ..data import ImageSet, load_data
@@ -14,11 +13,10 @@ from ..evaluate.knn import knn
 from ..evaluate.linear import linear
 from ..evaluate.transfer import transfer
 from ..provenance import commit
-from ..recipes import Recipe, differences, find_recipe, with_harmless
+from ..recipes import Recipe, with_harmless
 from ..terminal import plain_console
 from ..train.pretrain import begin, go_on
 from .images import facts_about
-from .options import by_eval, by_set, retold
 from .plan import Place
 
 TRANSFER_SIZE = 224  # Table 5
@@ -40,20 +38,17 @@ def perform(place: Place, measurements: list[str], log: IO[str] | None = None) -
 
 def _train(place: Place, recipe: Recipe, log: IO[str] | None) -> ImageSet:
     """Pretrain a row or go on with it; gives back its images."""
-    given = differences(recipe, find_recipe(recipe.name)).keys()
-    worded = partial(by_set, recipe=recipe, given=given)
-    console = plain_console(advised=False, kept=log, worded=worded)
-    with retold(worded):
-        data = load_data(recipe.data, recipe.crops.global_size)
-        facts = facts_about(data)
-        place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
-        if place.begun:
-            go_on(place.run.path, with_harmless(place.recipe(), recipe), console, data)  # refuses other images
-        else:
-            place.note(images=facts)
-            begin(recipe, place.run.path, console, data)
+    console = plain_console(advised=False, kept=log)
+    data = load_data(recipe.data, recipe.crops.global_size)
+    facts = facts_about(data)
+    place.run.provenance_file.unlink(missing_ok=True)  # one that tells nothing
+    if place.begun:
+        go_on(place.run.path, with_harmless(place.recipe(), recipe), console, data)  # refuses other images
+    else:
         place.note(images=facts)
-        return data
+        begin(recipe, place.run.path, console, data)
+    place.note(images=facts)
+    return data
 
 
 def _measure_all(
@@ -66,20 +61,18 @@ def _measure_all(
         data = data_for(encoder, recipe.data, console.print)
     for measurement in measurements:
         console.print(f"Measuring {measurement}")
-        worded, said = partial(by_eval, recipe=recipe, measurement=measurement, run=path), list[str]()
+        said = list[str]()
         how = Extraction(
             device=recipe.device, workers=recipe.loading.workers, max_bad=recipe.loading.max_bad, say=said.append
         )
-        with retold(worded):
-            figures = _measure(measurement, encoder, data, how, recipe.seed)
-        told = list(map(worded, said))
+        figures = _measure(measurement, encoder, data, how, recipe.seed)
         if figures:
-            for sentence in told:
+            for sentence in said:
                 console.print(sentence)
             measured_at = place.record().get("measured_at", {}) | {measurement: commit()}
             place.note(figures=place.figures() | {measurement: figures}, measured_at=measured_at)
         else:
-            missing += told
+            missing += said
     if missing:
         raise DataMissing(" ".join(missing))
 

@@ -10,13 +10,12 @@ from typing import Annotated, Any
 import tyro
 
 from ..arguments import parse
-from ..command_name import command
 from ..data import locate
 from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..recipes import Differences, Recipe, check, differences, find_recipe, flat, is_harmless, kinds_with, unused
-from ..wording import listed
-from .options import OTHERWISE, by_set, part_with
+from ..text import listed
+from .options import OTHERWISE, part_with
 from .sources import IMAGES
 
 
@@ -42,7 +41,7 @@ def with_settings(
             part, kinds = kinds_with(field)
             hint = f" Did you mean {' or '.join(inner)}?" if inner else nearest(field, known)
             hint = f" Rows with {part} {' or '.join(kinds)} have it." if kinds else hint
-            hint = hint or f" `{command()} pretrain {recipes[0].name} --help` shows those of a row."
+            hint = hint or f" `logo-ssl pretrain {recipes[0].name} --help` shows those of a row."
             raise UserError(f"No chosen row has the field {field!r}.{hint}")
     changed = [_set(recipe, [*given, *own.items()]) for recipe in recipes]
     for device in {recipe.device for recipe in changed}:
@@ -141,11 +140,8 @@ def _set(recipe: Recipe, given: Sequence[tuple[str, str]]) -> Recipe:
         if place := part_with(recipe, field):
             arguments += [f"--{field.replace('_', '-')}", *_words(field, value, getattr(*place))]
     prog = f"pretrain {recipe.name}"
-    try:
-        changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
-        check(changed)
-    except UserError as error:
-        raise UserError(by_set(error.typed, recipe, dict(given))) from None
+    changed = parse(tyro.conf.FlagConversionOff[_Fields], arguments, prog=prog, default=_Fields(recipe)).recipe
+    check(changed)
     return changed
 
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from ..command_name import as_typed, command
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
 from ..strategies import LoGoConfig
-from ..wording import listed
+from ..text import listed
 from .settings import name_of
 
 LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set
@@ -153,9 +152,9 @@ def _refuse_recipe(name: str) -> None:
     if name not in RECIPES:
         return
     if not (found := _tables_with(name)):
-        raise UserError(f"{name} is in no table of the paper; run `{command()} pretrain {name}`.")
+        raise UserError(f"{name} is in no table of the paper; run `logo-ssl pretrain {name}`.")
     asked = f"{found[0]}{' --tuned' if literal(RECIPES[name]).name != name else ''} --rows {name}"
-    raise UserError(f"{name} is no table, but a row of {listed(found)}; run `{command()} reproduce {asked}`.")
+    raise UserError(f"{name} is no table, but a row of {listed(found)}; run `logo-ssl reproduce {asked}`.")
 
 
 def _tables_with(recipe: str) -> list[str]:
@@ -270,5 +269,5 @@ def _detection_rows() -> tuple[Row, ...]:
             for column, paper in zip(COLUMNS, PAPER[data, what][label], strict=True):
                 metric = f"{what} {column} ({MEASURES[data]})"
                 figures.append(Figure(f"{measured_by}-{data}", metric, f"{data}, {what} {column}", paper))
-        rows.append(Row(label, find_recipe(recipe), tuple(figures), as_typed(SUPERVISED) if not rows else ""))
+        rows.append(Row(label, find_recipe(recipe), tuple(figures), SUPERVISED if not rows else ""))
     return tuple(rows)

@@ -21,11 +21,11 @@ def attempt(folder: Path, measurements: list[str], log: IO[str] | None = None) -
 
         perform(Place(folder), measurements, log)
     except DataMissing as error:
-        return MISSING, error.typed
+        return MISSING, str(error)
     except Interrupted as error:
-        return STOPPED, error.typed
+        return STOPPED, str(error)
     except UserError as error:
-        return FAILED, error.typed
+        return FAILED, str(error)
     except OSError as error:
         if sentence := refused_by_disk(error):
             return FAILED, sentence

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..augment.picture import visible
 from ..data import ImageSet
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..evaluate import Extraction, data_for, save
 from ..evaluate.affinity import (
     MEASURES,
@@ -34,7 +34,7 @@ from ..evaluate.affinity import (
 from ..evaluate.affinity.company import CROPS, class_centres
 from ..evaluate.affinity.pool import class_name
 from ..evaluate.encoders import FrozenEncoder
-from ..outputs import claim, said
+from ..files import check_output
 from ..randomness import stream
 from ..recipes import read_recipe
 from ..report.affinity_bars import Comparison, Group, draw_affinity_bars
@@ -73,7 +73,7 @@ class Affinity:
     out: Path | None = None
     """The picture to write, with an .svg beside the .png (default: figures/affinity.png in the run)."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it."""
+    """Replace the pictures if they exist."""
     seed: int = 0
     """Decides images, references and crops."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -85,7 +85,7 @@ class Affinity:
         run = Run.existing(self.run_folder)
         file = self._picture(run)
         mapped = [file.with_name(f"{file.stem}-map{file.suffix}")] if self.map else []
-        replaced = self._claimed(file, *mapped)
+        self._check(file, *mapped)
         seen = self._look(run, console.print)
         files = self._draw(seen, file, mapped, title)
         seconds = round(time.time() - began, 1)
@@ -94,7 +94,7 @@ class Affinity:
             console.print(sentence)
         self._save(run, seen, seconds, console.print)
         for path in files:
-            console.print(f"Picture: {said(path, path in replaced)}")
+            console.print(f"Picture: {path}")
         return seen.ranked.results
 
     def _look(self, run: Run, say: Callable[[str], None]) -> "Seen":
@@ -150,9 +150,9 @@ class Affinity:
     def _picture(self, run: Run) -> Path:
         """Where the picture goes, once all is refused that would fail only after the work."""
         if not LEAST <= self.images <= MOST:
-            raise WrongValue(f"--images is {self.images}; use {LEAST} to {MOST}.")
+            raise UserError(f"images={self.images}: must be {LEAST} to {MOST}.")
         if not 1 <= self.rows <= MOST_ROWS:
-            raise WrongValue(f"--rows is {self.rows}; use 1 to {MOST_ROWS}.")
+            raise UserError(f"rows={self.rows}: must be 1 to {MOST_ROWS}.")
         if len(self.reference) > MOST_ROWS:
             raise UserError(f"{len(self.reference)} references were given; give at most {MOST_ROWS}.")
         file = self.out or run.path / "figures" / "affinity.png"
@@ -160,11 +160,12 @@ class Affinity:
             raise UserError(f"--out is {file}; the picture is a .png file, with an .svg beside it.")
         return file
 
-    def _claimed(self, *files: Path) -> set[Path]:
-        """Those of the pictures' files that are there; what is not ours is refused, but for those of the run itself."""
-        overwrite = self.overwrite or self.out is None
-        both = [file.with_suffix(suffix) for file in files for suffix in (".png", ".svg")]
-        return {file for file in both if claim(file, overwrite)}
+    def _check(self, *files: Path) -> None:
+        """UserError if a picture cannot be written to --out; those in the run are replaced."""
+        if self.out is not None:
+            for file in files:
+                for suffix in (".png", ".svg"):
+                    check_output(file.with_suffix(suffix), self.overwrite)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..run import MOST_NAMED, Run, runs_below
-from ..wording import are, counted, listed, them
+from ..text import counted, listed
 
 MOST_RUNS = 50  # on a page
 SEARCH_S = 10
@@ -28,7 +28,7 @@ def runs_at(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
         if finished:
             names = ", ".join(str(run.path.relative_to(path)) for run in finished)
             left = sum(run not in finished and os.path.realpath(run.path) not in named for run in below)
-            other = f"; {left} {are(left)} not finished and left out unless you name {them(left)}" if left else ""
+            other = f"; {left} unfinished, left out unless named" if left else ""
             said.append(f"{path} has {counted(len(finished), 'finished run')}: {names}{other}.")
     if files:
         more = f" and {len(files) - MOST_NAMED:,} more" if len(files) > MOST_NAMED else ""

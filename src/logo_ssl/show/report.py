@@ -9,8 +9,8 @@ import tyro
 
 from ..data import locate
 from ..data.sources import NAMES
-from ..errors import UserError, WrongValue
-from ..outputs import claim, said
+from ..errors import UserError
+from ..files import check_output
 from ..report.figures import claim_figures, draw_figures
 from ..report.page import write_report
 from ..terminal import plain_console
@@ -46,7 +46,7 @@ class Report:
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where features are computed."""
     overwrite: bool = False
-    """Replace what lies at --out or in --figures even if logo-ssl did not write it."""
+    """Replace the page, and figures in --figures, if they exist."""
 
     def run(self) -> None:
         """Look at the runs, write the page, and say where it is."""
@@ -54,7 +54,7 @@ class Report:
         refuse(len(runs), self.runs, self.images, self.data)
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out is {self.out}; the report is an .html file.")
-        replaced = claim(self.out, self.overwrite)
+        check_output(self.out, self.overwrite)
         console = plain_console()
         for sentence in sentences:
             console.print(sentence)
@@ -66,11 +66,10 @@ class Report:
         for run in told:
             for sentence in run.damages:
                 console.print(f"{run.name}: {sentence}")
-        there = set(self.figures.iterdir()) if self.figures is not None and self.figures.is_dir() else ()
         for file in draw_figures(told, self.figures, self.overwrite) if self.figures is not None else ():
-            console.print(f"Figure: {said(file, file in there)}")
+            console.print(f"Figure: {file}")
         file = write_report(told, self.out, PAPERS)
-        console.print(f"Report: {said(file, replaced)} ({_size(file)})")
+        console.print(f"Report: {file} ({_size(file)})")
 
 
 def _size(file: Path) -> str:
@@ -83,6 +82,6 @@ def refuse(runs: int, paths: Sequence[Path], images: int, data: str | None) -> N
     if not 1 <= runs <= MOST_RUNS:
         raise UserError(f"{so_many(runs, paths)}; give 1 to {MOST_RUNS}.")
     if images and not LEAST <= images <= MOST_IMAGES:
-        raise WrongValue(f"--images is {images}; use {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
+        raise UserError(f"images={images}: must be {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
     if data is not None and (place := locate(data)) not in NAMES and not Path(place).exists():
         raise UserError(f"No data are at {place}; say with --data where they are.")

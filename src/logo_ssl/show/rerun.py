@@ -3,7 +3,6 @@
 import shlex
 from typing import Any
 
-from ..command_name import command
 from ..recipes import AUTO, BASES, PARTS, RECIPES, Differences, PaperRow, Recipe, differences, literal
 
 
@@ -40,7 +39,7 @@ def rerun(recipe: Recipe, out: str) -> str | None:
             words += [f"--{part}", kind]
     words += options(differences(base, recipe))
     words += ["--out", f"runs/{out.rsplit('/', 1)[-1]}-again"]
-    return f"{command()} {shlex.join(words)}"
+    return f"logo-ssl {shlex.join(words)}"
 
 
 def options(changed: Differences) -> list[str]:

@@ -265,7 +265,7 @@ def _what(gap: Gap) -> str:
 
 
 def without_effect(setting: str) -> bool:
-    """Whether a setting changes nothing of what is learned, as all that a sitting may change but data and epochs."""
+    """Whether a setting changes nothing of what is learned, as all that a session may change but data and epochs."""
     return is_harmless(setting) and setting not in ("data", "epochs")
 
 

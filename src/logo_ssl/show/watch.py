@@ -12,13 +12,12 @@ from typing import Annotated, Literal
 import torch
 import tyro
 
-from ..errors import UserError, WrongValue
-from ..printable import printable
+from ..errors import UserError
 from ..report.page import page, plotly
 from ..run import Run, run_called_like
 from ..terminal import plain_console
+from ..text import counted, printable
 from ..train.folder import vacant
-from ..wording import counted
 from .beside import beside
 from .given import Begun, begun_at
 from .report import refuse
@@ -60,7 +59,7 @@ class Watch:
         """Listen until told to stop."""
         refuse(len(self.runs), self.runs, self.images, self.data)
         if not 0.1 <= self.every <= 3600:
-            raise WrongValue(f"--every is {self.every}; use 0.1 to 3600 seconds.")
+            raise UserError(f"every={self.every}: must be 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         console = plain_console()
         for path in self.runs:

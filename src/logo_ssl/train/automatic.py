@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from ..command_name import command
 from ..data import load_data, locate
 from ..data.facts import facts_of
 from ..errors import UserError
@@ -29,8 +28,8 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
     """The recipe that suits the images at `data`, this machine and some wishes; its `chosen` says why."""
     if data is None:
         raise UserError(
-            f"Say where your images are, for example: {command()} pretrain --data photos/ --out runs/photos; or name a "
-            f"recipe: {command()} pretrain tiny"
+            "Say where your images are, for example: logo-ssl pretrain --data photos/ --out runs/photos; or name a "
+            "recipe: logo-ssl pretrain tiny"
         )
     facts = facts_of(load_data(locate(data), SCENES_SIDE))
     refuse_too_few(data, facts.n_images)

@@ -13,8 +13,7 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, load_data, locate
-from ..data.placement import MAX_BAD
-from ..errors import Interrupted, WrongValue
+from ..errors import Interrupted, UserError
 from ..hardware import hardware
 from ..provenance import provenance
 from ..randomness import stream
@@ -88,11 +87,11 @@ def bench(recipe: Recipe) -> dict[str, Any]:
 
 def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Console) -> None:
     """Train as any run; what cannot be measured is told in a sentence."""
-    bad = BadImages(len(data.train), module.recipe.loading.max_bad, option=MAX_BAD)
+    bad = BadImages(len(data.train), module.recipe.loading.max_bad)
     try:
         learn(trainer, module, data, bad, console)
     except Diverged as error:
-        raise WrongValue(
+        raise UserError(
             f"Training diverged at step {error.step} ({', '.join(error.broken)} not finite), so its speed is not "
             f"known; try {', '.join(cures(error, module.recipe))}."
         ) from error

@@ -1,26 +1,23 @@
 """Which networks does a recipe make for these data, and do they fit each other?"""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from statistics import median
-from traceback import walk_tb
 from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
-from torch import nn
 
 from ..data import ImageSet, Photos, statistics
 from ..data.facts import sizes_of
 from ..errors import UserError
 from ..frameworks import Framework
-from ..models import Encoder, build_backbone, draw_as_torch_does
+from ..models import build_backbone, draw_as_torch_does
 from ..models.norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import FEW_STEPS, RECIPES, Recipe, advised_batch
 from ..strategies import Strategy
 from ..terminal import wants_advice
-from ..wording import counted
+from ..text import counted
 from .module import Pretraining
 from .processes import Processes
 from .weights import initialise
@@ -129,21 +126,6 @@ def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     return max(len(data.classes), int(labels.max()) + 1)
 
 
-@contextmanager
-def _telling_of_super() -> Iterator[None]:
-    """Tell which class has not set up what torch keeps in a module: torch itself says what it misses there."""
-    try:
-        yield
-    except AttributeError as error:
-        *_, (frame, _) = walk_tb(error.__traceback__)
-        broken = frame.f_locals.get("self") if frame.f_globals["__name__"] == nn.Module.__module__ else None
-        if not isinstance(broken, nn.Module) or "_parameters" in vars(broken):
-            raise
-        name = type(broken).__name__
-        raise UserError(f"{name}.__init__ must call super().__init__(...) first: {name} is a torch module.") from error
-
-
-@_telling_of_super()
 def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fresh: bool = True) -> Pretraining:
     """The networks of a recipe, initialised from its seed, ready to train on `data`; if not `fresh`, to be loaded."""
     mean, std = statistics(data.train.images)
@@ -157,9 +139,6 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fre
             if console is not None:
                 console.print(sentence)
         framework = _made(recipe, "framework", Framework, backbone, backbone.num_features)
-        if not isinstance(getattr(framework, "encoder", None), Encoder):
-            kind = recipe.kind("framework")
-            raise UserError(f"Framework {kind} has no encoder; make one: self.encoder = Encoder(backbone, projector).")
         crops = recipe.crops
         strategy = _made(recipe, "strategy", Strategy, crops.n_global, crops.n_local, recipe.framework.dim)
         say = console.print if console is not None else (lambda sentence: None)
@@ -168,19 +147,13 @@ def build(recipe: Recipe, data: ImageSet, console: Console | None = None, *, fre
 
 
 def _made(recipe: Recipe, part: str, base: type[Part], *arguments: Any) -> Part:
-    """What a part's config builds; a UserError where that is no framework, or strategy, or lacks a method of one."""
-    config, kind = getattr(recipe, part), recipe.kind(part)
-    try:
-        made = config.build(*arguments)
-    except TypeError as error:
-        if "abstract" not in str(error):  # of its methods; else it is a mistake within
-            raise
-        raise UserError(f"{part.capitalize()} {kind} is not whole: {error}; write what is missing.") from error
+    """What a part's config builds."""
+    made = getattr(recipe, part).build(*arguments)
     if not isinstance(made, base):
-        raise UserError(
-            f"build of {type(config).__name__} gives a value of type {type(made).__name__}, and {part} {kind} must "
-            f"extend {base.__name__}."
-        )
+        raise TypeError(f"build of {type(getattr(recipe, part)).__name__} must give a {base.__name__}, not {made!r}")
+    for name in made.kept:
+        if name not in Framework.kept:  # of which not every framework has all
+            attrgetter(name)(made)  # an AttributeError for a name that would be lost with the run
     return made
 
 

@@ -2,7 +2,7 @@
 
 from ..recipes import Recipe
 from ..strategies import LoGoConfig
-from ..wording import counted
+from ..text import counted
 
 SMALL_BATCH = 32
 HIGH_RATE = 0.5  # of SGD, for a batch of 256
@@ -28,43 +28,43 @@ def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | No
         (
             push > STRONG_PUSH,
             f"local crops are pushed apart harder than the others are pulled together ({push:.2f} times): lower "
-            "--strategy.lam",
+            "strategy.lam",
         ),
         (
             recipe.batch_size < SMALL_BATCH,
-            f"a batch of {recipe.batch_size} is small for batch norm: use --batch-size {SMALL_BATCH} or more",
+            f"a batch of {recipe.batch_size} is small for batch norm: use batch_size={SMALL_BATCH} or more",
         ),
         (
             optimiser.kind == "sgd" and rate > HIGH_RATE,
-            f"the learning rate is high ({optimiser.lr:g} for a batch of {recipe.batch_size}): lower --optimiser.lr, "
-            "or add --optimiser.warmup-epochs",
+            f"the learning rate is high ({optimiser.lr:g} for a batch of {recipe.batch_size}): lower optimiser.lr, "
+            "or add optimiser.warmup_epochs",
         ),
         (
             queue_alike is not None and queue_alike > ALIKE,
             f"the queue holds nearly equal keys (mean cosine {queue_alike or 0:.3f}): the data repeat themselves or "
-            "are fewer than its places; remove duplicates or lower --framework.queue",
+            "are fewer than its places; remove duplicates or lower framework.queue",
         ),
         (
             weak and crops.global_scale[0] > WEAK_SCALE,
-            "the augmentation is weak, so that crops are alike without learning: use stronger --crops.jitter and a "
-            "lower --crops.global-scale",
+            "the augmentation is weak, so that crops are alike without learning: use stronger crops.jitter and a "
+            "lower crops.global_scale",
         ),
         (
             not recipe.framework_traits.constant_lr,
-            "the predictor's learning rate falls with the encoder's: use --framework.constant-lr",
+            "the predictor's learning rate falls with the encoder's: use framework.constant_lr=True",
         ),
         (
             logo.lam > 0 and logo.affinity == "cosine",
-            "the affinity is a cosine, which the paper saw collapse: use --strategy.affinity learned",
+            "the affinity is a cosine, which the paper saw collapse: use strategy.affinity=learned",
         ),
     ]
     likely = next((cause for applies, cause in causes if applies), None)
-    weaker = " or a smaller --strategy.lam" if logo.lam > 0 else ""
-    return f"Most likely {likely}." if likely else f"A lower --optimiser.lr{weaker} usually helps."
+    weaker = " or a smaller strategy.lam" if logo.lam > 0 else ""
+    return f"Most likely {likely}." if likely else f"A lower optimiser.lr{weaker} usually helps."
 
 
 def diagnose_loss(recipe: Recipe, steps: int, epochs_done: int) -> str:
     """Why kNN is below the untrained encoder's after so many steps: a run that is short has to be longer first."""
     in_all = steps * recipe.epochs // epochs_done
-    short = f"A run of {counted(in_all, 'step')} is short: first use more --epochs. " if 0 < in_all < FEW_STEPS else ""
+    short = f"A run of {counted(in_all, 'step')} is short: first use more epochs. " if 0 < in_all < FEW_STEPS else ""
     return f"{short}{diagnose(recipe)}"

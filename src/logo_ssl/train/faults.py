@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
 from ..strategies import BESIDE_REGRESSOR, OF_REGRESSOR, LoGoConfig
@@ -33,7 +33,7 @@ class Diverged(Exception):  # noqa: N818 (a turn of events)
 
 def diagnosis(diverged: Diverged, recipe: Recipe) -> UserError:
     """Why training diverges in spite of all, as far as can be told."""
-    return WrongValue(
+    return UserError(
         f"Training diverged at step {diverged.step} ({', '.join(diverged.broken)} not finite), and again after "
         f"{TRIES} returns to the last good state with half the learning rate each. Try "
         f"{', '.join(cures(diverged, recipe))}, in another --out."
@@ -45,8 +45,8 @@ def never_finite(broken: list[str], recipe: Recipe) -> UserError | None:
     terms = {*broken} - {"loss"}
     if "loss" not in broken or (terms & OF_REGRESSOR and terms <= OF_REGRESSOR | BESIDE_REGRESSOR):
         return None
-    init = f", or for weights in --init {recipe.init} that are not finite" if recipe.init else ""
-    return WrongValue(
+    init = f", or for weights in init={recipe.init} that are not finite" if recipe.init else ""
+    return UserError(
         f"The loss is not finite from the first step ({', '.join(broken)}); look for a division by 0, or a root or "
         f"logarithm of 0, in outer of strategy {recipe.kind('strategy')} and in project and similarity of framework "
         f"{recipe.kind('framework')}{init}."
@@ -55,17 +55,17 @@ def never_finite(broken: list[str], recipe: Recipe) -> UserError | None:
 
 def cures(diverged: Diverged, recipe: Recipe) -> list[str]:
     """What to try where training diverges, the likeliest first."""
-    strategy, found = recipe.strategy, [f"a lower --optimiser.lr ({recipe.optimiser.lr:g})"]
+    strategy, found = recipe.strategy, [f"a lower optimiser.lr ({recipe.optimiser.lr:g})"]
     if lam := getattr(strategy, "lam", 0.0):  # it has L2L
-        found.append(f"a lower --strategy.lam ({lam:g})")
+        found.append(f"a lower strategy.lam ({lam:g})")
     if recipe.optimiser.warmup_epochs == 0:
-        found.append("some --optimiser.warmup-epochs")
+        found.append("some optimiser.warmup_epochs")
     if not recipe.optimiser.clip:
-        found.append("--optimiser.clip 1")
+        found.append("optimiser.clip=1")
     if isinstance(strategy, LoGoConfig) and OF_REGRESSOR & {*diverged.broken}:
-        found.insert(0, f"a lower --strategy.lr ({strategy.lr:g})")
+        found.insert(0, f"a lower strategy.lr ({strategy.lr:g})")
         if strategy.bound == "mean-difference":
-            found.insert(0, "--strategy.bound logistic, since a mean difference has no bound")
+            found.insert(0, "strategy.bound=logistic, since a mean difference has no bound")
     return found
 
 
@@ -80,8 +80,8 @@ def too_large(batch_size: int, device: torch.device, try_batch: Callable[[int], 
     fits = batch_size // 2
     while fits >= 2 and not _fits(fits, try_batch):
         fits //= 2
-    cure = f"--batch-size {fits} fits" if fits >= 2 else "no batch fits; use smaller crops or a smaller backbone"
-    return WrongValue(f"{hardware(device)} has too little memory for a batch of {batch_size}; {cure}.")
+    cure = f"batch_size={fits} fits" if fits >= 2 else "no batch fits; use smaller crops or a smaller backbone"
+    return UserError(f"{hardware(device)} has too little memory for a batch of {batch_size}; {cure}.")
 
 
 def _fits(size: int, try_batch: Callable[[int], None]) -> bool:

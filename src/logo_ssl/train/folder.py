@@ -4,13 +4,12 @@ import shlex
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from ..command_name import command
 from ..errors import UserError
 from ..launch import is_first
 from ..lock import FILE as LOCK
 from ..lock import locked
 from ..run import Run
-from .sittings import Sittings
+from .sessions import Sessions
 
 FOLDERS = ("checkpoints", "tensorboard", "wandb", "mlflow")
 """Of a run that has begun, the first of them empty until it saves itself."""
@@ -22,10 +21,8 @@ def vacant(out: Path) -> Run:
     if run.recipe_file.is_file() and was_saved(run):
         if is_finished(run):
             raise UserError(f"{out} holds a finished run; choose another --out.")
-        raise UserError(
-            f"{out} holds an unfinished run; go on with `{command()} resume {out}` or choose another --out."
-        )
-    told = (run.recipe_file, run.images_file, run.metrics_file, run.bad_images_file, run.sittings_file)
+        raise UserError(f"{out} holds an unfinished run; go on with `logo-ssl resume {out}` or choose another --out.")
+    told = (run.recipe_file, run.images_file, run.metrics_file, run.bad_images_file, run.sessions_file)
     begun = (*told, run.path / LOCK, *(run.path / name for name in FOLDERS if run.recipe_file.is_file()))
     if out.exists() and (not out.is_dir() or any(not is_left_of(child.name, begun) for child in out.iterdir())):
         if run.recipe_file.is_file():
@@ -44,12 +41,10 @@ def about_an_end_before_the_first_checkpoint(run: Run) -> str | None:
 
 
 def was_saved(run: Run) -> bool:
-    """Whether there is, or was, something that a run could go on from; one that tells nothing of that had it."""
+    """Whether there is, or was, something that a run could go on from."""
     if run.saved() or run.backbone_file.is_file() or is_finished(run):
         return True
-    if run.sittings_file.is_file():
-        return any(sitting.checkpoints for sitting in Sittings(run, resumed=True).earlier)
-    return any(True for _ in run.metrics())
+    return any(session.checkpoints for session in Sessions(run, resumed=True).earlier)
 
 
 def is_left_of(name: str, files: tuple[Path, ...]) -> bool:
@@ -76,4 +71,4 @@ def refuse_held(run: Run) -> None:
 
 def cure(run: Run, *options: str) -> str:
     """What to do after an interruption."""
-    return f"go on with `{' '.join([command(), 'resume', shlex.quote(str(run.path)), *options])}`"
+    return f"go on with `{' '.join(['logo-ssl resume', shlex.quote(str(run.path)), *options])}`"

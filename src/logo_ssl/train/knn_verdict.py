@@ -6,7 +6,7 @@ from typing import Any
 
 from ..run import is_number
 from ..sampling import standard_error
-from ..wording import counted
+from ..text import counted
 from .monitors import knn_loss
 
 BEYOND = 2  # standard errors of a difference between independent draws, which is cautious: both are of the same images

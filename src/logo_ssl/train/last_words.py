@@ -4,10 +4,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..command_name import command
 from ..data import ImageSet
 from ..run import Run
-from ..wording import counted
+from ..text import counted
 from .knn_verdict import knn_verdict
 from .module import Pretraining
 from .monitors import directions
@@ -25,7 +24,7 @@ def last_words(
         yield sentence
     recipe = module.recipe
     if advises and len(data.train) < FEW and recipe.init is None and data.channels == 3:
-        compare = f"{command()} embed torchvision/resnet50 --data {shlex.quote(recipe.data)} --out others.npz"
+        compare = f"logo-ssl embed torchvision/resnet50 --data {shlex.quote(recipe.data)} --out others.npz"
         yield (
             f"{counted(len(data.train), 'image')} are few to learn from. Compare with what others trained ({compare}), "
             "or start from such weights (--backbone resnet18 --stem imagenet --init pretrained)."
@@ -41,5 +40,5 @@ def _without_labels(run: Run, module: Pretraining, latest: Mapping[str, Any]) ->
             f": a spread of {latest['z_std']:.2f} (0 is a collapse, 1 is even) in about {latest['z_rank']:.0f} of "
             f"{most} directions tells no more than whether the latents collapsed"
         )
-    look = f"{command()} report {shlex.quote(str(run.path))}"
+    look = f"logo-ssl report {shlex.quote(str(run.path))}"
     return f"Without labels {tells}. To see which images are taken to be alike: {look}"

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, place
 from ..data.feed import Feed
-from ..errors import WrongValue
+from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe
-from ..wording import counted
+from ..text import counted
 from .checkpoints import awaited, load
 from .endings import ends_in_a_sentence
 from .faults import free_memory, too_large
@@ -51,9 +51,9 @@ def learn(
                 _fit(trainer, module, data, bad, console, checkpoint, done % module.steps_per_epoch)
         except torch.OutOfMemoryError as error:
             if trainer.world_size > 1:  # the others would not try smaller batches with it
-                raise WrongValue(
+                raise UserError(
                     f"{hardware(device)} has too little memory for {recipe.batch_size // trainer.world_size} images "
-                    f"of the batch of {recipe.batch_size}; lower --batch-size, or use more --devices."
+                    f"of the batch of {recipe.batch_size}; lower batch_size, or use more devices."
                 ) from error
             traceback.clear_frames(error.__traceback__)  # they hold the step that did not fit
             memory_ran_out = True
@@ -114,12 +114,10 @@ def _say_how_the_queue_fills(module: Pretraining, done: int, console: Console) -
 
 def _new_rate(module: Pretraining, checkpoint: dict[str, Any]) -> str:
     """What the learning rate does in a run that was made longer: to go on with it is a warm restart."""
-    if "recipe" not in checkpoint:  # of version 0.1.0
-        return ""
     before, done, per_epoch = Recipe.from_json(checkpoint["recipe"]), checkpoint["global_step"], module.steps_per_epoch
     if rate_at(before, done, per_epoch) == rate_at(module.recipe, done, per_epoch):
         return ""
-    scale = checkpoint.get("lr_scale", 1.0)
+    scale = checkpoint["lr_scale"]
     was = scale * rate_at(before, done - 1, per_epoch)
     now = min(module.lr_scale, scale) * rate_at(module.recipe, done, per_epoch)
     if now <= was:

@@ -16,7 +16,7 @@ from .faults import free_memory
 from .journal import Journal
 from .module import Pretraining
 from .progress import ProgressDisplay
-from .sittings import Sittings
+from .sessions import Sessions
 from .trainer import trainer_for
 
 
@@ -26,8 +26,8 @@ class Making:
     module: Pretraining
     trainer: L.Trainer
 
-    def __init__(self, run: Run, recipe: Recipe, data: ImageSet, console: Console, sittings: Sittings) -> None:
-        self.run, self.recipe, self.data, self.console, self.sittings = run, recipe, data, console, sittings
+    def __init__(self, run: Run, recipe: Recipe, data: ImageSet, console: Console, sessions: Sessions) -> None:
+        self.run, self.recipe, self.data, self.console, self.sessions = run, recipe, data, console, sessions
         self.journal = Journal(run, console.print)
 
     @cached_property
@@ -45,7 +45,7 @@ class Making:
         self.module = build(self.recipe, self.data, self.console, fresh=fresh)
         self.module.data_identity = f"{self.images['train_images']} images, {self.images['fingerprint']['train']}"
         progress = ProgressDisplay(self.journal, self.console)  # a new one: Lightning ties callbacks to the module
-        self.trainer = trainer_for(self.run, self.recipe, self.data, self.journal, progress, self.sittings)
+        self.trainer = trainer_for(self.run, self.recipe, self.data, self.journal, progress, self.sessions)
 
     def clear(self) -> None:
         """Let go of both, and give their memory back before others are built."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..errors import WrongValue
+from ..errors import UserError
 from ..hardware import available_memory, whole_memory
 from .module import Pretraining
 from .processes import processes_for
@@ -14,17 +14,17 @@ HOPELESS = 1.25  # times what is free: others may end meanwhile
 
 
 def about_memory(module: Pretraining, device: torch.device) -> list[str]:
-    """What to say of a step that takes more memory than a CPU has free; raise a WrongValue where it is far more."""
+    """What to say of a step that takes more memory than a CPU has free; raise a UserError where it is far more."""
     if device.type != "cpu":
         return []  # a GPU says so by itself, and nothing is lost
     needed, free, whole = least_memory(module), available_memory(device), whole_memory()
-    recipe, cure = module.recipe, "free some, or lower --batch-size or --crops.global-size"
+    recipe, cure = module.recipe, "free some, or lower batch_size or crops.global_size"
     told = (
         f"A batch of {recipe.batch_size} with crops of {recipe.crops.global_size} px takes {needed / 1e9:.1f} GB of "
         f"memory or more, and {free / 1e9:.1f} GB are free"
     )
     if whole is not None and needed > min(whole, HOPELESS * free):
-        raise WrongValue(f"{told}; {cure}.")
+        raise UserError(f"{told}; {cure}.")
     return [f"{told}: the system may kill this process without a word; {cure}."] if needed > free else []
 
 

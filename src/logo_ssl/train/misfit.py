@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from .module import Pretraining
 
 
@@ -18,9 +18,9 @@ def refuse_misfit(module: Pretraining, channels: int, device: torch.device) -> N
             met, features = _convolved(backbone, torch.zeros(1, channels, size, size))
         except (RuntimeError, AssertionError, ValueError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise WrongValue(
+            raise UserError(
                 f"{recipe.backbone} cannot take crops of {size} px ({first_line}); "
-                "change --crops.global-size or --crops.local-size, or choose another --backbone."
+                "change crops.global_size or crops.local_size, or choose another backbone."
             ) from error
         shape, width = tuple(getattr(features, "shape", ())), getattr(backbone, "num_features", None)
         if len(shape) != 2 or shape[1] != (width or shape[1]):
@@ -30,9 +30,9 @@ def refuse_misfit(module: Pretraining, channels: int, device: torch.device) -> N
             )
         garbled = [side for conv, side in met if is_garbled(conv, side)]
         if garbled and recipe.precision == "bf16" and device.type == "cpu":
-            raise WrongValue(
-                f"--precision is bf16, in which a CPU gets gradients wrong where {recipe.backbone} convolves maps of "
-                f"{garbled[0]} px, as of a crop of {size} px; use --precision fp32, or larger crops."
+            raise UserError(
+                f"precision=bf16: a CPU gets gradients wrong where {recipe.backbone} convolves maps of "
+                f"{garbled[0]} px, as of a crop of {size} px; use precision=fp32, or larger crops."
             )
     backbone.train()
 

@@ -17,7 +17,7 @@ from ..randomness import global_streams, seed_global_streams, set_global_streams
 from ..ranks import averaged, of_every_process, order_device, own, rank, world_size
 from ..recipes import Recipe
 from ..strategies import Strategy
-from ..types import Chance, Crops, ImageBatch, Latent, Objective, Projections
+from ..types import Chance, Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
 from .cropping import Cropping
 from .optimisers import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
 from .skipping import Skipped
@@ -111,12 +111,17 @@ class Pretraining(L.LightningModule):
     def algorithm_1(self, crops: Crops, chance: Chance) -> tuple[Projections, dict[str, Tensor]]:
         """Algorithm 1: encode, argmax over theta_d, gradient over theta_e; what was projected and measured."""
         p = self.project(crops)  # z = f_theta_e(x~)
+        _refuse_other_shapes(p, crops, self.strategy.roles)
 
         inner = self.strategy.inner(p.z_l.detach(), chance)  # Eqs. 6 and 7
         broken = self._update_regressor(inner)
-        outer = self.strategy.outer(self.framework.similarity, p, chance, self._theta_e())  # Eqs. 3-5, 8 and 9
+        outer = self.strategy.outer(
+            _of_each_image(self.framework.similarity), p, chance, self._theta_e()
+        )  # Eqs. 3-5, 8 and 9
         if self.augself is not None:
             outer = self._with_augself(outer, crops)
+        if outer.loss.shape != () or not outer.loss.requires_grad:
+            raise ValueError(f"outer gives a loss of shape {tuple(outer.loss.shape)}; give a scalar with a gradient")
         self._encoder_optimiser().zero_grad()
         self.manual_backward(outer.loss)
         self.skipped.leave_out([theta.grad for theta in self._trained() if theta.grad is not None], broken)
@@ -242,10 +247,31 @@ class Pretraining(L.LightningModule):
         checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": of_every_process(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take it back; a checkpoint of version 0.1.0 has none of it."""
-        self.lr_scale = min(self.lr_scale, checkpoint.get("lr_scale", 1.0))
-        if "mean" in checkpoint:  # images that were lost or came back since change nothing
-            self.cropping.mean, self.cropping.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
-        streams = checkpoint.get("streams", [])
+        """Take it back."""
+        self.lr_scale = min(self.lr_scale, checkpoint["lr_scale"])
+        # images that were lost or came back since change nothing
+        self.cropping.mean, self.cropping.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
+        streams = checkpoint["streams"]
         self.streams = streams[rank()] if len(streams) == world_size() else None
         self.resumed_at = checkpoint["global_step"]
+
+
+def _refuse_other_shapes(p: Projections, crops: Crops, roles: Roles) -> None:
+    """ValueError for projections without a row for each crop, or a column for each image."""
+    n_images, n_local = crops.x_g.shape[1], len(crops.x_l)
+    rows = {"z_g": len(p.z_g), "q_g": len(roles.queries), "t_g": len(roles.targets)}
+    for name, n in (rows | ({"z_l": n_local, "q_l": n_local} if n_local else {})).items():
+        if (shape := tuple(getattr(p, name).shape))[:2] != (n, n_images):
+            raise ValueError(f"project gives {name} of shape {shape}; give ({n} crops, {n_images} images, dim)")
+
+
+def _of_each_image(similarity: Similarity) -> Similarity:
+    """The similarity; ValueError if it does not give one loss for each image."""
+
+    def losses(q: Latent, t: Latent) -> PerImage:
+        given = similarity(q, t)
+        if given.shape != q.shape[:1]:
+            raise ValueError(f"similarity gives shape {tuple(given.shape)}; give one loss for each of {len(q)} images")
+        return given
+
+    return losses

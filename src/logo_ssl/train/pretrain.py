@@ -10,10 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ..command_name import command
 from ..data import ImageSet, load_data, locate
 from ..data.sources import hinting_at_a_move
-from ..errors import UserError, nothing_given
+from ..errors import UserError
 from ..launch import is_first, is_restarted
 from ..recipes import (
     AUTO,
@@ -30,7 +29,7 @@ from ..recipes import (
 from ..run import Run
 from ..signals import Stopped, heeded
 from ..terminal import plain_console
-from ..wording import counted
+from ..text import counted
 from .automatic import recipe_for
 from .building import fitted
 from .checkpoints import load, newest_whole
@@ -53,11 +52,11 @@ def pretrain(
     says what and why.
     """
     if out == "":
-        raise nothing_given("--out")
+        raise UserError("out is empty: give a folder.")
     changes = {name: as_python(value) for name, value in changes.items()}
     if isinstance(recipe, str) and recipe not in (AUTO, *RECIPES) and Path(recipe).exists():
         raise UserError(
-            f"No recipe is called {recipe!r}; `{command()} recipes` lists them. If these are your images, say "
+            f"No recipe is called {recipe!r}; `logo-ssl recipes` lists them. If these are your images, say "
             f"data={recipe!r}."
         )
     if recipe == AUTO:
@@ -105,7 +104,7 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
     refuse_another_number(recipe)
     with alone(run), _told_how_to_go_on(run):
         checkpoint = newest_whole(run.checkpoints, console.print)
-        before = saved if checkpoint is None else _recipe_of(checkpoint, saved)
+        before = saved if checkpoint is None else Recipe.from_json(load(checkpoint)["recipe"])
         changed = differences(before, recipe)
         refuse_harmful(changed)
         if is_finished(run) and recipe.epochs == before.epochs:
@@ -116,7 +115,7 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
         if checkpoint is None and is_finished(run):
             raise UserError(
                 f"{path} is finished and its checkpoints are gone, so it cannot be extended; start another with "
-                f"`{command()} pretrain {recipe.name} --init {path}` and its own --out."
+                f"`logo-ssl pretrain {recipe.name} --init {path}` and its own --out."
             )
         for field, (old, new) in changed.items():
             console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
@@ -145,9 +144,3 @@ def _told_how_to_go_on(run: Run) -> Iterator[None]:
         if run.saved():
             error.add_note(f"{run.path} is saved up to step {run.newest_step()}; once this is mended, {cure(run)}.")
         raise
-
-
-def _recipe_of(checkpoint: Path, saved: Recipe) -> Recipe:
-    """The recipe that a checkpoint was trained by; one of version 0.1.0 does not tell, so the folder's counts."""
-    text = load(checkpoint).get("recipe")
-    return saved if text is None else Recipe.from_json(text)

@@ -15,12 +15,12 @@ from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
-from ..errors import WrongValue
+from ..errors import UserError
 from ..hardware import usable_cores
 from ..launch import is_restarted, started
 from ..signals import Stopped
 from ..terminal import complain
-from ..wording import counted
+from ..text import counted
 from .faults import Diverged
 
 GRACE_S = 10.0  # in which a process usually hears by itself that another is gone: the connection breaks
@@ -79,15 +79,15 @@ def refuse_another_number(wish: Wish) -> None:
     others, asked = started(), (wish.devices, wish.nodes)
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
     if others is None and wish.nodes > 1 and missing:
-        raise WrongValue(
-            f"--nodes is {wish.nodes}, but {', '.join(missing)} is not set, so the machines cannot find each other; "
+        raise UserError(
+            f"nodes={wish.nodes}: {', '.join(missing)} is not set, so the machines cannot find each other; "
             "set it on each, or start with torchrun or Slurm (docs/scaling.md)."
         )
     if others is None or wish.devices == "auto" or asked in ((1, 1), (others.devices, others.nodes)):
         return
-    raise WrongValue(
-        f"{others.by} started {others.nodes} x {others.devices} processes, but --nodes x --devices is {wish.nodes} x "
-        f"{wish.devices}; leave both out, or ask {others.by} for as many."
+    raise UserError(
+        f"{others.by} started {others.nodes} x {others.devices} processes, but nodes={wish.nodes} and "
+        f"devices={wish.devices}; leave both out, or ask {others.by} for as many."
     )
 
 
@@ -97,9 +97,8 @@ def refuse_uneven(batch_size: int, processes: Processes) -> None:
     if batch_size % total or batch_size < 2 * total:
         less, more = batch_size // total * total, -(-batch_size // total) * total
         better = f"{less} or {more}" if less >= 2 * total else f"{max(more, 2 * total)}"
-        raise WrongValue(
-            f"A batch of {batch_size} images cannot be dealt evenly to {total} processes, two or more to each; use "
-            f"--batch-size {better}."
+        raise UserError(
+            f"batch_size={batch_size}: must split evenly over {total} processes, 2 images or more each; use {better}."
         )
 
 

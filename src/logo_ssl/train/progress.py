@@ -8,11 +8,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from ..run import other_losses
-from ..wording import lasting, rounded
+from ..text import lasting
 from .journal import Journal
 from .module import Pretraining
 from .time_left import Clock, TimeLeft
 
+RUN_AWAY = 1e6
+"""A loss beyond it is shown by its order."""
 SHOWN = {"l_gg": "gg", "l_lg": "lg", "l_ll": "ll", "omega": "omega"}
 """What each metric is called where there is little room."""
 
@@ -104,7 +106,7 @@ class ProgressDisplay(L.Callback):
         """What is known in an epoch; a kNN of an earlier one is told as such, and shortly."""
         latest = self.journal.latest
         terms = self.shown | {name: name.removeprefix("l_") for name in other_losses(self.shown, [latest])}
-        parts = [f"{short} {rounded(latest[name])}" for name, short in terms.items() if name in latest]
+        parts = [f"{short} {_rounded(latest[name])}" for name, short in terms.items() if name in latest]
         if "knn" in latest:
             fresh, measured = latest["epochs_done"] == epoch, f"epoch {latest['epochs_done']}"
             protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, {measured}" if fresh else measured
@@ -112,3 +114,8 @@ class ProgressDisplay(L.Callback):
         if "images_per_s" in latest:
             parts.append(f"{latest['images_per_s']:,.0f} images/s")
         return "  ".join(parts)
+
+
+def _rounded(value: float) -> str:
+    """0.512, -12.000, 1.82e+17: what has run away takes no more room than what has not."""
+    return f"{value:.3f}" if abs(value) < RUN_AWAY else f"{value:.2e}"

@@ -11,7 +11,7 @@ from rich.console import Console
 from ..data import BadImages, ImageSet
 from ..data.differing import difference, names_noted
 from ..data.guessing import about_labels
-from ..data.placement import MAX_BAD, refuse_unfit
+from ..data.placement import refuse_unfit
 from ..errors import UserError
 from ..files import write
 from ..hardware import about_busy_cores, hardware
@@ -21,7 +21,7 @@ from ..ranks import meet
 from ..recipes import Recipe
 from ..run import Run
 from ..terminal import wants_advice
-from ..wording import counted
+from ..text import counted
 from .building import about_splits
 from .checkpoints import Writer, clear, load, newest_whole, with_room
 from .faults import TRIES, Diverged, diagnosis
@@ -33,8 +33,7 @@ from .memory import about_memory
 from .misfit import refuse_misfit
 from .monitors import rows_for_knn
 from .processes import about_few_cores, processes_for, refuse_uneven
-from .promises import refuse_broken_promises, refuse_unknown_heads
-from .sittings import Sittings
+from .sessions import Sessions
 from .weights import save_encoder
 
 
@@ -43,13 +42,11 @@ def carry_out(
 ) -> None:
     """Train. Whatever can fail for its settings fails before the first file is written."""
     refuse_uneven(recipe.batch_size, processes_for(recipe))
-    making = Making(run, recipe, data, console, Sittings(run, resumed=not begins, epochs=recipe.epochs))
+    making = Making(run, recipe, data, console, Sessions(run, resumed=not begins, epochs=recipe.epochs))
     making.build(fresh=checkpoint is None)
     for sentence in about_memory(making.module, making.device):
         console.print(sentence)
     refuse_misfit(making.module, data.channels, making.device)
-    refuse_unknown_heads(making.module)
-    refuse_broken_promises(making.module)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, making)
     refuse_unfit(data.train.images, making.device, recipe.loading)
@@ -64,13 +61,12 @@ def carry_out(
 
 def _refuse_other_data(checkpoint: Path, making: Making) -> None:
     """A run that goes on with other images would be neither run."""
-    before, now = load(checkpoint).get("data"), making.module.data_identity
-    n_then, n_now = (int(text.split(" images")[0]) for text in (before or now, now))
-    if before in (None, now) or (n_then == n_now and len(before) < len(now)):  # older ones tell the number alone
+    before, now = load(checkpoint)["data"], making.module.data_identity
+    if before == now:
         return
     noted = making.run.images()
     names = noted["names"] if "names" in noted and before.endswith(noted["fingerprint"]["train"]) else {}
-    told = difference(n_then, names.get("train"), making.data.train.images)
+    told = difference(int(before.split(" images")[0]), names.get("train"), making.data.train.images)
     raise UserError(
         f"{making.recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start "
         "again in another --out."
@@ -87,10 +83,9 @@ def _train(making: Making, checkpoint: Path | None) -> None:
             shutil.rmtree(run.path / "tensorboard", ignore_errors=True)
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
-        if checkpoint is None or run.images_file.exists():  # of older runs nobody noted what they began with
-            told = making.images | {"names": names_noted(making.data)}  # slow for millions of names: here alone
-            write(run.images_file, json.dumps(told, indent=2) + "\n")
-        making.sittings.save()
+        told = making.images | {"names": names_noted(making.data)}  # slow for millions of names: here alone
+        write(run.images_file, json.dumps(told, indent=2) + "\n")
+        making.sessions.save()
     splits = about_splits(making.module, processes_for(recipe))
     cores = (*about_busy_cores(making.device), *about_few_cores(making.device, processes_for(recipe)))
     labels = about_labels(making.data) if recipe.knn_every else None
@@ -98,14 +93,14 @@ def _train(making: Making, checkpoint: Path | None) -> None:
     for sentence in (*making.data.says, *told, *cores):
         making.console.print(sentence)
     where, say = (run.bad_images_file, making.data.root), making.console.print
-    bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, MAX_BAD, say)
+    bad = BadImages(len(making.data.train), recipe.loading.max_bad, *where, say)
     try:
         _learn_or_go_back(making, bad, checkpoint)
         if is_first():
             _leave(making, bad, resumed)
     finally:
         if is_first():
-            making.sittings.save(ended=True)
+            making.sessions.save(ended=True)
 
 
 def _announcement(making: Making) -> str:
@@ -191,7 +186,7 @@ def _leave(making: Making, bad: BadImages, resumed: bool) -> None:
 
 def _record(making: Making, bad: BadImages, writer: Writer, resumed: bool) -> dict[str, Any]:
     """What was trained, by what, for how long, and what it cost."""
-    recipe, sittings, device = making.recipe, making.sittings, making.device
+    recipe, sessions, device = making.recipe, making.sessions, making.device
     saved = {"mb": writer.newest_mb and round(writer.newest_mb, 2), "newest_step": writer.newest_step()}
     peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
     return provenance(hardware(device)) | {
@@ -199,14 +194,14 @@ def _record(making: Making, bad: BadImages, writer: Writer, resumed: bool) -> di
         "seed": recipe.seed,
         "processes": processes_for(recipe).total,
         "epochs": recipe.epochs,
-        "epochs_first_planned": sittings.first_planned(),
+        "epochs_first_planned": sessions.first_planned(),
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
-        "seconds": sittings.seconds(),
-        "sittings": sittings.number(),
-        "sittings_killed": sittings.killed(),
+        "seconds": sessions.seconds(),
+        "sessions": sessions.number(),
+        "sessions_killed": sessions.killed(),
         "resumed": resumed,
         "lr_scale": making.module.lr_scale,
         "bad_images": len(bad),
-        "checkpoints": sittings.about_checkpoints() | saved,
+        "checkpoints": sessions.about_checkpoints() | saved,
         "peak_gpu_memory_gb": peak_gb,
     }

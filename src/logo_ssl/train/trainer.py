@@ -20,7 +20,7 @@ from .monitors import CollapseGauge, OnlineKNN, Pace, Steps
 from .processes import DDP, processes_for, take_over_signals
 from .progress import ProgressDisplay
 from .quiet import quiet
-from .sittings import Sittings
+from .sessions import Sessions
 
 
 def trainer_for(
@@ -29,13 +29,13 @@ def trainer_for(
     data: ImageSet,
     journal: Journal,
     progress: ProgressDisplay,
-    sittings: Sittings | None = None,
+    sessions: Sessions | None = None,
     *,
     benchmark: bool = True,
 ) -> L.Trainer:
     """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
     best_device(recipe.device)  # refused, where it is not there
-    sittings = sittings or Sittings(run)
+    sessions = sessions or Sessions(run)
     stop, processes = StopSignals(cure(run), speaks=is_first()), processes_for(recipe)
     callbacks = [
         Acceleration(),
@@ -44,7 +44,7 @@ def trainer_for(
         CollapseGauge(progress.say, recipe),
         OnlineKNN(data, recipe, run.bad_images_file, progress.say, progress.clock),
         progress,
-        Checkpoints(run.checkpoints, recipe, stop, sittings),
+        Checkpoints(run.checkpoints, recipe, stop, sessions),
     ]
     with quiet():
         try:
@@ -62,7 +62,7 @@ def trainer_for(
                 num_sanity_val_steps=0,
                 benchmark=benchmark and not recipe.deterministic,
                 deterministic=recipe.deterministic,
-                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say, sittings)],
+                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say, sessions)],
             )
         except (MisconfigurationException, RuntimeError) as error:
             if processes.total == 1:

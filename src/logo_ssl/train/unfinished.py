@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import safetensors
 from torch import Tensor, nn
 
-from ..command_name import command
 from ..errors import UserError
 from ..models.backbones import build_backbone
 from ..run import Run
 from .checkpoints import is_whole, load
-from .folder import cure, is_finished
-from .heads import NAMES, named_heads
+from .folder import is_finished
+from .heads import named_heads
 
 PREFIX = "framework.encoder.net.backbone."
 TRIES = 3  # a run that goes on may remove a checkpoint while it is read
@@ -40,17 +39,12 @@ def newest_encoder(run: Run) -> Unfinished | None:
     state = _newest(run)
     if state["global_step"] <= saved:  # what is newer by its name is torn
         return None
-    if "mean" not in state:
-        raise UserError(
-            f"{run.path} is unfinished, and its checkpoints come from a version that did not keep what its input "
-            f"needs; {cure(run)}."
-        )
     recipe, step, per_epoch = json.loads(state["recipe"]), state["global_step"], state["steps_per_epoch"]
     needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe["crops"]["global_size"]}
     backbone = build_backbone(recipe["backbone"], recipe["stem"], len(needs["mean"]), needs["size"])
     weights = state["state_dict"]
     backbone.load_state_dict({k.removeprefix(PREFIX): v for k, v in weights.items() if k.startswith(PREFIX)})
-    heads = named_heads(weights, state.get("kept", NAMES))  # an earlier version did not tell
+    heads = named_heads(weights, state["kept"])
     needs |= {"backbone": recipe["backbone"], "stem": recipe["stem"]}
     progress, ended = f"epoch {-(-step // per_epoch)} of {recipe['epochs']}", step == per_epoch * recipe["epochs"]
     return Unfinished(backbone.eval(), needs, progress, heads, ended and is_finished(run))
@@ -64,15 +58,13 @@ def _newest(run: Run) -> dict[str, Any]:
                     return load(file)
                 except UserError:
                     continue
-    raise UserError(
-        f"None of the checkpoints in {run.checkpoints} is whole; `{command()} resume {run.path}` says more."
-    )
+    raise UserError(f"None of the checkpoints in {run.checkpoints} is whole; `logo-ssl resume {run.path}` says more.")
 
 
 def _saved_step(run: Run) -> float:
-    """Of which step the run's own encoder is, -1 without one; that of version 0.1.0 does not say: it is the newest."""
+    """Of which step the run's own encoder is, -1 without one."""
     try:
         with safetensors.safe_open(run.backbone_file, framework="pt") as file:
-            return float((file.metadata() or {}).get("step", "inf"))
+            return float(file.metadata()["step"])
     except (OSError, safetensors.SafetensorError):  # there is none, or a torn one
         return -1

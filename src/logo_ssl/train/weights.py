@@ -10,7 +10,7 @@ import timm
 import torchvision
 from torch import Tensor, nn
 
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..files import write_together
 from ..models.backbones import Stem, build_backbone, load_weights
 from ..models.hub import hub_if_reached
@@ -27,8 +27,8 @@ def save_encoder(run: Run, module: Pretraining) -> None:
     """Write the backbone, which everybody loads, and the heads, which only LoGo needs: both or neither."""
     recipe, framework = module.recipe, module.framework
     if not all(value.isfinite().all() for value in framework.encoder.state_dict().values()):
-        raise WrongValue(
-            "Training diverged in its last steps: weights are not finite. Lower --optimiser.lr and start again."
+        raise UserError(
+            "Training diverged in its last steps: weights are not finite. Lower optimiser.lr and start again."
         )
     metadata = {
         "format": "pt",
@@ -93,7 +93,7 @@ def _refuse_two_steps(run: Run) -> None:
     steps = []
     for path in (run.backbone_file, run.heads_file):
         with safetensors.safe_open(path, framework="pt") as file:
-            steps.append((file.metadata() or {}).get("step"))  # none in version 0.1.0
+            steps.append(file.metadata()["step"])
     if steps[0] != steps[1]:
         raise UserError(
             f"{run.backbone_file} is of step {steps[0]} and {run.heads_file.name} of step {steps[1]}, so they do not "
@@ -107,7 +107,7 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     try:
         missing, unused = load_weights(backbone, _initial_weights(recipe))
     except LookupError as error:
-        raise WrongValue(
+        raise UserError(
             f"Nothing in {recipe.init} fits {recipe.backbone} with the {recipe.stem} stem; {_fitting(recipe)}."
         ) from error
     fitted = len(backbone.state_dict()) - len(missing)
@@ -124,8 +124,8 @@ def _fitting(recipe: Recipe) -> str:
     backbone, stem = told.get("backbone", ""), told.get("stem", "")
     if stem not in get_args(Stem) or (backbone, stem) == (recipe.backbone, recipe.stem):
         return "check both names"
-    options = f"--backbone {backbone}" + ("" if stem == recipe.stem else f" --stem {stem}")
-    return f"it holds {backbone} with the {stem} stem: use {options}, or another --init"
+    options = f"backbone={backbone}" + ("" if stem == recipe.stem else f" stem={stem}")
+    return f"it holds {backbone} with the {stem} stem: use {options}, or another init"
 
 
 def _initial_file(recipe: Recipe) -> Path:
@@ -138,7 +138,7 @@ def _initial_weights(recipe: Recipe) -> dict[str, Tensor]:
         return _library_weights(recipe.backbone)
     file = _initial_file(recipe)
     if not file.is_file() or file.suffix != ".safetensors":
-        raise WrongValue(f"--init is {recipe.init!r}; give a .safetensors file, a finished run, or `pretrained`.")
+        raise UserError(f"init={recipe.init!r}: give a .safetensors file, a finished run, or `pretrained`.")
     try:
         return safetensors.torch.load_file(file)
     except safetensors.SafetensorError as error:

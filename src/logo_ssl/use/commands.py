@@ -8,19 +8,16 @@ from typing import Annotated, Literal, cast
 
 import tyro
 
-from ..command_name import command
 from ..errors import UserError
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.how import refuse_senseless
 from ..evaluate.source import Source
-from ..files import write
+from ..files import check_output, write
 from ..help_words import MUST_BE_GIVEN, REQUIRED
 from ..output_names import TARGETS, refuse_no_table, refuse_no_target
-from ..outputs import claim, said
-from ..printable import on_one_line
 from ..run import Run
 from ..terminal import plain_console, progress_bars
-from ..wording import counted
+from ..text import counted, on_one_line
 from .embedding import embed
 from .exporting import Target, export
 from .exporting.hub import RGB
@@ -36,7 +33,6 @@ class Embed(Source):
 
     Vectors are as the encoder gives them, not of unit length: divide by their norms before dot products.
     Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
-    Features of the same encoder, data and settings are replaced, others refused; a .csv does not tell whose it holds.
 
     example: logo-ssl embed runs/photos --data photos/ --out features.npz
     """
@@ -58,7 +54,7 @@ class Embed(Source):
     max_bad: float = Extraction.max_bad
     """Share of unreadable images that stops the command; up to it they are left out."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it, or by another encoder or of other images."""
+    """Replace --out if it exists."""
 
     def run(self) -> None:
         """Embed, and say where the features are."""
@@ -66,7 +62,7 @@ class Embed(Source):
         assert self.out is not None
         refuse_senseless(self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
-        replaced = claim(self.out, self.overwrite)
+        check_output(self.out, self.overwrite)
         console, encoder = plain_console(), _loaded_aloud(self)
         with progress_bars(console) as progress:
             file = embed(
@@ -83,10 +79,10 @@ class Embed(Source):
                 say=console.print,
                 progress=progress,
             )
-        console.print(f"Features: {said(file, replaced)}")
+        console.print(f"Features: {file}")
         if encoder.channels == RGB:  # as every image file is shown, and so every query
             looked_for = shlex.join(["--index", str(file), "--query", _an_image(file), "--out", "sheet.png"])
-            console.print(f"Next: {command()} search {self.typed()} {looked_for}")
+            console.print(f"Next: logo-ssl search {self.typed()} {looked_for}")
 
 
 @dataclass(frozen=True)
@@ -105,23 +101,23 @@ class Search(Source):
     out: Path | None = None
     """A contact sheet to draw (.png)."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it."""
+    """Replace --out if it exists."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute."""
 
     def run(self) -> None:
         """Search, show the neighbours, and draw them."""
-        index, replaced = self._index(), False
+        index = self._index()
         if not self.query:
             looked_for = shlex.join(["--index", str(index), "--query", "image.jpg"])
-            raise UserError(f"Say what to look for: {command()} search {self.typed()} {looked_for}")
+            raise UserError(f"Say what to look for: logo-ssl search {self.typed()} {looked_for}")
         if gone := [query for query in self.query if not query.is_file()]:
             what = f"{gone[0]} is a folder" if gone[0].is_dir() else f"There is no file {gone[0]} to look for"
             raise UserError(f"{what}; give the path of an image with --query.")
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
                 raise UserError(f"--out is {self.out}; the contact sheet is a .png file.")
-            replaced = claim(self.out, self.overwrite)
+            check_output(self.out, self.overwrite)
         console = plain_console()
         if not about_table(index):
             console.print(
@@ -136,7 +132,7 @@ class Search(Source):
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
                 console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
         if self.out is not None:
-            console.print(f"Sheet: {said(write(self.out, contact_sheet([*map(str, self.query)], found)), replaced)}")
+            console.print(f"Sheet: {write(self.out, contact_sheet([*map(str, self.query)], found))}")
 
     def _index(self) -> Path:
         """The file to look in; where there is none, the command that makes it is said."""
@@ -145,7 +141,7 @@ class Search(Source):
         data = [] if Run(Path(self.encoder)).recipe_file.is_file() else ["--data", "photos/"]
         making = shlex.join([*data, "--out", str(self.index or "features.npz")])
         what = "Say where to look with --index FILE" if self.index is None else f"There is no file {self.index}"
-        raise UserError(f"{what}; make it with `{command()} embed {self.typed()} {making}`.")
+        raise UserError(f"{what}; make it with `logo-ssl embed {self.typed()} {making}`.")
 
 
 @dataclass(frozen=True)
@@ -162,14 +158,14 @@ class Export(Source):
     out: Path | None = None
     """File, or folder for hf (default: encoder and the target's name, in this folder)."""
     overwrite: bool = False
-    """Replace what lies at --out even if logo-ssl did not write it."""
+    """Replace --out if it exists."""
 
     def run(self) -> None:
         """Export, and show how to load it."""
         refuse_no_target(self.to, self.typed())
         console = plain_console()
         done = export(_loaded_aloud(self), cast(Target, self.to), self.out, overwrite=self.overwrite)
-        console.print(f"Exported: {said(done.path, done.replaced)}\n\n{done.snippet}")
+        console.print(f"Exported: {done.path}\n\n{done.snippet}")
 
 
 def _an_image(table: Path) -> str:

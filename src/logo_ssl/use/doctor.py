@@ -11,7 +11,6 @@ from typing import Literal
 import torch
 from rich.table import Table
 
-from ..command_name import command
 from ..data import BadImages, ImageSet, LoadingConfig, Photos, load_data, locate, nvjpeg, place
 from ..data.facts import facts_of
 from ..data.guessing import about_labels
@@ -23,10 +22,10 @@ from ..hardware import available_memory, best_device, hardware
 from ..provenance import provenance
 from ..recipes import choose, summary
 from ..terminal import plain_console
+from ..text import counted
 from ..train.automatic import SCENES_SIDE, machine_for
 from ..train.building import refuse_too_few
 from ..train.compiling import has_compiler
-from ..wording import counted
 
 EXTRAS = {
     "pyarrow": "parquet",
@@ -78,7 +77,7 @@ class Doctor:
         console.print(f"Chosen: {summary(chosen)}")
         _refuse_bad_as_training_would(bad, seen, chosen.loading.max_bad)
         next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
-        console.print(f"Next: {command()} pretrain {next_words}")
+        console.print(f"Next: logo-ssl pretrain {next_words}")
 
 
 def _versions(device: torch.device) -> Iterator[Row]:
@@ -139,7 +138,7 @@ def _refuse_as_training_would(data: str, n_images: int) -> None:
     try:
         refuse_too_few(data, n_images)
     except UserError as error:
-        raise UserError(f"`{command()} pretrain` will refuse these data: {error}") from error
+        raise UserError(f"`logo-ssl pretrain` will refuse these data: {error}") from error
 
 
 def _refuse_bad_as_training_would(bad: BadImages, seen: int, max_bad: float) -> None:
@@ -147,7 +146,7 @@ def _refuse_bad_as_training_would(bad: BadImages, seen: int, max_bad: float) -> 
     if len(bad) > max_bad * seen:
         supposed = "" if seen == bad.n_images else " if the others are like those seen here"
         raise UserError(
-            f"`{command()} pretrain` will refuse these data{supposed}: {len(bad):,} of {counted(seen, 'image')} cannot "
+            f"`logo-ssl pretrain` will refuse these data{supposed}: {len(bad):,} of {counted(seen, 'image')} cannot "
             f"be read (one is {min(bad.names)}), more than --loading.max-bad {max_bad:g} allows; look at the files, or "
             "allow more."
         )

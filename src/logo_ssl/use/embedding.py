@@ -15,16 +15,15 @@ from torch import nn
 
 from .. import __version__
 from ..data import BadImages, nvjpeg
-from ..errors import Interrupted, WrongValue, nearest
+from ..errors import Interrupted, UserError, nearest
 from ..evaluate import Extraction, FrozenEncoder
 from ..evaluate.extraction import PREPROCESSING, compute
 from ..evaluate.how import refuse_senseless
 from ..evaluate.store import SUFFIX, Store
+from ..files import check_output, clear_folder
 from ..hardware import best_device
-from ..outputs import claim, claim_folder, clear_folder
-from ..printable import printable
 from ..signals import Stopped
-from ..wording import are, counted, listed, them
+from ..text import counted, listed, printable
 from .images import Data, Images, Which, images_of, refuse_no_data
 from .keeping import KEPT, Keeping, belongs, key_of, parts_of, read_ahead
 from .loading import frozen
@@ -76,9 +75,9 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     They are as the encoder gives them, not of unit length: divide by their norms before dot products.
     `encoder` comes from `load`, or is what that takes; `data` is a name or a path as for `pretrain` (default: what the
     run was trained on), a list of paths, or an array of images [N C H W]. An interrupted call with `out` goes on where
-    it stopped when it is made again, and looks again at images that could not be read. Features of the same encoder,
-    data and settings are replaced (a .csv does not tell them), any other file only with `overwrite` (so is the list of
-    bad images, OUT-bad-images.csv). What a folder holds beside its images is told to `say`, else warned of.
+    it stopped when it is made again, and looks again at images that could not be read. A file is replaced only with
+    `overwrite`; images that cannot be read are listed in OUT-bad-images.csv. What a folder holds beside its images is
+    told to `say`, else warned of.
     """
     refuse_senseless(batch_size, workers, max_bad)
     _refuse_unlisted("split", split, get_args(Which))
@@ -87,14 +86,11 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     target = None if out is None else Path(out)
     if target is not None:
         refuse_unknown(target)
-        claim(target, overwrite)
-        claim(_bad_beside(target), overwrite)
-        claim_folder(_kept_beside(target), KEPT)
+        check_output(target, overwrite)
     known = frozen(encoder)
     images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
     about = _about(known, images, split)
     if target is not None:
-        claim(target, overwrite, about)
         refuse_long_names(target, sum(len(each.split) for each in images), max(each.longest_name() for each in images))
     how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
     if len(images) > 1:
@@ -109,7 +105,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
 
 def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise WrongValue(f"--{name} is {value!r}; use {', '.join(known)}.{nearest(str(value), known)}")
+        raise UserError(f"{name}={value!r}: must be {', '.join(known)}.{nearest(str(value), known)}")
 
 
 def _bad_among(chosen: list[Images], how: Extraction, bad_file: Path | None = None) -> BadImages:
@@ -182,10 +178,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     _tell_of_names(chosen, out, how.say)
     left_out = sum(len(images.split) for images in chosen) - good
     if left_out:
-        how.say(
-            f"{counted(left_out, 'image')} cannot be read and {are(left_out)} left out; {bad_file} lists "
-            f"{them(left_out)}, and the same command tries {them(left_out)} again."
-        )
+        how.say(f"{counted(left_out, 'image')} cannot be read and had to be left out; see {bad_file}.")
     return out
 
 
@@ -196,6 +189,6 @@ def _tell_of_names(chosen: list[Images], table: Path, say: Callable[[str], None]
     names = (images.name(row) for images in chosen for row in range(len(images.split)))
     if strange := sum(printable(name) != name for name in names):
         say(
-            f"{counted(strange, 'name')} in {table} {are(strange)} no UTF-8, and written with "
+            f"{counted(strange, 'name')} in {table} cannot be written as UTF-8 and got "
             "escapes; .npz and .csv keep such names as they are."
         )

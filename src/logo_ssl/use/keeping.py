@@ -23,7 +23,7 @@ from .tables import Part
 
 T = TypeVar("T")
 PART = 2048  # images whose features are kept together
-NAME = rf"[0-9a-f]{{24}}-(?:[01]-)?\d+{re.escape(SUFFIX)}"  # earlier versions put the decoder in the middle
+NAME = rf"[0-9a-f]{{24}}-\d+{re.escape(SUFFIX)}"
 KEPT = re.compile(rf"{NAME}|\.{NAME}\.\w+")
 """How files of kept features are called, and those that are being written."""
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..command_name import command
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..evaluate import FrozenEncoder
 from ..evaluate.extraction import PREPROCESSING
 from .embedding import Embeddings, Encoder, embed
@@ -39,7 +38,7 @@ def search(
     features in memory say nothing: that is up to you.
     """
     if k < 1:
-        raise WrongValue(f"--k is {k}; ask for 1 neighbour or more.")
+        raise UserError(f"k={k}: ask for 1 neighbour or more.")
     known, table = frozen(encoder), index if isinstance(index, Embeddings) else Path(index)
     if isinstance(table, Path):
         _refuse_others(table, known)
@@ -80,10 +79,10 @@ def _another(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) ->
 def _again(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder, what: str = "the index again") -> str:
     """What makes an index of the same images: a command that can be pasted, where `made_by` says which they are."""
     if not (data := made_by.get("data")):
-        return f"make {what} with `{command()} embed`, of the same images"
+        return f"make {what} with `logo-ssl embed`, of the same images"
     split = [] if made_by["split"] == "all" else ["--split", str(made_by["split"])]
     words = ["embed", encoder.name, *encoder.options, "--data", str(data), *split, "--out", str(table)]
-    return f"make {what} with `{command()} {shlex.join(words)}`"
+    return f"make {what} with `logo-ssl {shlex.join(words)}`"
 
 
 def _refuse_other_inputs(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> None:

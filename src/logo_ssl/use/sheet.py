@@ -11,8 +11,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ..data.decode import BadImage, decode
 from ..data.files import Paths
-from ..outputs import MAKER
-from ..printable import on_one_line
+from ..text import on_one_line
 from .searching import Neighbour
 
 SIDE, GAP, TEXT = 160, 12, 34  # pixels: of a picture, between them, of the two lines below
@@ -34,7 +33,7 @@ def contact_sheet(queries: Sequence[str], found: Sequence[Sequence[Neighbour]]) 
             _paste(page, place, path, caption, is_query)
     file = io.BytesIO()
     about = PngInfo()
-    about.add_text("Software", MAKER)
+    about.add_text("Software", "logo-ssl")
     page.save(file, "PNG", pnginfo=about)
     return file.getvalue()
 

@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from ..command_name import command
-from ..errors import UserError, WrongValue
+from ..errors import UserError
 from ..files import whole
 from ..output_names import refuse_no_table
-from ..printable import printable
+from ..text import printable
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""
 COLUMNS = ["path", "label", "split"]
-"""What stands before the vector of each image; earlier versions wrote no split."""
+"""What stands before the vector of each image."""
 ROWS = 4096  # read at a time
 MOST_NAMES = 1 << 30
 """Bytes of names in an .npz, which gives each as much room as the longest needs; numpy reads them all at once."""
@@ -32,7 +31,7 @@ class Part(NamedTuple):
     paths: Sequence[str]
     labels: Sequence[str | None]
     splits: Sequence[str | None]
-    """train, val or test; none in the files of earlier versions."""
+    """train, val or test."""
     vectors: Float32[np.ndarray, "n F"]
 
 
@@ -75,8 +74,8 @@ def refuse_long_names(path: Path, rows: int, longest: int) -> None:
     """Raise a UserError where so many names, the longest of so many characters, are too much for such a table."""
     room = rows * longest * np.dtype("U1").itemsize
     if _format(path).even_names and room > MOST_NAMES:
-        raise WrongValue(
-            f"--out is {path}, in which {rows:,} names would take {room / 1e9:,.1f} GB, each as much as the longest of "
+        raise UserError(
+            f"out={path}: {rows:,} names would take {room / 1e9:,.1f} GB, each as much as the longest of "
             f"{longest:,} characters; choose {path.with_suffix('.csv')} or {path.with_suffix('.parquet')}."
         )
 
@@ -90,13 +89,13 @@ def keeps_names(path: Path) -> bool:
 def _in_a_sentence(path: Path) -> Iterator[None]:
     """What is wrong with a file, in a sentence."""
     if not path.is_file():
-        raise UserError(f"There is no file {path}; make it with `{command()} embed RUN --data DATA --out {path}`.")
+        raise UserError(f"There is no file {path}; make it with `logo-ssl embed RUN --data DATA --out {path}`.")
     try:
         yield
     except UserError:
         raise
     except Exception as error:  # of a format's reader, at bytes that are none of its own
-        raise UserError(f"{path} is no table of features ({error}); make one with `{command()} embed`.") from error
+        raise UserError(f"{path} is no table of features ({error}); make one with `logo-ssl embed`.") from error
 
 
 def _pyarrow() -> Any:
@@ -124,12 +123,9 @@ def _write_parquet(path: Path, parts: Iterator[Part], shape: Shape, about: dict[
 
 def _read_parquet(path: Path) -> Iterator[Part]:
     with _pyarrow().parquet.ParquetFile(path) as file:
-        known = [name for name in COLUMNS if name in file.schema_arrow.names]
-        for batch in file.iter_batches(ROWS, columns=[*known, "vector"]):
+        for batch in file.iter_batches(ROWS, columns=[*COLUMNS, "vector"]):
             vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False)
-            splits = batch["split"].to_pylist() if "split" in known else _unknown(batch.num_rows)
-            told = batch["path"].to_pylist(), batch["label"].to_pylist(), splits
-            yield Part(*told, _rows(vectors, batch.num_rows))
+            yield Part(*(batch[name].to_pylist() for name in COLUMNS), _rows(vectors, batch.num_rows))
 
 
 def _about_parquet(path: Path) -> dict[str, Any]:
@@ -167,15 +163,14 @@ def _opened(path: Path) -> Iterator[Any]:
     """The arrays of an .npz file that holds a table; an error for any other."""
     zipfile.ZipFile(path).close()  # what is none, numpy would take for a pickle
     with np.load(path, allow_pickle=False) as file:
-        if not {"paths", "labels", "vectors"} <= set(file):
+        if not {"paths", "labels", "splits", "vectors"} <= set(file):
             raise ValueError(f"it holds {', '.join(file) or 'nothing'}")
         yield file
 
 
 def _read_npz(path: Path) -> Iterator[Part]:
     with _opened(path) as file:
-        paths, labels = file["paths"], file["labels"]
-        splits = file["splits"] if "splits" in file else np.full(len(paths), "")
+        paths, labels, splits = file["paths"], file["labels"], file["splits"]
     with zipfile.ZipFile(path) as archive, archive.open("vectors.npy") as member:
         np.lib.format.read_magic(member)
         (n, width), _, kind = np.lib.format.read_array_header_1_0(member)
@@ -205,29 +200,23 @@ def _read_csv(path: Path) -> Iterator[Part]:
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = csv.reader(file)
         header = next(rows, [])
-        if header[:2] != COLUMNS[:2]:
+        if header[:3] != COLUMNS:
             raise ValueError(f"its columns are not {', '.join(COLUMNS)}, f0, ...")
-        before = 3 if header[2:3] == COLUMNS[2:] else 2
         waiting: list[list[str]] = []
         for row in rows:
             waiting.append(row)
             if len(waiting) == ROWS:
-                yield _parsed(waiting, before)
+                yield _parsed(waiting)
                 waiting = []
         if waiting:
-            yield _parsed(waiting, before)
+            yield _parsed(waiting)
 
 
-def _parsed(rows: list[list[str]], before: int) -> Part:
-    """The rows, whose vectors come after so many other columns."""
-    vectors = np.array([row[before:] for row in rows], dtype=np.float32)
-    splits = [row[2] or None for row in rows] if before > 2 else _unknown(len(rows))
-    return Part([row[0] for row in rows], [row[1] or None for row in rows], splits, vectors)
-
-
-def _unknown(n: int) -> list[str | None]:
-    """The splits of so many images in a file that does not tell them."""
-    return [None] * n
+def _parsed(rows: list[list[str]]) -> Part:
+    """The rows, whose vectors come after the other columns."""
+    vectors = np.array([row[len(COLUMNS) :] for row in rows], dtype=np.float32)
+    known, splits = ([row[column] or None for row in rows] for column in (1, 2))
+    return Part([row[0] for row in rows], known, splits, vectors)
 
 
 def _rows(flat: np.ndarray, n: int) -> np.ndarray:

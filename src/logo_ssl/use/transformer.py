@@ -25,7 +25,7 @@ from ..evaluate import Extraction, FrozenEncoder, load_encoder
 from ..files import write
 from ..run import Run
 from ..terminal import plain_console
-from ..wording import counted, them
+from ..text import counted
 from .embedding import embed
 from .loading import frozen, load, plain
 
@@ -76,7 +76,7 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         if found.bad:
             n, first = len(found.bad), found.bad[0]
             told = f"{counted(n, 'image')} cannot be read (the first: {first}, {_reason(first)})"
-            raise UserError(f"{told}; leave {them(n)} out.")
+            raise UserError(f"{told}; leave out what cannot be read.")
         return found.vectors
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

@@ -14,7 +14,7 @@ from ...data.bad import plain_reason
 from ...data.decode import BadImage, decode
 from ...data.sources import absolute
 from ...errors import UserError
-from ...wording import counted
+from ...text import counted
 from ..encoders import FrozenEncoder
 from ..pixels import in_channels
 

@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from ...signals import Stopped, StopSignals
 from ..faults import Diverged, is_finite
 from ..monitors import Steps
-from ..sittings import Sittings
+from ..sessions import Sessions
 from .agreement import Agreement
 from .writer import Writer
 
@@ -39,8 +39,8 @@ FIRST = 0.1
 class Checkpoints(Checkpoint):
     """Says when to save: every so many epochs and minutes, after the last epoch, and when a signal asks to stop."""
 
-    def __init__(self, folder: Path, rhythm: Rhythm, stop: StopSignals, sittings: Sittings) -> None:
-        self.folder, self.rhythm, self.stop, self.sittings = folder, rhythm, stop, sittings
+    def __init__(self, folder: Path, rhythm: Rhythm, stop: StopSignals, sessions: Sessions) -> None:
+        self.folder, self.rhythm, self.stop, self.sessions = folder, rhythm, stop, sessions
         self.saved_at, self.began_at, self.has_saved = time.monotonic(), 0, False
         self.agreement = Agreement()
 
@@ -119,7 +119,7 @@ class Checkpoints(Checkpoint):
             raise Diverged(trainer.global_step, ["a weight"])
         began = time.perf_counter()
         trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}")
-        self.sittings.blocked(time.perf_counter() - began)
+        self.sessions.blocked(time.perf_counter() - began)
         self.saved_at, self.has_saved = time.monotonic(), True
 
     def _save_and_stop(self, trainer: L.Trainer) -> None:

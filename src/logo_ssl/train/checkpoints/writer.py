@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ...run import CHECKPOINT, found_checkpoints
-from ...wording import counted
-from ..sittings import Sittings
+from ...text import counted
+from ..sessions import Sessions
 from .files import with_room, write
 
 
@@ -22,9 +22,9 @@ class Writer(TorchCheckpointIO):
     said, and that there is one again.
     """
 
-    def __init__(self, folder: Path, keep: int, say: Callable[[str], None], sittings: Sittings) -> None:
+    def __init__(self, folder: Path, keep: int, say: Callable[[str], None], sessions: Sessions) -> None:
         super().__init__()
-        self.folder, self.keep, self.say, self.sittings = folder, keep, say, sittings
+        self.folder, self.keep, self.say, self.sessions = folder, keep, say, sessions
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[Path] | None = None
         self.newest_mb: float | None = None
@@ -46,7 +46,7 @@ class Writer(TorchCheckpointIO):
         except OSError as error:
             before, self.reason = self.reason if self.lost else "", str(error.strerror or error)
             self.lost += 1
-            self.sittings.now.failed += 1
+            self.sessions.now.failed += 1
             if self.reason != before:
                 self.say(
                     f"The checkpoint could not be saved ({self.reason}); training goes on, the next ones are tried in "
@@ -80,5 +80,5 @@ class Writer(TorchCheckpointIO):
 
     def _write(self, checkpoint: dict[str, Any]) -> Path:
         file = with_room(self.folder, lambda: write(checkpoint, self.folder, self.keep))
-        self.sittings.wrote(checkpoint["global_step"])
+        self.sessions.wrote(checkpoint["global_step"])
         return file

@@ -16,7 +16,7 @@ from ...knn import knn_accuracy
 from ...ranks import rank, stacked, world_size
 from ...recipes import Recipe
 from ...sampling import standard_error
-from ...wording import are, counted
+from ...text import counted
 from ..collapse_causes import diagnose, diagnose_loss
 from ..module import Pretraining
 from .telling import log, ring
@@ -82,12 +82,11 @@ class OnlineKNN(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with what was reached before an interruption, if it was reached on the same images."""
         if state_dict.get("of") == self.of:
-            self.best, self.untrained = state_dict["best"], state_dict.get("untrained", 0.0)
+            self.best, self.untrained = state_dict["best"], state_dict["untrained"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Note how long the run was meant to be; a checkpoint of version 0.1.0 does not tell."""
-        if "recipe" in checkpoint:
-            self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
+        """Note how long the run was meant to be."""
+        self.epochs_before = Recipe.from_json(checkpoint["recipe"]).epochs
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """What an untrained encoder scores; a longer run begins anew, as its risen learning rate costs accuracy."""
@@ -117,7 +116,7 @@ class OnlineKNN(L.Callback):
         ]
         readable = stacked(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
         if lost := asked - sum(readable):
-            self.say(f"{counted(lost, 'image')} of the online kNN cannot be read and {are(lost)} left out of it.")
+            self.say(f"The online kNN leaves out {counted(lost, 'image')} that cannot be read.")
         self.n_bank, self.n_images = readable
         if min(readable) == 0:
             self.splits = None

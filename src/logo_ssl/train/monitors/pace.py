@@ -19,7 +19,7 @@ IN_A_ROW = 2  # slow measurements, since one may be chance
 
 
 class Pace(L.Callback):
-    """Compares images/s with what they had been in this sitting."""
+    """Compares images/s with what they had been in this session."""
 
     def __init__(self, say: Callable[[str], None], clock: Clock) -> None:
         self.say, self.clock = say, clock

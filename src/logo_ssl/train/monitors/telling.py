@@ -5,7 +5,7 @@ from typing import Any
 
 import lightning as L
 
-from ...errors import WrongValue
+from ...errors import UserError
 from ...recipes import Recipe
 
 
@@ -20,5 +20,5 @@ def log(trainer: L.Trainer, values: dict[str, Any], step: int | None = None) -> 
 def ring(alarm: str, recipe: Recipe, say: Callable[[str], None]) -> None:
     """Say that training collapses, or end it there, as the recipe asks."""
     if recipe.on_collapse == "stop":
-        raise WrongValue(f"{alarm} Stopped, as --on-collapse asks.")
+        raise UserError(f"{alarm} Stopped, as on_collapse asks.")
     say(alarm)

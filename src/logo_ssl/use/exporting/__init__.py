@@ -5,14 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ...errors import WrongValue
+from ...errors import UserError
 from ...evaluate import FrozenEncoder
+from ...files import check_output, refuse_existing
 from ...output_names import refuse_no_target
-from ...outputs import claim, is_ours
 from ..embedding import Encoder
 from ..loading import frozen
 from .files import to_safetensors, to_timm, to_torchvision
-from .hub import WEIGHTS, to_hf
+from .hub import to_hf
 from .onnx import to_onnx
 
 Target = Literal["torchvision", "timm", "onnx", "safetensors", "hf"]
@@ -42,8 +42,6 @@ class Exported(NamedTuple):
     path: Path
     snippet: str
     """Python lines that load it as `encoder` and make `features` of some `images`; they run as they are."""
-    replaced: bool = False
-    """Whether it took the place of another."""
 
 
 def export(
@@ -51,17 +49,15 @@ def export(
 ) -> Exported:
     """Write an encoder so that others load it: `to` torchvision, timm, onnx, safetensors or hf (a folder).
 
-    An export is replaced by one of the same encoder, as of a run that was trained further; one of another encoder, or
-    a file of somebody else's, only with `overwrite`; a folder of somebody else's never.
+    A file, or a folder that is not empty, is replaced only with `overwrite`.
     """
     refuse_no_target(to, "RUN")
     way, known = WAYS[to], frozen(encoder)
     path = Path(way.out if out is None else out)
     if way.suffixes and path.suffix.lower() not in way.suffixes:
-        raise WrongValue(f"--out is {path}; {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
-    weights = path if way.suffixes else path / WEIGHTS
-    if way.suffixes or is_ours(weights):
-        replaced = claim(weights, overwrite, {"encoder": known.name})
-    else:
-        replaced = path.is_dir() and any(path.iterdir())
-    return Exported(path, way.write(known, path), replaced)
+        raise UserError(f"out={path}: {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
+    if way.suffixes:
+        check_output(path, overwrite)
+    elif not path.is_dir() or any(path.iterdir()):
+        refuse_existing(path, overwrite)
+    return Exported(path, way.write(known, path))

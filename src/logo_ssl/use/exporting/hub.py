@@ -1,7 +1,6 @@
 """How does an encoder become a folder as on the Hugging Face Hub? Weights, a config for timm, and a model card."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from ...errors import UserError
 from ...evaluate import FrozenEncoder
 from ...files import write_together
 from ...models.saving import plain_weights, weight_bytes
-from ...outputs import claim, is_ours
 from ...recipes import PARTS, recipe_as_written
 from .files import RGB, metadata_of, snippet
 from .rebuilding import in_timm, of_ours, timm_options
@@ -39,7 +37,6 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
             "`--to timm` writes them and the lines that load them as they are."
         )
     network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
-    _refuse_others(out)
     loading = snippet(encoder, ["import timm"], [_loading(out)])
     weights = plain_weights(network.state_dict())
     contents = {
@@ -110,24 +107,6 @@ def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
 
 def _loading(folder: str | Path) -> str:
     return f"encoder = timm.create_model({f'local-dir:{folder}'!r}, pretrained=True).eval()"
-
-
-def _refuse_others(out: Path) -> None:
-    """Raise a UserError for a place that is neither new nor empty nor an encoder that was exported before."""
-    if os.path.lexists(out) and not (out.is_dir() and (_is_exported(out) or not any(out.iterdir()))):
-        raise UserError(f"{out} exists and is no such folder; choose a new or empty one for --out.")
-    claim(out / WEIGHTS)
-
-
-def _is_exported(folder: Path) -> bool:
-    """Whether weights and config in a folder are ours; a config may be missing, where an export was interrupted."""
-    config = folder / CONFIG
-    if not is_ours(folder / WEIGHTS) or not os.path.lexists(config):
-        return is_ours(folder / WEIGHTS)
-    try:
-        return json.loads(config.read_text("utf-8"))["pretrained_cfg"]["tag"] == TAG
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return False
 
 
 def _is_filled_in(card: Path) -> bool:

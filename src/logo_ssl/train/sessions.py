@@ -1,4 +1,4 @@
-"""How long was a run trained, and in how many sittings? `sittings.json` has an entry for each."""
+"""How long was a run trained, and in how many sessions? `sessions.json` has an entry for each."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from ..run import Run
 
 
 @dataclass
-class Sitting:
+class Session:
     """From a start of training to its end; one that was killed is known up to its last checkpoint."""
 
     began: float | None = None
@@ -28,36 +28,36 @@ class Sitting:
     ended: bool = False
     """By itself: not killed."""
     epochs: int | None = None
-    """As many as were planned then; of a run without epochs, or of an older version, none."""
+    """As many as were planned then; of a run without epochs, none."""
 
 
-class Sittings:
-    """The sittings of a run so far, and the one that begins now."""
+class Sessions:
+    """The sessions of a run so far, and the one that begins now."""
 
     def __init__(self, run: Run, *, resumed: bool = False, epochs: int | None = None) -> None:
-        self.file, self.since = run.sittings_file, time.monotonic()
+        self.file, self.since = run.sessions_file, time.monotonic()
         self.earlier = _earlier(run, resumed)
-        self.now = Sitting(began=round(time.time(), 3), epochs=epochs)
+        self.now = Session(began=round(time.time(), 3), epochs=epochs)
 
     def blocked(self, seconds: float) -> None:
         """Count the time for which a checkpoint held training up."""
         self.now.longest_blocked_s = round(max(seconds, self.now.longest_blocked_s or 0.0), 4)
 
     def wrote(self, step: int) -> None:
-        """Count a checkpoint, and keep the account: this sitting may be killed any time."""
+        """Count a checkpoint, and keep the account: this session may be killed any time."""
         self.now.checkpoints, self.now.step = self.now.checkpoints + 1, step
         self.save()
 
     def save(self, *, ended: bool = False) -> None:
         """Write the file; a disk that is full must not stop what this only counts."""
         self.now.seconds, self.now.ended = round(time.monotonic() - self.since, 1), ended
-        told = [asdict(sitting) for sitting in (*self.earlier, self.now)]
+        told = [asdict(session) for session in (*self.earlier, self.now)]
         with contextlib.suppress(OSError):
             write(self.file, json.dumps(told, indent=2) + "\n")
 
     def seconds(self) -> float:
-        """Of all sittings, this one up to now."""
-        return round(sum(sitting.seconds for sitting in self.earlier) + time.monotonic() - self.since, 1)
+        """Of all sessions, this one up to now."""
+        return round(sum(session.seconds for session in self.earlier) + time.monotonic() - self.since, 1)
 
     def number(self) -> int:
         """How many there were."""
@@ -65,7 +65,7 @@ class Sittings:
 
     def killed(self) -> int:
         """Of how many the seconds after their last checkpoint are not known."""
-        return sum(not sitting.ended for sitting in self.earlier)
+        return sum(not session.ended for session in self.earlier)
 
     def first_planned(self) -> int | None:
         """The epochs that were planned when it began; with more, the learning rate would have fallen more slowly."""
@@ -75,28 +75,18 @@ class Sittings:
         """How many were written and could not be, and how long one held training up at most."""
         every = [*self.earlier, self.now]
         return {
-            "saved": sum(sitting.checkpoints for sitting in every),
-            "failed": sum(sitting.failed for sitting in every),
+            "saved": sum(session.checkpoints for session in every),
+            "failed": sum(session.failed for session in every),
             "longest_blocked_s": max((s.longest_blocked_s for s in every if s.longest_blocked_s), default=None),
         }
 
 
-def _earlier(run: Run, resumed: bool) -> list[Sitting]:
-    """What a run folder tells; of one sitting at least, if the run was begun before and tells nothing."""
+def _earlier(run: Run, resumed: bool) -> list[Session]:
+    """What a run folder tells; one session at least, if the run was begun before and its file is gone."""
     if not resumed:
         return []
-    known = {field.name for field in fields(Sitting)}
+    known = {field.name for field in fields(Session)}
     try:
-        entries = json.loads(run.sittings_file.read_text())
-        return [Sitting(**{name: entry[name] for name in known & entry.keys()}) for entry in entries]
+        return [Session(**{name: entry[name] for name in known & entry.keys()}) for entry in run.sessions()]
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return [_told_by_provenance(run)]
-
-
-def _told_by_provenance(run: Run) -> Sitting:
-    """The sitting that finished a run of a version without `sittings.json`."""
-    try:
-        told = json.loads(run.provenance_file.read_text())
-        return Sitting(seconds=float(told["seconds"]), ended=not told["resumed"])
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
-        return Sitting()
+        return [Session()]

@@ -1,11 +1,30 @@
-"""How is a name shown that is no text? File names may be any bytes, while most formats hold text alone."""
+"""Numbers, lists, times and names of any bytes as text."""
 
 import re
+from collections.abc import Iterable
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """All but tab and newline: letters that a terminal obeys."""
 ESCAPED = {ord(letter): repr(letter)[1:-1] for letter in "\t\n\v\f\r\x85\u2028\u2029"}
 """What moves the text behind it, as Python writes it."""
+
+
+def counted(n: int, noun: str) -> str:
+    """1 step, 2 steps, 1,000 steps."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """a; a and b; a, b and c: each once."""
+    *others, last = dict.fromkeys(names) or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def lasting(seconds: float) -> str:
+    """In the unit that tells most: 280 s, 45 min, 3.2 h."""
+    if seconds < 10 * 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def printable(name: str) -> str:

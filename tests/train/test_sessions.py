@@ -1,4 +1,4 @@
-"""Does a run that was trained in several sittings tell so, and does each of them begin and end in order?"""
+"""Does a run that was trained in several sessions tell so, and does each of them begin and end in order?"""
 
 import errno
 import importlib
@@ -169,7 +169,7 @@ def test_a_backbone_and_heads_of_two_steps_are_refused_and_resume_mends_them(dat
     assert all(torch.equal(again[name], value) for name, value in whole.items())
 
 
-def test_seconds_and_checkpoints_add_up_over_sittings(data, tmp_path, monkeypatch):
+def test_seconds_and_checkpoints_add_up_over_sessions(data, tmp_path, monkeypatch):
     out = tmp_path / "run"
     for step in (1, 4):
         with monkeypatch.context() as patch:
@@ -177,25 +177,25 @@ def test_seconds_and_checkpoints_add_up_over_sittings(data, tmp_path, monkeypatc
             with pytest.raises(Interrupted):
                 resume(out, console=console()) if out.exists() else train(SMALL, data, out)
     run = resume(out, console=console())
-    sittings = json.loads(run.sittings_file.read_text())
-    assert [sitting["step"] for sitting in sittings] == [2, 5, 6]
-    assert [sitting["checkpoints"] for sitting in sittings] == [1, 2, 1]
-    assert all(sitting["ended"] for sitting in sittings)
-    assert (told(run)["sittings"], told(run)["sittings_killed"], told(run)["checkpoints"]["saved"]) == (3, 0, 4)
-    assert told(run)["seconds"] == pytest.approx(sum(sitting["seconds"] for sitting in sittings), abs=0.3)
+    sessions = json.loads(run.sessions_file.read_text())
+    assert [session["step"] for session in sessions] == [2, 5, 6]
+    assert [session["checkpoints"] for session in sessions] == [1, 2, 1]
+    assert all(session["ended"] for session in sessions)
+    assert (told(run)["sessions"], told(run)["sessions_killed"], told(run)["checkpoints"]["saved"]) == (3, 0, 4)
+    assert told(run)["seconds"] == pytest.approx(sum(session["seconds"] for session in sessions), abs=0.3)
 
 
-def test_a_run_from_before_sittings_were_counted_is_not_called_one_sitting(data, tmp_path):
+def test_a_run_from_before_sessions_were_counted_is_not_called_one_session(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    run.sittings_file.unlink()
+    run.sessions_file.unlink()
     run.provenance_file.write_text(json.dumps(told(run) | {"seconds": 1000.0}))
     resume(run.path, console=console(), epochs=2)
-    assert (told(run)["sittings"], told(run)["sittings_killed"]) == (2, 0)
+    assert (told(run)["sessions"], told(run)["sessions_killed"]) == (2, 0)
     assert told(run)["seconds"] > 1000
-    run.sittings_file.write_text("torn")
+    run.sessions_file.write_text("torn")
     run.provenance_file.unlink()
     resume(run.path, console=console())
-    assert (told(run)["sittings"], told(run)["sittings_killed"]) == (2, 1)
+    assert (told(run)["sessions"], told(run)["sessions_killed"]) == (2, 1)
 
 
 def test_help_of_resume_shows_what_may_change_and_nothing_else(data, tmp_path, capsys):
