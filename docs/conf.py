@@ -19,7 +19,7 @@ from logo_ssl import __version__  # noqa: E402
 
 project, author, release = "LoGo", "LoGo's contributors", __version__
 extensions = ["myst_parser"]
-exclude_patterns = ["_build", "results/raw"]
+exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 highlight_language = "text"

@@ -104,7 +104,7 @@ def recipes_page() -> str:
     """Every recipe: its row of the paper, and in what it differs from the defaults."""
     text = (
         "# Recipes\n\nGenerated from the code. A recipe is a row of the paper, or one of ours. The figures are the "
-        "paper's: what we measured stands in [the experiments](../results/experiments.md).\n\n"
+        "paper's: what we measured is on [the pages of results](../results/index.md).\n\n"
         "| recipe | data | backbone | paper | kNN (%) | linear (%) |\n|---|---|---|---|---|---|\n"
     )
     for recipe in RECIPES.values():

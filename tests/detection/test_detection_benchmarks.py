@@ -23,11 +23,14 @@ def script(name):
     return module
 
 
+def kept():
+    return [json.loads(line) for line in (ROOT / "results" / "records" / "detection.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.parametrize("what", ["box", "mask"])
 def test_a_quoted_speed_is_the_measured_one(what):
     known = speed.MEASURED[what]
-    lines = [json.loads(line) for line in (ROOT / known.file).read_text().splitlines()]
-    measured = [line for line in lines if line.get("benchmark") == "detection" and not line["tiny"]]
+    measured = [line for line in kept() if line.get("benchmark") == "detection" and not line["tiny"]]
     told = {(line["iterations_per_s"][what], line["hardware"]) for line in measured}
     assert (known.iterations_per_s, known.hardware) in told
 
@@ -63,7 +66,7 @@ def test_the_documented_hours_are_those_of_a_dry_run():
 
 def test_the_documented_figures_of_voc07_are_those_of_the_file():
     told = (ROOT / "docs" / "results" / "detection.md").read_text()
-    line = json.loads((ROOT / "docs" / "results" / "raw" / "2026-11-16-detection-voc-seed2.jsonl").read_text())
+    (line,) = [line for line in kept() if line.get("check") == "compare" and line["layout"] == "voc"]
     run, random = (line["figures"][of][0]["box AP50 (VOC07)"] for of in ("run", "random"))
     assert f"{run:.2f} pretrained and {random:.2f} from random weights" in told
 

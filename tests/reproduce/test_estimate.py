@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -253,30 +252,6 @@ def test_rows_that_take_days_on_a_cpu_are_told_before_they_begin_and_others_are_
     told, _ = estimate.days_on_a_cpu(tasks)
     assert told.startswith("Without a GPU a row on cifar10 takes about 4 days, by the most that was measured")
     assert not list(estimate.days_on_a_cpu(tasks[1:]))
-
-
-@pytest.mark.usefixtures("_with_gpu")
-def test_a_speed_from_elsewhere_is_told_as_such(reproduce, performed, tmp_path):
-    """From records that were copied: another machine's, with other rows beside."""
-    records = Path(__file__).parents[2] / "docs" / "results" / "raw" / "cifar10-tuned"
-    shutil.copytree(records, tmp_path / "out")
-    line = "table1 --tuned --rows cifar10-tuned-moco --set knn_every=20 --dry-run"
-    code, out, err = reproduce(f"{line} --seeds 3", small=False)
-    assert (code, performed) == (0, []), err
-    told = r"moco, seed 2: 200 epochs of 50,000 images, up to ([\d.]+) min \(([\d,]+) images/s measured in "
-    company = r".*moco.seed0 on NVIDIA H200, the fastest steps of 3 rows at once\)"
-    (minutes, speed), *_ = re.findall(told + company, out)
-    started = float(minutes) * 60 - 200 * 50_000 / float(speed.replace(",", ""))
-    assert 10 < started < 60  # seconds: compilation and ten times kNN, as they were benched there
-    assert re.search(r"In all: up to [\d.]+ min on NVIDIA H200 \(here: a GPU\)", out)
-    alone = Place(tmp_path / "out" / "cifar10-tuned-simsiam-logo" / "seed0")
-    alone.note(jobs=1)
-    _, out, _ = reproduce(f"{line.replace('-moco', '-simsiam-logo')} --seeds 3", small=False)
-    assert re.search(r"seed 2: 200 epochs of 50,000 images, about [\d.]+ min .* on NVIDIA H200\)", out)
-    _, out, _ = reproduce(f"{line} --seeds 3 --images-per-s 9000", small=False)
-    assert "seed 2: 200 epochs of 50,000 images, about 18.5 min (9,000 images/s as --images-per-s says)" in out
-    _, out, _ = reproduce(line, small=False)
-    assert out.splitlines()[-1] == "Nothing is left to run."
 
 
 @pytest.mark.parametrize(

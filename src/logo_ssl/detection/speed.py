@@ -14,11 +14,11 @@ class Measured(NamedTuple):
     iterations_per_s: float
     hardware: str
     file: str
-    """Output of benchmarks/detection.py, from the root of the repository."""
+    """The page that has it, from the root of the repository."""
 
 
 BATCH = 16
-_FILE = "docs/results/raw/2026-11-15-detection.jsonl"
+_FILE = "docs/results/detection.md"
 MEASURED: dict[str, Measured] = {
     "box": Measured(2.351, "NVIDIA H200", _FILE),
     "mask": Measured(2.199, "NVIDIA H200", _FILE),

@@ -161,13 +161,13 @@ TUNED = replace(
     optimiser=OptimiserConfig(lr=0.12, weight_decay=5e-4),
 )
 TUNED_MOCO = MoCoConfig(head="mlp-bn", tau=0.2, m=0.99, queue=4096)
-# MoCo's have small local crops and twice the weight decay: docs/results/experiments.md, 41 and 46.
+# MoCo's have small local crops and twice the weight decay: results/README.md, experiments 41 and 46.
 TUNED_FOR_MOCO = replace(
     TUNED, crops=replace(TUNED.crops, local_size=16), optimiser=replace(TUNED.optimiser, weight_decay=1e-3)
 )
 LARGE_LOCAL = replace(TUNED.crops, local_scale=(0.2, 0.8))
 
-# Six large crops, all pairs of them: docs/results/experiments.md, 21.
+# Six large crops, all pairs of them: results/README.md, experiment 21.
 CIFAR10_BEST = replace(
     TUNED_FOR_MOCO,
     name="cifar10-best",

@@ -31,7 +31,7 @@ class Speed(NamedTuple):
 
 
 def benchmarks(file: str = "speed.jsonl") -> list[dict[str, Any]]:
-    """Lines of `logo-ssl bench`, as docs/results/raw has them."""
+    """Lines of `logo-ssl bench`, measured on our machines."""
     text = files("logo_ssl.reproduce").joinpath(file).read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
@@ -40,7 +40,7 @@ def benched(recipe: Recipe, lines: Iterable[dict[str, Any]]) -> Speed | None:
     """The speed of this backbone on our machine, of this framework if possible; crops and pairs cost by their passes.
 
     What waited for images tells rows of fewer passes no higher speed: they may wait as long. In smaller batches
-    than it had smaller crops gain nothing, as one of them did (docs/results/experiments.md, 41).
+    than it had smaller crops gain nothing, as one of them did (results/README.md, experiment 41).
     """
     alike = [(measured_recipe(bench), bench) for bench in lines]
     alike = [pair for pair in alike if network_of(pair[0]) == network_of(recipe)]

@@ -9,7 +9,7 @@ HIGH_RATE = 0.5  # of SGD, for a batch of 256
 STRONG_PUSH = 1.0  # L2L's gradient over all others'
 WEAK_SCALE = 0.8  # global crops that all but equal the image
 ALIKE = 0.99  # mean cosine of a queue's keys
-FEW_STEPS = 300  # in which MoCo had learned little (docs/results/experiments.md, 2)
+FEW_STEPS = 300  # in which MoCo had learned little (results/README.md, experiment 2)
 
 
 def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | None = None) -> str:
