@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     known = {(line["name"], line.get("seed")) for line in map(json.loads, lines) if "name" in line}
     for run in options.runs:
         name = options.name or (run.parent.name if run.name.startswith("seed") else run.name)
-        line = told(run, name, options.experiment, options.at_once, options.remark)
+        line = record_of(run, name, options.experiment, options.at_once, options.remark)
         if (key := (line["name"], line["seed"])) in known:
             parser.error(f"{options.family} has {key[0]}, seed {key[1]}, already")
         known.add(key)
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     sys.stdout.write(f"{file.name} has {len(lines)} lines.\n")
 
 
-def told(run: Path, name: str, experiment: int, at_once: int = 1, remark: str = "") -> dict[str, Any]:
+def record_of(run: Path, name: str, experiment: int, at_once: int = 1, remark: str = "") -> dict[str, Any]:
     """What a run was, what it logged, and all that was measured of it (results/README.md has the fields)."""
     if not (run / "backbone.safetensors").exists():
         raise SystemExit(f"{run} has not ended: it has no backbone.safetensors")
@@ -76,7 +76,7 @@ def told(run: Path, name: str, experiment: int, at_once: int = 1, remark: str = 
             str(line["epoch"] + 1): round(line["z_rank"], 1) for line in gauges if line["epoch"] % 10 == 9
         },
         **top(evaluations),
-        "late": {loss: short(mean(line[loss] for line in late)) for loss in LOSSES if all(loss in x for x in late)},
+        "late": {loss: short(mean(line[loss] for line in late)) for loss in LOSSES if late and loss in late[0]},
         "last": {what: short(steps[-1][what]) for what in ("step", *LOSSES) if what in steps[-1]}
         | {what: short(gauges[-1][what]) for what in ("z_std", "z_rank") if gauges},
         "settings": {key: value for key, value in recipe.items() if key not in IDLE}
@@ -86,15 +86,17 @@ def told(run: Path, name: str, experiment: int, at_once: int = 1, remark: str = 
 
 
 def top(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
-    """Top-1 and top-5 of every evaluation, and the learning rate that a linear classifier chose."""
+    """Top-1 and top-5 (of five classes and more) of every evaluation, and the rate that a linear classifier chose."""
     figures, fives, chosen = {}, {}, {}
     for each in evaluations:
-        if each["evaluation"] == "knn":
-            figures |= {f"knn-{result['k']}": result["top1"] for result in each["results"]}
-            fives |= {f"knn-{result['k']}": result["top5"] for result in each["results"]}
-        elif each["evaluation"].startswith("linear-"):
-            figures[each["evaluation"]], fives[each["evaluation"]] = each["results"]["top-1"], each["results"]["top-5"]
-            chosen |= {"linear_sgd_lr": each["lr"]} if each["evaluation"] == "linear-sgd" else {}
+        kind, results = each["evaluation"], each["results"]
+        if kind == "knn":
+            figures |= {f"knn-{result['k']}": result["top1"] for result in results}
+            fives |= {f"knn-{result['k']}": result["top5"] for result in results if "top5" in result}
+        elif kind.startswith("linear-"):
+            figures[kind] = results["top-1"]
+            fives |= {kind: results["top-5"]} if "top-5" in results else {}
+            chosen |= {"linear_sgd_lr": each["lr"]} if kind == "linear-sgd" else {}
     return {"figures": figures, "top5": fives, **chosen}
 
 
