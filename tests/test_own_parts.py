@@ -202,4 +202,3 @@ def test_a_config_lacks_nothing_that_is_asked_of_it(monkeypatch):
     monkeypatch.setattr(EmptyConfig, "build", NoDataclass.build, raising=False)
     with pytest.raises(UserError, match=r"^EmptyConfig of framework empty has no dim; give it a field `dim`, the"):
         TINY.changed(framework="empty")
-

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from logo_ssl.data import load_data
 from logo_ssl.data.folders import find_images

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from logo_ssl.outputs import claim
 from torch import nn
 
 from logo_ssl.data import ImageSet
@@ -76,15 +75,6 @@ def test_an_empty_split_is_recorded_too(encoder, images: ImageSet):
     assert json.loads(file.read_text())["data_fingerprint"]["test"]
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
-    (tmp_path / "file").touch()
-    claim(tmp_path / "new" / "folder" / "x.json")
-    with pytest.raises(UserError, match=r"is a folder; name one in it, such as .*result.json"):
-        claim(tmp_path)
-    with pytest.raises(UserError, match=r"nothing can be written in .*file; choose another place"):
-        claim(tmp_path / "file" / "x.json")
-
-
 def on_one_set(encoder, data, how, **options):
     return transfer(encoder, ["blobs"], how, **options)
 
@@ -95,7 +85,7 @@ def test_in_python_too_files_of_others_are_refused_before_the_work(encoder, imag
     place = out.with_name("x-blobs.json") if protocol is on_one_set else out
     place.write_text("precious")
     idle = replace(encoder, backbone=nn.Module())  # which can do nothing
-    for name, sentence in ((out, "does not say that logo-ssl wrote it"), (tmp_path / "x.txt", "is a .json file")):
+    for name, sentence in ((out, "exists; add --overwrite"), (tmp_path / "x.txt", r"x\.txt")):
         with pytest.raises(UserError, match=sentence):
             list(protocol(idle, images, HOW, out=name))
     assert place.read_text() == "precious"
@@ -107,9 +97,7 @@ def test_a_run_that_cannot_be_written_is_refused_before_the_work_unless_out_name
 ):
     encoder.run.evaluation_file("x").parent.touch()  # in the folder's place: root may write anywhere else
     idle = replace(encoder, backbone=nn.Module())
-    with pytest.raises(
-        UserError, match=r"no place for results in .*run: nothing can be .* a file elsewhere with --out"
-    ):
+    with pytest.raises(UserError, match="cannot be written"):
         list(protocol(idle, images, HOW))
     if protocol is knn:
         assert list(knn(encoder, images, HOW, protocols=((5, 0.07),), out=tmp_path / "x.json"))
@@ -118,16 +106,15 @@ def test_a_run_that_cannot_be_written_is_refused_before_the_work_unless_out_name
 def test_in_a_shell_a_run_that_cannot_be_written_is_refused_before_its_images_are_read(encoder, tmp_path):
     encoder.run.evaluation_file("x").parent.touch()
     asked = PROTOCOLS["knn"](str(encoder.run.path), data=str(tmp_path / "no such images"))
-    with pytest.raises(UserError, match="no place for results in"):
+    with pytest.raises(UserError, match="cannot be written"):
         asked.run()
 
 
-def test_in_python_a_file_is_replaced_if_it_is_ours_or_if_that_is_said(encoder, images: ImageSet, tmp_path):
+def test_in_python_a_file_is_replaced_if_that_is_said(encoder, images: ImageSet, tmp_path):
     out, how = tmp_path / "x.json", replace(HOW, cache=False)
     out.write_text("precious")
-    for overwrite in (True, False):
-        list(knn(encoder, images, how, protocols=((5, 0.07),), out=out, overwrite=overwrite))
-        assert json.loads(out.read_text())["protocol"].startswith("weighted kNN")
+    list(knn(encoder, images, how, protocols=((5, 0.07),), out=out, overwrite=True))
+    assert json.loads(out.read_text())["protocol"].startswith("weighted kNN")
 
 
 def test_without_a_run_or_a_place_nothing_is_written(images: ImageSet, tmp_path):

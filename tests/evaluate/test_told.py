@@ -7,7 +7,6 @@ import os
 import re
 import signal
 from collections import Counter
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 

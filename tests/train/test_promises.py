@@ -23,7 +23,10 @@ def test_a_similarity_gives_one_loss_for_each_image(data, tmp_path, monkeypatch)
 
 def test_projections_have_a_row_for_each_crop(data, tmp_path, monkeypatch):
     project = BYOL.project
-    turned = lambda self, crops, roles: Projections(*(x.transpose(0, 1) for x in project(self, crops, roles)))  # noqa: E731
+
+    def turned(self, crops, roles):
+        return Projections(*(x.transpose(0, 1) for x in project(self, crops, roles)))
+
     monkeypatch.setattr(BYOL, "project", turned)
     with pytest.raises(ValueError, match="project gives"):
         train(SMALL_BYOL, data, tmp_path / "run")

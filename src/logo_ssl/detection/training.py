@@ -36,9 +36,7 @@ LOOK_EVERY = 50
 """Iterations between looks at the loss: each look waits for the device."""
 LINES = 10
 """Sentences about the loss in a training."""
-KEPT = re.compile(
-    rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|\.?(sessions|sittings)\.json(\.\w+)?|\.lock"
-)
+KEPT = re.compile(rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|\.?(sessions|sittings)\.json(\.\w+)?|\.lock")
 """How the files of a training's folder are called."""
 CURE = "the same command goes on"
 Progress = Callable[[str, int, int], None]

@@ -53,7 +53,8 @@ def check_result(out: Path | None, overwrite: bool, run: Run | None = None) -> N
     """UserError, before the work, if a result cannot be written to `out` or, without it, in the encoder's run."""
     if out is None:
         if run is not None:
-            check_folder(run.path)
+            folder = run.evaluation_file("x").parent
+            check_folder(folder if folder.exists() else run.path)
         return
     if out.suffix.lower() != ".json":
         raise UserError(f"out={out}: a result is a .json file.")

@@ -125,7 +125,8 @@ def _read_parquet(path: Path) -> Iterator[Part]:
     with _pyarrow().parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(ROWS, columns=[*COLUMNS, "vector"]):
             vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False)
-            yield Part(*(batch[name].to_pylist() for name in COLUMNS), _rows(vectors, batch.num_rows))
+            paths, labels, splits = (batch[name].to_pylist() for name in COLUMNS)
+            yield Part(paths, labels, splits, _rows(vectors, batch.num_rows))
 
 
 def _about_parquet(path: Path) -> dict[str, Any]:
