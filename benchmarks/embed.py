@@ -17,8 +17,8 @@ from PIL import Image
 
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.data.workers import default_workers
-from logo_ssl.evaluate.extraction import exactly
-from logo_ssl.evaluate.pixels import decodes_on_gpu
+from logo_ssl.eval.extraction import exactly
+from logo_ssl.eval.pixels import decodes_on_gpu
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.provenance import provenance
 from logo_ssl.use.embedding import Extraction, embed

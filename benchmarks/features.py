@@ -7,7 +7,7 @@ import argparse
 
 import numpy as np
 
-from logo_ssl.evaluate import Extraction, data_for, labelled, labelled_features, load_encoder
+from logo_ssl.eval import Extraction, data_for, labelled, labelled_features, load_encoder
 
 
 def main(line=None):

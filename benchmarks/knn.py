@@ -11,7 +11,7 @@ import time
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from logo_ssl.evaluate.knn import PROTOCOLS
+from logo_ssl.eval.knn import PROTOCOLS
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.knn import nearest_neighbours, top_accuracies
 from logo_ssl.provenance import provenance

@@ -18,7 +18,7 @@ import tyro
 import logo_ssl
 from logo_ssl import cli
 from logo_ssl.completion import RECIPES_FIRST, SHELLS
-from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.eval.commands import PROTOCOLS
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import AUTO, BASES, RECIPES, Recipe, flat
 from logo_ssl.strategies import STRATEGIES

@@ -17,7 +17,7 @@ from PIL import Image
 from logo_ssl import __version__, cli, pretrain
 from logo_ssl.commands.looking import PROTOCOL_NAMES
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.eval.commands import PROTOCOLS
 from logo_ssl.files import write
 from logo_ssl.output_names import TABLES, TARGETS
 from logo_ssl.recipes import find_recipe

@@ -11,7 +11,7 @@ import pytest
 import logo_ssl
 from logo_ssl import cli
 from logo_ssl.completion import RECIPES_FIRST, following
-from logo_ssl.evaluate.commands import PROTOCOLS
+from logo_ssl.eval.commands import PROTOCOLS
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import RECIPES, Recipe
 from logo_ssl.recipes.saved import flat

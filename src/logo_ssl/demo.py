@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .errors import Interrupted, UserError
-from .evaluate import compare_knn
+from .eval import compare_knn
 from .lock import FILE as LOCK
 from .recipes import differences, find_recipe, is_harmless, read_recipe
 from .report import draw_curves

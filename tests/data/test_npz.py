@@ -9,7 +9,7 @@ from rich.console import Console
 
 from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import labelled
+from logo_ssl.eval import labelled
 from logo_ssl.recipes import find_recipe
 from logo_ssl.train.building import fitted
 

@@ -12,8 +12,8 @@ from small_detectors import HOW, SMALL, thin_encoder
 from logo_ssl.detection import checking, load_detection
 from logo_ssl.detection.checking import usable
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import detect as evaluating
-from logo_ssl.evaluate.detect import detect
+from logo_ssl.eval import detect as evaluating
+from logo_ssl.eval.detect import detect
 
 BRIEF = replace(SMALL, iterations=2, norm_batches=0)
 

@@ -11,9 +11,9 @@ from logo_ssl.cli import main
 from logo_ssl.detection import load_detection
 from logo_ssl.detection.recipe import VOC_RECIPE, learning_rate
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate.detect import detect
-from logo_ssl.evaluate.detect_options import RecipeOptions
-from logo_ssl.evaluate.detect_schedule import schedule
+from logo_ssl.eval.detect import detect
+from logo_ssl.eval.detect_options import RecipeOptions
+from logo_ssl.eval.detect_schedule import schedule
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.reading import Told
 from logo_ssl.run import Run
@@ -71,7 +71,7 @@ def test_folders_of_others_beside_a_result_stay(tmp_path, encoder, monkeypatch):
         precious.parent.mkdir(exist_ok=True)
         precious.write_text("precious")
         with monkeypatch.context() as patch:
-            patch.setattr("logo_ssl.evaluate.detect.train_detector", None)  # before the work
+            patch.setattr("logo_ssl.eval.detect.train_detector", None)  # before the work
             with pytest.raises(UserError, match=sentence):
                 list(detect(encoder, data, BRIEF, HOW, out=tmp_path / "res.json", **options))
         assert precious.read_text() == "precious"

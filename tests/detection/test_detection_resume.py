@@ -18,8 +18,8 @@ from logo_ssl.detection.masks import packed
 from logo_ssl.detection.samples import TrainingPictures
 from logo_ssl.detection.training import alone_in, train_detector
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.evaluate.detect import detect
-from logo_ssl.evaluate.detect_identity import fingerprint
+from logo_ssl.eval.detect import detect
+from logo_ssl.eval.detect_identity import fingerprint
 from logo_ssl.run import found_checkpoints
 
 FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

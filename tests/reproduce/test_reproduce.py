@@ -25,7 +25,7 @@ from logo_ssl.data.folders import load_folder
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError
-from logo_ssl.evaluate import Extraction, load_encoder
+from logo_ssl.eval import Extraction, load_encoder
 from logo_ssl.lock import Held, locked
 from logo_ssl.recipes import find_recipe
 from logo_ssl.reproduce import rows
@@ -258,7 +258,7 @@ def test_table_5_transfers_to_the_sets_that_are_there_and_names_the_others(repro
             raise DataMissing(f"No {source} here.")
         return load_data(str(data), size)
 
-    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", only_textures)
+    monkeypatch.setattr("logo_ssl.eval.transfer.load_data", only_textures)
     monkeypatch.setattr("logo_ssl.reproduce.rows.TRANSFER_SIZE", 16)
     code, out, _ = reproduce("table5 --rows imagenet100-resnet50-supervised --epochs 1")
     assert code == 1
@@ -502,7 +502,7 @@ def test_a_row_that_could_not_be_measured_says_whose_options_it_names(reproduce,
     def too_much(*_):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("logo_ssl.evaluate.extraction.extract", too_much)
+    monkeypatch.setattr("logo_ssl.eval.extraction.extract", too_much)
     code, out, _ = reproduce("table1 --rows cifar10-moco --epochs 1")
     assert code == 1
     run = tmp_path / "out" / "cifar10-moco" / "seed0"

@@ -15,10 +15,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from logo_ssl import cli
 from logo_ssl.data import load_data, locate
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate.affinity import company_of, compare, gather, load_measures, normalised, reference_by_hand
-from logo_ssl.evaluate.affinity.company import class_centres
-from logo_ssl.evaluate.affinity.pool import Reference
-from logo_ssl.evaluate.affinity.ranking import average_precision, roc_auc
+from logo_ssl.eval.affinity import company_of, compare, gather, load_measures, normalised, reference_by_hand
+from logo_ssl.eval.affinity.company import class_centres
+from logo_ssl.eval.affinity.pool import Reference
+from logo_ssl.eval.affinity.ranking import average_precision, roc_auc
 from logo_ssl.randomness import stream
 from logo_ssl.show.affinity import Affinity, chosen_references
 from logo_ssl.show.features import look_around

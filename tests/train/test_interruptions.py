@@ -30,7 +30,7 @@ from logo_ssl.data import LoadingConfig, ending
 from logo_ssl.data.feed import Uniform
 from logo_ssl.data.files import Paths
 from logo_ssl.errors import DataMissing, Interrupted, UserError
-from logo_ssl.evaluate import data_for, load_encoder
+from logo_ssl.eval import data_for, load_encoder
 from logo_ssl.files import write_together
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.frameworks.moco import MoCo

@@ -9,7 +9,7 @@ from PIL import Image
 
 import logo_ssl
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate.extraction import PREPROCESSING
+from logo_ssl.eval.extraction import PREPROCESSING
 from logo_ssl.use.searching import Neighbour, nearest_in
 from logo_ssl.use.sheet import _font, _rows, contact_sheet
 

@@ -72,7 +72,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     """Measure a frozen encoder by a protocol; figures go to the screen and into the encoder's run."""
     if arguments and arguments[0] not in ("-h", "--help"):
         _refuse_wrong_names(*arguments[:2], helping=asks_for_help(arguments))
-    from ..evaluate.commands import PROTOCOLS
+    from ..eval.commands import PROTOCOLS
 
     if not arguments or arguments[0] in ("-h", "--help"):
         put(_usage(PROTOCOLS))

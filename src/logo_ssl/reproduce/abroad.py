@@ -13,7 +13,7 @@ def transfers(measurements: Iterable[str]) -> Iterator[str]:
     names = dict.fromkeys(m.removeprefix("transfer-") for m in measurements if m.startswith("transfer-"))
     if not names:
         return
-    from ..evaluate.table5 import SETS  # slow to import: only where it is needed
+    from ..eval.table5 import SETS  # slow to import: only where it is needed
 
     sets = [SETS[name].data for name in names]
     seen = {name: look(name, size=0) for name in sets}
@@ -36,7 +36,7 @@ def detections(measurements: Iterable[str]) -> Iterator[str]:
     if not kinds:
         return
     from ..detection.sources import OFFICIAL, folder_of  # slow to import: only where it is needed
-    from ..evaluate.detect_schedule import recipe_for, schedule
+    from ..eval.detect_schedule import recipe_for, schedule
 
     for kind, name in kinds:
         n_pictures = OFFICIAL[name].train

@@ -39,8 +39,8 @@ def facts_of(source: str, size: int) -> Facts:
 
 def facts_about(data: ImageSet) -> Facts:
     """How many images there are, by what they and their labels are known, and how many of a split are in another."""
-    from ..evaluate.copies import copies  # slow to import: only where it is needed
-    from ..evaluate.how import Extraction
+    from ..eval.copies import copies  # slow to import: only where it is needed
+    from ..eval.how import Extraction
 
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
     return {
@@ -52,7 +52,7 @@ def facts_about(data: ImageSet) -> Facts:
 
 def _chosen_by(data: ImageSet) -> Split | None:
     """The images that `linear` chooses by; those that it refuses choose nothing."""
-    from ..evaluate.labelled import labelled_val  # slow to import: only where it is needed
+    from ..eval.labelled import labelled_val  # slow to import: only where it is needed
 
     try:
         return labelled_val(data)
@@ -155,7 +155,7 @@ def remarks_on(data: str, facts: Facts, by_linear: bool) -> list[str]:
 
 
 def _refuse_unlabelled(data: ImageSet, figures: Collection[str]) -> None:
-    from ..evaluate.labelled import labelled, labelled_val  # slow to import: only where it is needed
+    from ..eval.labelled import labelled, labelled_val  # slow to import: only where it is needed
 
     train, test = labelled(data)
     if test is not None and any(figure != "knn" for figure in figures):

@@ -85,7 +85,7 @@ def _run(task: Task, outcome: Outcome) -> dict[str, Any]:
 
 def _of_probes(run: Run) -> Iterator[str]:
     """What is to be said of linear classifiers whose learning rate lies at an end of those that were tried."""
-    from ..evaluate.linear import at_edge  # slow to import, likewise
+    from ..eval.linear import at_edge  # slow to import, likewise
 
     for file in sorted(run.evaluation_file("x").parent.glob("linear-*.json")):
         told = read_json(file)

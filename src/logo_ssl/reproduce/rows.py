@@ -6,12 +6,12 @@ from typing import IO
 from ..data import ImageSet, load_data
 from ..detection import load_detection
 from ..errors import DataMissing
-from ..evaluate import Extraction, FrozenEncoder, data_for, load_encoder
-from ..evaluate.detect import detect
-from ..evaluate.detect_schedule import recipe_for
-from ..evaluate.knn import knn
-from ..evaluate.linear import linear
-from ..evaluate.transfer import transfer
+from ..eval import Extraction, FrozenEncoder, data_for, load_encoder
+from ..eval.detect import detect
+from ..eval.detect_schedule import recipe_for
+from ..eval.knn import knn
+from ..eval.linear import linear
+from ..eval.transfer import transfer
 from ..provenance import commit
 from ..recipes import Recipe, with_harmless
 from ..terminal import plain_console

@@ -247,7 +247,7 @@ def _figures(row: PaperRow) -> Iterable[Figure]:
 
 
 def _transfer_rows() -> tuple[Row, ...]:
-    from ..evaluate.table5 import PAPER, SETS  # slow to import: only where it is needed
+    from ..eval.table5 import PAPER, SETS  # slow to import: only where it is needed
 
     rows = []
     for label, recipe in TRANSFER_ROWS.items():
@@ -260,7 +260,7 @@ def _transfer_rows() -> tuple[Row, ...]:
 
 
 def _detection_rows() -> tuple[Row, ...]:
-    from ..evaluate.table6 import COLUMNS, MEASURES, PAPER  # slow to import: only where it is needed
+    from ..eval.table6 import COLUMNS, MEASURES, PAPER  # slow to import: only where it is needed
 
     rows = []
     for label, recipe in DETECTION_ROWS.items():

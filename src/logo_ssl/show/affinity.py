@@ -16,8 +16,8 @@ from torch import Tensor
 from ..augment.picture import visible
 from ..data import ImageSet
 from ..errors import UserError
-from ..evaluate import Extraction, data_for, save
-from ..evaluate.affinity import (
+from ..eval import Extraction, data_for, save
+from ..eval.affinity import (
     MEASURES,
     Company,
     Measures,
@@ -31,9 +31,9 @@ from ..evaluate.affinity import (
     reference_by_hand,
     slide,
 )
-from ..evaluate.affinity.company import CROPS, class_centres
-from ..evaluate.affinity.pool import class_name
-from ..evaluate.encoders import FrozenEncoder
+from ..eval.affinity.company import CROPS, class_centres
+from ..eval.affinity.pool import class_name
+from ..eval.encoders import FrozenEncoder
 from ..files import check_output
 from ..randomness import stream
 from ..recipes import read_recipe

@@ -11,10 +11,10 @@ from torch import Tensor
 from ..augment.picture import visible
 from ..data import BadImages, ImageSet, Split, squared
 from ..errors import UserError
-from ..evaluate.affinity.pool import class_name, held_out, name_of, spread
-from ..evaluate.encoders import FrozenEncoder
-from ..evaluate.extraction import exactly
-from ..evaluate.pixels import in_channels
+from ..eval.affinity.pool import class_name, held_out, name_of, spread
+from ..eval.encoders import FrozenEncoder
+from ..eval.extraction import exactly
+from ..eval.pixels import in_channels
 from ..features import extract
 from ..hardware import best_device
 from ..knn import nearest_neighbours

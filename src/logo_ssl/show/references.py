@@ -3,8 +3,8 @@
 import torch
 
 from ..data import ImageSet
-from ..evaluate.affinity import Measures, company_of, gather
-from ..evaluate.affinity.company import class_centres
+from ..eval.affinity import Measures, company_of, gather
+from ..eval.affinity.company import class_centres
 from ..randomness import stream
 from ..report.affinity_bars import Comparison
 from .affinity import chosen_references, compared

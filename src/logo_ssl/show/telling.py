@@ -13,12 +13,12 @@ from ..data import ImageSet, load_data, locate, statistics
 from ..data.samples import look_at
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
-from ..evaluate.affinity import measures_of
-from ..evaluate.encoders import load_encoder
-from ..evaluate.table5 import PAPER as TRANSFER
-from ..evaluate.table5 import SETS
-from ..evaluate.table6 import COLUMNS, MEASURES
-from ..evaluate.table6 import PAPER as DETECTION
+from ..eval.affinity import measures_of
+from ..eval.encoders import load_encoder
+from ..eval.table5 import PAPER as TRANSFER
+from ..eval.table5 import SETS
+from ..eval.table6 import COLUMNS, MEASURES
+from ..eval.table6 import PAPER as DETECTION
 from ..hardware import best_device, hardware
 from ..randomness import stream
 from ..recipes import Recipe, flat, is_harmless, read_recipe, unused

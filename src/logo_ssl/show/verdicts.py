@@ -6,7 +6,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from ..evaluate.affinity import MEASURES
+from ..eval.affinity import MEASURES
 
 ABOUT_TABLE = (
     "Means over n reference crops, and below them 95 % bootstrap intervals. AUC: how often a crop that belongs to the "

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, cast
 import tyro
 
 from ..errors import UserError
-from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.how import refuse_senseless
-from ..evaluate.source import Source
+from ..eval import Extraction, FrozenEncoder
+from ..eval.how import refuse_senseless
+from ..eval.source import Source
 from ..files import check_output, write
 from ..help_words import MUST_BE_GIVEN, REQUIRED
 from ..output_names import TARGETS, refuse_no_table, refuse_no_target

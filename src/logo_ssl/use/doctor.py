@@ -17,7 +17,7 @@ from ..data.guessing import about_labels
 from ..data.sources import data_root
 from ..data.workers import fitting_workers
 from ..errors import UserError
-from ..evaluate.store import cache_folder
+from ..eval.store import cache_folder
 from ..hardware import available_memory, best_device, hardware
 from ..provenance import provenance
 from ..recipes import choose, summary

@@ -16,10 +16,10 @@ from torch import nn
 from .. import __version__
 from ..data import BadImages, nvjpeg
 from ..errors import Interrupted, UserError, nearest
-from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.extraction import PREPROCESSING, compute
-from ..evaluate.how import refuse_senseless
-from ..evaluate.store import SUFFIX, Store
+from ..eval import Extraction, FrozenEncoder
+from ..eval.extraction import PREPROCESSING, compute
+from ..eval.how import refuse_senseless
+from ..eval.store import SUFFIX, Store
 from ..files import check_output, clear_folder
 from ..hardware import best_device
 from ..signals import Stopped

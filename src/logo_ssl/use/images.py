@@ -14,7 +14,7 @@ from ..data import ImageSet, Photos, Split
 from ..data.folders import split_of
 from ..data.labels import HELD_OUT
 from ..errors import UserError
-from ..evaluate import Extraction, FrozenEncoder, data_for
+from ..eval import Extraction, FrozenEncoder, data_for
 from .tables import Part
 
 Which = Literal["all", "train", "val", "test"]

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..data import BadImages, Split
 from ..errors import UserError
-from ..evaluate import Extraction, FrozenEncoder
-from ..evaluate.cache import features_key
-from ..evaluate.extraction import compute
-from ..evaluate.store import SUFFIX, Store
+from ..eval import Extraction, FrozenEncoder
+from ..eval.cache import features_key
+from ..eval.extraction import compute
+from ..eval.store import SUFFIX, Store
 from .images import Images
 from .tables import Part
 

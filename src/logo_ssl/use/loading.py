@@ -18,9 +18,9 @@ from ..data.decode import BadImage, decode_square, seen
 from ..data.files import Paths
 from ..data.resizing import square
 from ..errors import UserError
-from ..evaluate import FrozenEncoder, load_encoder
-from ..evaluate.fingerprints import weights_fingerprint
-from ..evaluate.libraries import EncoderStem
+from ..eval import FrozenEncoder, load_encoder
+from ..eval.fingerprints import weights_fingerprint
+from ..eval.libraries import EncoderStem
 from ..features import prepared
 from ..models.norm import with_plain_batch_norm
 

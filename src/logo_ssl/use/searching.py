@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UserError
-from ..evaluate import FrozenEncoder
-from ..evaluate.extraction import PREPROCESSING
+from ..eval import FrozenEncoder
+from ..eval.extraction import PREPROCESSING
 from .embedding import Embeddings, Encoder, embed
 from .loading import frozen, read_square
 from .tables import about_table, read_table

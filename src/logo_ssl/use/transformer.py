@@ -21,7 +21,7 @@ from ..data.bad import plain_reason
 from ..data.decode import BadImage, decode
 from ..data.files import Paths
 from ..errors import UserError
-from ..evaluate import Extraction, FrozenEncoder, load_encoder
+from ..eval import Extraction, FrozenEncoder, load_encoder
 from ..files import write
 from ..run import Run
 from ..terminal import plain_console

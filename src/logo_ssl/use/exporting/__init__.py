@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ...errors import UserError
-from ...evaluate import FrozenEncoder
+from ...eval import FrozenEncoder
 from ...files import check_output, refuse_existing
 from ...output_names import refuse_no_target
 from ..embedding import Encoder

@@ -8,7 +8,7 @@ from torch import nn
 
 from ... import __version__
 from ...data.decode import ENOUGH
-from ...evaluate import FrozenEncoder
+from ...eval import FrozenEncoder
 from ...files import write
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written

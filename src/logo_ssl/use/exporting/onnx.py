@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UserError
-from ...evaluate import FrozenEncoder
+from ...eval import FrozenEncoder
 from ...files import write
 from ...models.norm import with_plain_batch_norm
 from .files import metadata_of, snippet

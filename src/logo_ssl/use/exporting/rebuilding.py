@@ -8,8 +8,8 @@ import torchvision
 from torch import nn
 
 from ...errors import UserError
-from ...evaluate import FrozenEncoder
-from ...evaluate.libraries import SOLO_PADDING
+from ...eval import FrozenEncoder
+from ...eval.libraries import SOLO_PADDING
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 STEMS = {"cifar": (3, 1, 1), "solo-learn": (3, 1, SOLO_PADDING[0]), "imagenet": (7, 2, 3)}

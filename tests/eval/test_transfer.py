@@ -10,12 +10,12 @@ from PIL import Image
 from test_linear import Pooled, colours
 
 from logo_ssl.data import ImageSet, Split, load_data
-from logo_ssl.evaluate import Extraction
-from logo_ssl.evaluate import transfer as transfer_module
-from logo_ssl.evaluate.commands import _show_transfer
-from logo_ssl.evaluate.encoders import FrozenEncoder
-from logo_ssl.evaluate.table5 import PAPER, SETS
-from logo_ssl.evaluate.transfer import SetFigure, some_per_class, transfer
+from logo_ssl.eval import Extraction
+from logo_ssl.eval import transfer as transfer_module
+from logo_ssl.eval.commands import _show_transfer
+from logo_ssl.eval.encoders import FrozenEncoder
+from logo_ssl.eval.table5 import PAPER, SETS
+from logo_ssl.eval.transfer import SetFigure, some_per_class, transfer
 from logo_ssl.terminal import plain_console
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)

@@ -6,8 +6,8 @@ from PIL import Image
 
 from logo_ssl.data import Photos
 from logo_ssl.data.files import Paths
-from logo_ssl.evaluate import Extraction, pixels
-from logo_ssl.evaluate.pixels import PIXELS_PER_WORKER, decodes_on_gpu
+from logo_ssl.eval import Extraction, pixels
+from logo_ssl.eval.pixels import PIXELS_PER_WORKER, decodes_on_gpu
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ from logo_ssl import cli, terminal
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.data.files import Stamp
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction, copies
-from logo_ssl.evaluate.commands import PROTOCOLS
-from logo_ssl.evaluate.encoders import FrozenEncoder, load_encoder
-from logo_ssl.evaluate.finetune import finetune
-from logo_ssl.evaluate.knn import knn
-from logo_ssl.evaluate.linear import linear
-from logo_ssl.evaluate.transfer import transfer
+from logo_ssl.eval import Extraction, copies
+from logo_ssl.eval.commands import PROTOCOLS
+from logo_ssl.eval.encoders import FrozenEncoder, load_encoder
+from logo_ssl.eval.finetune import finetune
+from logo_ssl.eval.knn import knn
+from logo_ssl.eval.linear import linear
+from logo_ssl.eval.transfer import transfer
 from logo_ssl.train import Pretraining, learning
 from logo_ssl.use import export
 
@@ -117,7 +117,7 @@ def test_ctrl_c_outside_a_training_is_told(capsys, parted, monkeypatch) -> None:
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("logo_ssl.evaluate.commands.data_for", interrupted)
+    monkeypatch.setattr("logo_ssl.eval.commands.data_for", interrupted)
     told = "logo-ssl: Stopped by Ctrl-C; give the same command again.\n"
     assert shell(capsys, *options("knn", parted))[::2] == (130, told)
 
@@ -178,7 +178,7 @@ def test_figures_have_the_standard_error_of_the_test_images_beside_them(capsys, 
 def test_a_mean_over_classes_is_guessed_class_by_class(encoder, parted, tmp_path, monkeypatch) -> None:
     data = load_data(str(parted), 16)
     data = replace(data, train=data.train[torch.arange(25)])  # 10, 10 and 5 images
-    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", lambda *_: data)
+    monkeypatch.setattr("logo_ssl.eval.transfer.load_data", lambda *_: data)
     list(transfer(encoder, ["pets"], listening()[0], out=tmp_path / "x.json"))
     assert json.loads((tmp_path / "x-pets.json").read_text())["commonest"] == 33.33
 
@@ -273,7 +273,7 @@ def test_a_set_that_was_asked_for_and_not_measured_is_exit_code_2(capsys, parted
     assert (code, err) == (2, "logo-ssl: mit67 could not be measured; the sentences above say why.\n")
     assert "MIT67 is missing" in out
     assert (tmp_path / "x-parted.json").is_file()
-    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", lambda source, size: _only("dtd", source, parted))
+    monkeypatch.setattr("logo_ssl.eval.transfer.load_data", lambda source, size: _only("dtd", source, parted))
     assert shell(capsys, *options("transfer", "mit67")[:2], "--device", "cpu", "--workers", "0", "--size", "16")[0] == 0
 
 
@@ -306,7 +306,7 @@ def test_a_result_of_another_protocol_or_encoder_stays_in_python_too(encoder, pa
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 @pytest.mark.parametrize("name", CLASSIFYING)
 def test_a_device_that_is_not_there_is_refused_before_anything_is_read(capsys, monkeypatch, name) -> None:
-    monkeypatch.setattr("logo_ssl.evaluate.subject.Subject.load", lambda self: pytest.fail("an encoder was read"))
+    monkeypatch.setattr("logo_ssl.eval.subject.Subject.load", lambda self: pytest.fail("an encoder was read"))
     code, _, err = shell(capsys, *options(name, "scenes"), "--device", "cuda")
     assert code == 2
     assert "device is 'cuda', which this machine does not have" in err

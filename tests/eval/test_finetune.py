@@ -18,12 +18,12 @@ from torch import nn
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction
-from logo_ssl.evaluate import finetune as module
-from logo_ssl.evaluate.cache import labelled_features
-from logo_ssl.evaluate.encoders import FrozenEncoder, load_encoder
-from logo_ssl.evaluate.finetune import finetune
-from logo_ssl.evaluate.libraries import without_classifier
+from logo_ssl.eval import Extraction
+from logo_ssl.eval import finetune as module
+from logo_ssl.eval.cache import labelled_features
+from logo_ssl.eval.encoders import FrozenEncoder, load_encoder
+from logo_ssl.eval.finetune import finetune
+from logo_ssl.eval.libraries import without_classifier
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 

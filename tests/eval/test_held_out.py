@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate.held_out import part
+from logo_ssl.eval.held_out import part
 from logo_ssl.probes import Labelled
 
 

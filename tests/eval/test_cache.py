@@ -16,9 +16,9 @@ from logo_ssl.data.fingerprints import FILES_READ, data_fingerprint, data_stamp
 from logo_ssl.data.unpack import Encoded
 from logo_ssl.data.workers import Workers
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction, FrozenEncoder, features_of, labelled_features, load_encoder
-from logo_ssl.evaluate import cache as cache_module
-from logo_ssl.evaluate.store import Store
+from logo_ssl.eval import Extraction, FrozenEncoder, features_of, labelled_features, load_encoder
+from logo_ssl.eval import cache as cache_module
+from logo_ssl.eval.store import Store
 from logo_ssl.features import extract
 
 ROUNDING = {"rtol": 1e-5, "atol": 1e-6}  # float32, whose sums other batch sizes may take in another order
@@ -66,7 +66,7 @@ def test_workers_are_no_more_than_shared_memory_can_serve(encoder, photos, monke
         given.append(workers)
         return Workers(decoding, bad, workers)
 
-    monkeypatch.setattr("logo_ssl.evaluate.pixels.Workers", watched)
+    monkeypatch.setattr("logo_ssl.eval.pixels.Workers", watched)
     monkeypatch.setattr("logo_ssl.data.workers.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     monkeypatch.setattr("os.path.isdir", lambda _: True)
     features_of(encoder, load_data(str(photos), 16).train, Extraction(cache=False, workers=2))
@@ -208,7 +208,7 @@ def test_an_interrupted_extraction_goes_on_where_it_was(encoder, images: ImageSe
         if done > 32:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("logo_ssl.evaluate.extraction.CHUNK", 8)
+    monkeypatch.setattr("logo_ssl.eval.extraction.CHUNK", 8)
     with pytest.raises(KeyboardInterrupt):
         features_of(encoder, images.train, Extraction(progress=interrupt))
     seen, steps = counted(encoder), []

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from logo_ssl.data import load_data
-from logo_ssl.evaluate import features_of, load_encoder
+from logo_ssl.eval import features_of, load_encoder
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "features.py"
 

@@ -8,13 +8,13 @@ from torch import nn
 
 from logo_ssl.data import ImageSet
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction, FrozenEncoder, load_encoder
-from logo_ssl.evaluate.commands import PROTOCOLS
-from logo_ssl.evaluate.finetune import finetune
-from logo_ssl.evaluate.knn import knn
-from logo_ssl.evaluate.linear import linear
-from logo_ssl.evaluate.record import save
-from logo_ssl.evaluate.transfer import transfer
+from logo_ssl.eval import Extraction, FrozenEncoder, load_encoder
+from logo_ssl.eval.commands import PROTOCOLS
+from logo_ssl.eval.finetune import finetune
+from logo_ssl.eval.knn import knn
+from logo_ssl.eval.linear import linear
+from logo_ssl.eval.record import save
+from logo_ssl.eval.transfer import transfer
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build

@@ -14,10 +14,10 @@ from torch import nn
 
 from logo_ssl.data import Batches, ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction, mocos_sgd
-from logo_ssl.evaluate.encoders import FrozenEncoder, load_encoder
-from logo_ssl.evaluate.linear import linear
-from logo_ssl.evaluate.transfer import SETS, transfer
+from logo_ssl.eval import Extraction, mocos_sgd
+from logo_ssl.eval.encoders import FrozenEncoder, load_encoder
+from logo_ssl.eval.linear import linear
+from logo_ssl.eval.transfer import SETS, transfer
 from logo_ssl.probes import SGDProbes
 
 PROTOCOLS = ["sgd", "sgd-augmented", "lbfgs"]
@@ -61,7 +61,7 @@ def test_wrong_test_labels_do_not_change_what_transfer_chooses(
     test, records = colours(30, 1), []
     for split in (test, poisoned(test)):
         data = ImageSet("colours", unbalanced(90, 0), split)
-        monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", lambda source, size, data=data: data)
+        monkeypatch.setattr("logo_ssl.eval.transfer.load_data", lambda source, size, data=data: data)
         list(transfer(encoder, ["pets"], QUIET, out=tmp_path / "t.json"))
         records.append(json.loads((tmp_path / "t-pets.json").read_text()))
     assert (records[0]["validation"], records[0]["l2_weight"]) == (records[1]["validation"], records[1]["l2_weight"])
@@ -76,7 +76,7 @@ def test_each_set_is_chosen_and_scored_by_its_own_figure(
     test = unbalanced(90, 1)
     few, many = (int((test.labels == label).sum()) for label in (2, 1))
     data = ImageSet("colours", unbalanced(90, 0), Split(test.images, test.labels.clamp(max=1)))
-    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", lambda source, size: data)
+    monkeypatch.setattr("logo_ssl.eval.transfer.load_data", lambda source, size: data)
     measured = transfer(encoder, list(SETS), QUIET, out=tmp_path / "t.json")
     figures = {str(metric): value for metric, value in measured}
     per_class = {"pets", "flowers", "caltech101", "aircraft"}
@@ -285,7 +285,7 @@ def test_progress_is_shown(encoder: FrozenEncoder, protocol: str, steps: dict[st
 
 def test_progress_of_transfer_is_shown(encoder: FrozenEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     data = ImageSet("colours", colours(60, 0), colours(30, 1))
-    monkeypatch.setattr("logo_ssl.evaluate.transfer.load_data", lambda source, size: data)
+    monkeypatch.setattr("logo_ssl.eval.transfer.load_data", lambda source, size: data)
     seen: dict[str, tuple[int, int]] = {}
     how = replace(QUIET, progress=lambda what, done, total: seen.update({what: (done, total)}))
     list(transfer(encoder, ["pets"], how))

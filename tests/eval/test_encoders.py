@@ -17,10 +17,10 @@ from torch import nn
 
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction, inert, load_encoder
-from logo_ssl.evaluate.foreign import guess
-from logo_ssl.evaluate.matching import Match, sentences
-from logo_ssl.evaluate.record import save
+from logo_ssl.eval import Extraction, inert, load_encoder
+from logo_ssl.eval.foreign import guess
+from logo_ssl.eval.matching import Match, sentences
+from logo_ssl.eval.record import save
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build
@@ -342,7 +342,7 @@ def test_untrained_encoders_are_always_the_same_and_tell_strides_apart():
 
 
 def test_a_fingerprint_is_the_same_on_every_machine():
-    from logo_ssl.evaluate.fingerprints import weights_fingerprint
+    from logo_ssl.eval.fingerprints import weights_fingerprint
 
     weights = {"b": torch.arange(3.0), "a": torch.ones(2, 2, dtype=torch.bfloat16), "n": torch.tensor(5)}
     expected = "53a3f704d560f57ea65f1e61413fbc0c907c2d6d13467b4ee3c525efa7861d68"

@@ -14,9 +14,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from logo_ssl.data import ImageSet, load_data
 from logo_ssl.data.files import Stamp
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction, data_for, features_of, load_encoder
-from logo_ssl.evaluate.chance import chance_of
-from logo_ssl.evaluate.knn import PROTOCOLS, knn
+from logo_ssl.eval import Extraction, data_for, features_of, load_encoder
+from logo_ssl.eval.chance import chance_of
+from logo_ssl.eval.knn import PROTOCOLS, knn
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build

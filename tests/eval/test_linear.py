@@ -12,11 +12,11 @@ from torch import nn
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import Extraction, parting
-from logo_ssl.evaluate.encoders import FrozenEncoder
-from logo_ssl.evaluate.held_out import part
-from logo_ssl.evaluate.knn import knn
-from logo_ssl.evaluate.linear import linear, told_choice
+from logo_ssl.eval import Extraction, parting
+from logo_ssl.eval.encoders import FrozenEncoder
+from logo_ssl.eval.held_out import part
+from logo_ssl.eval.knn import knn
+from logo_ssl.eval.linear import linear, told_choice
 
 QUIET = Extraction(device="cpu", workers=0, cache=False)
 

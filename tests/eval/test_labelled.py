@@ -7,7 +7,7 @@ import torch
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.evaluate import labelled
+from logo_ssl.eval import labelled
 
 
 def data(train: list[int] | None, test: list[int] | None = None) -> ImageSet:
