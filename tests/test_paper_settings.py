@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from logo_ssl.recipes import find_recipe, flat
-from logo_ssl.reproduce.settings import matters
+from logo_ssl.recipes import find_recipe, flat, is_harmless
 
 TEXT = (Path(__file__).parents[1] / "docs" / "paper-settings.md").read_text()
 CIFAR10, OTHERS = (
@@ -18,6 +17,11 @@ CIFAR10, OTHERS = (
 FRAMEWORKS, DATA = ("moco", "simsiam"), ("stl10", "imagenet100")
 OF_COURSE = {"name", "paper", "chosen", "data", "init", "framework.kind", "strategy.kind", "loading.max_side"}
 """What makes a row that row, or has nothing to do with the paper; nor does AugSelf."""
+
+
+def matters(field):
+    """Whether a field decides what comes out, not only where, how fast and how closely watched a run is."""
+    return field == "epochs" or (field != "seed" and not is_harmless(field))
 
 
 def settings(recipe):

@@ -143,7 +143,7 @@ def watch(arguments: Sequence[str]) -> None:
 def reproduce(arguments: Sequence[str]) -> None:
     """Run the rows of the paper's tables; exit code 1 when one of them failed or lacks its data."""
     refuse_without(arguments, "what to reproduce", "reproduce table1 --seeds 3")
-    from ..reproduce.command import Reproduce
+    from ..reproduce.commands import Reproduce
 
     if not parse(Reproduce, arguments, prog="reproduce").run():
         sys.exit(1)

@@ -1,1 +1,1 @@
-"""Do the paper's tables come out again? Which rows, what is left to run, running it, and the tables that result."""
+"""The paper's tables and figures: which runs they need, how these are run, and what came out."""

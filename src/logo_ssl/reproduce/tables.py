@@ -1,273 +1,210 @@
-"""Which rows make a table? Recipes by the row that they stand for, and the paper's figures for each."""
+"""The rows of the paper's tables and figures: a recipe each, what is measured of it, and what the paper reports."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
 from ..strategies import LoGoConfig
 from ..text import listed
-from .settings import name_of
 
-LINEAR = "sgd"  # "in the same way as in" MoCo (4.2), on features of the training set
 TITLES = {
-    "table1": "Table 1: {data}, {backbone}",
-    "table2": "Table 2: {data}, {backbone}",
-    "table3": "Table 3: {data}, {backbone}",
-    "table4": "Table 4: {data}, {backbone}",
-    "table5": "Table 5: transfer from {data}, {backbone}",
-    "table6": "Table 6: detection and segmentation from {data}, {backbone}",
-    "table7": "Table 7: with and without L2L, {data}, {backbone}",
+    "table1": "Table 1: linear and kNN accuracy on CIFAR-10",
+    "table2": "Table 2: linear and kNN accuracy on STL-10",
+    "table3": "Table 3: linear and kNN accuracy on ImageNet-100",
+    "table4": "Table 4: ResNet-34 and ResNet-50 on ImageNet-100",
+    "table5": "Table 5: transfer from ImageNet-100",
+    "table6": "Table 6: detection and instance masks from ImageNet-100",
+    "table7": "Table 7: with and without L2L",
     "fig1b": "Figure 1b: kNN over epochs",
-    "fig3": "Figure 3: learned affinity beside cosine",
+    "fig3": "Figure 3: learned affinity and cosine",
 }
-WRITTEN = {
-    "cifar10": "CIFAR-10",
-    "stl10": "STL-10",
-    "imagenet100": "ImageNet-100",
-    "small-alexnet": "small AlexNet",
-    "resnet18": "ResNet-18",
-    "resnet34": "ResNet-34",
-    "resnet50": "ResNet-50",
-}
-"""How the paper writes data and backbones."""
 PICTURED = {"table1": "cifar10", "table2": "stl10", "table3": "imagenet100"}
-"""Tables whose rows Figures 1b and 3 show by themselves, and the set of each; the paper's show Table 3's."""
-TRANSFER_ROWS = {
-    "Super(IN-100)": "imagenet100-resnet50-supervised",
-    "MoCo": "imagenet100-resnet50-moco",
-    "MoCo+Aug*": "imagenet100-resnet50-moco-augself",
-    "MoCo-LoGo w/o L2L": "imagenet100-resnet50-moco-multicrop",
-    "MoCo-LoGo": "imagenet100-resnet50-moco-logo",
+"""Tables whose rows a figure shows by itself, and the data of each; the paper's figures show Table 3's."""
+
+TRANSFER_SETS = {  # Table 5, and the figure that the literature reports for each set
+    "cifar10": "top-1",
+    "cifar100": "top-1",
+    "food101": "top-1",
+    "mit67": "top-1",
+    "pets": "mean per class",
+    "flowers": "mean per class",
+    "caltech101": "mean per class",
+    "cars": "top-1",
+    "aircraft": "mean per class",
+    "dtd": "top-1",
 }
-DETECTION_ROWS = {"MoCo": "imagenet100-resnet50-moco", "MoCo-LoGo": "imagenet100-resnet50-moco-logo"}
-DETECTIONS = (("voc07+12", "box", "detect"), ("coco", "box", "segment"), ("coco", "mask", "segment"))
-"""Data, what is found, and what measures it: on COCO boxes and masks come from one Mask R-CNN."""
-SUPERVISED = (
-    "the paper's row Super(IN-1k) needs no pretraining: `logo-ssl eval detect torchvision/resnet50 --data voc07+12` "
-    "and `logo-ssl eval segment torchvision/resnet50 --data coco`"
-)
-TRANSFER_NOTES = {"MoCo+Aug*": "the paper's figures are those of 500 epochs"}
+TRANSFER_SIZE = 224
+TRANSFER = {
+    "Super(IN-100)": (
+        "imagenet100-resnet50-supervised",
+        (86.16, 62.7, 53.89, 52.91, 73.50, 76.09, 77.53, 30.61, 36.78, 62.07),
+    ),
+    "MoCo": (
+        "imagenet100-resnet50-moco",
+        (83.71, 60.59, 58.21, 57.54, 64.30, 85.56, 74.12, 32.63, 46.23, 60.64),
+    ),
+    "MoCo+Aug*": (
+        "imagenet100-resnet50-moco-augself",  # the paper's figures are those of 500 epochs
+        (85.26, 63.90, 60.78, 63.36, 73.46, 85.70, 78.93, 37.35, 39.47, 66.22),
+    ),
+    "MoCo-LoGo w/o L2L": (
+        "imagenet100-resnet50-moco-multicrop",
+        (85.19, 61.47, 63.66, 65.45, 71.74, 90.2, 77.91, 37.22, 48.21, 65.74),
+    ),
+    "MoCo-LoGo": (
+        "imagenet100-resnet50-moco-logo",
+        (86.09, 63.43, 65.67, 67.54, 76.17, 92.13, 82.09, 40.77, 50.07, 67.87),
+    ),
+}
+DETECTION = {  # AP50, AP, AP75 of boxes on VOC 07+12, of boxes on COCO, of masks on COCO
+    "MoCo": ("imagenet100-resnet50-moco", (78.65, 52.43, 57.22), (59.11, 39.38, 42.55), (55.83, 34.52, 36.84)),
+    "MoCo-LoGo": (
+        "imagenet100-resnet50-moco-logo",
+        (81.12, 54.91, 61.06),
+        (59.74, 40.23, 43.48),
+        (56.55, 35.04, 37.42),
+    ),
+}
+
+
+class Evaluation(NamedTuple):
+    """One call of `logo-ssl eval`."""
+
+    name: str
+    """What its result file is called."""
+    arguments: tuple[str, ...]
+    """The protocol, and its options."""
 
 
 class Figure(NamedTuple):
     """One number of a row."""
 
-    measurement: str
-    """What measures it: knn, linear-PROTOCOL, transfer-SET, detect-SET or segment-SET."""
-    metric: str
-    """What the evaluation calls it."""
+    evaluation: Evaluation
     protocol: str
     """What the table calls it."""
     paper: float | None
+    keys: tuple[Any, ...]
+    """Where the result file has it: keys, or the entries that pick one of a list."""
 
 
 class Row(NamedTuple):
-    """A row of a table: a recipe, and what is to be measured of it."""
+    """A row of a table: a recipe, and what is measured of it."""
 
     label: str
     recipe: Recipe
     figures: tuple[Figure, ...]
-    note: str = ""
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Each once: one evaluation may give several figures."""
+        return tuple(dict.fromkeys(figure.evaluation for figure in self.figures))
 
 
-class PaperTable(NamedTuple):
+class Table(NamedTuple):
     """A table of the paper, or a figure, which needs the runs alone."""
 
     name: str
     rows: tuple[Row, ...]
-    own: bool = False
-    """Whether the settings are of our choice."""
-    otherwise: frozenset[str] = frozenset()
-    """Recipes of rows that are finished beside it, with other settings or images."""
+    tuned: bool = False
 
     @property
     def title(self) -> str:
-        """What stands above it, with the data and backbones that its rows have."""
-        shown = [written(row.recipe) for row in self.rows]
-        data, backbone = map(listed, zip(*shown, strict=True))
-        title = TITLES[self.name].format(data=data, backbone=backbone)
-        return title + (", with settings of our choice" if self.own else "")
+        """What its page is called."""
+        return TITLES[self.name] + (", tuned settings" if self.tuned else "")
 
     @property
     def stem(self) -> str:
         """What its files are called."""
-        return self.name + ("-tuned" if self.own else "")
-
-    def with_recipes(self, changed: Mapping[str, Recipe]) -> "PaperTable":
-        """The same with other recipes of these names, and without the rows that have none."""
-        rows = (row for row in self.rows if row.recipe.name in changed)
-        return self._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in rows))
-
-    def left_out(self) -> tuple[list[str], list[str]]:
-        """The paper's rows that it lacks and could show, a figure none: not run, and finished with other settings."""
-        whole = choose([self.name], own=self.own)[0].rows if self.name.startswith("table") else ()
-        shown = {row.recipe.name for row in self.rows}
-        lacking = [row for row in whole if row.recipe.name not in shown]
-        return (
-            [row.label for row in lacking if row.recipe.name not in self.otherwise],
-            [row.label for row in lacking if row.recipe.name in self.otherwise],
-        )
+        return self.name + ("-tuned" if self.tuned else "")
 
 
-def choose(
-    names: Sequence[str], patterns: Sequence[str] = (), own: bool = False, sets: Sequence[str] = ()
-) -> list[PaperTable]:
-    """The tables of these names, with the rows whose recipes match one of the patterns (all, without any).
+KNN = Evaluation("knn", ("knn",))
+LINEAR = Evaluation("linear-sgd", ("linear", "--protocol", "sgd"))
 
-    With `own`, the rows have settings of our choice; those for which there are none are left out. A figure shows the
-    rows of the tables named with it; without any, those of any table that match, or those on `sets`.
+
+def tables_named(
+    names: Sequence[str], patterns: Sequence[str] = (), own: bool = False, sources: Sequence[str] = ()
+) -> list[Table]:
+    """The tables of these names, with the rows whose recipes match one of the patterns (all without any).
+
+    With `own` the rows have tuned settings, and those without such settings are left out. A figure shows the rows of
+    the tables named with it; alone, those that match the patterns, or those on the data that `sources` name.
     """
     for name in names:
         if name not in TITLES:
-            _refuse_recipe(name)
-            raise UserError(f"No table is called {name!r}; choose among {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    shown = pictured(names, sets, patterns, own)
-    tables = [PaperTable(name, _rows(name, shown)) for name in dict.fromkeys(names)]
-    if own:
-        tables = [PaperTable(table.name, tuple(_own(table.rows)), own) for table in tables]
-        if not any(table.rows for table in tables):
-            having = [name for name in TITLES if any(_own(_rows(name, list(PICTURED))))]
-            raise UserError(
-                f"No row of {', '.join(names)} has settings of our choice; leave out --tuned, or choose among "
-                f"{', '.join(having)}."
-            )
-    known = dict.fromkeys(row.recipe.name for table in tables for row in table.rows)
-    for pattern in patterns:
-        if not any(_answers(recipe, pattern) for recipe in known):
-            if not _tables_with(pattern):
-                _refuse_recipe(pattern)
-            meant = [row.recipe.name for t in tables for row in t.rows if row.label.casefold() == pattern.casefold()]
-            hint = f" Did you mean {' or '.join(dict.fromkeys(meant))}?" if meant else nearest(pattern, known)
-            cure = " Add --tuned." if "-tuned-" in pattern and not own else hint
-            raise UserError(f"No row matches {pattern!r}; there are {', '.join(known)}.{cure}")
-    kept = [table._replace(rows=tuple(_matching(table.rows, patterns))) for table in tables]
-    return [table for table in kept if table.rows]
+            raise UserError(f"No table is called {name!r}; choose {', '.join(TITLES)}.{nearest(name, TITLES)}")
+    shown = [name for name in dict.fromkeys(names) if name.startswith("table")]
+    shown = shown or (list(PICTURED) if patterns or own else [])
+    stems = {Path(source.partition("=")[0]).stem for source in sources}
+    shown = shown or [name for name, data in PICTURED.items() if data in stems] or ["table3"]
+    tables = []
+    for name in dict.fromkeys(names):
+        rows = list(_rows_of_figure(name, shown) if name.startswith("fig") else rows_of(name))
+        if own:
+            rows = [
+                row._replace(label=f"{row.label}, tuned", recipe=found) for row in rows if (found := tuned(row.recipe))
+            ]
+        rows = [row for row in rows if not patterns or any(_answers(row.recipe, pattern) for pattern in patterns)]
+        if rows:
+            tables.append(Table(name, tuple(rows), own))
+    if not tables:
+        known = {row.recipe.name for name in names for row in _rows_of_figure("fig1b", shown) or rows_of(name)}
+        raise UserError(
+            f"No row of {listed(names)} {'has tuned settings' if own else 'matches'}"
+            f"{f' rows={list(patterns)}' if patterns else ''}; there are {', '.join(sorted(known))}."
+        )
+    return tables
 
 
-def _refuse_recipe(name: str) -> None:
-    """UserError, where a table or row is called like a recipe, with the command that runs it."""
-    if name not in RECIPES:
-        return
-    if not (found := _tables_with(name)):
-        raise UserError(f"{name} is in no table of the paper; run `logo-ssl pretrain {name}`.")
-    asked = f"{found[0]}{' --tuned' if literal(RECIPES[name]).name != name else ''} --rows {name}"
-    raise UserError(f"{name} is no table, but a row of {listed(found)}; run `logo-ssl reproduce {asked}`.")
-
-
-def _tables_with(recipe: str) -> list[str]:
-    """The tables that have such a row, with the paper's settings or ours."""
-    if recipe not in RECIPES:
-        return []
-    papers = literal(RECIPES[recipe]).name
-    return [name for name in TITLES if name.startswith("table") and papers in {row.recipe.name for row in _rows(name)}]
-
-
-def pictured(names: Sequence[str], sets: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[str]:
-    """The tables whose rows a figure shows: those named with it; else all that patterns or settings choose from.
-
-    Without any of these it shows those on the sets, or Table 3.
-    """
-    every = [name for name in TITLES if name.startswith("table")]
-    beside = [table for table in every if table in names]
-    chosen = every if patterns else list(PICTURED) if own else []
-    return beside or chosen or [table for table, data in PICTURED.items() if data in sets] or ["table3"]
-
-
-def measured_at_home(tables: Iterable[PaperTable]) -> dict[str, list[str]]:
-    """What tells classes apart on the data of the pretraining, by recipe; the curves of Figure 1b do, too."""
-    measured: dict[str, list[str]] = {}
-    for table in tables:
-        for row in table.rows:
-            found = [f.measurement for f in row.figures if f.measurement.startswith(("knn", "linear"))]
-            if found or table.name == "fig1b":
-                measured.setdefault(row.recipe.name, []).extend(found)
-    return measured
-
-
-def without_own(names: Sequence[str]) -> list[str]:
-    """What to say of rows that have no settings of our choice, and are left out for that."""
-    told = []
-    for table in choose([name for name in names if name.startswith("table")]):
-        n = sum(tuned(row.recipe) is None for row in table.rows)
-        if n:
-            rows = f"{n} of {len(table.rows)} rows" if n < len(table.rows) else f"All {n} rows"
-            told.append(f"{rows} of {table.name} have no settings of our choice (--tuned), and are left out.")
-    return told
-
-
-def written(recipe: Recipe) -> tuple[str, str]:
-    """Data and backbone as the paper writes them; others by their names, and what these are names of."""
-    data, backbone = name_of(recipe.data), recipe.backbone
-    return WRITTEN.get(data, f"data {data}"), WRITTEN.get(backbone, f"backbone {backbone}")
-
-
-def _own(rows: Iterable[Row]) -> Iterable[Row]:
-    note = "settings of our choice (docs/decisions/0025), not the paper's"
-    rows_and_ours = ((row, tuned(row.recipe)) for row in rows)
-    return (row._replace(label=f"{row.label}, tuned", recipe=ours, note=note) for row, ours in rows_and_ours if ours)
-
-
-def _matching(rows: Iterable[Row], patterns: Sequence[str]) -> Iterable[Row]:
-    return (row for row in rows if not patterns or any(_answers(row.recipe.name, p) for p in patterns))
-
-
-def _answers(recipe: str, pattern: str) -> bool:
-    """Whether a row is meant, by its recipe's name or, with settings of our choice, by that of the paper's."""
-    return any(fnmatchcase(name, pattern) for name in (recipe, literal(find_recipe(recipe)).name))
-
-
-def _rows(name: str, shown: Sequence[str] = ()) -> tuple[Row, ...]:
-    """The rows of a table, or of the tables that a figure shows."""
+def rows_of(name: str) -> tuple[Row, ...]:
+    """The rows of a table with the paper's settings."""
     if name == "table5":
-        return _transfer_rows()
+        return tuple(_transfer_row(label, recipe, paper) for label, (recipe, paper) in TRANSFER.items())
     if name == "table6":
-        return _detection_rows()
-    if not name.startswith("fig"):
-        return _table_rows(int(name.removeprefix("table")))
-    rows = dict[str, Row]()  # tables share some
-    for row in (row for table in shown for row in _rows(table)):
-        if name == "fig1b" or isinstance(row.recipe.strategy, LoGoConfig):
-            rows.setdefault(row.recipe.name, row._replace(figures=()))
-    return tuple(rows.values())
+        return tuple(_detection_row(label, recipe, *paper) for label, (recipe, *paper) in DETECTION.items())
+    number = int(name.removeprefix("table"))
+    tagged = ((recipe, row) for recipe in RECIPES.values() for row in recipe.paper if row.table == number)
+    return tuple(Row(row.row, recipe, tuple(_accuracies(row))) for recipe, row in tagged)
 
 
-def _table_rows(number: int) -> tuple[Row, ...]:
-    tagged = [(recipe, row) for recipe in RECIPES.values() for row in recipe.paper if row.table == number]
-    return tuple(Row(row.row, recipe, tuple(_figures(row))) for recipe, row in tagged)
+def _rows_of_figure(name: str, tables: Iterable[str]) -> Iterator[Row]:
+    """The rows of these tables, each once; Figure 3 needs a learned affinity."""
+    rows = {row.recipe.name: row._replace(figures=()) for table in tables for row in rows_of(table)}
+    for row in rows.values():
+        if name != "fig3" or isinstance(row.recipe.strategy, LoGoConfig):
+            yield row
 
 
-def _figures(row: PaperRow) -> Iterable[Figure]:
-    """Both ways to measure, whichever of them the paper tells."""
+def _accuracies(row: PaperRow) -> Iterator[Figure]:
     for k, tau in PROTOCOLS:
-        yield Figure("knn", f"knn top-1, k={k}, tau={tau}", f"kNN k={k}, tau={tau}", row.knn)
-    yield Figure(f"linear-{LINEAR}", f"linear top-1, {LINEAR}", f"linear, {LINEAR}", row.linear)
+        yield Figure(KNN, f"kNN k={k}, tau={tau}", row.knn, ("results", {"k": k, "tau": tau}, "top1"))
+    yield Figure(LINEAR, "linear, SGD", row.linear, ("results", "top-1"))
 
 
-def _transfer_rows() -> tuple[Row, ...]:
-    from ..eval.table5 import PAPER, SETS  # slow to import: only where it is needed
-
-    rows = []
-    for label, recipe in TRANSFER_ROWS.items():
-        figures = []
-        for (name, known), paper in zip(SETS.items(), PAPER[label], strict=True):
-            metric = "mean per class" if known.per_class else "top-1"
-            figures.append(Figure(f"transfer-{name}", f"{name} {metric}", f"{known.title}, {metric}", paper))
-        rows.append(Row(label, find_recipe(recipe), tuple(figures), TRANSFER_NOTES.get(label, "")))
-    return tuple(rows)
+def _transfer_row(label: str, recipe: str, paper: Sequence[float]) -> Row:
+    figures = []
+    for (name, figure), value in zip(TRANSFER_SETS.items(), paper, strict=True):
+        measured = Evaluation(f"transfer-{name}", ("transfer", "--sets", name, "--size", str(TRANSFER_SIZE)))
+        figures.append(Figure(measured, f"{name}, {figure}", value, ("value",)))
+    return Row(label, find_recipe(recipe), tuple(figures))
 
 
-def _detection_rows() -> tuple[Row, ...]:
-    from ..eval.table6 import COLUMNS, MEASURES, PAPER  # slow to import: only where it is needed
+def _detection_row(label: str, recipe: str, *papers: Sequence[float]) -> Row:
+    voc = Evaluation("detect-voc07+12", ("detect", "--data", "voc07+12"))
+    coco = Evaluation("segment-coco", ("segment", "--data", "coco"))
+    figures = []
+    kinds = ((voc, "box", "VOC07"), (coco, "box", "COCO"), (coco, "mask", "COCO"))
+    for (measured, of, measure), values in zip(kinds, papers, strict=True):
+        for column, value in zip(("AP50", "AP", "AP75"), values, strict=True):
+            where = ("results", {"of": of, "measure": measure}, "overall", column)
+            figures.append(Figure(measured, f"{measured.name.partition('-')[2]}, {of} {column}", value, where))
+    return Row(label, find_recipe(recipe), tuple(figures))
 
-    rows = []
-    for label, recipe in DETECTION_ROWS.items():
-        figures = []
-        for data, what, measured_by in DETECTIONS:
-            for column, paper in zip(COLUMNS, PAPER[data, what][label], strict=True):
-                metric = f"{what} {column} ({MEASURES[data]})"
-                figures.append(Figure(f"{measured_by}-{data}", metric, f"{data}, {what} {column}", paper))
-        rows.append(Row(label, find_recipe(recipe), tuple(figures), SUPERVISED if not rows else ""))
-    return tuple(rows)
+
+def _answers(recipe: Recipe, pattern: str) -> bool:
+    """Whether a pattern means a recipe, by its own name or by that of the row with the paper's settings."""
+    return any(fnmatchcase(name, pattern) for name in (recipe.name, literal(recipe).name))

@@ -1,0 +1,177 @@
+"""The command `reproduce`: its options, and the settings that they change for all rows."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from ..data import NAMES, locate
+from ..errors import UserError, nearest
+from ..files import check_folder
+from ..hardware import best_device, hardware
+from ..provenance import provenance
+from ..recipes import Recipe, check, flat
+from ..run import Run
+from ..terminal import plain_console
+from .render import draw_figure_1b, markdown, record_of, write_table
+from .run import Outcome, RowRun, Runner, runs_of, shown
+from .tables import Row, Table, tables_named
+
+OWN_OPTIONS = ("data", "seed", "epochs", "device", "name", "paper", "chosen", "framework.kind", "strategy.kind")
+"""Fields that `--set` does not take: they have an option of their own, or make a row what it is."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run the rows of the paper's tables (table1 to table7) or figures (fig1b, fig3), and compare with its numbers.
+
+    Each row is pretrained and evaluated by the commands `pretrain`, `resume` and `eval`, which `--dry-run` prints.
+    Finished rows are not run again, interrupted ones go on, and tables share runs. A table is written each time that a
+    row has ended. Exit code 1: a row failed.
+
+    example: logo-ssl reproduce table1 --tuned --seeds 3
+    """
+
+    tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
+    """table1 to table7. fig1b and fig3 draw the rows of the tables that are named with them. Alone they draw those that
+    --rows names, or those on the set that --data is called after (cifar10.npz: Table 1), else Table 3's."""
+    out: Path = Path("runs/reproduce")
+    """Folder of runs and tables: OUT/RECIPE/seedK/ is a run, OUT/TABLE.md and OUT/TABLE.json the table (TABLE-tuned
+    with --tuned)."""
+    seeds: int = 1
+    """Runs of each row, with the seeds 0, 1, ..."""
+    epochs: int | None = None
+    """Passes over the data (default: the recipes')."""
+    rows: tuple[str, ...] = ()
+    """Recipes of rows, or patterns such as 'cifar10-*' (default: all rows)."""
+    tuned: bool = False
+    """Rows with tuned settings, baselines as well, instead of the paper's (CIFAR-10 only)."""
+    data: tuple[str, ...] = ()
+    """Where the images are: a source as for `pretrain`, or NAME=SOURCE if the rows are on several sets."""
+    settings: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="FIELD=VALUE")
+    ] = ()
+    """Any field of the recipes, for all rows that have it: --set optimiser.lr=0.12 --set crops.global_scale=0.2,1.0."""
+    jobs: int = 1
+    """Rows that run side by side on the device. On an NVIDIA GPU this pays if its Multi-Process Service runs."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train and to measure."""
+    dry_run: bool = False
+    """Print the commands that would run, and run nothing."""
+
+    def run(self) -> bool:
+        """Do it; whether every row is done."""
+        console = plain_console()
+        tables = self.chosen()
+        out = self.out.expanduser().absolute()
+        rows = runs_of(tables, self.seeds, out)
+        for row in rows:
+            row.check()
+        if self.dry_run:
+            for command in (command for row in rows for command in row.commands()):
+                console.print(shown(command))
+            return True
+        out.mkdir(parents=True, exist_ok=True)
+        check_folder(out)
+        written_by = {"options": json.loads(json.dumps(asdict(self), default=str))}
+        written_by |= {"written_by": provenance(hardware(best_device("cpu")))}
+
+        def record(table: Table, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+            ended = {row.folder: outcome for row, outcome in zip(rows, outcomes, strict=True)}
+            return record_of(table, out, ended) | written_by
+
+        def write(outcomes: Sequence[Outcome]) -> None:
+            for table in tables:
+                if table.name.startswith("table"):
+                    write_table(table, record(table, outcomes), out)
+
+        outcomes = Runner(self.jobs, console.print).run_all(rows, write)
+        for table in tables:
+            told = record(table, outcomes)
+            if table.name.startswith("table"):
+                console.print(f"\n{markdown(told)}")
+                console.print(f"Table: {out / f'{table.stem}.md'}")
+            elif table.name == "fig1b":
+                for file in draw_figure_1b(table, told, out):
+                    console.print(f"Figure: {file}")
+            else:
+                self._draw_affinities(table, rows, out)
+        return all(outcome.state in ("done", "run by another process") for outcome in outcomes)
+
+    def chosen(self) -> list[Table]:
+        """The tables, every setting checked before anything runs."""
+        for name in ("seeds", "jobs"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)}: must be 1 or more.")
+        if Run(self.out).recipe_file.is_file() or self.out.is_file():
+            raise UserError(f"out={self.out}: this is a run or a file; name a folder for tables and their runs.")
+        best_device(self.device)
+        tables = tables_named(self.tables, self.rows, self.tuned, self.data)
+        recipes = {row.recipe.name: row.recipe for table in tables for row in table.rows}
+        places = self._places({recipe.data for recipe in recipes.values()})
+        changed = {name: replace(recipe, data=places.get(recipe.data, recipe.data)) for name, recipe in recipes.items()}
+        own = {"device": self.device} | ({} if self.epochs is None else {"epochs": self.epochs})
+        changed = {name: recipe.changed(**own) for name, recipe in with_settings(changed, self.settings).items()}
+        for recipe in changed.values():
+            check(recipe)
+
+        def with_changes(row: Row) -> Row:
+            return row._replace(recipe=changed[row.recipe.name])
+
+        return [table._replace(rows=tuple(map(with_changes, table.rows))) for table in tables]
+
+    def _places(self, sets: set[str]) -> dict[str, str]:
+        """Where each data set is."""
+        places = {}
+        for source in self.data:
+            name, equals, path = source.partition("=")
+            if not (equals and name in sets):
+                path, stem = source, Path(source).stem
+                name = next(iter(sets)) if len(sets) == 1 else stem
+                if name not in sets:
+                    raise UserError(f"data={source}: the rows are on {', '.join(sorted(sets))}; give NAME=SOURCE.")
+            if path not in NAMES and not Path(path).expanduser().exists():
+                raise UserError(f"data={source}: there is nothing at {path!r}.")
+            places[name] = locate(path)
+        return places
+
+    def _draw_affinities(self, table: Table, rows: Sequence[RowRun], out: Path) -> None:
+        """Figure 3 of the first finished run of each row, by the command `affinity`."""
+        runner = Runner(1, lambda sentence: None)
+        for shown_row in table.rows:
+            finished = [
+                row for row in rows if row.recipe.name == shown_row.recipe.name and row.run.backbone_file.is_file()
+            ]
+            for row in finished[:1]:
+                picture = out / f"{table.name}-{row.recipe.name}.png"
+                options = ["--data", row.recipe.data, "--device", self.device, "--out", str(picture), "--overwrite"]
+                runner.call(["affinity", str(row.folder), *options], row.log)
+
+
+def with_settings(recipes: dict[str, Recipe], settings: Sequence[str]) -> dict[str, Recipe]:
+    """The recipes with each `field=value` in those that have the field; a field that none has is refused."""
+    words: dict[str, list[str]] = {name: [] for name in recipes}
+    for setting in settings:
+        field, equals, value = setting.partition("=")
+        field = field.strip().replace("-", "_")
+        if not equals or field in OWN_OPTIONS:
+            raise UserError(f"set={setting}: give FIELD=VALUE, such as optimiser.lr=0.12; {', '.join(OWN_OPTIONS[:4])} "
+                            "have options of their own.")  # fmt: skip
+        having = [name for name, recipe in recipes.items() if field in flat(recipe)]
+        if not having:
+            known = {known for recipe in recipes.values() for known in flat(recipe)}
+            raise UserError(f"set={setting}: no row has the field {field}.{nearest(field, known)}")
+        for name in having:
+            several = isinstance(flat(recipes[name])[field], list)
+            values = value.replace(",", " ").split() if several else [value]
+            words[name] += [f"--{field.replace('_', '-')}", *values]
+    settled = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    return {
+        name: tyro.cli(Recipe, args=words[name], default=recipe, config=settled, prog="logo-ssl reproduce --set")
+        if words[name]
+        else recipe
+        for name, recipe in recipes.items()
+    }

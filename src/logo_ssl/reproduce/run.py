@@ -1,0 +1,214 @@
+"""The runs of a table: each row and seed by the commands `pretrain`, `resume` and `eval`, in processes of their own."""
+
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from ..errors import UserError
+from ..recipes import Recipe, differences, find_recipe, flat, is_harmless
+from ..run import Run
+from ..signals import Stopped
+from .tables import Evaluation, Table
+
+CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
+"""Fields that a run has lower than asked for if there are few images."""
+
+State = Literal["done", "waiting", "failed", "run by another process"]
+
+
+class RowRun(NamedTuple):
+    """A row with a seed, and its folder."""
+
+    recipe: Recipe
+    folder: Path
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def run(self) -> Run:
+        """The run folder."""
+        return Run(self.folder)
+
+    @property
+    def log(self) -> Path:
+        """What its commands print, if rows run side by side."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    def result_file(self, evaluation: Evaluation) -> Path:
+        """Where the result of an evaluation is kept."""
+        return self.run.evaluation_file(f"reproduce-{evaluation.name}")
+
+    def commands(self) -> Iterator[list[str]]:
+        """What is left to do, as arguments of `logo-ssl`."""
+        if not self.run.provenance_file.is_file():
+            if self.run.recipe_file.is_file():
+                yield ["resume", str(self.folder), "--data", self.recipe.data, "--device", self.recipe.device]
+            else:
+                asked = arguments_between(find_recipe(self.recipe.name), self.recipe)
+                yield ["pretrain", self.recipe.name, "--out", str(self.folder), *asked]
+        for evaluation in self.evaluations:
+            result = self.result_file(evaluation)
+            if not result.is_file():
+                protocol, *options = evaluation.arguments
+                options += ["--seed", str(self.recipe.seed)] if protocol in ("detect", "segment") else []
+                out = (
+                    result.with_name("reproduce-transfer.json") if protocol == "transfer" else result
+                )  # it adds the set
+                where = ["--device", self.recipe.device, "--out", str(out)]
+                yield ["eval", protocol, str(self.folder), *options, *where]
+
+    def check(self) -> None:
+        """UserError if the folder holds a run with other settings, or something else."""
+        if self.folder.exists() and not self.run.recipe_file.is_file() and any(self.folder.iterdir()):
+            raise UserError(f"{self.folder} exists and is not a run; choose another --out.")
+        if not self.run.recipe_file.is_file():
+            return
+        saved = Recipe.from_json(self.run.recipe_file.read_text())
+        changed = differences(saved, self.recipe)
+        other = {field: pair for field, pair in changed.items() if field == "epochs" or not is_harmless(field)}
+        for field in CUT:
+            if field in other and other[field][0] < other[field][1]:
+                del other[field]
+        if other:
+            told = ", ".join(f"{field}={before}, now {now}" for field, (before, now) in other.items())
+            raise UserError(f"{self.folder} has other settings ({told}); choose another --out.")
+
+
+class Outcome(NamedTuple):
+    """How a row's commands ended."""
+
+    state: State
+    reason: str = ""
+
+
+def runs_of(tables: Sequence[Table], seeds: int, out: Path) -> list[RowRun]:
+    """One for each recipe and seed; tables share runs."""
+    needed: dict[str, tuple[Recipe, dict[Evaluation, None]]] = {}
+    for row in (row for table in tables for row in table.rows):
+        needed.setdefault(row.recipe.name, (row.recipe, {}))[1].update(dict.fromkeys(row.evaluations))
+    return [
+        RowRun(recipe.changed(seed=seed), out / recipe.name / f"seed{seed}", tuple(evaluations))
+        for seed in range(seeds)
+        for recipe, evaluations in needed.values()
+    ]
+
+
+def arguments_between(base: Recipe, recipe: Recipe) -> list[str]:
+    """The options of `pretrain` that make one recipe of another."""
+    words = list[str]()
+    before = flat(base)
+    for field, value in flat(recipe).items():
+        if field in ("name", "paper", "chosen") or value == before.get(field):
+            continue
+        *outer, last = field.replace("_", "-").split(".")
+        if isinstance(value, bool):
+            words.append("--" + ".".join([*outer, last if value else f"no-{last}"]))
+        else:
+            words += ["--" + ".".join([*outer, last]), *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+class Runner:
+    """Runs rows, several side by side; a row that fails is reported, and the others go on."""
+
+    def __init__(self, jobs: int, say: Callable[[str], None]) -> None:
+        self.jobs, self.say = jobs, say
+        self.running = set[subprocess.Popen[bytes]]()
+        self.stopping = False
+        self.lock = threading.Lock()
+
+    def run_all(self, rows: Sequence[RowRun], ended: Callable[[list[Outcome]], None]) -> list[Outcome]:
+        """Do what is left of each row; `ended` sees how all of them stand each time that one has ended."""
+        outcomes = [Outcome("waiting") for _ in rows]
+
+        def run(place: int) -> None:
+            outcome = self._run(rows[place])
+            with self.lock:
+                outcomes[place] = outcome
+                ended(list(outcomes))
+
+        with ThreadPoolExecutor(self.jobs) as pool:
+            futures = [pool.submit(run, place) for place in range(len(rows))]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException as error:
+                for future in futures:
+                    future.cancel()
+                self._stop(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
+                raise
+        return outcomes
+
+    def _run(self, row: RowRun) -> Outcome:
+        """The commands of one row, which no other process runs meanwhile."""
+        row.folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(row.folder.with_name(f".{row.folder.name}.lock"))
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            self.say(f"{row.folder} is run by another process.")
+            return Outcome("run by another process")
+        try:
+            failed = list[str]()
+            for command in row.commands():
+                if command[0] == "eval":
+                    row.result_file(row.evaluations[0]).parent.mkdir(exist_ok=True)
+                if self.stopping:
+                    return Outcome("waiting")
+                self.say(f"{row.folder}: logo-ssl {command[0]}{' ' + command[1] if command[0] == 'eval' else ''}")
+                code = self.call(command, row.log)
+                if code and command[0] != "eval":
+                    return Outcome("failed", f"{command[0]} ended with exit code {code}{self._hint(row)}")
+                failed += [f"eval {command[1]} ended with exit code {code}{self._hint(row)}"] if code else []
+            return Outcome("failed", "; ".join(failed)) if failed else Outcome("done")
+        finally:
+            lock.release()
+
+    def _hint(self, row: RowRun) -> str:
+        return f" (see {row.log})" if self.jobs > 1 else ""
+
+    def call(self, command: Sequence[str], log: Path) -> int:
+        """Run one command; side by side, what it prints goes to a log."""
+        with log.open("ab") as file:
+            to = file if self.jobs > 1 else None
+            with self.lock:
+                if self.stopping:
+                    return 0
+                # A session of its own: Ctrl-C reaches this process alone, which passes it on once.
+                arguments = [sys.executable, "-m", "logo_ssl", *command]
+                process = subprocess.Popen(
+                    arguments, stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True
+                )
+                self.running.add(process)
+            try:
+                return process.wait()
+            finally:
+                self.running.discard(process)
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Ask what runs to save and end, and wait for it; a second Ctrl-C does not wait."""
+        with self.lock:
+            self.stopping = True
+        while self.running:
+            for process in list(self.running):
+                with suppress(ProcessLookupError):
+                    process.send_signal(number)
+            try:
+                for process in list(self.running):
+                    process.wait()
+                return
+            except (KeyboardInterrupt, Stopped):
+                number = signal.SIGKILL
+
+
+def shown(command: Sequence[str]) -> str:
+    """A command as somebody would type it."""
+    return f"logo-ssl {shlex.join(command)}"
