@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..augment.picture import draw_crops
+from ..augment.preview import draw_crops
 from ..data import ImageSet, load_data, locate, statistics
 from ..data.samples import look_at
 from ..data.sources import NAMES
