@@ -1,4 +1,4 @@
-"""The random parameters of crops, drawn on the CPU, so that the host may branch on them without waiting for a device."""
+"""The random parameters of crops, drawn on the CPU: the host may branch on them without waiting for a device."""
 
 import math
 from functools import partial
