@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 
 from logo_ssl.data import ImageSet, Split, load_data
-from logo_ssl.data.folders import load_folder
+from logo_ssl.data.folder import load_folder
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.sources import OFFICIAL, Counts
 from logo_ssl.errors import DataMissing, Interrupted, UserError

@@ -28,7 +28,7 @@ def show_crops(arguments: Sequence[str]) -> None:
     from ..augment.preview import draw_crops
     from ..chosen import recipe_of
     from ..data import statistics
-    from ..data.samples import look_at
+    from ..data.decode import look_at
     from ..data.sources import load_data, locate
     from ..files import check_output, write
     from ..randomness import stream

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from ..data.sources import data_root
+from ..data import data_root
 from ..errors import DataMissing
 from ..text import counted, listed
 from .sources import look

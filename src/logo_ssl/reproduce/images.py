@@ -5,11 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ..data import ImageSet, Split
-from ..data.differing import UNKNOWN, difference
-from ..data.fingerprints import images_told
+from ..data import NAMES, ImageSet, Split, data_identity, is_placed
 from ..data.images import CALLED
-from ..data.sources import NAMES, is_placed
 from ..errors import DataMissing, UserError
 from ..knn import PROTOCOLS
 from ..recipes import Recipe, find_recipe
@@ -44,7 +41,7 @@ def facts_about(data: ImageSet) -> Facts:
 
     splits = {"train": data.train} | ({} if data.test is None else {"test": data.test})
     return {
-        **images_told(data),
+        **data_identity(data),
         "labels": {part: _digest(split) for part, split in splits.items()},
         **copies(data.train, data.test, Extraction(), _chosen_by(data)),
     }
@@ -83,7 +80,7 @@ def refuse_other_images(tasks: Iterable[Task]) -> None:
             continue
         source, there = task.recipe.data, images_there(task.recipe)
         if differ(known, there):
-            compared = _compared(known, there, task)
+            compared = _compared(known, there)
             told = f"{task.place.run.path} was begun on other images than {source} has now ({compared})"
             raise UserError(f"{told}; choose another --out, or give those images.")
         other = first.setdefault(name_of(source), task)
@@ -194,21 +191,13 @@ def _differing(one: Facts, other: Facts, what: str) -> list[str]:
     return [part for part in ("train", "test") if one[what].get(part) != other[what].get(part)]
 
 
-def _compared(one: Facts, other: Facts, task: Task | None = None) -> str:
-    """Which splits differ, and in what; of a run and the images of its task that lie there now, where."""
+def _compared(one: Facts, other: Facts) -> str:
+    """Which splits differ, and in what."""
     splits = _differing(one, other, "fingerprint")
-    names = task.place.run.images().get("names", {}) if task else {}
-    data = images_at(task.recipe.data, task.recipe.crops.global_size) if task and splits else None
-    there = {} if data is None else {"train": data.train, "test": data.test}
     told = []
     for part in splits:
         n_one, n_other = one[f"{part}_images"], other[f"{part}_images"]
-        split = there.get(part)
-        if split is not None and len(split) == n_other:  # test images without labels are not counted
-            told.append(f"{part}: {difference(n_one, names.get(part), split.images)}")
-        elif n_one != n_other:
-            told.append(f"{part}: {n_one:,} images and {n_other:,}")
-        else:
-            told.append(f"{part}: {counted(n_one, 'image') if n_one else 'images'} {UNKNOWN}")
+        same = f"{n_one:,} images of other names or contents"
+        told.append(f"{part}: {f'{n_one:,} images and {n_other:,}' if n_one != n_other else same}")
     told += [f"{part}: other labels" for part in _differing(one, other, "labels") if part not in splits]
     return "; ".join(told)

@@ -5,8 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data import ImageSet, load_data
-from ..data.sources import BY_HAND, NAMES, OWN, data_root, is_placed
+from ..data import NAMES, ImageSet, data_root, is_placed, load_data
 from ..errors import DataMissing
 
 IMAGES = {"cifar10": 50_000, "stl10": 105_000, "imagenet100": 126_689}  # to train on, in the paper's sets
@@ -30,10 +29,10 @@ def images_at(source: str, size: int) -> ImageSet:
 def look(data: str, size: int) -> Images:
     """What is known of a data set; one that is missing is told, not an error."""
     placed = is_placed(data)
-    if not placed and data not in BY_HAND:
+    if not placed and NAMES[data].downloads:
         absent = f"{data} is not in {data_root()} yet, and would be downloaded where the network allows."
         return Images(IMAGES.get(data), absent)
-    if placed and data in NAMES and data not in OWN:
+    if placed and data in NAMES and NAMES[data].places:  # not listed: that takes long
         return Images(IMAGES.get(data))
     try:
         return Images(len(images_at(data, size).train))

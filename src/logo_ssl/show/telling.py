@@ -10,7 +10,7 @@ import torch
 
 from ..augment.preview import draw_crops
 from ..data import ImageSet, load_data, locate, statistics
-from ..data.samples import look_at
+from ..data.decode import look_at
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..eval.affinity import measures_of
