@@ -17,8 +17,8 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from logo_ssl.augment import draw, make_crops, operations
-from logo_ssl.augment.operations import blur_kernel
+from logo_ssl.augment import draw, make_crops, transforms
+from logo_ssl.augment.transforms import blur_kernel
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.provenance import provenance
@@ -156,7 +156,7 @@ def exactness(device):
         corners = [column.to(device) for column in boxes[:, [1, 0, 3, 2]].float().unbind(dim=1)]
         return {
             "torchvision": (lambda x, box: F.resized_crop(x, *map(int, box), [size, size], antialias=True), boxes),
-            "ours": lambda x: operations.resized_crop((x * 255).round().byte(), boxes.float().to(device), size),
+            "ours": lambda x: transforms.resized_crop((x * 255).round().byte(), boxes.float().to(device), size),
             "kornia_resample": lambda x: crop_and_resize(x, bbox_generator(*corners), (size, size)),
             "kornia_slice": lambda x: crop_by_indices(x, bbox_generator(*corners), (size, size), align_corners=True),
             # Not the default of its RandomResizedCrop, but the nearest that one comes to torchvision.
@@ -177,15 +177,15 @@ def exactness(device):
     cases = {
         name: colour(theirs, ours, on_kornia.get(name), factor)
         for name, theirs, ours, factor in (
-            ("brightness", F.adjust_brightness, operations.brightness, large.brightness),
-            ("contrast", F.adjust_contrast, operations.contrast, large.contrast),
-            ("saturation", F.adjust_saturation, operations.saturation, large.saturation),
-            ("hue", F.adjust_hue, operations.hue, large.hue),
-            ("greyscale", lambda x, _: F.rgb_to_grayscale(x, 3), lambda x, _: operations.greyscale(x), large.hue),
+            ("brightness", F.adjust_brightness, transforms.brightness, large.brightness),
+            ("contrast", F.adjust_contrast, transforms.contrast, large.contrast),
+            ("saturation", F.adjust_saturation, transforms.saturation, large.saturation),
+            ("hue", F.adjust_hue, transforms.hue, large.hue),
+            ("greyscale", lambda x, _: F.rgb_to_grayscale(x, 3), lambda x, _: transforms.greyscale(x), large.hue),
             (
                 "blur",
                 lambda x, s: F.gaussian_blur(x, [taps, taps], [s, s]),
-                lambda x, s: operations.gaussian_blur(x, s, taps),
+                lambda x, s: transforms.gaussian_blur(x, s, taps),
                 large.sigma,
             ),
         )

@@ -16,8 +16,7 @@ import torch
 from embed import photographs
 from PIL import Image
 
-from logo_ssl.data.decode import decode_square
-from logo_ssl.data.resizing import middle_of, square
+from logo_ssl.data.decode import decode_square, middle_of, square
 from logo_ssl.hardware import hardware
 from logo_ssl.provenance import provenance
 

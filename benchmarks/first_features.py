@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from logo_ssl.data.decode import ORIENTATION
-from logo_ssl.data.folders import find_images
+from logo_ssl.data.folder import find_images
 from logo_ssl.hardware import best_device, hardware
 from logo_ssl.provenance import provenance
 from logo_ssl.recipes import read_recipe
@@ -72,7 +72,7 @@ def broken_files(photograph: Image.Image) -> dict[str, bytes]:
 
 def fill(folder: Path, source: str, n: int) -> set[str]:
     """Copy photographs flat into a folder, put odd files beside them, and tell the names of the broken ones."""
-    found = find_images(source)
+    found = find_images(source).images
     chosen = [Path(found[i * len(found) // n]) for i in range(n)] if n < len(found) else [*map(Path, found)]
     folder.mkdir()
     for i, file in enumerate(chosen):

@@ -24,8 +24,8 @@ from PIL import Image
 from use_encoders import executed, untrained_run
 
 import logo_ssl
-from logo_ssl.data import ImageSet
-from logo_ssl.data.folders import find_images, split_of
+from logo_ssl.data import ImageSet, Split
+from logo_ssl.data.folder import find_images
 from logo_ssl.hardware import hardware
 from logo_ssl.provenance import provenance
 from logo_ssl.use.exporting import WAYS
@@ -45,8 +45,8 @@ LIBRARIES = ("onnxruntime", "safetensors")
 
 def photographs(folder: str, n: int) -> ImageSet:
     """Some images of a folder, from its first to its last."""
-    paths = find_images(folder)
-    split = split_of(paths, [None] * len(paths), ())
+    paths = find_images(folder).images
+    split = Split.from_paths(paths)
     return ImageSet(Path(folder).name, split.thinned(n))
 
 

@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset, load_dataset
 
 from logo_ssl.augment import CropPlan, make_crops
-from logo_ssl.data.feed import lay_out
+from logo_ssl.data.workers import lay_out
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.models import build_backbone
 from logo_ssl.strategies import LoGoConfig

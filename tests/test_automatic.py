@@ -13,7 +13,7 @@ import logo_ssl
 from logo_ssl import cli
 from logo_ssl.chosen import recipe_of
 from logo_ssl.data import load_data
-from logo_ssl.data.facts import Facts, facts_of
+from logo_ssl.data.decode import DatasetInfo, dataset_info
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import PARTS, RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary

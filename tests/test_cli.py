@@ -278,8 +278,8 @@ def test_a_run_that_went_on_ends_as_one_that_did_not(capsys, monkeypatch, tmp_pa
 )
 def test_bad_input_is_one_sentence_and_code_2(capsys, tmp_path, monkeypatch, line, sentence):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 20)
     (tmp_path / "file").write_text("precious")
     (tmp_path / "photos").mkdir()
     write(tmp_path / "other" / "recipe.json", find_recipe("cifar10-moco").to_json())
@@ -439,8 +439,8 @@ def test_framework_and_strategy_can_be_swapped_by_name(capsys):
 
 
 def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 256)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 64)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 64)
     code, out, err = run(capsys, "demo", "--out", str(tmp_path / "demo"), "--epochs", "1")
     assert code == 0, err
     for row in ("raw pixels", "random initialisation", "trained encoder"):
@@ -459,8 +459,8 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
 
 
 def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 256)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 64)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 64)
     monkeypatch.chdir(tmp_path)
     demo, folder = ("demo", "--epochs", "2", "--seed", "3"), Path("runs/demo")
     with monkeypatch.context() as patch:
@@ -544,8 +544,8 @@ def refused(*args: object, **changes: object) -> None:
 
 
 def test_show_crops_draws_a_picture(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 20)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 20)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 20)
     code, out, _ = run(capsys, "show-crops", "--images", "2", "--out", str(tmp_path / "new" / "crops.png"))
     assert code == 0
     assert "crops.png" in out
@@ -568,8 +568,8 @@ def test_show_crops_of_a_folder_leaves_bad_images_out(capsys, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*limit_train_batches")
 def test_bench_measures_the_parts_and_the_whole(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 40)
     monkeypatch.setattr("logo_ssl.train.bench.SECONDS", 0.01)
     code, out, err = run(capsys, "bench", "tiny", "--batch-size", "8", "--device", "cpu", "--epochs", "2")
     assert code == 0
@@ -609,8 +609,8 @@ def _is_stopped(*_: object) -> None:
     ],
 )
 def test_a_bench_that_cannot_measure_says_why(capsys, monkeypatch, happens, code, sentence):
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 40)
     monkeypatch.setattr(Pretraining, "algorithm_1", happens)
     monkeypatch.setattr(Pretraining, "try_batch", lambda self, size: None)
     found, out, err = run(capsys, "bench", "tiny", "--batch-size", "16", "--device", "cpu")
@@ -621,8 +621,8 @@ def test_a_bench_that_cannot_measure_says_why(capsys, monkeypatch, happens, code
 
 @pytest.mark.parametrize("protocol", ["knn", "linear", "transfer", "finetune", "semi"])
 def test_every_protocol_shows_its_figures(capsys, tmp_path, monkeypatch, protocol):
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 60)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 60)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 40)
     monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
     options = {
         "knn": "--data scenes --protocols 5 0.07 20 0.1",

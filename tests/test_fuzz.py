@@ -63,7 +63,7 @@ def test_any_command_line_ends_with_a_sentence(tmp_path, monkeypatch, capsys, co
     for name in ("pretrain", "resume"):
         monkeypatch.setattr(f"logo_ssl.train.{name}", lambda *arguments, **options: _raise())
     monkeypatch.setattr("logo_ssl.train.bench.bench", lambda recipe: _raise())
-    monkeypatch.setattr("logo_ssl.augment.picture.draw_crops", lambda *arguments: _raise())
+    monkeypatch.setattr("logo_ssl.augment.preview.draw_crops", lambda *arguments: _raise())
     with pytest.raises(SystemExit) as ended:
         cli.main([command, *words])
     assert ended.value.code in (0, 2, None)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from .data.resizing import middle_of
+from .data.decode import middle_of
 
 
 @torch.no_grad()

@@ -7,12 +7,11 @@ import torch
 import torchvision.transforms.v2.functional as F
 from torch import Tensor
 
-from logo_ssl.augment import CropPlan, Draws, apply, make_crops, plan_draws
+from logo_ssl.augment import CropPlan, Draws, make_crops, plan_draws
 from logo_ssl.augment import plan as plan_module
-from logo_ssl.augment.apply import apply_to_rows
-from logo_ssl.augment.draw import draw
-from logo_ssl.augment.fused import apply_to_all
-from logo_ssl.augment.operations import blur_kernel
+from logo_ssl.augment.fused import augment_fused
+from logo_ssl.augment.sample import draw
+from logo_ssl.augment.transforms import augment_eager, blur_kernel
 from logo_ssl.types import Crops
 
 EVERYTHING = CropPlan(global_size=24, local_size=16, blur_p=0.5, solarise_p=0.3)
@@ -54,7 +53,7 @@ def test_the_whole_chain_equals_torchvision_on_each_crop() -> None:
         jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.0,
     )  # fmt: skip
     theirs = torch.stack([one_crop(images[i % 20].float() / 255, draws, i, 24) for i in range(60)])
-    torch.testing.assert_close(apply(images, draws, 24, MEAN, STD), theirs, atol=1e-4, rtol=0)
+    torch.testing.assert_close(augment_eager(images, draws, 24, MEAN, STD), theirs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("c", [1, 3])
@@ -64,8 +63,8 @@ def test_selecting_and_touching_rows_make_the_same_crops(c: int) -> None:
         jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.3,
     )  # fmt: skip
     images, mean, std = photos(20, c), MEAN[:c], STD[:c]
-    selected = apply_to_all(images, draws.table(), 24, mean, std, blurs=True, solarises=True)
-    torch.testing.assert_close(selected, apply_to_rows(images, draws, 24, mean, std), atol=1e-5, rtol=0)
+    selected = augment_fused(images, draws.table(), 24, mean, std, blurs=True, solarises=True)
+    torch.testing.assert_close(selected, augment_eager(images, draws, 24, mean, std), atol=1e-5, rtol=0)
 
 
 def test_a_batch_of_various_sizes_is_cropped_like_each_image_alone() -> None:
@@ -80,7 +79,7 @@ def test_a_batch_of_various_sizes_is_cropped_like_each_image_alone() -> None:
         jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.0,
     )  # fmt: skip
     assert (draws.boxes[:, 2:] + draws.boxes[:, :2] <= rows.repeat(2, 1)).all()
-    ours = apply(canvas, draws, 24, MEAN, STD)
+    ours = augment_eager(canvas, draws, 24, MEAN, STD)
     for i in range(8):
         alone = one_crop(images[i % 4][0].float() / 255, draws, i, 24)
         torch.testing.assert_close(ours[i], alone, atol=1e-4, rtol=0)

@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from logo_ssl.data import Photos
-from logo_ssl.data.files import Paths
+from logo_ssl.data.images import Paths
 from logo_ssl.eval import Extraction, pixels
 from logo_ssl.eval.pixels import PIXELS_PER_WORKER, decodes_on_gpu
 

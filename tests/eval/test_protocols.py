@@ -238,8 +238,8 @@ def test_workers_end_when_training_on_crops_fails(
     encoder: FrozenEncoder, greys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = list[bool]()
-    monkeypatch.setattr("logo_ssl.data.feed.Various.close", lambda self: closed.append(True), raising=False)
-    monkeypatch.setattr("logo_ssl.data.placement.Sent.close", lambda self: closed.append(True))
+    monkeypatch.setattr("logo_ssl.data.loader.RaggedFeed.close", lambda self: closed.append(True), raising=False)
+    monkeypatch.setattr("logo_ssl.data.loader.SentFeed.close", lambda self: closed.append(True))
 
     def broken(self, features, labels, decay=1.0):
         raise KeyboardInterrupt

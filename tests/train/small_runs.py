@@ -3,7 +3,6 @@
 import io
 import os
 import signal
-import sys
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from rich.console import Console
 
 from logo_ssl import pretrain
-from logo_ssl.augment import CropPlan
+from logo_ssl.augment import CropPlan, fused
 from logo_ssl.errors import Interrupted
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
@@ -57,9 +56,8 @@ def cut_short(data, path, *, before_step, **options):
 
 def compile_to_the_same(monkeypatch):
     """A compiler that takes no time, since it gives back what it gets."""
-    crops = sys.modules["logo_ssl.augment.apply"]
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    monkeypatch.setattr(crops, "_compiled", crops._compiled.__wrapped__)  # which remembers none
+    monkeypatch.setattr(fused, "compiled", fused.compiled.__wrapped__)  # which remembers none
 
 
 def console():

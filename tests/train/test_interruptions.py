@@ -27,8 +27,8 @@ from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import LoadingConfig, ending
-from logo_ssl.data.feed import Uniform
-from logo_ssl.data.files import Paths
+from logo_ssl.data.loader import TensorFeed
+from logo_ssl.data.images import Paths
 from logo_ssl.errors import DataMissing, Interrupted, UserError
 from logo_ssl.eval import data_for, load_encoder
 from logo_ssl.files import write_together

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import re
-import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -599,7 +598,7 @@ def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_
         raise RuntimeError("no compiler found\nwith a long tale")
 
     expected, _ = train(SMALL, data, tmp_path / "plain", epochs=1)
-    monkeypatch.setattr(sys.modules["logo_ssl.augment.apply"], "_compiled", broken)
+    monkeypatch.setattr("logo_ssl.augment.fused.compiled", broken)
     run, said = train(SMALL, data, tmp_path / "run", epochs=1, compile="on")
     assert "Compiling is off, and training slower: no compiler found" in said
     assert "with a long tale" not in said

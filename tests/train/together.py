@@ -24,7 +24,7 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import BadImages, ImageSet, Split
-from logo_ssl.data.feed import Uniform
+from logo_ssl.data.loader import TensorFeed
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run

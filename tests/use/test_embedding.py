@@ -20,8 +20,8 @@ from torchvision.io import ImageReadMode, decode_jpeg
 
 import logo_ssl
 from logo_ssl.data import ImageSet, load_data
-from logo_ssl.data.files import Paths
-from logo_ssl.data.folders import split_of
+from logo_ssl.data.images import Paths
+from logo_ssl.data.folder import split_of
 from logo_ssl.data.npz import load_npz
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.signals import Stopped
@@ -134,7 +134,7 @@ def test_other_programs_read_the_files(encoder, photos, tmp_path):
 IN_ANY_LOCALE = """
 import locale, numpy as np
 from pathlib import Path
-from logo_ssl.data.bad import Bad, BadImages
+from logo_ssl.data.bad_images import Bad, BadImages
 from logo_ssl.use.tables import Part, Shape, write_table
 
 assert locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8")
@@ -452,7 +452,7 @@ def test_names_that_are_no_text_come_back_or_are_said(encoder, photos, tmp_path,
 def test_what_could_not_be_read_is_tried_again(encoder, photos, tmp_path, monkeypatch):
     """A disk that fails for a while, so that neither names nor times of files change."""
     monkeypatch.setattr(keeping, "PART", 4)
-    monkeypatch.setattr("logo_ssl.data.fingerprints.FILES_READ", 2)  # the first and the last
+    monkeypatch.setattr("logo_ssl.data.images.FILES_READ", 2)  # the first and the last
     expected, real = logo_ssl.embed(encoder, photos, workers=0), Paths.read
     gone = {expected.paths[1], expected.paths[2], expected.paths[9]}
 

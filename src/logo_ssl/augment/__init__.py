@@ -1,8 +1,6 @@
-"""How does a batch of images become global and local crops?"""
+"""Batches of images become global and local crops."""
 
-from .apply import apply
-from .describe import describe
-from .draw import Draws, draw, draw_boxes
 from .plan import CropPlan, cut, make_crops, plan_draws
+from .sample import Draws, describe, draw, draw_boxes
 
-__all__ = ["CropPlan", "Draws", "apply", "cut", "describe", "draw", "draw_boxes", "make_crops", "plan_draws"]
+__all__ = ["CropPlan", "Draws", "cut", "describe", "draw", "draw_boxes", "make_crops", "plan_draws"]

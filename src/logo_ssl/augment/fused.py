@@ -1,17 +1,19 @@
-"""How does a compiler make the crops in a few kernels?
+"""The crops in a few kernels, by a compiler.
 
 Every operation runs on every image and is selected where it concerns it, so no shape depends on what was drawn. Colours
 are worked on plane by plane: all planes have one shape, and whatever has one shape becomes one kernel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
-from . import operations
-from .draw import Draws
+from . import transforms
+from .sample import Draws
 
 Plane = Float[Tensor, "N S S"]
 """One channel of all crops."""
@@ -20,7 +22,24 @@ CONTRAST, HUE = 1, 3
 """Their numbers in `Draws.order`; the numbers below `HUE` blend with another picture."""
 
 
-def apply_to_all(
+@cache
+def compiled(*settings: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """`augment_fused` with its settings (all but the images and the table), compiled."""
+    return torch.compile(_Fused(*settings))
+
+
+class _Fused(nn.Module):
+    """A module, since the compiler takes a module's numbers for constants."""
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def forward(self, images: Tensor, table: Tensor) -> Tensor:
+        return augment_fused(images, table, *self.settings)
+
+
+def augment_fused(
     images: Shaped[Tensor, "B C H W"],
     table: Float[Tensor, "N 17"],
     size: int,
@@ -30,9 +49,12 @@ def apply_to_all(
     solarises: bool,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "N C {size} {size}"]:
-    """Make the crops of `Draws.table`, channels last."""
+    """Make the crops of `Draws.table`, channels last.
+
+    `blurs` and `solarises` say whether the plan ever does; by what was drawn, each case would be compiled anew.
+    """
     draws = Draws.from_table(table)
-    lines = operations.resized_lines(images, draws.boxes, size, draws.flip)
+    lines = transforms.resized_lines(images, draws.boxes, size, draws.flip)
     planes = [plane.float() / 255 for plane in lines.flatten(0, 1).unbind(dim=2)]
     planes = _jitter(planes, draws)
     if len(planes) == 3:
@@ -41,7 +63,7 @@ def apply_to_all(
     if blurs:
         planes = _blur(planes, draws.sigma)
     if solarises:
-        planes = [_where(draws.solarise, operations.solarise(plane), plane) for plane in planes]
+        planes = [_where(draws.solarise, transforms.solarise(plane), plane) for plane in planes]
     planes = [(plane - m) / s for plane, m, s in zip(planes, mean, std, strict=True)]
     return torch.stack(planes, dim=1).to(dtype).contiguous(memory_format=torch.channels_last)
 
@@ -81,7 +103,7 @@ def _recolour(planes: list[Plane], draws: Draws, mean_grey: Float[Tensor, " N"] 
 
 
 def _turn(planes: list[Plane], shift: Float[Tensor, " N"]) -> list[Plane]:
-    """`operations.hue`, plane by plane."""
+    """`transforms.hue`, plane by plane."""
     r, g, b = planes
     low, high = torch.minimum(torch.minimum(r, g), b), torch.maximum(torch.maximum(r, g), b)
     chroma = high - low
@@ -93,17 +115,17 @@ def _turn(planes: list[Plane], shift: Float[Tensor, " N"]) -> list[Plane]:
 
 
 def _luma(planes: list[Plane]) -> Plane:
-    """`operations.luma`, plane by plane."""
-    weights = operations.LUMA if len(planes) == 3 else (1 / len(planes),) * len(planes)
+    """`transforms.luma`, plane by plane."""
+    weights = transforms.LUMA if len(planes) == 3 else (1 / len(planes),) * len(planes)
     shares = [weight * plane for weight, plane in zip(weights, planes, strict=True)]
     return sum(shares[1:], shares[0])
 
 
 def _blur(planes: list[Plane], sigma: Float[Tensor, " N"]) -> list[Plane]:
-    """`operations.gaussian_blur` on lines of all planes, so that each image needs two products."""
+    """`transforms.gaussian_blur` on lines of all planes, so that each image needs two products."""
     N, size, _ = planes[0].shape
-    dtype = operations.product_dtype(planes[0])
-    matrix = operations.blur_matrix(torch.where(sigma > 0, sigma, 1), size, operations.blur_kernel(size)).to(dtype)
+    dtype = transforms.product_dtype(planes[0])
+    matrix = transforms.blur_matrix(torch.where(sigma > 0, sigma, 1), size, transforms.blur_kernel(size)).to(dtype)
     lines = torch.stack(planes, dim=2).to(dtype)  # N, S, C, S
     down = torch.bmm(matrix, lines.view(N, size, -1))
     blurred = torch.bmm(down.view(N, -1, size), matrix.mT).view_as(lines)

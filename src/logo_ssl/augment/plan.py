@@ -1,4 +1,4 @@
-"""Which crops are made of a batch, and how? (tau^g and tau^l)"""
+"""The plan of crops (tau^g and tau^l of the paper), and the crops of a batch by it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,9 @@ from torch import Generator, Tensor
 
 from ..hardware import one_thread, to_device
 from ..types import Crops, CropStack
-from .apply import apply
-from .describe import describe
-from .draw import Draws, Part, Range, draw
-from .operations import in_lines
+from . import fused
+from .sample import Draws, Part, Range, describe, draw
+from .transforms import augment_eager, in_lines
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,25 @@ def plan_draws(
     plan: CropPlan, sizes: Int[Tensor, "B 2"], generator: Generator, part: tuple[int, int] = (0, 1)
 ) -> tuple[Draws, Draws]:
     """Draw the parameters of the global and of the local crops: crop by crop, and image by image in each."""
-    draws_g = _draw(plan, plan.n_global, plan.global_scale, sizes, generator, part)
-    return draws_g, _draw(plan, plan.n_local, plan.local_scale, sizes, generator, part)
+    draws_g, draws_l = (
+        draw(
+            crops * len(sizes),
+            sizes.repeat(crops, 1),
+            generator,
+            part=Part(*part, crops),
+            scale=scale,
+            ratio=plan.ratio,
+            flip=plan.flip,
+            jitter=plan.jitter,
+            jitter_p=plan.jitter_p,
+            grey_p=plan.grey_p,
+            blur_p=plan.blur_p,
+            blur_sigma=plan.blur_sigma,
+            solarise_p=plan.solarise_p,
+        )
+        for crops, scale in ((plan.n_global, plan.global_scale), (plan.n_local, plan.local_scale))
+    )
+    return draws_g, draws_l
 
 
 @torch.no_grad()
@@ -103,25 +119,20 @@ def cut(
     """Make the crops that were drawn; `various` says that other batches come on other canvases."""
     B, C, _, _ = images.shape
     if not len(mean) == len(std) == C:
-        raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels; give one of each per channel.")
+        raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels")
     images = in_lines(images)  # once for both kinds
-    if compiled and various:
-        _mark_dynamic(images)
+    if compiled and various:  # the next canvas may be larger or smaller
+        from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
+
+        maybe_mark_dynamic(images, [2, 3])
 
     def crops(draws: Draws, size: int) -> CropStack:
         n_crops = len(draws.flip) // B
-        made = apply(
-            images,
-            draws,
-            size,
-            mean,
-            std,
-            compiled=compiled and n_crops > 0,
-            blurs=plan.blur_p > 0,
-            solarises=plan.solarise_p > 0,
-            dtype=dtype,
-        )
-        return made.unflatten(0, (n_crops, B))
+        if not compiled or not n_crops:
+            return augment_eager(images, draws, size, mean, std).to(dtype).unflatten(0, (n_crops, B))
+        settings = (size, tuple(mean), tuple(std), plan.blur_p > 0, plan.solarise_p > 0, dtype)
+        table = to_device(draws.table(), images.device)
+        return fused.compiled(*settings)(images, table).unflatten(0, (n_crops, B))
 
     # The crops are matrix products, which autocast would round to bfloat16.
     with torch.autocast(images.device.type, enabled=False):
@@ -129,35 +140,3 @@ def cut(
             both = crops(Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True))), plan.global_size)
             return Crops(both[: plan.n_global], both[plan.n_global :])
         return Crops(crops(draws_g, plan.global_size), crops(draws_l, plan.local_size))
-
-
-def _mark_dynamic(images: Tensor) -> None:
-    """Tell the compiler that the next canvas may be larger or smaller."""
-    from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
-
-    maybe_mark_dynamic(images, [2, 3])
-
-
-def _draw(
-    plan: CropPlan,
-    crops: int,
-    scale: Range,
-    sizes: Int[Tensor, "B 2"],
-    generator: Generator,
-    part: tuple[int, int],
-) -> Draws:
-    return draw(
-        crops * len(sizes),
-        sizes.repeat(crops, 1),
-        generator,
-        part=Part(*part, crops),
-        scale=scale,
-        ratio=plan.ratio,
-        flip=plan.flip,
-        jitter=plan.jitter,
-        jitter_p=plan.jitter_p,
-        grey_p=plan.grey_p,
-        blur_p=plan.blur_p,
-        blur_sigma=plan.blur_sigma,
-        solarise_p=plan.solarise_p,
-    )

@@ -25,10 +25,10 @@ PROTOCOL_NAMES = ("knn", "linear", "transfer", "finetune", "semi", "detect", "se
 
 def show_crops(arguments: Sequence[str]) -> None:
     """Draw the crops of some images; the recipe decides how they are cut."""
-    from ..augment.picture import draw_crops
+    from ..augment.preview import draw_crops
     from ..chosen import recipe_of
     from ..data import statistics
-    from ..data.samples import look_at
+    from ..data.decode import look_at
     from ..data.sources import load_data, locate
     from ..files import check_output, write
     from ..randomness import stream

@@ -1,11 +1,11 @@
-"""Which images are there, and how do they reach the device? A name or a path in, batches out."""
+"""Data sets and their way to the device: a name or a path in, batches out."""
 
-from .bad import BadImages
-from .batches import Batches
-from .images import ImageSet, Photos, Split
-from .placement import LoadingConfig, place
-from .samples import squared, statistics
-from .sources import NAMES, load_data, locate
+from .bad_images import BadImages
+from .decode import dataset_info, statistics
+from .images import ImageSet, Photos, Split, data_identity, fingerprint, fingerprints
+from .loader import Batches, LoadingConfig, place, squared
+from .sources import NAMES, data_root, is_placed, load_data, locate
+from .workers import lay_out
 
 __all__ = [
     "NAMES",
@@ -15,6 +15,13 @@ __all__ = [
     "LoadingConfig",
     "Photos",
     "Split",
+    "data_identity",
+    "data_root",
+    "dataset_info",
+    "fingerprint",
+    "fingerprints",
+    "is_placed",
+    "lay_out",
     "load_data",
     "locate",
     "place",

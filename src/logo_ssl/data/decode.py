@@ -1,21 +1,46 @@
-"""What does a person see in an image file? RGB pixels, upright and opaque, whatever the file says it is."""
+"""Image files become pixels: RGB, upright and opaque, as a person sees them; shrunk, or cut to a central square."""
 
 import io
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from math import gcd
+from os.path import splitext
 from pathlib import Path
+from statistics import median
+from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from jaxtyping import UInt8
-from PIL import Image
+from PIL import Image, UnidentifiedImageError, features
+from torch import Tensor
 
-from .formats import opened, what_reads
-from .resizing import resized, square
+from ..errors import UserError
+from ..text import counted
+from .images import ImageSet, Photos, Split, evenly
 
-MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, or no photograph; Pillow's own limit may be switched off
+PLAIN = {
+    "JPEG": (".jpg", ".jpeg"),
+    "PNG": (".png",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm"),
+    "GIF": (".gif",),
+}
+"""Formats that every Pillow reads, and how such files' names end; no others, since some run programs."""
+HEIC, AVIF = (".heic", ".heif", ".hif"), (".avif",)
+CURES = dict.fromkeys(HEIC, "pip install 'logo-ssl[heic]'") | dict.fromkeys(AVIF, "pip install 'pillow>=11.3'")
+BRANDS = {b"avi": AVIF, b"hei": HEIC, b"hev": HEIC, b"mif1": HEIC}
+"""Of what the first bytes of such files tell, behind `ftyp`, the beginnings; many AVIF files say `mif1` as well."""
+MOST_KINDS = 6  # of files that are named one by one
+MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, not a photograph; Pillow's own limit may be switched off
 ENOUGH = 4  # times the side of a square: a JPEG may be decoded at a fraction of its size that leaves so much
+LONGEST = 8  # times the short side; torchvision would make 224 x 14,679,840 pixels of 1 x 65,535
 ON_WHITE = (255, 255, 255)  # what viewers show behind transparent pixels
 ORIENTATION = 0x0112  # EXIF's tag
 TURNS = {  # what makes each orientation upright
@@ -27,12 +52,55 @@ TURNS = {  # what makes each orientation upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+START_OF_JPEG, END_OF_JPEG = b"\xff\xd8", b"\xff\xd9"
+RGB_AS_IT_IS = 0  # what Adobe's segment of a JPEG says if its colours are red, green and blue
 SIDEWAYS = range(5, 9)  # orientations whose height is the width that is seen
-TOLD_AT_ONCE = ("JPEG", "MPO", "PNG")  # formats of which the size and the orientation need no pixels
+STATISTICS_FROM, STATISTICS_FROM_PHOTOS, STATISTICS_SIDE = 10_000, 256, 128  # enough for two to three digits
+LOOKED_AT = 64  # files whose headers stand for all
 
 
 class BadImage(Exception):  # noqa: N818  # one bad image is an event, not an error of the run
     """Bytes that do not make an image; says why."""
+
+
+@cache
+def formats() -> dict[str, tuple[str, ...]]:
+    """The formats that images may have here, as Pillow calls them, and how their names end."""
+    known = PLAIN | ({"AVIF": AVIF} if features.check("avif") else {})
+    try:
+        import pillow_heif  # pyright: ignore[reportMissingImports] (an extra)
+
+        pillow_heif.register_heif_opener()
+    except Exception:  # a broken library raises whatever it likes, and JPEGs need none
+        return known
+    return known | {"HEIF": HEIC}
+
+
+@cache
+def suffixes() -> frozenset[str]:
+    """How the names of images end here, in lower case."""
+    return frozenset(ending for endings in formats().values() for ending in endings)
+
+
+def names_image(name: str) -> bool:
+    """Whether a file of that name should be an image."""
+    return name[name.rfind(".") :].lower() in suffixes()
+
+
+def ending(name: str) -> str:
+    """How a file's name ends, in lower case."""
+    return splitext(name)[1].lower()
+
+
+def list_endings(others: Counter[str]) -> str:
+    """Files that are not images by their endings, in a few words, and what would let some be read."""
+    kinds = sorted(others.most_common(), key=lambda kind: kind[0] not in CURES)
+    words = [
+        f"{n:,} {end or 'without an ending'}" + (f" (readable with {CURES[end]})" if end in CURES else "")
+        for end, n in kinds[:MOST_KINDS]
+    ]
+    more = sum(n for _, n in kinds[MOST_KINDS:])
+    return ", ".join(words) + (f", {more:,} others" if more else "")
 
 
 def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
@@ -40,7 +108,7 @@ def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
 
     A JPEG skips detail as long as both its sides stay that large, and is decoded faster.
     """
-    with _image(data) as image:
+    with _opened(data) as image:
         if max_side:
             image.draft("RGB", (max_side, max_side))  # a half, a quarter or an eighth
         return seen(image, max_side)
@@ -52,46 +120,76 @@ def decode_square(data: bytes, size: int) -> UInt8[np.ndarray, "{size} {size} 3"
     A large JPEG is decoded at a half, a quarter or an eighth, if that divides both its sides: a last column that
     stood for fewer pixels than the others would shift all of them.
     """
-    with _image(data) as image:
+    with _opened(data) as image:
         divisor = gcd(8, *image.size)
         width, height = (max(ENOUGH * size, side // divisor) for side in image.size)
         image.draft("RGB", (width, height))
         return square(seen(image), size)
 
 
+def seen_size(path: Path) -> tuple[int, int]:
+    """Height and width as a person sees the image in a file, of which the first bytes tell."""
+    with _opened(path) as image:
+        told = "exif" in image.info or image.format == "TIFF"  # else Pillow would look behind a PNG's pixels for it
+        sideways = told and orientation(image) in SIDEWAYS
+        return (image.width, image.height) if sideways else (image.height, image.width)
+
+
 @contextmanager
-def _image(data: bytes) -> Iterator[Image.Image]:
-    """The image in a file's bytes, not yet decoded; BadImage for whatever fails while it is."""
-    if not data:
+def _opened(source: bytes | Path) -> Iterator[Image.Image]:
+    """The image in a file or its bytes, not yet decoded; BadImage for whatever fails while it is."""
+    if source == b"":
         raise BadImage("empty file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow: odd metadata, large images, palettes with transparency
-            with Image.open(io.BytesIO(data), formats=opened()) as image:
+            file = io.BytesIO(source) if isinstance(source, bytes) else source
+            with Image.open(file, formats=tuple(formats())) as image:
                 _refuse_bomb(image)
                 yield image
     except Exception as error:  # decoders raise whatever broken bytes lead them to
-        raise BadImage(what_reads(data) or str(error) or type(error).__name__) from error
+        if isinstance(source, Path) and isinstance(error, OSError) and error.errno is not None:
+            raise  # the file is gone, or not ours
+        cure = _cure(source) if isinstance(source, bytes) else None
+        raise BadImage(cure or plain_reason(error)) from error
 
 
-def seen_size(path: Path) -> tuple[int, int]:
-    """Height and width as a person sees the image in a file; of the usual kinds its first bytes tell."""
+def plain_reason(error: Exception) -> str:
+    """Why an image could not be read, in words that are the same each time."""
+    if isinstance(error, UnidentifiedImageError):  # which names a place in memory
+        return "not an image"
+    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(told.split()) or type(error).__name__
+
+
+def _cure(data: bytes) -> str | None:
+    """What must be done before an image of a phone can be read."""
+    brands = data[8:32] if data[4:8] == b"ftyp" else b""
+    kind = next((endings[0] for brand, endings in BRANDS.items() if brand in brands), None)
+    return None if kind is None or kind in suffixes() else f"readable with {CURES[kind]}"
+
+
+class JpegHeader(NamedTuple):
+    """What must be known of a JPEG before nvJPEG may have it."""
+
+    orientation: int
+    pixels: int
+
+
+def read_jpeg_header(data: bytes) -> JpegHeader | None:
+    """The header of a whole JPEG in grey or YCbCr; None for any other bytes, which `decode` must judge.
+
+    nvJPEG does not notice a truncated file: it leaves what its memory held before. So the end must be there.
+    """
+    if data[:2] != START_OF_JPEG or END_OF_JPEG not in data[-64:]:
+        return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(path, formats=opened()) as image:
-                _refuse_bomb(image)
-                if image.format not in TOLD_AT_ONCE:
-                    image = _upright(image)
-                elif _told(image) and _orientation(image) in SIDEWAYS:
-                    return image.width, image.height
-                return image.height, image.width
-    except OSError as error:
-        if error.errno is not None:  # the file is gone, or not ours
-            raise
-        raise BadImage(str(error)) from error
-    except Exception as error:
-        raise BadImage(str(error) or type(error).__name__) from error
+        with _opened(data) as image:
+            is_plain = image.mode in ("L", "RGB") and image.info.get("adobe_transform") != RGB_AS_IT_IS
+            turn = orientation(image)
+            return JpegHeader(turn if turn in TURNS else 1, image.width * image.height) if is_plain else None
+    except BadImage:
+        return None
 
 
 def seen(image: Image.Image, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
@@ -112,22 +210,18 @@ def _refuse_bomb(image: Image.Image) -> None:
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()  # Pillow turns TIFF here, and takes its tag away
-    turn = TURNS.get(_orientation(image))
-    # Not `ImageOps.exif_transpose`: it writes the other tags anew, and fails where a camera wrote them wrongly.
+    turn = TURNS.get(orientation(image))
+    # Not `ImageOps.exif_transpose`: it writes the other tags anew, and fails if a camera wrote them wrongly.
     return image if turn is None else image.transpose(turn)
 
 
-def _told(image: Image.Image) -> bool:
-    """Whether the first bytes tell the orientation; Pillow would look behind a PNG's pixels for it."""
-    return image.format != "PNG" or "exif" in image.info
-
-
-def _orientation(image: Image.Image) -> int:
+def orientation(image: Image.Image) -> int:
+    """EXIF's number for how an image must be turned; 1 (upright) if there is none, or it makes no sense."""
     try:
-        told = image.getexif().get(ORIENTATION, 1)
+        found = image.getexif().get(ORIENTATION, 1)
     except Exception:  # broken metadata make no broken image
         return 1
-    return told if isinstance(told, int) else 1
+    return found if isinstance(found, int) else 1
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -144,8 +238,145 @@ def _from_deep(values: np.ndarray) -> Image.Image:
     if not np.isfinite(values).all():
         raise BadImage("pixels that are not finite")
     low, high = float(values.min()), float(values.max())
-    if values.dtype == np.int32 and low >= 0 and high < 2**8:  # 32-bit files of 8-bit pictures
+    if values.dtype == np.int32 and low >= 0 and high < 2**8:  # 32-bit files of 8-bit images
         return Image.fromarray(values.astype(np.uint8))
     if values.dtype != np.float32 and low >= 0 and high < 2**16:
         return Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
     return Image.fromarray((255 * (values - low) / max(high - low, 1e-12)).astype(np.uint8))
+
+
+class Middle(NamedTuple):
+    """The way to an image's central square: cut a strip, resize it, cut the square."""
+
+    strip: tuple[slice, slice]
+    resized: tuple[int, int]
+    square: tuple[slice, slice]
+
+
+def middle_of(height: int, width: int, size: int) -> Middle:
+    """The short side brought to `size`, the middle cut out: torchvision's `Resize(size)` and `CenterCrop(size)`.
+
+    The strip is the image itself, but for one that is more than `LONGEST` times as long as wide.
+    """
+    short = min(height, width)
+    rows, columns = (_without_ends(side, LONGEST * short) for side in (height, width))
+    high, wide = ((part.stop - part.start) * size // short for part in (rows, columns))  # rounded down, as there
+    return Middle((rows, columns), (high, wide), (_central(high, size), _central(wide, size)))
+
+
+def _without_ends(length: int, enough: int) -> slice:
+    end = max(0, length - enough) // 2  # as much on either side, so that the middle stays where it is
+    return slice(end, length - end)
+
+
+def _central(length: int, size: int) -> slice:
+    start = round((length - size) / 2)  # a half to the even number beside it, as there
+    return slice(start, start + size)
+
+
+def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:
+    """The image with its short side brought to `size` and its middle cut out, for evaluation."""
+    middle = middle_of(image.shape[0], image.shape[1], size)
+    return np.ascontiguousarray(resized(image[middle.strip], middle.resized, "bicubic")[middle.square])
+
+
+def resized(
+    image: UInt8[np.ndarray, "H W C"], size: tuple[int, int], mode: Literal["bilinear", "bicubic"]
+) -> UInt8[np.ndarray, "h w C"]:
+    """The image in another height and width, antialiased: by torch, in a fraction of Pillow's time (decision 0013)."""
+    pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))[None]
+    channels_last = pixels.permute(0, 3, 1, 2)  # and so it comes out
+    return F.interpolate(channels_last, size=size, mode=mode, antialias=True).permute(0, 2, 3, 1)[0].numpy()
+
+
+class DatasetInfo(NamedTuple):
+    """What settings can be chosen by."""
+
+    n_images: int
+    side: int
+    """Of the shorter sides, the median, in pixels."""
+    channels: int
+    labelled: bool
+
+    def __str__(self) -> str:
+        kind = "" if self.channels == 3 else f" with {self.channels} channels"
+        return (
+            f"{counted(self.n_images, 'image')} of about {self.side} px{kind}, "
+            f"{'with' if self.labelled else 'without'} labels"
+        )
+
+
+def dataset_info(data: ImageSet) -> DatasetInfo:
+    """What is known before anything is trained; of photographs, from the headers of some."""
+    images = data.train.images
+    sizes = image_sizes(images)
+    if isinstance(images, Photos) and not sizes:
+        raise none_readable(images)
+    return DatasetInfo(len(data.train), int(median(map(min, sizes))), data.channels, data.train.has_labels)
+
+
+def image_sizes(images: Tensor | Photos) -> list[tuple[int, int]]:
+    """Width and height of an array's images; of some photographs, as their headers say, if they can be read."""
+    if isinstance(images, Tensor):
+        return [(images.shape[3], images.shape[2])]
+    sizes = list[tuple[int, int]]()
+    for content in sample(images, LOOKED_AT):
+        try:
+            with Image.open(io.BytesIO(content), formats=tuple(formats())) as image:
+                sizes.append(image.size)
+        except Exception:  # broken bytes lead decoders anywhere
+            continue
+    return sizes
+
+
+def statistics(images: Tensor | Photos) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, on a scale from 0 to 1."""
+    if isinstance(images, Photos):
+        found = decoded_sample(images, STATISTICS_FROM_PHOTOS, STATISTICS_SIDE)
+        pixels = [torch.from_numpy(image).view(-1, 3).T for _, image in found]
+        if not pixels:
+            raise none_readable(images)
+        values = torch.cat(pixels, dim=1).float() / 255
+    else:
+        values = images[evenly(len(images), STATISTICS_FROM)].transpose(0, 1).flatten(1).float() / 255
+    spread = values.std(dim=1).clamp_min(1 / 255)  # a constant channel must not divide by zero
+    return tuple(values.mean(dim=1).tolist()), tuple(spread.tolist())
+
+
+def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_ _ C"]]:
+    """Some images of a split, evenly spread, as arrays; those that cannot be read are left out."""
+    if not isinstance(split.images, Photos):
+        return list(split.thinned(most).array.permute(0, 2, 3, 1).numpy())
+    found = [image for _, image in decoded_sample(split.images, most, max_side)]
+    if not found:
+        raise none_readable(split.images)
+    return found
+
+
+def sample(photos: Photos, most: int) -> Iterator[bytes]:
+    """At most so many files, evenly spread; those that cannot be read are left out."""
+    for row in evenly(len(photos), most).tolist():
+        try:
+            yield photos.read(row)
+        except OSError:
+            continue
+
+
+def decoded_sample(photos: Photos, most: int, max_side: int) -> Iterator[tuple[bytes, UInt8[np.ndarray, "h w 3"]]]:
+    """Such files, and what they show; those that cannot be decoded are left out as well."""
+    for content in sample(photos, most):
+        try:
+            image = decode(content, max_side)
+        except BadImage:
+            continue
+        yield content, image
+
+
+def none_readable(photos: Photos, what: str = "images") -> UserError:
+    """The error for photographs of which none can be read: which is the first, and why it cannot."""
+    why = ""
+    try:
+        decode(photos.read(0))
+    except (OSError, BadImage) as error:
+        why = f", {plain_reason(error)}"
+    return UserError(f"None of the {what} can be read (the first: {photos.name(0)}{why}); look at the files.")

@@ -1,7 +1,16 @@
-"""What is a data set here? Images, in memory or as files, with labels that only evaluation reads."""
+"""Data sets: images in memory or in files, splits with labels that only evaluation reads, and fingerprints."""
 
+import errno
+import hashlib
+import os
+import stat
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +19,139 @@ from jaxtyping import Bool, Int, Int64, UInt8
 from torch import Tensor
 
 from ..errors import UserError
-from .files import Chained, Files, Stamp, stamps_of
 
+HELD_OUT = ("test", "val", "valid", "validation")
+"""Names of splits that are not trained on, the preferred one to test on first."""
 VALIDATION = "validation images"
 """What training is watched with, where there are any beside a test."""
 CALLED = {"train": "training images", "val": VALIDATION, "test": "test images"}
 """What the images of a split are called."""
+AT_A_TIME, THREADS = 1024, 16  # files that a disk is asked about: a network's answers many at once
+FILES_READ = 64  # for a fingerprint, evenly spread: files of equal names and sizes may differ in what they hold
+PARTS_OF_NAME = 2  # of a path in a fingerprint, the class and the file: the folder of all may be moved
+
+
+class Files(ABC):
+    """Encoded images by number; small enough to be sent to worker processes."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def name(self, i: int) -> str:
+        """What to call number i in a message."""
+
+    @abstractmethod
+    def read(self, i: int) -> bytes:
+        """The bytes of number i; OSError if they cannot be read."""
+
+    @abstractmethod
+    def size(self, i: int) -> int:
+        """How many bytes number i has; OSError if it is gone."""
+
+
+class Texts:
+    """Texts by number, as bytes of one object, which worker processes share.
+
+    A `str` counts who holds it, so a forked process that looks at one copies its page: with a million, all of them.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        content, self.ends = bytearray(), array("q", [0])
+        for text in texts:
+            content += text.encode(errors="surrogatepass")  # names of files may be any bytes
+            self.ends.append(len(content))
+        self.content = bytes(content)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, i: int) -> str:
+        return self.content[self.ends[i] : self.ends[i + 1]].decode(errors="surrogatepass")
+
+
+class Paths(Files):
+    """Each image in a file of its own."""
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        self.paths = Texts(map(str, paths))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, i: int) -> str:
+        """The path."""
+        return self.paths[i]
+
+    def read(self, i: int) -> bytes:
+        """The file, if it is one: a pipe would be waited for."""
+        try:
+            handle = os.open(self.paths[i], os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        except ValueError as error:  # a name that no file can have
+            raise OSError(errno.EINVAL, str(error)) from error
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            return file.read()
+
+    def size(self, i: int) -> int:
+        """The file's."""
+        return os.stat(self.paths[i]).st_size
+
+
+@dataclass(frozen=True)
+class InMemory(Files):
+    """Other files, read once into one array."""
+
+    files: Files
+    contents: UInt8[np.ndarray, " bytes"]
+    ends: Int64[np.ndarray, " _"]
+    """Where each file's bytes begin, and the end of the last; nothing is between if reading failed."""
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def name(self, i: int) -> str:
+        """As before."""
+        return self.files.name(i)
+
+    def read(self, i: int) -> bytes:
+        """From memory; from its file again if reading failed, for its reason."""
+        return self.contents[self.ends[i] : self.ends[i + 1]].tobytes() or self.files.read(i)
+
+    def size(self, i: int) -> int:
+        """As before."""
+        return self.files.size(i)
+
+
+@dataclass(frozen=True)
+class Chained(Files):
+    """Some files, and behind them others."""
+
+    first: Files
+    second: Files
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def _at(self, i: int) -> tuple[Files, int]:
+        return (self.first, i) if i < len(self.first) else (self.second, i - len(self.first))
+
+    def name(self, i: int) -> str:
+        """As before."""
+        files, i = self._at(i)
+        return files.name(i)
+
+    def read(self, i: int) -> bytes:
+        """As before."""
+        files, i = self._at(i)
+        return files.read(i)
+
+    def size(self, i: int) -> int:
+        """As before."""
+        files, i = self._at(i)
+        return files.size(i)
 
 
 @dataclass(frozen=True)
@@ -44,21 +180,29 @@ class Photos(Files):
         """The encoded image i."""
         return self.files.read(int(self.rows[i]))
 
-    def stamp(self, i: int) -> Stamp:
-        """What tells, without reading it, that image i was written anew."""
-        return self.files.stamp(int(self.rows[i]))
+    def size(self, i: int) -> int:
+        """How many bytes encoded image i has."""
+        return self.files.size(int(self.rows[i]))
 
     @cached_property
-    def stamps(self) -> Int64[np.ndarray, "N 3"]:
-        """The stamps of all images, asked for once, since that takes long on a network's disk; -1: it is gone."""
-        return stamps_of(self.files, self.rows)
+    def sizes(self) -> Int64[np.ndarray, " N"]:
+        """Bytes of all images, asked for once, since that takes long on a network's disk; -1: it is gone."""
 
-    def forget_stamps(self) -> None:
-        """Ask for them again when they are needed: files may have been written anew."""
-        vars(self).pop("stamps", None)
+        def some(first: int) -> list[int]:
+            return [size_or_gone(row) for row in range(first, min(first + AT_A_TIME, len(self)))]
+
+        def size_or_gone(row: int) -> int:
+            try:
+                return self.size(row)
+            except OSError:
+                return -1
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            found = [size for sizes in pool.map(some, range(0, len(self), AT_A_TIME)) for size in sizes]
+        return np.array(found, np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent to worker processes, who need no stamps."""
+        """What is sent to worker processes, who need no sizes."""
         return {"files": self.files, "rows": self.rows}
 
 
@@ -69,8 +213,17 @@ class Split:
     images: UInt8[Tensor, "N C H W"] | Photos
     labels: Int[Tensor, " N"] | None = None
 
+    @classmethod
+    def from_paths(cls, paths: Sequence[str], names: Sequence[str | None] = (), classes: Sequence[str] = ()) -> "Split":
+        """The images at these paths, labelled by the names of their classes."""
+        return cls(Photos.all(Paths(paths)), numbers_of(names, classes))
+
     def __len__(self) -> int:
         return len(self.images)
+
+    def __getitem__(self, rows: Tensor) -> "Split":
+        rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
+        return Split(self.images[rows], None if self.labels is None else self.labels[rows])
 
     @property
     def channels(self) -> int:
@@ -81,7 +234,7 @@ class Split:
     def array(self) -> UInt8[Tensor, "N C H W"]:
         """The images as one tensor, which photographs become by `squared`."""
         if isinstance(self.images, Photos):
-            raise TypeError("photographs of various sizes are no array; use `squared` first")
+            raise TypeError("photographs of various sizes are not an array; use `squared` first")
         return self.images
 
     @property
@@ -105,10 +258,6 @@ class Split:
     def thinned(self, most: int) -> "Split":
         """At most so many images, evenly spread: sets are often sorted by class."""
         return self if len(self) <= most else self[evenly(len(self), most)]
-
-    def __getitem__(self, rows: Tensor) -> "Split":
-        rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
-        return Split(self.images[rows], None if self.labels is None else self.labels[rows])
 
 
 def evenly(n: int, most: int) -> Int[Tensor, " rows"]:
@@ -147,24 +296,24 @@ class ImageSet:
     val: Split | None = None
     """What settings are chosen by and training is watched with, beside a test."""
     val_in_train: Bool[Tensor, " N"] | None = None
-    """Which images of train a published set's authors chose by, where they say so."""
+    """Which images of train a published set's authors chose by, if they tell."""
     source: str | None = None
     """The name or path that it was loaded from."""
     root: str | None = None
-    """The folder that it was loaded from, or that the file lies in."""
+    """The folder that it was loaded from, or that the file is in."""
     says: tuple[str, ...] = ()
-    """Sentences about what lies there and is left out."""
-    why_unlabelled: str = ""
-    """Of labels of train that lie there and are not read, why: sentences that `says` has, too."""
-    labelled_by_folders: bool = False
-    """Whether folders that somebody made for any purpose were taken for classes."""
-    test_is: str | None = None
-    """What the images that are tested on are called where they lie: val, where no test (with labels) is beside it."""
+    """Sentences about what is left out."""
 
     @property
     def channels(self) -> int:
         """Channels of an image: 3 for RGB."""
         return self.train.channels
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """Those that there are, by name."""
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: split for name, split in named.items() if split is not None}
 
     @property
     def watched(self) -> tuple[str, Split] | None:
@@ -187,3 +336,68 @@ class ImageSet:
             return Rows(self.train, bank), Rows(queries, (queries.labels >= 0).nonzero()[:, 0])
         held_out = torch.arange(len(bank)) % 10 == 0
         return Rows(self.train, bank[~held_out]), Rows(self.train, bank[held_out])
+
+
+def test_and_val(held_out: Mapping[str, Split]) -> tuple[Split | None, Split | None]:
+    """Which of the splits that are not trained on is tested on, and which chosen by.
+
+    Labelled ones first: ImageNet's val/ has labels, its test/ has none. Beside a test, the next one is to choose by.
+    """
+    ranked = sorted(held_out, key=lambda name: (not held_out[name].has_labels, HELD_OUT.index(name)))
+    splits = [held_out[name] for name in ranked]
+    return next(iter(splits), None), splits[1] if len(splits) > 1 and ranked[0] == HELD_OUT[0] else None
+
+
+def classes_of(names: Iterable[str | None]) -> tuple[str, ...]:
+    """The classes among these names, in order (numbers by value)."""
+    classes = sorted({name for name in names if name is not None})
+    if all(name.isdecimal() for name in classes):
+        classes.sort(key=int)
+    return tuple(classes)
+
+
+def numbers_of(names: Iterable[str | None], classes: Sequence[str]) -> Int64[Tensor, " N"] | None:
+    """Each name's place among the classes, -1 if it is not one of them.
+
+    None if no image has a name, or if there is one class only, which tells nothing.
+    """
+    given, place = list(names), {name: i for i, name in enumerate(classes)}
+    if len(classes) < 2 or all(name is None for name in given):
+        return None
+    return torch.tensor([-1 if name is None else place.get(name, -1) for name in given], dtype=torch.int64)
+
+
+def data_identity(data: ImageSet) -> dict[str, Any]:
+    """What a run notes of its images: how many there are to train on and, with labels, held out; fingerprints."""
+    counts = {
+        f"{part}_images": len(split) for part, split in data.splits.items() if part == "train" or split.has_labels
+    }
+    return {"train_images": 0, "val_images": 0, "test_images": 0} | counts | {"fingerprint": fingerprints(data)}
+
+
+def fingerprints(data: ImageSet) -> dict[str, str]:
+    """A fingerprint of each split."""
+    return {part: fingerprint(split.images) for part, split in data.splits.items()}
+
+
+def fingerprint(images: Tensor | Photos) -> str:
+    """sha256, equal on every machine: over all bytes of an array; over names and sizes of all files, and some bytes."""
+    if isinstance(images, Tensor):
+        digest = hashlib.sha256(f"{images.dtype} {tuple(images.shape)} ".encode())
+        for part in images.split(max(1, 2**26 // max(1, images[:1].nbytes))):  # a view may need a copy: bounded
+            digest.update(part.cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+    digest = hashlib.sha256(f"{len(images)} files\n".encode())
+    read = set(np.linspace(0, len(images) - 1, FILES_READ).astype(int).tolist())
+    first, last = (of(map(images.name, range(len(images))), default="") for of in (min, max))
+    shared = os.path.commonprefix([first, last])  # noqa: RUF071 (whole and relative paths may be in one list)
+    above = shared.rfind(os.sep) + 1
+    for row, size in enumerate(images.sizes.tolist()):
+        try:
+            content = images.read(row) if row in read else b""
+        except OSError:  # whoever decodes it will say so
+            size, content = -1, b""
+        name = "/".join(images.name(row)[above:].replace(os.sep, "/").split("/")[-PARTS_OF_NAME:])
+        known = b"%b\n%d\n%b" % (name.encode(errors="surrogateescape"), size, content)
+        digest.update(known if size >= 0 else b"unreadable\n")
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""How are photographs decoded on the GPU? JPEG by nvJPEG, some at a time; whatever is not plain JPEG on the CPU."""
+"""Photographs decoded on the GPU: JPEG by nvJPEG, some at a time; whatever is not plain JPEG on the CPU."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator
@@ -11,13 +11,9 @@ from PIL import Image
 from torch import Tensor
 
 from ..types import ImageBatch
-from .ahead import Ahead
-from .bad import BadImages
-from .ending import GRACE_S
-from .feed import Feed, lay_out
-from .jpeg import Header
-from .resizing import middle_of
-from .workers import Decoding, Message, Reader, Reading
+from .bad_images import BadImages
+from .decode import JpegHeader, middle_of
+from .workers import GRACE_S, BackgroundIterator, Decoding, Feed, Message, Reader, Reading, lay_out
 
 AHEAD = 2  # batches whose files are there before they are decoded
 PIXELS_AT_ONCE = 2**26  # 200 MB decoded, 800 MB as floats; 256 photographs of 12 megapixels at once would be 9 GB
@@ -53,7 +49,7 @@ def shrunk(images: UInt8[Tensor, "N C H W"], max_side: int) -> UInt8[Tensor, "N 
 
 
 def cut_square(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
-    """Images with their short side brought to `size` and their middle cut out, as `resizing.square` does."""
+    """Images with their short side brought to `size` and their middle cut out, as `decode.square` does."""
     middle = middle_of(images.shape[2], images.shape[3], size)
     strips = images[:, :, *middle.strip]
     if strips.shape[2:] != middle.resized:
@@ -97,19 +93,19 @@ def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
     return torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device=device)  # type: ignore[return-value] (a list for a list)
 
 
-class Nvjpeg(Feed):
+class NvjpegFeed(Feed):
     """Batches of photographs on a CUDA device: worker processes read, nvJPEG decodes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int, device: torch.device) -> None:
         self.decoding, self.bad, self.device = decoding, bad, device
         self.reader = Reader(Reading(decoding, keeps_jpegs=True), workers)
-        self.read: Ahead[list[Message]] | None = None
+        self.read: BackgroundIterator[list[Message]] | None = None
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows; the files of the next are received while nvJPEG decodes."""
         if self.read is not None:
             self.read.join()
-        self.read = read = Ahead(self.reader.read(order), AHEAD, "read")
+        self.read = read = BackgroundIterator(self.reader.read(order), AHEAD, "read")
         try:
             for messages in read:
                 self.bad.note([bad for message in messages for bad in message.bad])
@@ -141,8 +137,8 @@ class Nvjpeg(Feed):
                 shown.append(used)
         return images, shown
 
-    def _on_device(self, files: list[Tensor], headers: list[Header]) -> Iterator[Tensor | None]:
-        """Upright and shrunk images, decoded in groups of bounded size; None where nvJPEG fails."""
+    def _on_device(self, files: list[Tensor], headers: list[JpegHeader]) -> Iterator[Tensor | None]:
+        """Upright and shrunk images, decoded in groups of bounded size; None if nvJPEG fails."""
         for group in bounded([header.pixels for header in headers]):
             decoded = self._group(files[group])
             whole = [
@@ -158,7 +154,7 @@ class Nvjpeg(Feed):
         return cut_square(images, square) if square else shrunk(images, self.decoding.max_side)
 
     def _group(self, files: list[Tensor]) -> list[Tensor | None]:
-        """Decode together; when one fails nvJPEG gives up all, so each is tried alone."""
+        """Decode together; if one fails nvJPEG gives up all, so each is tried alone."""
         if self.device.type == "cuda":
             # The decoder writes on a stream of its own, into memory that this one may still be reading.
             torch.cuda.current_stream(self.device).synchronize()

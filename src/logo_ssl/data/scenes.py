@@ -1,4 +1,4 @@
-"""Which images can we learn from when nothing is downloaded?
+"""Made-up scenes: images to learn from when nothing is downloaded.
 
 `scenes`: seeded, made-up photographs. Two to five objects of different classes lie on a textured ground; the class of
 the largest one is the label. A class is a texture on a shape; every shape and some textures serve two classes, so that

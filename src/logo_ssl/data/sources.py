@@ -1,52 +1,110 @@
-"""Where do images come from? A name or a path becomes an `ImageSet`."""
+"""The registry of data sources: a name or a path becomes an `ImageSet`.
+
+A new source is a file with its loader, and a line in `NAMES` (for a set with a name of its own) or in `PATHS` (for a
+kind of file).
+"""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import DataMissing, UserError, nearest
-from .folders import load_folder
-from .images import ImageSet
-from .lists import load_list
-from .named import TINY, imagenet, imagenet100, mit67, scenes, tiny_imagenet
+from .folder import TINY, load_folder, load_imagenet, load_imagenet100, load_list, load_mit67, load_tiny_imagenet
+from .images import ImageSet, Split
 from .npz import load_npz
-from .shards import COMPRESSED, load_shards
-from .torchvision_sets import KINDS, NOT_DOWNLOADED, torchvision_set
+from .scenes import CLASSES, make_scenes
+from .shards import COMPRESSED, load_shard
+from .torchvision_sets import SETS, load_torchvision_set
 
-OWN: dict[str, Callable[[Path, int], ImageSet]] = {
-    "scenes": scenes,
-    "imagenet100": imagenet100,
-    "imagenet": imagenet,
-    "tiny-imagenet": tiny_imagenet,
-    "mit67": mit67,
-}
-NAMES = OWN | {kind.name.lower(): torchvision_set(kind) for kind in KINDS}
-"""Loaders of the sets that have names, from the folder where these are kept and the size of a crop."""
-PLACES = {"tiny-imagenet": (f"{TINY}/wnids.txt",)} | {kind.name.lower(): kind.places for kind in KINDS}
-"""What lies in that folder once a set is there that can be downloaded, or is placed as if it had been."""
-BY_HAND = frozenset(name.lower() for name in NOT_DOWNLOADED)
-"""Those of them that must be placed."""
+SCENES_TRAIN, SCENES_TEST = 5_000, 1_000
+SCENES_SIZES = (32, 96)
 
-PATHS: dict[tuple[str, ...], Callable[[Path], ImageSet]] = {
-    (".npz",): load_npz,
-    (".txt", ".lst"): load_list,
-    (".tar", *COMPRESSED): lambda path: load_shards(path.stem, [str(path)]),
+
+def load_scenes(root: Path, size: int) -> ImageSet:
+    """Scenes painted at about the size of a crop; nothing is read."""
+    size = min(max(size, SCENES_SIZES[0]), SCENES_SIZES[1])
+    splits = (make_scenes(n, size, seed) for seed, n in enumerate((SCENES_TRAIN, SCENES_TEST)))
+    train, test = (Split(images, labels) for images, labels in splits)
+    return ImageSet("scenes", train, test, CLASSES)
+
+
+class Named(NamedTuple):
+    """A data set with a name of its own."""
+
+    load: Callable[[Path, int], ImageSet]
+    """From the folder where named sets are kept and the size of a crop."""
+    places: tuple[str, ...] = ()
+    """What is in that folder once the set is there, for a set that can be downloaded or is placed as if it had been."""
+    downloads: bool = False
+    """Whether `load` downloads it if it is not there."""
+
+
+class PathKind(NamedTuple):
+    """A kind of file that is a data set."""
+
+    suffixes: tuple[str, ...]
+    load: Callable[[Path], ImageSet]
+    what: str
+    """What to call it in a message."""
+
+
+NAMES: dict[str, Named] = {
+    "scenes": Named(load_scenes),
+    "imagenet100": Named(load_imagenet100),
+    "imagenet": Named(load_imagenet),
+    "tiny-imagenet": Named(load_tiny_imagenet, (f"{TINY}/wnids.txt",), downloads=True),
+    "mit67": Named(load_mit67),
+    **{name: Named(partial(load_torchvision_set, name), kind.places, kind.downloads) for name, kind in SETS.items()},
 }
-ACCEPTED = "a folder of images or .tar shards, a text file of paths (.txt), an .npz file"
+PATHS: tuple[PathKind, ...] = (
+    PathKind((".npz",), load_npz, "an .npz file"),
+    PathKind((".txt", ".lst"), load_list, "a text file of paths (.txt)"),
+    PathKind((".tar", *COMPRESSED), load_shard, "a .tar shard"),
+)
+
+
+def load_data(source: str, size: int) -> ImageSet:
+    """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
+    if not source.strip():
+        raise UserError("data is empty: give a name or a path.")
+    if source in NAMES:
+        root = data_root()
+        data = NAMES[source].load(root, size)
+    else:
+        path = Path(source).expanduser()
+        data, root = _load_path(path, source), path if path.is_dir() else path.parent
+    return replace(data, source=source, root=str(root.absolute()))
+
+
+def _load_path(path: Path, source: str) -> ImageSet:
+    if path.is_dir():
+        return load_folder(path)
+    for kind in PATHS:
+        if path.name.lower().endswith(kind.suffixes) and path.is_file():
+            return kind.load(path)
+    accepted = ", ".join(["a folder of images or of .tar shards", *(kind.what for kind in PATHS)])
+    if path.exists():
+        raise UserError(f"data={source!r}: must be {accepted}, or a name.")
+    named = f"a name (scenes, cifar10, stl10, imagenet100 or another of torchvision's){_hint(path)}"
+    raise DataMissing(f"No data at {source!r}; give {accepted}, or {named}")
+
+
+def _hint(path: Path) -> str:
+    return "." + nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
 
 
 def locate(source: str) -> str:
     """A name as it is, a path made absolute: a run must find its data from any folder."""
-    refuse_empty(source)
-    return source if source in NAMES else str(absolute(Path(source)))
+    return source if source in NAMES or not source.strip() else str(absolute(Path(source)))
 
 
 def absolute(path: Path) -> Path:
-    """The path from the root, without `..` where that only leads back: not behind a link, nor behind what is no folder.
+    """The path from the root, without `..` if that only leads back: not behind a link, nor behind what is not a folder.
 
-    `os.path.normpath` would take `link/..` away, too, which leads to where the link's folder lies.
+    `os.path.normpath` would take `link/..` away as well, which leads to where the link's folder is.
     """
     root, *parts = path.expanduser().absolute().parts
     kept = Path(root)
@@ -56,67 +114,9 @@ def absolute(path: Path) -> Path:
     return kept
 
 
-def load_data(source: str, size: int) -> ImageSet:
-    """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
-    refuse_empty(source)
-    return replace(_found(source, size), source=source, root=_root(source))
-
-
-def refuse_empty(source: str) -> None:
-    """Raise a UserError for no word at all, which as a path would be this folder."""
-    if not source.strip():
-        raise UserError("data is empty: give a name or a path.")
-
-
-def _root(source: str) -> str:
-    path = data_root() if source in NAMES else Path(source).expanduser()
-    return str((path if path.is_dir() else path.parent).absolute())
-
-
-def _found(source: str, size: int) -> ImageSet:
-    if source in NAMES:
-        with hinting_at_folder(source):
-            return NAMES[source](data_root(), size)
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return load_folder(path)
-    for suffixes, load in PATHS.items():
-        if path.name.lower().endswith(suffixes) and path.is_file():
-            return load(path)
-    if path.exists():
-        raise UserError(f"{source} is none of what can be read: {ACCEPTED}; give one of these or a name.")
-    hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
-    known = f"{', '.join(OWN)}, cifar10, stl10 or another of torchvision's classification sets"
-    raise DataMissing(f"No data at {source!r}; give {ACCEPTED}, or a name: {known}.{hint}")
-
-
 def is_placed(source: str) -> bool:
-    """Whether nothing would be downloaded."""
-    return all((data_root() / place).exists() for place in PLACES.get(source, ()))
-
-
-@contextmanager
-def hinting_at_folder(name: str) -> Iterator[None]:
-    """Where a set is missing, and a folder that lies here has its name, that may have been meant."""
-    try:
-        yield
-    except DataMissing as missing:
-        hint = f" A folder {name} lies here, too: ./{name} in place of {name} takes it."
-        if not Path(name).is_dir() or hint in str(missing):
-            raise
-        raise DataMissing(f"{missing}{hint}") from missing
-
-
-@contextmanager
-def hinting_at_a_move(source: str, run: str, cure: str) -> Iterator[None]:
-    """Where the images of a run are no longer at their path, they may have moved."""
-    try:
-        yield
-    except DataMissing as missing:
-        if source in NAMES:
-            raise
-        told = f"No data at {source!r}, where {run} has its images from; if they have moved, {cure}."
-        raise DataMissing(told) from missing
+    """Whether nothing would be downloaded, nor need be placed as if it had been."""
+    return source not in NAMES or all((data_root() / place).exists() for place in NAMES[source].places)
 
 
 def data_root() -> Path:

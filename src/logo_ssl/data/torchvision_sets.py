@@ -1,24 +1,32 @@
-"""Which of torchvision's classification sets can be trained on, and what does each call its splits?"""
+"""torchvision's classification sets: what each calls its splits, and its paths or arrays without decoding an image."""
 
+import io
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
-from jaxtyping import Bool
+from filelock import FileLock
+from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
+from torch.utils.data import ConcatDataset
 
 from ..errors import DataMissing
-from .downloads import found_or_fetched
-from .files import Paths
-from .images import ImageSet, Photos, Split
-from .unpack import unpack
+from .images import Files, ImageSet, Paths, Photos, Split
 
 Arguments = dict[str, Any]
+Found = TypeVar("Found")
+PAIRS = ("_samples", "samples", "imgs")  # attributes of torchvision's sets that list (path, label)
+PATHS = ("_image_files", "_images", "data")
+LABELS = ("targets", "labels", "_labels", "y")
+CLASSES = ("classes", "categories", "all_categories", "class_to_idx")
 
 
-class Kind(NamedTuple):
+class TorchvisionSet(NamedTuple):
     """A class of torchvision.datasets."""
 
     name: str
@@ -29,6 +37,7 @@ class Kind(NamedTuple):
     test: Sequence[Arguments] = ()
     val: Sequence[Arguments] = ()
     """Of the split that its authors chose by, the last of those to train on."""
+    downloads: bool = True
 
 
 def by_split(*train: str, test: str = "test", val: str | None = None, **always: Any) -> Sequence[Sequence[Arguments]]:
@@ -38,95 +47,204 @@ def by_split(*train: str, test: str = "test", val: str | None = None, **always: 
 
 
 BY_FLAG = [{"train": True}], [{"train": False}]
-KINDS = (
-    Kind("CIFAR10", ("cifar-10-batches-py",), *BY_FLAG),
-    Kind("CIFAR100", ("cifar-100-python",), *BY_FLAG),
-    Kind("STL10", ("stl10_binary",), *by_split("train+unlabeled")),  # 5,000 with labels first, then 100,000 with -1
-    Kind("Caltech101", ("caltech101/101_ObjectCategories",)),
-    Kind("Caltech256", ("caltech256/256_ObjectCategories",)),
-    Kind("CelebA", ("celeba",), *by_split("train")),
-    Kind("CLEVRClassification", ("clevr",), *by_split("train", test="val")),  # its test split has no labels
-    Kind("Country211", ("country211",), *by_split("train", "valid", val="valid")),
-    Kind("DTD", ("dtd/dtd",), *by_split("train", "val", val="val")),
-    Kind("EMNIST", ("EMNIST/raw",), *([{"split": "balanced", "train": train}] for train in (True, False))),
-    Kind("EuroSAT", ("eurosat/2750",)),
-    Kind("FashionMNIST", ("FashionMNIST/raw",), *BY_FLAG),
-    Kind("FER2013", ("fer2013",), *by_split("train")),
-    Kind("FGVCAircraft", ("fgvc-aircraft-2013b",), *by_split("trainval", val="val")),
-    Kind("Flowers102", ("flowers-102",), *by_split("train", "val", val="val")),
-    Kind("Food101", ("food-101",), *by_split("train")),
-    Kind("GTSRB", ("gtsrb/GTSRB",), *by_split("train")),
-    Kind("Imagenette", ("imagenette2",), *by_split("train", test="val")),
-    Kind("INaturalist", ("2021_train", "2021_valid"), [{"version": "2021_train"}], [{"version": "2021_valid"}]),
-    Kind("KMNIST", ("KMNIST/raw",), *BY_FLAG),
-    Kind("LFWPeople", ("lfw-py",)),  # its train and test people are not the same
-    Kind("MNIST", ("MNIST/raw",), *BY_FLAG),
-    Kind("Omniglot", ("omniglot-py",)),  # nor are its background and evaluation characters
-    Kind("OxfordIIITPet", ("oxford-iiit-pet",), *by_split("trainval")),
-    Kind("PCAM", ("pcam",), *by_split("train", "val", val="val")),
-    Kind("Places365", ("data_256_standard", "val_256"), *by_split("train-standard", test="val", small=True)),
-    Kind("QMNIST", ("QMNIST/raw",), *BY_FLAG),
-    Kind("RenderedSST2", ("rendered-sst2",), *by_split("train", "val", val="val")),
-    Kind("SEMEION", ("semeion.data",)),
-    Kind("StanfordCars", ("stanford_cars",), *by_split("train")),
-    Kind("SUN397", ("SUN397",)),
-    Kind("SVHN", ("train_32x32.mat", "test_32x32.mat"), *by_split("train")),
-    Kind("USPS", ("usps.bz2", "usps.t.bz2"), *BY_FLAG),
+_SETS = (
+    TorchvisionSet("CIFAR10", ("cifar-10-batches-py",), *BY_FLAG),
+    TorchvisionSet("CIFAR100", ("cifar-100-python",), *BY_FLAG),
+    TorchvisionSet("STL10", ("stl10_binary",), *by_split("train+unlabeled")),  # 5,000 with labels, then 100,000 with -1
+    TorchvisionSet("Caltech101", ("caltech101/101_ObjectCategories",)),
+    TorchvisionSet("Caltech256", ("caltech256/256_ObjectCategories",)),
+    TorchvisionSet("CelebA", ("celeba",), *by_split("train")),
+    TorchvisionSet("CLEVRClassification", ("clevr",), *by_split("train", test="val")),  # its test split has no labels
+    TorchvisionSet("Country211", ("country211",), *by_split("train", "valid", val="valid")),
+    TorchvisionSet("DTD", ("dtd/dtd",), *by_split("train", "val", val="val")),
+    TorchvisionSet("EMNIST", ("EMNIST/raw",), *([{"split": "balanced", "train": train}] for train in (True, False))),
+    TorchvisionSet("EuroSAT", ("eurosat/2750",)),
+    TorchvisionSet("FashionMNIST", ("FashionMNIST/raw",), *BY_FLAG),
+    TorchvisionSet("FER2013", ("fer2013",), *by_split("train"), downloads=False),
+    TorchvisionSet("FGVCAircraft", ("fgvc-aircraft-2013b",), *by_split("trainval", val="val")),
+    TorchvisionSet("Flowers102", ("flowers-102",), *by_split("train", "val", val="val")),
+    TorchvisionSet("Food101", ("food-101",), *by_split("train")),
+    TorchvisionSet("GTSRB", ("gtsrb/GTSRB",), *by_split("train")),
+    TorchvisionSet("Imagenette", ("imagenette2",), *by_split("train", test="val")),
+    TorchvisionSet(
+        "INaturalist", ("2021_train", "2021_valid"), [{"version": "2021_train"}], [{"version": "2021_valid"}]
+    ),
+    TorchvisionSet("KMNIST", ("KMNIST/raw",), *BY_FLAG),
+    TorchvisionSet("LFWPeople", ("lfw-py",), downloads=False),  # its train and test people are not the same
+    TorchvisionSet("MNIST", ("MNIST/raw",), *BY_FLAG),
+    TorchvisionSet("Omniglot", ("omniglot-py",)),  # nor are its background and evaluation characters
+    TorchvisionSet("OxfordIIITPet", ("oxford-iiit-pet",), *by_split("trainval")),
+    TorchvisionSet("PCAM", ("pcam",), *by_split("train", "val", val="val")),
+    TorchvisionSet("Places365", ("data_256_standard", "val_256"), *by_split("train-standard", test="val", small=True)),
+    TorchvisionSet("QMNIST", ("QMNIST/raw",), *BY_FLAG),
+    TorchvisionSet("RenderedSST2", ("rendered-sst2",), *by_split("train", "val", val="val")),
+    TorchvisionSet("SEMEION", ("semeion.data",)),
+    TorchvisionSet("StanfordCars", ("stanford_cars",), *by_split("train"), downloads=False),
+    TorchvisionSet("SUN397", ("SUN397",)),
+    TorchvisionSet("SVHN", ("train_32x32.mat", "test_32x32.mat"), *by_split("train")),
+    TorchvisionSet("USPS", ("usps.bz2", "usps.t.bz2"), *BY_FLAG),
 )
-NOT_DOWNLOADED = ("FER2013", "LFWPeople", "StanfordCars")  # gone from the network, or asking for a login
+SETS = {kind.name.lower(): kind for kind in _SETS}
 
 
-def torchvision_set(kind: Kind) -> Callable[[Path, int], ImageSet]:
-    """A loader of that set."""
+def load_torchvision_set(name: str, root: Path, size: int) -> ImageSet:
+    """The set of that name, downloaded if it is not there."""
+    kind = SETS[name]
+    try:
+        train, classes = unpack(partial(_open, kind, root, kind.train))
+        test = unpack(partial(_open, kind, root, kind.test))[0] if kind.test else None
+        val = unpack(partial(_open, kind, root, kind.val))[0] if kind.val else None
+    except Exception as error:  # of the network, an archive, a checksum, a missing package
+        package = error if isinstance(error, ImportError) else error.__context__
+        needed = f"needs the package {package.name}" if isinstance(package, ImportError) and package.name else ""
+        reason = needed or " ".join(str(error).split()) or type(error).__name__
+        raise DataMissing(
+            f"{name} is not in {root}, or not all of it, and "
+            f"{'could not be downloaded' if kind.downloads else 'torchvision does not download it'} ({reason}); place "
+            f"{' and '.join(str(root / place) for place in kind.places)} as torchvision.datasets.{kind.name} unpacks "
+            "it, or set LOGO_DATA to the folder that has it."
+        ) from error
+    return ImageSet(name, train, test, classes, val_in_train=None if val is None else _within(train, val))
 
-    def load(root: Path, size: int) -> ImageSet:
-        try:
-            train, classes = unpack(partial(_open, kind.name, root, kind.train))
-            test = unpack(partial(_open, kind.name, root, kind.test))[0] if kind.test else None
-            val = unpack(partial(_open, kind.name, root, kind.val))[0] if kind.val else None
-        except Exception as error:  # of the network, an archive, a checksum, a missing package
-            raise DataMissing(_cure(kind, root, error)) from error
-        within = None if val is None else _within(train, val)
-        return ImageSet(kind.name.lower(), train, test, classes, val_in_train=within)
 
-    return load
+def _open(kind: TorchvisionSet, root: Path, splits: Sequence[Arguments]) -> list[Any]:
+    from torchvision import datasets  # slow to import: only where it is needed
+
+    def opened(**download: bool) -> list[Any]:
+        return [getattr(datasets, kind.name)(str(root), **arguments, **download) for arguments in splits]
+
+    if not kind.downloads:
+        return opened()
+    return download_once(root, kind.name.lower(), partial(opened, download=False), partial(opened, download=True))
+
+
+def download_once(root: Path, name: str, find: Callable[[], Found], fetch: Callable[[], Found]) -> Found:
+    """What `find` finds below a folder, else what `fetch` downloads; of several processes, one does."""
+    lock = FileLock(root / f".{name}.lock")
+    with suppress(OSError, NotImplementedError):  # of a disk that may only be read, or has no locks
+        root.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        with suppress(RuntimeError, OSError):  # as torchvision tells of a set that is not there, or not whole
+            return find()
+        return fetch()
+    finally:
+        lock.release()
 
 
 def _within(train: Split, val: Split) -> Bool[Tensor, " N"]:
-    """Which images of train are those of val: files by their names, the last of others."""
+    """Which images of train are those of val: files by their names; of others the last."""
     if isinstance(train.images, Photos) and isinstance(val.images, Photos) and isinstance(val.images.files, Paths):
         names = {val.images.name(row) for row in range(len(val))}
         return torch.tensor([train.images.name(row) in names for row in range(len(train))])
     return torch.arange(len(train)) >= len(train) - len(val)
 
 
-def _open(name: str, root: Path, splits: Sequence[Arguments]) -> list[Any]:
-    from torchvision import datasets  # slow to import: only where it is needed
+class Encoded(Files):
+    """Images that only their data sets can read, as PNG; the sets are opened anew in each process."""
 
-    def opened(**download: bool) -> list[Any]:
-        return [getattr(datasets, name)(str(root), **arguments, **download) for arguments in splits]
+    def __init__(self, make: Callable[[], Sequence[Any]]) -> None:
+        self.make, self.opened = make, None
 
-    if name in NOT_DOWNLOADED:
-        return opened()
-    return found_or_fetched(root, name.lower(), partial(opened, download=False), partial(opened, download=True))
+    def __getstate__(self) -> dict[str, Any]:
+        return {"make": self.make, "opened": None}
+
+    @property
+    def images(self) -> ConcatDataset:
+        """The data sets as one."""
+        if self.opened is None:
+            self.opened = ConcatDataset(self.make())
+        return self.opened
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def name(self, i: int) -> str:
+        """The set's name, and the number."""
+        return f"{type(self.images.datasets[0]).__name__}[{i}]"
+
+    def read(self, i: int) -> bytes:
+        """Image i, encoded losslessly and fast."""
+        file = io.BytesIO()
+        try:
+            image: Any = self.images[i]
+            image[0].convert("RGB").save(file, "PNG", compress_level=1)
+        except Exception as error:  # whatever the set's own reader raises
+            raise OSError(str(error)) from error
+        return file.getvalue()
+
+    def size(self, i: int) -> int:
+        """Unknown before it is encoded; nobody writes published files anew."""
+        return 0
 
 
-def _cure(kind: Kind, root: Path, error: Exception) -> str:
-    name, place = kind.name.lower(), " and ".join(str(root / place) for place in kind.places)
-    package = error if isinstance(error, ImportError) else error.__context__
-    if isinstance(package, ImportError) and package.name:
-        return (
-            f"{name} needs the package {package.name}; install it (pip install {package.name}), and have the files in "
-            f"{place} or point LOGO_DATA elsewhere than {root}."
-        )
-    placed = (
-        f"place {place} as torchvision.datasets.{kind.name} unpacks it, or point LOGO_DATA at the folder that holds "
-        f"{' and '.join(kind.places)}"
-    )
-    if kind.name in NOT_DOWNLOADED:
-        return f"{name} is not in {root}, or not all of it, and torchvision does not download it; {placed}."
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return (
-        f"{name} is not in {root}, or not all of it, and could not be downloaded ({reason}); where there is a --data, "
-        f"give it there (--data {name}.npz, or a folder), or {placed}."
-    )
+def unpack(make: Callable[[], Sequence[Any]]) -> tuple[Split, tuple[str, ...]]:
+    """The images of the data sets that `make` opens, one after the other, and their classes; no file is decoded."""
+    sets = make()
+    pairs = [pair for data in sets for pair in _pairs(data)]
+    if pairs and isinstance(pairs[0][0], str | os.PathLike):
+        pairs = sorted(((os.fspath(path), label) for path, label in pairs), key=lambda pair: pair[0])
+        split = Split(Photos.all(Paths(path for path, _ in pairs)), _numbers([label for _, label in pairs]))
+    elif pairs:
+        split = Split(_stacked(torch.stack([image for image, _ in pairs])), _numbers([label for _, label in pairs]))
+    else:
+        labels = _numbers([label for data in sets for label in _labels(data)])
+        arrays = [getattr(data, "data", None) for data in sets]
+        if all(isinstance(array, np.ndarray | Tensor) for array in arrays):
+            split = Split(torch.cat([_stacked(torch.as_tensor(array)) for array in arrays]), labels)
+        else:
+            split = Split(Photos.all(Encoded(make)), labels)
+    return split, () if split.labels is None else _classes(sets[0], int(split.labels.max()) + 1)
+
+
+def _pairs(data: Any) -> list[tuple[Any, Any]]:
+    match type(data).__name__:  # these put their paths together when an image is read
+        case "Caltech101":
+            folders = [os.path.join(data.root, "101_ObjectCategories", name) for name in data.categories]
+            return [(f"{folders[y]}/image_{i:04d}.jpg", y) for i, y in zip(data.index, data.y, strict=True)]
+        case "Caltech256":
+            folders = [os.path.join(data.root, "256_ObjectCategories", name) for name in data.categories]
+            return [(f"{folders[y]}/{y + 1:03d}_{i:04d}.jpg", y) for i, y in zip(data.index, data.y, strict=True)]
+        case "CelebA":  # forty attributes for each, and no class
+            return [(os.path.join(data.root, data.base_folder, "img_align_celeba", n), None) for n in data.filename]
+        case "INaturalist":
+            return [(os.path.join(data.root, data.all_categories[y], name), y) for y, name in data.index]
+        case "Omniglot":  # numbers its classes in the order of the file system
+            place = {name: i for i, name in enumerate(sorted(data._characters))}
+            rows = [(data._characters[y], name) for name, y in data._flat_character_images]
+            return [(os.path.join(data.target_folder, character, name), place[character]) for character, name in rows]
+    for name in PAIRS:
+        if isinstance(pairs := getattr(data, name, None), list):
+            return pairs
+    for name in PATHS:
+        if isinstance(paths := getattr(data, name, None), list):
+            return list(zip(paths, _labels(data), strict=True))
+    return []
+
+
+def _labels(data: Any) -> list[Any]:
+    if type(data).__name__ == "PCAM":
+        with data.h5py.File(data._base_folder / data._FILES[data._split]["targets"][0]) as file:
+            return file["y"][:, 0, 0, 0].tolist()
+    for name in LABELS:
+        if (labels := getattr(data, name, None)) is not None:
+            array = np.asarray(labels)
+            return (array[:, 0] if array.ndim > 1 else array).tolist()  # QMNIST's first column is the digit
+    return [None] * len(data)
+
+
+def _numbers(labels: Sequence[int | None]) -> Int64[Tensor, " N"] | None:
+    numbers = torch.tensor([-1 if label is None else int(label) for label in labels])
+    return numbers if (numbers >= 0).any() else None
+
+
+def _stacked(images: UInt8[Tensor, "N *shape"]) -> UInt8[Tensor, "N C H W"]:
+    """Grey, channels-last or channels-first, as the set has them."""
+    if images.ndim == 3:
+        return images[:, None]
+    return (images if images.shape[1] in (1, 3) else images.permute(0, 3, 1, 2)).contiguous()
+
+
+def _classes(data: Any, n: int) -> tuple[str, ...]:
+    names = next((found for name in CLASSES if (found := getattr(data, name, None))), range(n))
+    return tuple(name[0] if isinstance(name, tuple) else str(name) for name in names)

@@ -1,32 +1,49 @@
-"""How are photographs decoded on the CPU? One by one in worker processes, each bad one replaced by another."""
+"""Worker processes that read and decode photographs, each bad one replaced by another; what became of them in batches.
 
+Processes start by `start` and end by `stop`, which alone use torch's private interface.
+"""
+
+import atexit
+import gc
 import os
+import queue
 import random
 import shutil
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import signal_handling
 
 from ..hardware import usable_cores
+from ..signals import outlast
 from ..types import ImageBatch
-from .bad import Bad, BadImages, plain_reason
-from .decode import BadImage, decode, decode_square
-from .ending import begin, end, go_on_alone, process_options
-from .feed import Feed, lay_out
+from .bad_images import Bad, BadImages
+from .decode import BadImage, JpegHeader, decode, decode_square, plain_reason, read_jpeg_header, square
 from .images import Photos
-from .jpeg import Header, read_header
-from .resizing import square
 
 TRIES = 10  # images drawn in place of a bad one before a grey one takes it
 MOST_WORKERS = 16
 PER_MESSAGE = 32  # images that a worker sends at once: they pass through shared memory, of which there may be little
 AHEAD = 2  # messages that each worker prepares
 GREY = np.full((32, 32, 3), 128, np.uint8)
+GRACE_S = 3.0
+"""In which a worker that is well finishes what it does."""
+CANVAS_STEP = 32  # pixels; it also keeps the number of shapes small
+LOOK_S = 0.1  # between two looks whether items are still wanted
+Item = TypeVar("Item")
+STARTED: WeakSet[Any] = WeakSet()
+"""The iterators whose worker processes must not outlive this one."""
 
 
 class Decoded(NamedTuple):
@@ -65,7 +82,7 @@ class Message(NamedTuple):
     """Some images as a worker sends them, in two buffers: one tensor each would use up the file descriptors."""
 
     rows: list[int]
-    headers: list[Header | None]
+    headers: list[JpegHeader | None]
     """Of those that are sent encoded; None: decoded."""
     encoded: UInt8[Tensor, " bytes"]
     lengths: list[int]
@@ -92,7 +109,7 @@ class Message(NamedTuple):
 
 
 class Reading(Dataset):
-    """Photographs by number, decoded, or left encoded where they are plain JPEGs and these are asked for."""
+    """Photographs by number, decoded, or left encoded if they are plain JPEGs and these are asked for."""
 
     def __init__(self, decoding: Decoding, keeps_jpegs: bool = False) -> None:
         self.decoding, self.keeps_jpegs = decoding, keeps_jpegs
@@ -118,55 +135,43 @@ class Reading(Dataset):
         shapes = [(array.shape[0], array.shape[1]) for array in arrays]
         return Message(rows, headers, encoded, [len(file) for file in files], pixels, shapes, used, found)
 
-    def _jpeg(self, row: int) -> tuple[bytes, Header | None]:
+    def _jpeg(self, row: int) -> tuple[bytes, JpegHeader | None]:
         if not self.keeps_jpegs:
             return b"", None
         try:
             data = self.decoding.photos.read(row)
         except OSError:
             return b"", None
-        return data, read_header(data)
+        return data, read_jpeg_header(data)
 
 
 class Reader:
     """What worker processes make of each group of rows; they stay alive from one epoch to the next."""
 
     def __init__(self, reading: Reading, workers: int) -> None:
-        self.reading, self.workers = reading, workers
         self.order: list[list[int]] = []
+        self.batches: Iterator[Message] | None = None
         self.loader = DataLoader(
             reading,
             batch_sampler=_Order(self),
             collate_fn=_as_it_is,  # type: ignore[arg-type] (of __getitems__, which gives what is collated)
             persistent_workers=workers > 0,
             prefetch_factor=AHEAD if workers else None,
-            **process_options(workers),
+            **worker_options(workers),
         )
 
     def read(self, order: Iterable[Tensor]) -> Iterator[list[Message]]:
         """The messages of each group of rows, in order."""
         groups = [[part.tolist() for part in rows.split(PER_MESSAGE)] for rows in order]
-        messages = self._messages([part for group in groups for part in group])
+        self.order = [part for group in groups for part in group]
+        self.batches = messages = start(self.loader)
         for group in groups:
             yield [next(messages) for _ in group]
 
-    def _messages(self, parts: list[list[int]]) -> Iterator[Message]:
-        self.order, done = parts, 0
-        try:
-            for message in begin(self.loader):
-                yield message
-                done += 1
-        except RuntimeError as error:
-            go_on_alone(error)
-            self.close()
-            for part in parts[done:]:
-                yield self.reading.__getitems__(part)
-
     def close(self) -> None:
         """End the processes; torch would leave it to the garbage collector, which may come too late."""
-        if self.loader._iterator is not None:
-            end(self.loader._iterator)
-        self.loader._iterator = None
+        if self.batches is not None:
+            stop(self.batches)
 
 
 class _Order:
@@ -182,7 +187,25 @@ class _Order:
         return len(self.reader.order)
 
 
-class Workers(Feed):
+def _as_it_is(message: Message) -> Message:
+    return message
+
+
+class Feed(ABC):
+    """Something that turns rows into batches."""
+
+    pinned: bool = False
+    """Whether new canvases are in pinned memory, from which a CUDA device fetches without another copy."""
+
+    @abstractmethod
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """The images of each group of rows."""
+
+    def close(self) -> None:  # noqa: B027 (most feeds have none)
+        """End the processes that help, if there are any."""
+
+
+class WorkerFeed(Feed):
     """Batches of photographs, decoded by worker processes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int) -> None:
@@ -201,13 +224,90 @@ class Workers(Feed):
         self.reader.close()
 
 
+def lay_out(images: list[UInt8[Tensor, "C _ _"]], pinned: bool = False) -> ImageBatch:
+    """Images of various sizes in the top left corners of equal canvases; of one size, side by side.
+
+    Pinned canvases go to a CUDA device without another copy, in memory that the next batches take over.
+    """
+    sizes = torch.tensor([image.shape[1:] for image in images])
+    (height, width), channels = canvas_size(sizes), len(images[0])
+    equal = bool((sizes == sizes[0]).all())
+    kind = {"dtype": torch.uint8, "device": images[0].device, "pin_memory": pinned and images[0].device.type == "cpu"}
+    new = partial(torch.empty if equal else torch.zeros, **kind)  # images of one size leave nothing blank
+    if images[0].stride(0) == 1:  # channels last, as Pillow gives them: the canvas as well, or copying is slow
+        canvas = new(len(images), height, width, channels).permute(0, 3, 1, 2)
+    else:  # line by line, as the crops are cut
+        canvas = new(len(images), height, channels, width).transpose(1, 2)
+    corners = (
+        canvas.unbind() if equal else [place[:, :h, :w] for place, (h, w) in zip(canvas, sizes.tolist(), strict=True)]
+    )
+    torch._foreach_copy_(corners, images)
+    return ImageBatch(canvas, None if equal else sizes)
+
+
+def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:
+    """Height and width of canvases that hold all images, rounded up: tensor cores want products of eights."""
+    if (sizes == sizes[0]).all():
+        return tuple(sizes[0].tolist())
+    return tuple(-(-side // CANVAS_STEP) * CANVAS_STEP for side in sizes.amax(dim=0).tolist())
+
+
+class BackgroundIterator(Iterator[Item], Generic[Item]):
+    """Items of which a thread makes up to `most` before they are asked for; whatever it raises is raised here."""
+
+    def __init__(self, items: Iterable[Item], most: int, name: str) -> None:
+        self.ready: queue.Queue[Any] = queue.Queue(most)
+        self.closed = threading.Event()
+        self.thread = threading.Thread(target=self._make, args=[items], name=name, daemon=True)
+        self.thread.start()
+
+    def __next__(self) -> Item:
+        while not self.closed.is_set():
+            try:
+                item, end = self.ready.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+            if end is None:
+                return item
+            self.closed.set()
+            raise end
+        raise StopIteration
+
+    def close(self) -> None:
+        """Want no more items; the one that is being made is not waited for, here or by whoever asked for it."""
+        self.closed.set()
+
+    def join(self, patience: float | None = None) -> None:
+        """Wait until the thread has ended, for so many seconds at most."""
+        self.close()
+        self.thread.join(patience)
+
+    def _make(self, items: Iterable[Item]) -> None:
+        try:
+            for item in items:
+                if not self._hand_over((item, None)):
+                    return
+            self._hand_over((None, StopIteration()))
+        except BaseException as error:  # whoever waits must hear of it
+            self._hand_over((None, error))
+
+    def _hand_over(self, item: Any) -> bool:
+        while not self.closed.is_set():
+            try:
+                self.ready.put(item, timeout=LOOK_S)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+
 def default_workers() -> int:
     """One for each core that this process may use."""
     return min(usable_cores(), MOST_WORKERS)
 
 
 def fitting_workers(wished: int, bytes_per_image: int, sharers: int = 1, *, some_day: bool = False) -> int:
-    """So many workers (-1: as many as cores) as half of the shared memory can serve; 0 where it serves none.
+    """So many workers (-1: as many as cores) as half of the shared memory can serve; 0 if it serves none.
 
     Of several processes on one machine, each gets its share of cores and memory. What counts is the memory that is free
     now, or `some_day`: all of it, for choices that must not change from run to run.
@@ -220,5 +320,78 @@ def fitting_workers(wished: int, bytes_per_image: int, sharers: int = 1, *, some
     return min(workers, (memory.total if some_day else memory.free) // 2 // sharers // each)
 
 
-def _as_it_is(message: Message) -> Message:
-    return message
+def worker_options(workers: int) -> dict[str, Any]:
+    """What a loader is told of its worker processes, which `start` and `stop` start and stop."""
+    return {
+        "num_workers": workers,
+        "worker_init_fn": _begin_worker,
+        "generator": torch.Generator(),  # or each start of workers would draw from the networks' own stream
+        "multiprocessing_context": "fork" if workers and hasattr(os, "fork") else None,
+    }
+
+
+def start(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The loader's batches; its worker processes end with this one, even if nobody stops them before."""
+    with _garbage_left_alone():
+        batches = iter(loader)
+    if getattr(batches, "_workers", None):
+        if not STARTED:
+            atexit.register(_stop_all, os.getpid())
+        STARTED.add(batches)
+    return batches
+
+
+def stop(batches: Iterator[Any]) -> None:
+    """End the worker processes within seconds, whatever they do.
+
+    Torch alone waits 10 s for one that is stuck, then for the next, and asks them by a signal that they outlast; so a
+    timer kills them, of which torch's handler of dead workers must not hear.
+    """
+    workers: list[BaseProcess] = getattr(batches, "_workers", [])
+    if not workers:
+        return
+    if batches._worker_pids_set:  # type: ignore[attr-defined] (of an iterator with workers)
+        signal_handling._remove_worker_pids(id(batches))
+        batches._worker_pids_set = False  # type: ignore[attr-defined]
+    killer = threading.Timer(GRACE_S, _kill, [workers])
+    killer.start()
+    try:
+        batches._shutdown_workers()  # type: ignore[attr-defined]
+    finally:
+        killer.cancel()
+        killer.join()  # two that wait for one process would each take it for alive for a moment
+        _kill(workers)
+
+
+def _kill(workers: list[BaseProcess]) -> None:
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join(GRACE_S)
+
+
+def _stop_all(process: int) -> None:
+    """When this process ends: multiprocessing would wait for stuck workers without limit."""
+    for batches in list(STARTED) if os.getpid() == process else ():
+        stop(batches)
+
+
+@contextmanager
+def _garbage_left_alone() -> Iterator[None]:
+    """Let processes that are forked meanwhile not collect this one's garbage; `_begin_worker` forbids it for good.
+
+    It may hold memory of a GPU, and a forked process that frees such memory is aborted.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _begin_worker(number: int) -> None:
+    gc.freeze()
+    gc.enable()
+    outlast(number)  # SIGTERM, which Slurm and systemd send to all processes: this one's parent saves first

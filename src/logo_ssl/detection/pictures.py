@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
 
-from ..data.bad import plain_reason
-from ..data.decode import BadImage, decode, seen_size
+from ..data.decode import BadImage, decode, plain_reason, seen_size
 from ..errors import UserError
 from .masks import decoded, has_outline, run_lengths
 

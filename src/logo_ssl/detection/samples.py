@@ -10,9 +10,8 @@ from jaxtyping import Bool, Int32, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..data.batches import Waiting, waited_for
-from ..data.ending import begin, end, go_on_alone, process_options
-from ..data.workers import fitting_workers
+from ..data.loader import Waiting, waited_for
+from ..data.workers import fitting_workers, start, stop, worker_options
 from ..errors import UserError
 from ..randomness import stream
 from .pictures import Picture, PictureSet
@@ -140,28 +139,19 @@ class Batches:
 
 
 def read(pictures: Dataset[Any], places: Sequence[Sequence[int]], workers: int) -> Iterator[list[Any]]:
-    """Batches as plain lists, since pictures differ in size, decoded by worker processes; by this one if one dies."""
-    telling, done = Telling(pictures), 0
-    batches = begin(
-        DataLoader(
-            telling,
-            batch_sampler=cast(Any, places),
-            collate_fn=list,
-            pin_memory=torch.cuda.is_available(),
-            **process_options(workers),
-        )
+    """Batches as plain lists, since pictures differ in size, decoded by worker processes."""
+    loader = DataLoader(
+        Telling(pictures),
+        batch_sampler=cast(Any, places),
+        collate_fn=list,
+        pin_memory=torch.cuda.is_available(),
+        **worker_options(workers),
     )
+    batches = start(loader)
     try:
-        for batch in batches:
-            yield batch
-            done += 1
-    except RuntimeError as error:
-        go_on_alone(error)
-        end(batches)
-        for rows in places[done:]:
-            yield [telling[row] for row in rows]
+        yield from batches
     finally:
-        end(batches)
+        stop(batches)
 
 
 def whole(batch: Sequence[Any]) -> Sequence[Any]:

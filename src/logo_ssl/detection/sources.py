@@ -9,7 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data.sources import data_root, hinting_at_folder, refuse_empty
+from ..data import data_root
 from ..errors import DataMissing, UserError, nearest
 from ..text import counted
 from .coco import read_coco
@@ -116,8 +116,7 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
 
     `agnostic` makes one class of all categories; with `masks`, objects without an outline are left out.
     """
-    with hinting_at_folder(source):
-        path = folder_of(source)
+    path = folder_of(source)
     if source == VOC:
         return _voc(path, agnostic)
     files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
@@ -138,7 +137,8 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
 
 def folder_of(source: str) -> Path:
     """Where the set of that name or path lies; if nowhere, what to place where."""
-    refuse_empty(source)
+    if not source.strip():
+        raise UserError("data is empty: give a name or a path.")
     if source == VOC:
         devkit = data_root() / "VOCdevkit"
         _refuse_half(devkit)

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..data import Photos, Split
-from ..data.fingerprints import data_fingerprint, data_stamp
-from ..data.samples import CHUNK
+from ..data.images import fingerprint
+from ..data.loader import CHUNK
 from .encoders import FrozenEncoder
 from .extraction import PREPROCESSING, compute
 from .how import Extraction
@@ -24,8 +24,6 @@ def features_of(
 ) -> Float[Tensor, "N F"]:
     """Features of all images of a split, on the CPU; the rows of images that cannot be read are NaN."""
     how = how or Extraction()
-    if isinstance(split.images, Photos):
-        split.images.forget_stamps()  # of an evaluation before
     store = Store(cache_folder()) if how.cache else None
     key = "" if store is None else features_key(encoder, split, how)
     features: Tensor | None = None
@@ -60,10 +58,17 @@ def labelled_features(
 
 def features_key(encoder: FrozenEncoder, split: Split, how: Extraction) -> str:
     """What features depend on: all that goes in, not where or how fast they are computed."""
-    data = (data_fingerprint(split.images), data_stamp(split.images))
     on_gpu = isinstance(split.images, Photos) and decodes_on_gpu(how, split.images, encoder.size)
     rounded = ("nvjpeg",) if on_gpu else ()
-    parts = (encoder.fingerprint, *data, encoder.size, encoder.mean, encoder.std, PREPROCESSING, *rounded)
+    parts = (
+        encoder.fingerprint,
+        fingerprint(split.images),
+        encoder.size,
+        encoder.mean,
+        encoder.std,
+        PREPROCESSING,
+        *rounded,
+    )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from ..data import BadImages, Photos, Split
-from ..data.samples import CHUNK
+from ..data.loader import CHUNK
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware

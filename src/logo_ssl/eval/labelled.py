@@ -29,10 +29,9 @@ def labelled(data: ImageSet) -> LabelledSplits:
         raise UserError(_one_class(data, len(data.train), 0))
     train = _with_labels(data.train)
     if train is None:
-        why = data.why_unlabelled and f" {data.why_unlabelled}"
         raise UserError(
             f"{data.name} has no labels, and this evaluation needs them; give two or more class folders, an .npz with "
-            f"train_labels, or a named set.{why}"
+            f"train_labels, or a named set."
         )
     values = labels_of(train).unique()
     if len(values) == 1:

@@ -7,10 +7,9 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from ..data import BadImages, Photos, Split, nvjpeg
-from ..data.facts import sizes_of
-from ..data.feed import Feed
-from ..data.prefetch import Prefetch
-from ..data.workers import Decoding, Workers, fitting_workers
+from ..data.decode import image_sizes
+from ..data.loader import PrefetchFeed
+from ..data.workers import Decoding, Feed, WorkerFeed, fitting_workers
 from ..errors import UserError
 from ..hardware import best_device
 from .encoders import FrozenEncoder
@@ -45,7 +44,7 @@ def decodes_on_gpu(how: Extraction, photos: Photos, size: int) -> bool:
 
 def _workers_suffice(how: Extraction, photos: Photos, size: int) -> bool:
     workers = fitting_workers(how.workers, 3 * size**2, some_day=True)
-    pixels = [width * height for width, height in sizes_of(photos)]
+    pixels = [width * height for width, height in image_sizes(photos)]
     return not pixels or workers * PIXELS_PER_WORKER >= median(pixels)
 
 
@@ -64,11 +63,11 @@ def chunks(
     device = best_device(how.device)
     if decodes_on_gpu(how, shown.images, encoder.size):
         # In turns with the network: beside it, each image would wait for the end of a kernel.
-        feed: Feed = nvjpeg.Nvjpeg(decoding, bad, workers, device)
+        feed: Feed = nvjpeg.NvjpegFeed(decoding, bad, workers, device)
     elif device.type == "cuda":
-        feed = Prefetch(Workers(decoding, bad, workers), device)
+        feed = PrefetchFeed(WorkerFeed(decoding, bad, workers), device)
     else:
-        feed = Workers(decoding, bad, workers)
+        feed = WorkerFeed(decoding, bad, workers)
     try:
         yield from (batch.pixels for batch in feed.batches(order))
     finally:

@@ -3,7 +3,8 @@
 import torch
 
 from ..data import BadImages, Photos, Split
-from ..data.samples import CHUNK, none_readable
+from ..data.decode import none_readable
+from ..data.loader import CHUNK
 from ..data.workers import Decoding, Reader, Reading, fitting_workers
 from .how import Extraction
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import NAMES, ImageSet, load_data, locate
-from ..data.fingerprints import fingerprints
-from ..data.sources import hinting_at_a_move
+from ..data.images import fingerprints
 from ..errors import UserError
 from ..files import check_folder, check_output, write
 from ..hardware import best_device, hardware
@@ -39,8 +38,7 @@ def _of_the_run(encoder: FrozenEncoder) -> ImageSet:
     if encoder.run is None:
         raise UserError(f"{encoder.name} is no run, so its data are unknown; name them with --data.")
     source = str(recipe_as_written(encoder.run)["data"])
-    with hinting_at_a_move(source, encoder.name, "name their new path with --data"):
-        return load_data(locate(source), encoder.size)
+    return load_data(locate(source), encoder.size)
 
 
 def _found(source: str, size: int) -> ImageSet:

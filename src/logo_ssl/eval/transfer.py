@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 
 from ..data import NAMES, ImageSet, load_data, locate
-from ..data.sources import hinting_at_folder
 from ..errors import UserError, nearest
 from ..hardware import best_device
 from ..probes import WEIGHTS, Metric, mean_per_class, select, top1
@@ -67,8 +66,7 @@ def transfer(
     for name, place in places.items():
         found = SETS.get(name) or TransferSet(short_name(name), name)
         try:
-            with hinting_at_folder(name):
-                data = load_data(locate(found.data), encoder.size)
+            data = load_data(locate(found.data), encoder.size)
         except UserError as error:
             how.say(f"{found.title} is missing: {error}")
             continue

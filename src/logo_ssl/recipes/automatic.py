@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from ..data.facts import Facts
+from ..data.decode import DatasetInfo
 from ..frameworks import MoCoConfig
 from ..models.norm import fitting_batch
 from ..text import counted
@@ -60,7 +60,7 @@ class Machine(NamedTuple):
     """Whether a GPU trains in bfloat16, and so in half the memory."""
 
 
-def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = None) -> Recipe:
+def choose(facts: DatasetInfo, machine: Machine, wishes: Mapping[str, Any] | None = None) -> Recipe:
     """A recipe for these data on this machine; its `chosen` says why.
 
     Whatever it sets can be set otherwise; what others depend on (`WEIGHTY`) is better wished for beforehand.
@@ -98,7 +98,7 @@ def choose(facts: Facts, machine: Machine, wishes: Mapping[str, Any] | None = No
 def examples() -> tuple[Recipe, ...]:
     """What would be chosen for a few images and machines: what differs between these is decided by them."""
     return tuple(
-        choose(Facts(n_images, side, 3, False), Machine(device, device, memory))
+        choose(DatasetInfo(n_images, side, 3, False), Machine(device, device, memory))
         for device in VIEWS
         for memory in (10**9, 10**11)
         for n_images in (10**2, FEW + 1, MANY + 1)
@@ -127,7 +127,7 @@ def summary(recipe: Recipe) -> str:
     )
 
 
-def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
+def _network(facts: DatasetInfo, machine: Machine) -> tuple[Recipe, str]:
     """Backbone and crops, from the recipe for such images."""
     if machine.device == "cpu":
         side, crops_of = (32, "tiny") if facts.side <= SMALL else (64, "imagenette-moco-logo")
@@ -152,7 +152,7 @@ def _network(facts: Facts, machine: Machine) -> tuple[Recipe, str]:
     )
 
 
-def _batch(base: Recipe, facts: Facts, machine: Machine) -> int:
+def _batch(base: Recipe, facts: DatasetInfo, machine: Machine) -> int:
     """As many images as are usual, as leave some steps to an epoch, and as fit into memory."""
     crops = base.crops
     pixels = crops.n_global * crops.global_size**2 + crops.n_local * crops.local_size**2

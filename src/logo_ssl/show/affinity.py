@@ -13,7 +13,7 @@ import tyro
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from ..augment.picture import visible
+from ..augment.preview import visible
 from ..data import ImageSet
 from ..errors import UserError
 from ..eval import Extraction, data_for, save

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from ..augment.picture import visible
+from ..augment.preview import visible
 from ..data import BadImages, ImageSet, Split, squared
 from ..errors import UserError
 from ..eval.affinity.pool import class_name, held_out, name_of, spread

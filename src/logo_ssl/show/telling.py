@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..augment.picture import draw_crops
+from ..augment.preview import draw_crops
 from ..data import ImageSet, load_data, locate, statistics
-from ..data.samples import look_at
+from ..data.decode import look_at
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..eval.affinity import measures_of

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..data import load_data, locate
-from ..data.facts import facts_of
+from ..data.decode import dataset_info
 from ..errors import UserError
 from ..hardware import available_memory, best_device, hardware
 from ..recipes import RECIPES, Machine, Recipe, choose
@@ -31,6 +31,6 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
             "Say where your images are, for example: logo-ssl pretrain --data photos/ --out runs/photos; or name a "
             "recipe: logo-ssl pretrain tiny"
         )
-    facts = facts_of(load_data(locate(data), SCENES_SIDE))
+    facts = dataset_info(load_data(locate(data), SCENES_SIDE))
     refuse_too_few(data, facts.n_images)
     return choose(facts, machine_for(device), wishes).changed(data=data)

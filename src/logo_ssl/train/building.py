@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import torch
 from rich.console import Console
 
-from ..data import ImageSet, Photos, statistics
-from ..data.facts import sizes_of
+from ..data import ImageSet, statistics
+from ..data.decode import image_sizes
 from ..errors import UserError
 from ..frameworks import Framework
 from ..models import build_backbone, draw_as_torch_does
@@ -70,8 +70,7 @@ def refuse_too_few(data: str, n_images: int) -> None:
 
 def about_huge_crops(recipe: Recipe, data: ImageSet) -> str | None:
     """A sentence with the cure where crops are far larger than what they are cut from."""
-    size, images = recipe.crops.global_size, data.train.images
-    sizes = sizes_of(images) if isinstance(images, Photos) else [images.shape[2:]]
+    size, sizes = recipe.crops.global_size, image_sizes(data.train.images)
     side = int(median(map(min, sizes))) if sizes else size
     if size <= HUGE * side:
         return None
@@ -83,8 +82,7 @@ def about_huge_crops(recipe: Recipe, data: ImageSet) -> str | None:
 
 def about_small_crops(recipe: Recipe, data: ImageSet) -> str | None:
     """A sentence where a recipe's own crops are far smaller than the images, for which others would be chosen."""
-    own, images = RECIPES.get(recipe.name), data.train.images
-    sizes = sizes_of(images) if isinstance(images, Photos) else [tuple(reversed(images.shape[2:]))]
+    own, sizes = RECIPES.get(recipe.name), image_sizes(data.train.images)
     width, height = sorted(sizes, key=min)[len(sizes) // 2] if sizes else (0, 0)
     size = recipe.crops.global_size
     if own is None or recipe.chosen or size != own.crops.global_size or min(width, height) <= HUGE * size:
@@ -121,8 +119,7 @@ def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     if len(data.classes) == 1:
         raise UserError(f"{recipe.data} has one class only ({data.classes[0]}); supervised learning needs two or more.")
     if labels is None or (labels < 0).any():
-        why = data.why_unlabelled and f" {data.why_unlabelled}"
-        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.{why}")
+        raise UserError(f"{recipe.data} has images without labels, and supervised learning needs them all.")
     return max(len(data.classes), int(labels.max()) + 1)
 
 

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, place
-from ..data.feed import Feed
+from ..data.workers import Feed
 from ..errors import UserError
 from ..hardware import hardware
 from ..recipes import Recipe

@@ -7,8 +7,7 @@ import lightning as L
 import torch
 from rich.console import Console
 
-from ..data import ImageSet
-from ..data.fingerprints import images_told
+from ..data import ImageSet, data_identity
 from ..recipes import Recipe
 from ..run import Run
 from .building import build
@@ -33,7 +32,7 @@ class Making:
     @cached_property
     def images(self) -> dict[str, Any]:
         """What it is trained on."""
-        return images_told(self.data)
+        return data_identity(self.data)
 
     @property
     def device(self) -> torch.device:

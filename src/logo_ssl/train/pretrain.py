@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 
 from ..data import ImageSet, load_data, locate
-from ..data.sources import hinting_at_a_move
 from ..errors import UserError
 from ..launch import is_first, is_restarted
 from ..recipes import (
@@ -122,9 +121,7 @@ def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | N
         if checkpoint is None:
             console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
         recipe = replace(recipe, data=locate(recipe.data))
-        moved = f"{cure(run, '--data NEW')}, their new path"
-        with nullcontext() if "data" in changed else hinting_at_a_move(recipe.data, str(run.path), moved):
-            data = data or load_data(recipe.data, recipe.crops.global_size)
+        data = data or load_data(recipe.data, recipe.crops.global_size)
         carry_out(run, recipe, data, console, checkpoint)
     return run
 

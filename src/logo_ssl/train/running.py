@@ -9,9 +9,7 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, ImageSet
-from ..data.differing import difference, names_noted
-from ..data.guessing import about_labels
-from ..data.placement import refuse_unfit
+from ..data.loader import check_loading
 from ..errors import UserError
 from ..files import write
 from ..hardware import about_busy_cores, hardware
@@ -49,7 +47,7 @@ def carry_out(
     refuse_misfit(making.module, data.channels, making.device)
     if checkpoint is not None:
         _refuse_other_data(checkpoint, making)
-    refuse_unfit(data.train.images, making.device, recipe.loading)
+    check_loading(data.train.images, making.device, recipe.loading)
     if not begins:
         _train(making, checkpoint)
         return
@@ -64,12 +62,9 @@ def _refuse_other_data(checkpoint: Path, making: Making) -> None:
     before, now = load(checkpoint)["data"], making.module.data_identity
     if before == now:
         return
-    noted = making.run.images()
-    names = noted["names"] if "names" in noted and before.endswith(noted["fingerprint"]["train"]) else {}
-    told = difference(int(before.split(" images")[0]), names.get("train"), making.data.train.images)
     raise UserError(
-        f"{making.recipe.data} does not hold the images that this run was trained on ({told}); restore them, or start "
-        "again in another --out."
+        f"{making.recipe.data} does not hold the images that this run was trained on ({before} then, {now} now); "
+        "restore them, or start again in another --out."
     )
 
 
@@ -83,13 +78,11 @@ def _train(making: Making, checkpoint: Path | None) -> None:
             shutil.rmtree(run.path / "tensorboard", ignore_errors=True)
         run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
         write(run.recipe_file, recipe.to_json())
-        told = making.images | {"names": names_noted(making.data)}  # slow for millions of names: here alone
-        write(run.images_file, json.dumps(told, indent=2) + "\n")
+        write(run.images_file, json.dumps(making.images, indent=2) + "\n")
         making.sessions.save()
     splits = about_splits(making.module, processes_for(recipe))
     cores = (*about_busy_cores(making.device), *about_few_cores(making.device, processes_for(recipe)))
-    labels = about_labels(making.data) if recipe.knn_every else None
-    told = [sentence for sentence in (labels, _announcement(making), splits) if sentence]
+    told = [sentence for sentence in (_announcement(making), splits) if sentence]
     for sentence in (*making.data.says, *told, *cores):
         making.console.print(sentence)
     where, say = (run.bad_images_file, making.data.root), making.console.print

@@ -11,10 +11,8 @@ from typing import Literal
 import torch
 from rich.table import Table
 
-from ..data import BadImages, ImageSet, LoadingConfig, Photos, load_data, locate, nvjpeg, place
-from ..data.facts import facts_of
-from ..data.guessing import about_labels
-from ..data.sources import data_root
+from ..data import BadImages, ImageSet, LoadingConfig, Photos, data_root, load_data, locate, nvjpeg, place
+from ..data.decode import dataset_info
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..eval.store import cache_folder
@@ -67,8 +65,8 @@ class Doctor:
             console.print("With --data PATH: how fast these images come, and what `pretrain --data PATH` would choose.")
             return
         data = load_data(locate(self.data), SCENES_SIDE)
-        facts = facts_of(data)
-        for sentence in filter(None, (f"Data: {data.name}, {facts}.", *data.says, about_labels(data))):
+        facts = dataset_info(data)
+        for sentence in filter(None, (f"Data: {data.name}, {facts}.", *data.says)):
             console.print(sentence)
         _refuse_as_training_would(self.data, facts.n_images)
         speed, bad, seen = _speed(data, device)

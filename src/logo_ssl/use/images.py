@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 
 from ..data import ImageSet, Photos, Split
-from ..data.folders import split_of
-from ..data.labels import HELD_OUT
 from ..errors import UserError
 from ..eval import Extraction, FrozenEncoder, data_for
 from .tables import Part
@@ -68,15 +66,12 @@ def images_of(
         data = Split(pixels)
     if isinstance(data, Sequence) and not isinstance(data, str):
         paths = [os.fspath(path) for path in data]
-        data = split_of(paths, [None] * len(paths), ())
+        data = Split.from_paths(paths)
     if isinstance(data, Split):
         data = ImageSet("images", data)
     if not isinstance(data, ImageSet):
         data = data_for(encoder, None if data is None else os.fspath(data), say)
     parts = {"train": data.train, "val": data.val, "test": data.test}
-    if which == "val" and data.val is None and data.test_is in HELD_OUT[1:]:
-        which = "test"
-        say(f"{data.name} has no test images beside those of {data.test_is}, which therefore are written as test.")
     chosen = [
         Images(name, part, data.classes, data.source)
         for name, part in parts.items()

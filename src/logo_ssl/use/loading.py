@@ -13,10 +13,8 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor, nn
 
-from ..data.bad import plain_reason
-from ..data.decode import BadImage, decode_square, seen
-from ..data.files import Paths
-from ..data.resizing import square
+from ..data.decode import BadImage, decode_square, plain_reason, seen, square
+from ..data.images import Paths
 from ..errors import UserError
 from ..eval import FrozenEncoder, load_encoder
 from ..eval.fingerprints import weights_fingerprint

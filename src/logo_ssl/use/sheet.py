@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from ..data.decode import BadImage, decode
-from ..data.files import Paths
+from ..data.images import Paths
 from ..text import on_one_line
 from .searching import Neighbour
 

@@ -17,9 +17,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from ..data.bad import plain_reason
-from ..data.decode import BadImage, decode
-from ..data.files import Paths
+from ..data.decode import BadImage, decode, plain_reason
+from ..data.images import Paths
 from ..errors import UserError
 from ..eval import Extraction, FrozenEncoder, load_encoder
 from ..files import write

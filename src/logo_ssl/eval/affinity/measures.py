@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Generator, Tensor, nn
 
 from ...augment import CropPlan, draw_boxes
-from ...augment.operations import normalise, resized_crop
+from ...augment.transforms import normalise, resized_crop
 from ...errors import UserError
 from ...hardware import best_device
 from ...recipes import flat, read_recipe

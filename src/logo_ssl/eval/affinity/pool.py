@@ -10,8 +10,7 @@ from jaxtyping import Int, UInt8
 from torch import Generator, Tensor
 
 from ...data import ImageSet, Photos, Split
-from ...data.bad import plain_reason
-from ...data.decode import BadImage, decode
+from ...data.decode import BadImage, decode, plain_reason
 from ...data.sources import absolute
 from ...errors import UserError
 from ...text import counted

@@ -12,7 +12,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 from logo_ssl.augment import CropPlan, cut, make_crops, plan_draws
-from logo_ssl.augment.picture import GAP, MARGIN, SIDE, draw_crops
+from logo_ssl.augment.preview import GAP, MARGIN, SIDE, draw_crops
 
 STILL = CropPlan(n_global=1, n_local=0, flip=0.0, jitter_p=0.0, grey_p=0.0)
 
@@ -121,10 +121,10 @@ def test_a_grey_image_stays_grey() -> None:
 
 
 def test_no_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="give one or more"):
+    with pytest.raises(ValueError, match="no images"):
         draw_crops([], CropPlan(), torch.Generator(), (0.5,), (0.25,))
 
 
 def test_importing_it_does_not_import_matplotlib() -> None:
-    check = "import sys, logo_ssl.augment.picture; sys.exit('matplotlib' in sys.modules)"
+    check = "import sys, logo_ssl.augment.preview; sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)

@@ -1,19 +1,76 @@
-"""What does each augmentation do to its images?
+"""Augmentations of a batch, each image with its own parameter; values are floats in [0, 1].
 
-Pure functions over floats in [0, 1], one parameter per image; each image gets what torchvision gives it alone.
+`augment_eager` applies each only to the images that it concerns; `fused.augment_fused` is written for a compiler.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
+
+from ..hardware import to_device
+from .sample import Draws
 
 Batch = Float[Tensor, "N C H W"]
 Factor = Float[Tensor, " N"]
 
 LUMA = (0.2989, 0.587, 0.114)
 """ITU-R 601 weights of red, green and blue, with torchvision's digits."""
+
+NEUTRAL = (1.0, 1.0, 1.0, 0.0)
+"""The factor with which each jitter operation changes nothing."""
+
+
+def augment_eager(
+    images: Shaped[Tensor, "B C H W"], draws: Draws, size: int, mean: Sequence[float], std: Sequence[float]
+) -> Float[Tensor, "N C {size} {size}"]:
+    """Make N = V * B normalised crops, in the order of SimCLR and BYOL; `draws` are on the CPU.
+
+    Nothing comes back from the device, so a GPU is never waited for.
+    """
+    x = resized_crop(images, to_device(draws.boxes.float(), images.device), size)
+    _apply_where(draws.flip, x, hflip)
+    _jitter(x, draws)
+    if images.shape[1] == 3:
+        _apply_where(draws.grey, x, greyscale)
+    sigma = to_device(draws.sigma[draws.sigma > 0], x.device)
+    _apply_where(draws.sigma > 0, x, lambda part: gaussian_blur(part, sigma, blur_kernel(size)))
+    _apply_where(draws.solarise, x, solarise)
+    return normalise(x, mean, std)
+
+
+def _jitter(x: Batch, draws: Draws) -> None:
+    """Apply, slot by slot, to each image the operation that its own order puts there."""
+    operations = (brightness, contrast, saturation, hue)  # in the numbering of `Draws.order`
+    factors = torch.stack((draws.brightness, draws.contrast, draws.saturation, draws.hue), dim=1)
+    active = draws.jitter[:, None] & (factors != torch.tensor(NEUTRAL))
+    if x.shape[1] != 3:
+        active[:, 2:] = False  # saturation and hue need red, green and blue
+    idle = len(operations)
+    chosen = torch.where(active.gather(1, draws.order), draws.order, idle)
+    # Sorting a slot by operation makes the rows of each a slice, so two tables travel instead of one per operation.
+    rows = chosen.argsort(dim=0)
+    counts = (chosen[:, :, None] == torch.arange(idle)).sum(dim=0).tolist()
+    factors = to_device(factors.gather(1, draws.order).gather(0, rows).T.contiguous(), x.device)
+    rows = to_device(rows.T.contiguous(), x.device)
+    for slot, slot_counts in enumerate(counts):
+        begin = 0
+        for operation, count in zip(operations, slot_counts, strict=True):
+            span = slice(begin, begin + count)
+            _apply_to(rows[slot, span], x, operation, factors[slot, span])
+            begin += count
+
+
+def _apply_where(chosen: Bool[Tensor, " N"], x: Batch, operation: Callable[[Tensor], Tensor]) -> None:
+    if chosen.any():
+        _apply_to(to_device(chosen.nonzero().squeeze(1), x.device), x, operation)
+
+
+def _apply_to(rows: Tensor, x: Batch, operation: Callable[..., Tensor], *factors: Tensor) -> None:
+    """Replace some images by what the operation makes of them."""
+    if len(rows):
+        x.index_copy_(0, rows, operation(x.index_select(0, rows), *factors))
 
 
 def in_lines(images: Shaped[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:

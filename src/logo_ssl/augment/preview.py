@@ -1,4 +1,4 @@
-"""What does the network see? Originals with the crops' boxes on them, and beside each its crops as augmented."""
+"""A page of crops as the network sees them: originals with the boxes of their crops, and the augmented crops."""
 
 import io
 from collections.abc import Sequence
@@ -10,19 +10,14 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Generator, Tensor
 
-from .draw import Draws
 from .plan import CropPlan, cut, plan_draws
+from .sample import Draws
 
 Picture = UInt8[np.ndarray, "_ _ 3"]
 
 DPI = 128  # a power of two: pixels to inches and back is exact
 SIDE = 224  # pixels of the page that a global crop gets at least
-MARGIN, GAP, LINE, TITLE = (
-    26,
-    22,
-    2,
-    32,
-)  # pixels: page edge, between pictures, a border's width, the text above a picture
+MARGIN, GAP, LINE, TITLE = 26, 22, 2, 32  # pixels: page edge, between images, a border's width, text above an image
 LABEL = (13, 20)  # width of a character and height of a label, in pixels
 HUES = {"g": ("Blues", "-"), "l": ("Oranges", (0, (3, 1.5)))}
 """Colour map and line of each kind: solid for global crops, dashed for local ones."""
@@ -48,7 +43,7 @@ def draw_crops(
 ) -> bytes:
     """Draw the crops that a batch of these images would get, one row for each image, as a PNG."""
     if not images:
-        raise ValueError("No images to draw crops of; give one or more.")
+        raise ValueError("no images to draw crops of")
     canvases, sizes = _on_canvases(images)
     draws_g, draws_l = plan_draws(plan, sizes, generator)
     x_g, x_l, *_ = cut(canvases, draws_g, draws_l, plan, mean, std)

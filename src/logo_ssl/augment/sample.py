@@ -1,7 +1,4 @@
-"""Which random parameters does each crop get?
-
-Everything is drawn on the CPU, so the host may branch on it without waiting for the device.
-"""
+"""The random parameters of crops, drawn on the CPU: the host may branch on them without waiting for a device."""
 
 import math
 from functools import partial
@@ -116,6 +113,23 @@ def draw_boxes(
     top, left = rand(2, n, dim=1, dtype=torch.float64)
     found = torch.stack(((top * (H - height + 1)).floor(), (left * (W - width + 1)).floor(), height, width), dim=1)
     return torch.where(valid.any(dim=1, keepdim=True), found, _central_boxes(H, W, ratio)).long()
+
+
+def describe(
+    draws: Draws, sizes: Int[Tensor, "N 2"], jitter: tuple[float, float, float, float], channels: int = 3
+) -> Float[Tensor, "N 9"]:
+    """Parameters that compare between images: centre and size of the box in image sides, four colour changes, flip.
+
+    A colour change is its share of the range it was drawn from, 0 where nothing changed, as the saturation and hue of
+    images without red, green and blue.
+    """
+    corner, extent = draws.boxes[:, :2] / sizes, draws.boxes[:, 2:] / sizes
+    factors = torch.stack((draws.brightness - 1, draws.contrast - 1, draws.saturation - 1, draws.hue), dim=1)
+    if channels != 3:
+        factors[:, 2:] = 0
+    range_ = torch.tensor([2 * strength if strength else 1.0 for strength in jitter])
+    colours = factors / range_ * draws.jitter[:, None]
+    return torch.cat([corner + extent / 2, extent, colours, draws.flip[:, None]], dim=1).float()
 
 
 def _central_boxes(H: Tensor, W: Tensor, ratio: Range) -> Float[Tensor, "N 4"]:

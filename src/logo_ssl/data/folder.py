@@ -1,0 +1,228 @@
+"""Images in folders: class folders are labels, train/, val/ and test/ splits; lists of paths; ImageNet's layouts."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataMissing, UserError
+from ..run import Run
+from .decode import ending, list_endings, names_image, suffixes
+from .images import HELD_OUT, ImageSet, Split, classes_of, test_and_val
+from .shards import find_shards, load_shards
+from .torchvision_sets import download_once
+
+NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
+IMAGENETS = ("imagenet", "ILSVRC2012")  # what people call the folder
+TINY = "tiny-imagenet-200"
+TINY_URL = f"http://cs231n.stanford.edu/{TINY}.zip"
+TINY_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+
+
+class Contents(NamedTuple):
+    """What is in a folder at any depth."""
+
+    images: list[str]
+    """Paths, sorted."""
+    others: Counter[str]
+    """How many other files there are, by the endings of their names, and runs of ours."""
+
+
+def load_folder(folder: Path) -> ImageSet:
+    """The images of a folder, or of the tar shards in it."""
+    name, (train, held_out) = folder.absolute().name, _splits(str(folder))
+    found, shards = find_images(train), find_shards(train)
+    if shards and len(shards) >= len(found.images):  # previews beside shards, not images beside their archive
+        says = (f"Passed over in {train}: {len(found.images):,} images beside shards.",) if found.images else ()
+        data = load_shards(name, shards, {part: some for part, path in held_out.items() if (some := find_shards(path))})
+        return replace(data, says=(*says, *data.says))
+    if not found.images:
+        others = f"; there are {list_endings(found.others)}" if found.others else ""
+        looked_for = ", ".join(sorted(suffixes()))
+        raise UserError(f"No images in {train} (looked for {looked_for} at any depth, and .tar){others}.")
+    names = _class_names(train, found.images)
+    classes = classes_of(names) if None not in names else ()
+    splits, others = dict[str, Split](), found.others
+    for part, path in held_out.items():
+        images, more = find_images(path)
+        others += more
+        if images:
+            splits[part] = Split.from_paths(images, _class_names(path, images), classes)
+    test, val = test_and_val(splits)
+    says = (f"Passed over in {folder}: {list_endings(others)}.",) if others else ()
+    return ImageSet(name, Split.from_paths(found.images, names, classes), test, classes, val, says=says)
+
+
+def find_images(folder: str) -> Contents:
+    """All images below, and what else; each real folder is entered once, so circles of links end.
+
+    Whoever works among their photographs has runs of ours there: these are passed over.
+    """
+    images, others, entered = list[str](), Counter[str](), set[tuple[int, int]]()
+    folders, links = [folder], list[str]()
+    while folders or links:
+        here = folders.pop() if folders else heappop(links)  # links last: an image's own folder is its class
+        status = os.stat(here)
+        if (identity := (status.st_dev, status.st_ino)) in entered:
+            continue
+        entered.add(identity)
+        if here != folder and _is_run(here):
+            others["run folders of logo-ssl"] += 1
+            continue
+        for entry in _entries(here):
+            if names_image(entry.name) and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+                images.append(entry.path)
+            elif entry.is_symlink() and os.path.isdir(entry.path):
+                heappush(links, entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                others[ending(entry.name)] += 1
+    return Contents(sorted(images), others)
+
+
+def _is_run(folder: str) -> bool:
+    run = Run(folder)
+    return os.path.isfile(run.recipe_file) and os.path.isfile(run.metrics_file)
+
+
+def _splits(folder: str) -> tuple[str, dict[str, str]]:
+    """The folder to train on and those that may be held out, by name; a class may be called train as well."""
+    within = _subfolders(folder)
+    held_out = {name: os.path.join(folder, name) for name in HELD_OUT if name in within}
+    train = os.path.join(folder, "train")
+    if "train" in within and (held_out or within == {"train"} or _subfolders(train)):
+        return train, held_out
+    return folder, {}
+
+
+def _subfolders(folder: str) -> set[str]:
+    found = (entry for entry in _entries(folder) if not names_image(entry.name) and os.path.isdir(entry.path))
+    return {entry.name for entry in found if not _is_run(entry.path)}
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return [entry for entry in entries if not entry.name.startswith(".") and entry.name not in NOT_DATA]
+
+
+def _class_names(folder: str, paths: Sequence[str]) -> list[str | None]:
+    """The folder directly below in which each image is; None for those that are in the folder itself."""
+    start = len(os.path.join(folder, ""))
+    parts = (path[start:].partition(os.sep) for path in paths)
+    return [name if inside else None for name, _, inside in parts]
+
+
+def load_list(file: Path) -> ImageSet:
+    """One path a line, absolute or from the file's folder; behind it may be a tab and a label, or a number."""
+    folder = str(file.absolute().parent)
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: must be UTF-8 text, one path a line ({error}).") from error
+    rows = [_row(line, folder) for line in lines if line and not line.startswith("#")]
+    if not rows:
+        raise UserError(f"{file} names no images; write one path a line, absolute or from {folder}.")
+    names = [name for _, name in rows]
+    classes = classes_of(names)
+    return ImageSet(file.stem, Split.from_paths([path for path, _ in rows], names, classes), None, classes)
+
+
+def _row(line: str, folder: str) -> tuple[str, str | None]:
+    path, tab, name = line.rpartition("\t")
+    if not tab and (numbered := re.fullmatch(r"(.*\S)\s+(-?\d+)", line)):
+        path, name = numbered.groups()
+        if not names_image(path) and os.path.exists(os.path.join(folder, line)):  # a name that ends like a label
+            path = ""
+    if not path:
+        return os.path.join(folder, line), None
+    return os.path.join(folder, path.rstrip()), None if name.lstrip().startswith("-") else name.strip()
+
+
+def load_imagenet100(root: Path, size: int) -> ImageSet:
+    """The 100 classes of CMC (Tian et al. 2020) out of an ImageNet folder."""
+    text = files("logo_ssl.data").joinpath("imagenet100.txt").read_text("utf-8")
+    return _imagenet(root, "imagenet100", ("imagenet100", *IMAGENETS), text.split())
+
+
+def load_imagenet(root: Path, size: int) -> ImageSet:
+    """All classes that the folder has."""
+    return _imagenet(root, "imagenet", IMAGENETS, None)
+
+
+def _imagenet(root: Path, name: str, places: Sequence[str], wnids: Sequence[str] | None) -> ImageSet:
+    folder = next((root / place for place in places if (root / place / "train").is_dir()), None)
+    if folder is None:
+        raise DataMissing(
+            f"{name} cannot be downloaded freely; place ImageNet as {root / places[0]}/train/CLASS/*.JPEG and "
+            f"val/CLASS/*.JPEG (CLASS is n01558993 and so on), or set LOGO_DATA to another folder than {root}."
+        )
+    train, val = folder / "train", folder / "val"
+    classes = tuple(
+        sorted([entry.name for entry in _entries(str(train)) if entry.is_dir()] if wnids is None else wnids)
+    )
+    return ImageSet(name, _classes_in(train, classes), _classes_in(val, classes) if val.is_dir() else None, classes)
+
+
+def _classes_in(folder: Path, classes: tuple[str, ...]) -> Split:
+    found = {name: find_images(str(folder / name)).images for name in classes if (folder / name).is_dir()}
+    missing = [name for name in classes if not found.get(name)]
+    if missing or not classes:
+        raise DataMissing(
+            f"{folder} has no images of {len(missing)} of {len(classes)} classes, the first is {missing[:1]}; sort "
+            f"them into {folder}/CLASS/*.JPEG."
+        )
+    paths = [path for name in classes for path in found[name]]
+    return Split.from_paths(paths, [name for name in classes for _ in found[name]], classes)
+
+
+def load_tiny_imagenet(root: Path, size: int) -> ImageSet:
+    """200 classes at 64 px; what val/ shows is in a text file."""
+    folder = root / TINY
+
+    def find() -> list[str]:
+        return (folder / "wnids.txt").read_text("utf-8").split()
+
+    def fetch() -> list[str]:
+        from torchvision.datasets.utils import download_and_extract_archive  # slow to import: only where it is needed
+
+        download_and_extract_archive(TINY_URL, str(root), md5=TINY_MD5)
+        return find()
+
+    try:
+        classes = tuple(sorted(download_once(root, "tiny-imagenet", find, fetch)))
+        lines = (folder / "val" / "val_annotations.txt").read_text("utf-8").splitlines()
+    except Exception as error:  # of the network, the archive or the disk
+        raise DataMissing(
+            f"tiny-imagenet is not in {root} and could not be downloaded ({error}); unpack {TINY_URL} there, or set "
+            f"LOGO_DATA to the folder that holds {TINY}/."
+        ) from error
+    rows = [line.split("\t")[:2] for line in lines if line]  # the file and its class; a box follows
+    images = os.path.join(folder, "val", "images", "")
+    test = Split.from_paths([images + row[0] for row in rows], [row[-1] for row in rows], classes)
+    return ImageSet("tiny-imagenet", _classes_in(folder / "train", classes), test, classes)
+
+
+def load_mit67(root: Path, size: int) -> ImageSet:
+    """MIT Indoor-67 with its official lists of 80 training and 20 test images a class."""
+    folder = root / "mit67"
+    try:
+        lists = [(folder / f"{part}Images.txt").read_text("utf-8").split("\n") for part in ("Train", "Test")]
+    except OSError as error:
+        raise DataMissing(
+            f"mit67 is not in {root} ({error}); unpack indoorCVPR_09 (web.mit.edu/torralba/www/indoor.html) there, so "
+            f"that {folder}/Images/CLASS/*.jpg and {folder}/TrainImages.txt exist, or set LOGO_DATA."
+        ) from error
+    parts = [[line.strip() for line in lines if line.strip()] for lines in lists]
+    classes = tuple(sorted({line.split("/")[0] for lines in parts for line in lines}))
+    images = os.path.join(folder, "Images", "")
+    train, test = (
+        Split.from_paths([images + line for line in part], [line.split("/")[0] for line in part], classes)
+        for part in parts
+    )
+    return ImageSet("mit67", train, test, classes)

@@ -1,0 +1,357 @@
+"""Images on their way to the device: where they wait (device, RAM or disk), and in which order they come in batches."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from ..errors import UserError
+from ..hardware import available_memory, to_device
+from ..randomness import stream
+from ..types import ImageBatch
+from . import nvjpeg
+from .bad_images import BadImages
+from .decode import decoded_sample
+from .images import InMemory, Photos, Split
+from .workers import (
+    GRACE_S,
+    BackgroundIterator,
+    Decoding,
+    Feed,
+    Reader,
+    Reading,
+    WorkerFeed,
+    default_workers,
+    fitting_workers,
+    lay_out,
+)
+
+DEVICE_SHARE, RAM_SHARE = 0.35, 0.5  # of what is free; the rest is for the network, and for everybody else
+SAMPLE = 64  # images whose sizes stand for all
+CHUNK = 256  # images decoded at a time when all are
+AHEAD = 3  # batches that are on their way to a CUDA device before they are asked for
+Waiting = Callable[[], AbstractContextManager[Any]]
+"""What to be in while a batch is waited for."""
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class LoadingConfig:
+    """Settings of the way from the disk to the device: speed, memory, and what happens to large and to bad images."""
+
+    placement: Literal["auto", "device", "ram", "encoded", "disk"] = "auto"
+    """Where images wait: decoded on the device or in ram, encoded in RAM, on disk; auto takes the first that fits."""
+    decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
+    """nvJPEG on the GPU, or worker processes; auto takes nvJPEG if there is a CUDA device."""
+    workers: int = -1
+    """Worker processes that decode; -1: one per core, at most 16; 0: none, the training process decodes."""
+    max_side: int = 640
+    """Photographs are shrunk to this longer side when they are decoded; 0 keeps them as they are."""
+    max_bad: float = 0.3
+    """Share of unreadable images that stops a run; up to it they are replaced by others and listed."""
+
+
+class Batches:
+    """The batches of one epoch, in an order that follows from (seed, epoch) alone.
+
+    A last, smaller one is left out unless it is to be kept. The first epoch may begin after `done` of them. Of several
+    processes, each gets its slice of every batch: `part` is its number and that of all. Each batch is waited for
+    inside `waiting`.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        n_images: int,
+        batch_size: int,
+        seed: int,
+        done: int = 0,
+        keeps_last: bool = False,
+        part: tuple[int, int] = (0, 1),
+        waiting: Waiting = nullcontext,
+    ) -> None:
+        self.feed, self.n_images, self.seed, self.epoch = feed, n_images, seed, 0
+        self.done, self.keeps_last, self.waiting = done, keeps_last, waiting
+        self.number, self.parts = part
+        self.batch_size = min(batch_size, n_images)
+        self.sampler = self  # where Lightning looks for `set_epoch`
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return (self.n_images + (self.batch_size - 1) * self.keeps_last) // self.batch_size
+
+    def __iter__(self) -> Iterator[ImageBatch]:
+        # A generator: Lightning asks for an iterator first and says which epoch it is for afterwards.
+        order = torch.randperm(self.n_images, generator=stream(self.seed, "order", self.epoch))
+        done, self.done = self.done, 0
+        batches = order[: len(self) * self.batch_size].split(self.batch_size)[done:]
+        own = self.feed.batches([batch.chunk(self.parts)[self.number] for batch in batches])
+        yield from waited_for(own, self.waiting)
+
+
+def waited_for(batches: Iterable[Batch], waiting: Waiting) -> Iterator[Batch]:
+    """The same batches, each waited for inside `waiting`."""
+    others = iter(batches)
+    while True:
+        with waiting():
+            batch = next(others, None)
+        if batch is None:
+            return
+        yield batch
+
+
+class TensorFeed(Feed):
+    """Images of one size in one tensor; `used` tells which image each really is, if not all are themselves."""
+
+    def __init__(self, images: UInt8[Tensor, "N C H W"], used: Int[Tensor, " N"] | None = None) -> None:
+        self.images, self.used = images, used
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """Gathered rows."""
+        for rows in order:
+            pixels = self.images[to_device(rows, self.images.device)]
+            yield ImageBatch(pixels, rows=rows if self.used is None else self.used[rows])
+
+
+class RaggedFeed(Feed):
+    """Decoded images of various sizes, one tensor each; `used` as in `TensorFeed`."""
+
+    def __init__(self, images: list[UInt8[Tensor, "C _ _"]], used: Int[Tensor, " N"]) -> None:
+        self.images, self.used = images, used
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """Rows, laid on canvases."""
+        for rows in order:
+            yield lay_out([self.images[row] for row in rows.tolist()], self.pinned)._replace(rows=self.used[rows])
+
+
+class SentFeed(Feed):
+    """Another feed's batches, sent to a device when they are asked for."""
+
+    def __init__(self, feed: Feed, device: torch.device) -> None:
+        self.feed, self.device = feed, device
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """The batches of the other feed."""
+        for batch in self.feed.batches(order):
+            yield batch._replace(pixels=batch.pixels.to(self.device))
+
+    def close(self) -> None:
+        """Close the other feed."""
+        self.feed.close()
+
+
+class PrefetchFeed(Feed):
+    """Another feed's batches, sent to a CUDA device ahead of their use: by a thread, on a stream of its own."""
+
+    def __init__(self, feed: Feed, device: torch.device) -> None:
+        self.feed, self.device = feed, device
+        self.feed.pinned = True
+        self.stream = torch.cuda.Stream(device)
+        self.sent: BackgroundIterator[tuple[ImageBatch, torch.cuda.Event]] | None = None
+
+    def close(self) -> None:
+        """End the thread, then close the other feed; a batch that takes too long is not waited for."""
+        if self.sent is not None:
+            self.sent.join(GRACE_S)
+        self.feed.close()
+
+    def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
+        """The batches of the other feed; whatever it raises is raised here."""
+        if self.sent is not None:
+            self.sent.join()  # at most one batch is being made
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))  # on which the images may have been made
+        self.sent = sent = BackgroundIterator(self._send(order), AHEAD, "prefetch")
+        try:
+            for batch, event in sent:
+                now = torch.cuda.current_stream(self.device)
+                now.wait_event(event)
+                batch.pixels.record_stream(now)
+                yield batch
+        finally:
+            sent.close()
+
+    def _send(self, order: Iterable[Tensor]) -> Iterator[tuple[ImageBatch, torch.cuda.Event]]:
+        """Each batch on its way, and the event that tells of its arrival."""
+        with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
+            for batch in self.feed.batches(order):
+                pixels = batch.pixels
+                if not pixels.is_cuda:  # a device without a number equals none that has one
+                    pinned = pixels if pixels.is_pinned() else pixels.pin_memory()
+                    pixels = pinned.to(self.device, non_blocking=True)
+                event = torch.cuda.Event()
+                event.record(self.stream)
+                yield batch._replace(pixels=pixels), event
+
+
+def place(
+    images: Tensor | Photos,
+    device: torch.device,
+    config: LoadingConfig,
+    bad: BadImages,
+    say_progress: Callable[[int], None] = lambda done: None,
+    sharers: int = 1,
+) -> tuple[Feed, str]:
+    """A feed of the images to the device, and a sentence about where they wait.
+
+    So many processes share this machine's memory and cores: each holds its own images and has its own workers.
+    """
+    check_loading(images, device, config)
+    if isinstance(images, Photos):
+        return _place_photos(images, device, config, bad, say_progress, sharers)
+    size, fits = _gb(images.nbytes), images.nbytes <= DEVICE_SHARE * available_memory(device)
+    if device.type == "cpu" or config.placement == "device" or (config.placement == "auto" and fits):
+        return TensorFeed(images.to(device)), f"{size} of pixels {_on(device)}"
+    return _to_device(TensorFeed(images), device), f"{size} of pixels in RAM, sent batch by batch"
+
+
+def check_loading(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
+    """UserError if the settings cannot work."""
+    if isinstance(images, Tensor) and config.placement in ("encoded", "disk"):
+        raise UserError(
+            f"loading.placement={config.placement!r}: these images are an array; must be auto, device or ram."
+        )
+    if config.decoder == "nvjpeg" and (device.type != "cuda" or not nvjpeg.works(device)):
+        raise UserError(
+            "loading.decoder='nvjpeg': needs a CUDA device and torchvision with nvJPEG; use auto or workers."
+        )
+
+
+def _place_photos(
+    photos: Photos,
+    device: torch.device,
+    config: LoadingConfig,
+    bad: BadImages,
+    say_progress: Callable[[int], None],
+    sharers: int,
+) -> tuple[Feed, str]:
+    decoded, encoded = _estimated_bytes(photos, config.max_side)
+    placement = config.placement
+    if placement == "auto":
+        free, ram = available_memory(device), available_memory(torch.device("cpu")) // sharers
+        if device.type != "cpu" and decoded <= DEVICE_SHARE * free:
+            placement = "device"
+        elif decoded <= RAM_SHARE * ram:
+            placement = "ram"
+        else:
+            placement = "encoded" if encoded <= RAM_SHARE * ram else "disk"
+    if placement == "encoded":
+        photos = _in_memory(photos, say_progress)
+    decoding, decoder = Decoding(photos, config.max_side), "nvJPEG"
+    workers = fitting_workers(config.workers, max(decoded, encoded) // max(len(photos), 1), sharers)
+    if device.type == "cuda" and config.decoder != "workers" and nvjpeg.works(device):
+        feed: Feed = nvjpeg.NvjpegFeed(decoding, bad, workers, device)
+    else:
+        feed = WorkerFeed(decoding, bad, workers)
+        decoder = f"{workers} worker processes" if workers else "the training process"
+    if placement in ("device", "ram"):
+        home = device if placement == "device" else torch.device("cpu")
+        where = f"about {_gb(decoded)} of decoded pixels {_on(home)} ({decoder} decoded them once)"
+        feed = _decode_all(feed, len(photos), home, say_progress)
+        is_there = home == device and not (device.type == "cuda" and isinstance(feed, RaggedFeed))  # laid out ahead
+        return feed if is_there else _to_device(feed, device), where
+    kept = "in RAM" if placement == "encoded" else "on disk"
+    return _to_device(feed, device), f"{_gb(encoded)} of encoded images {kept}, decoded by {decoder}"
+
+
+def _to_device(feed: Feed, device: torch.device) -> Feed:
+    return PrefetchFeed(feed, device) if device.type == "cuda" else SentFeed(feed, device)
+
+
+def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callable[[int], None]) -> Feed:
+    same: Tensor | None = (
+        None  # one tensor while all images have one size: to join them later would take twice the room
+    )
+    images: list[Tensor] = []
+    used: list[Tensor] = []
+    done = 0
+    with closing(decoder):
+        for pixels, sizes, rows in decoder.batches(torch.arange(n).split(CHUNK)):
+            assert rows is not None
+            used.append(rows)
+            pixels = pixels.to(home)
+            if done == 0 and sizes is None:
+                same = pixels.new_empty(n, *pixels.shape[1:])
+            if same is not None and (sizes is not None or pixels.shape[1:] != same.shape[1:]):
+                images, same = [image.clone() for image in same[:done]], None
+            if same is not None:
+                same[done : done + len(pixels)] = pixels
+            elif sizes is None:
+                images += [image.clone() for image in pixels]
+            else:
+                images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)]
+            done += len(pixels)
+            say_progress(done)
+    return RaggedFeed(images, torch.cat(used)) if same is None else TensorFeed(same, torch.cat(used))
+
+
+def _in_memory(photos: Photos, say_progress: Callable[[int], None]) -> Photos:
+    """All bytes in one array: worker processes share it, while a list would be copied bit by bit."""
+
+    def read(row: int) -> bytes:
+        try:
+            return photos.read(row)
+        except OSError:
+            return b""
+
+    parts, lengths = [], []
+    with ThreadPoolExecutor(default_workers()) as pool:
+        for rows in torch.arange(len(photos)).split(CHUNK):
+            contents = list(pool.map(read, rows.tolist()))
+            lengths += [len(content) for content in contents]
+            parts.append(np.frombuffer(b"".join(contents), np.uint8))
+            say_progress(len(lengths))
+    ends = np.cumsum(np.array([0, *lengths], np.int64))
+    together = np.empty(int(ends[-1]), np.uint8)
+    at = 0
+    while parts:  # freed one by one, so that the bytes are not held twice
+        part = parts.pop(0)
+        together[at : at + len(part)] = part
+        at += len(part)
+    return Photos.all(InMemory(photos, together, ends))
+
+
+def _estimated_bytes(photos: Photos, max_side: int) -> tuple[int, int]:
+    """About how many bytes all images take, decoded and encoded, from some of them."""
+    decoded, encoded, n = 0, 0, 0
+    for content, image in decoded_sample(photos, SAMPLE, max_side):
+        decoded, encoded, n = decoded + image.nbytes, encoded + len(content), n + 1
+    return (decoded * len(photos) // n, encoded * len(photos) // n) if n else (0, 0)
+
+
+def _on(device: torch.device) -> str:
+    return "in RAM" if device.type == "cpu" else f"on the {device.type.upper()} device"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split:
+    """The split with photographs as central squares of one size, in RAM: what evaluation looks at.
+
+    Images that cannot be read are left out with their labels: another in their place would have a wrong one.
+    """
+    if not isinstance(split.images, Photos):
+        return split
+    most = fitting_workers(workers, 3 * size * size)
+    reader = Reader(Reading(Decoding(split.images, max_side=0, square=size)), min(most, len(split) // CHUNK))
+    parts, kept = [], []
+    with closing(reader):
+        for messages in reader.read(torch.arange(len(split)).split(CHUNK)):
+            for message in messages:
+                bad.note(message.bad)
+                kept += [not failed for failed in message.failed]
+                good = [image for image, failed in zip(message.images(), message.failed, strict=True) if not failed]
+                parts += [torch.stack(good)] if good else []
+    images = torch.cat(parts) if parts else torch.empty(0, 3, size, size, dtype=torch.uint8)
+    return Split(images, None if split.labels is None else split.labels[torch.tensor(kept, dtype=torch.bool)])
