@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -231,15 +230,6 @@ def test_without_a_gpu_each_row_tells_first_what_it_takes_here(reproduce, monkey
     )
     _, out, _ = reproduce("table1 --dry-run --set backbone=resnet34 --rows cifar10-moco", small=False)
     assert "days" not in out  # nothing like it was measured on a CPU
-
-
-def test_the_documented_dry_run_is_what_is_printed(reproduce, monkeypatch):
-    monkeypatch.setattr(estimate, "best_device", lambda wish: torch.device("cpu"))
-    monkeypatch.setattr(estimate, "hardware", lambda device: "CPU, 2 threads")
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "reproduce.md").read_text("utf-8")
-    shown = page.split("```text\n")[1].split("\n```")[0].splitlines()
-    printed = reproduce("table1 --dry-run", small=False)[1].splitlines()
-    assert [line for line in shown if line != "..."] == [line for line in printed if line in shown]
 
 
 def test_rows_that_take_days_on_a_cpu_are_told_before_they_begin_and_others_are_not(tmp_path, monkeypatch):
