@@ -10,7 +10,7 @@ from ..text import counted
 from .monitors import knn_loss
 
 BEYOND = 2  # standard errors of a difference between independent draws, which is cautious: both are of the same images
-ADVICE = "More epochs may help, or more images (docs/how-to/small-data.md)."
+ADVICE = "More epochs may help, or more images (docs/how-to/hardware-and-data-size.md)."
 
 
 def knn_verdict(lines: Iterable[Mapping[str, Any]]) -> str | None:

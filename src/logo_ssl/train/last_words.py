@@ -11,7 +11,7 @@ from .knn_verdict import knn_verdict
 from .module import Pretraining
 from .monitors import directions
 
-FEW = 1000  # images; docs/how-to/small-data.md
+FEW = 1000  # images; docs/how-to/hardware-and-data-size.md
 
 
 def last_words(

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import matplotlib
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
 from ..data.decode import BadImage, decode
@@ -76,8 +76,7 @@ def _picture(path: str) -> Image.Image | None:
         picture = Image.fromarray(decode(Paths([path]).read(0), 2 * SIDE))
     except (OSError, BadImage):
         return None
-    picture.thumbnail((SIDE, SIDE))
-    return picture
+    return ImageOps.contain(picture, (SIDE, SIDE))  # small ones are enlarged: 32 px would be hard to see
 
 
 def _short(name: str) -> str:
