@@ -18,7 +18,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.recipes import PARTS, RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary
 from logo_ssl.run import Run
-from logo_ssl.show.rerun import began_as, rerun, stands_beside
+from logo_ssl.report.rerun import began_as, rerun, stands_beside
 from logo_ssl.train.automatic import recipe_for
 
 GB = 10**9

@@ -26,8 +26,8 @@ from logo_ssl.signals import Stopped
 from logo_ssl.train import Pretraining
 from logo_ssl.train.faults import Diverged
 from logo_ssl.train.folder import alone, is_finished
-from logo_ssl.use.exporting import WAYS
-from logo_ssl.use.tables import FORMATS
+from logo_ssl.embedding.exporting import WAYS
+from logo_ssl.embedding.tables import FORMATS
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 

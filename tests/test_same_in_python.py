@@ -14,7 +14,7 @@ from logo_ssl import cli
 from logo_ssl.commands.looking import PROTOCOL_NAMES
 from logo_ssl.completion import SHELLS, script
 from logo_ssl.recipes import RECIPES, Recipe
-from logo_ssl.use.commands import USES
+from logo_ssl.embedding.commands import USES
 
 CALLBACKS = {"say", "progress", "console"}
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .embedding import embed, export, load, search
+    from .embedding.transformer import LoGoFeatures
     from .recipes import RECIPES, Recipe
     from .run import Run
     from .train import load_backbone, pretrain, resume
-    from .use import embed, export, load, search
-    from .use.transformer import LoGoFeatures
 
 __all__ = [
     "RECIPES",
@@ -29,17 +29,17 @@ __all__ = [
 
 # Imported when first used: `logo-ssl --version` and the report need no torch.
 _HOMES = {
-    "LoGoFeatures": "use.transformer",
+    "LoGoFeatures": "embedding.transformer",
     "RECIPES": "recipes",
     "Recipe": "recipes",
     "Run": "run",
-    "embed": "use",
-    "export": "use",
-    "load": "use",
+    "embed": "embedding",
+    "export": "embedding",
+    "load": "embedding",
     "load_backbone": "train",
     "pretrain": "train",
     "resume": "train",
-    "search": "use",
+    "search": "embedding",
 }
 
 

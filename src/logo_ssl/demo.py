@@ -16,8 +16,8 @@ from .eval import compare_knn
 from .lock import FILE as LOCK
 from .recipes import differences, find_recipe, is_harmless, read_recipe
 from .report import draw_curves
+from .report.report import Report
 from .run import Run
-from .show.report import Report
 from .signals import Stopped
 from .terminal import plain_console
 from .train import pretrain, resume

@@ -30,7 +30,7 @@ from logo_ssl.eval.knn import knn
 from logo_ssl.eval.linear import linear
 from logo_ssl.eval.transfer import transfer
 from logo_ssl.train import Pretraining, learning
-from logo_ssl.use import export
+from logo_ssl.embedding import export
 
 CLASSIFYING = ("knn", "linear", "transfer", "finetune", "semi")
 

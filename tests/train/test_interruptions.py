@@ -37,7 +37,7 @@ from logo_ssl.frameworks.moco import MoCo
 from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.run import Run
-from logo_ssl.show.alarms import alarms
+from logo_ssl.report.alarms import alarms
 from logo_ssl.signals import SPOKEN, StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.strategies.logo import LoGo

@@ -13,8 +13,8 @@ import tyro
 from ..arguments import asks_for_help, parse, refuse_without
 from ..encoder_names import refuse_no_encoder
 from ..errors import UserError, nearest
+from ..report.given import runs_at
 from ..run import Run
-from ..show.given import runs_at
 from ..signals import Stopped
 from ..terminal import plain_console, put
 
@@ -118,7 +118,7 @@ def affinity(arguments: Sequence[str]) -> None:
     refuse_without(arguments, "which run", "affinity runs/first")
     for path in _named_first(arguments[:1]):
         Run.existing(path)
-    from ..show.affinity import Affinity
+    from ..report.affinity import Affinity
 
     parse(Affinity, arguments, prog="affinity").run()
 
@@ -127,7 +127,7 @@ def report(arguments: Sequence[str]) -> None:
     """Write one HTML page about some runs."""
     refuse_without(arguments, "which runs", "report runs/first runs/second --out report.html")
     runs_at(_named_first(arguments))
-    from ..show.report import Report
+    from ..report.report import Report
 
     parse(Report, arguments, prog="report").run()
 
@@ -135,7 +135,7 @@ def report(arguments: Sequence[str]) -> None:
 def watch(arguments: Sequence[str]) -> None:
     """Serve the report's page while runs go on."""
     refuse_without(arguments, "which runs", "watch runs/first")
-    from ..show.watch import Watch
+    from ..report.watch import Watch
 
     parse(Watch, arguments, prog="watch").run()
 

@@ -13,13 +13,13 @@ def use(name: str, example: str, arguments: Sequence[str]) -> None:
     if not asks_for_help(arguments):
         refuse_no_encoder(arguments[0])
         refuse_early(name, arguments)
-    from ..use.commands import USES
+    from ..embedding.commands import USES
 
     parse(USES[name], arguments, prog=name).run()
 
 
 def doctor(arguments: Sequence[str]) -> None:
     """Look at this machine: versions, devices, speed, and what would be chosen."""
-    from ..use.doctor import Doctor
+    from ..embedding.doctor import Doctor
 
     parse(Doctor, arguments, prog="doctor").run()

@@ -15,9 +15,9 @@ from logo_ssl import pretrain
 from logo_ssl.cli import main
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.report.markup import data_script, tag
-from logo_ssl.show.report import Report
-from logo_ssl.show.telling import Teller
-from logo_ssl.show.watch import Keeper
+from logo_ssl.report.report import Report
+from logo_ssl.report.telling import Teller
+from logo_ssl.report.watch import Keeper
 from logo_ssl.terminal import plain_console
 from logo_ssl.text import printable
 

@@ -13,13 +13,13 @@ import torch
 import tyro
 
 from ..errors import UserError
-from ..report.page import page, plotly
 from ..run import Run, run_called_like
 from ..terminal import plain_console
 from ..text import counted, printable
 from ..train.folder import vacant
 from .beside import beside
 from .given import Begun, begun_at
+from .page import page, plotly
 from .report import refuse
 from .serving import LOOPBACK, Served, Server, address_of, open_server
 from .telling import PAPERS, Teller, stamps

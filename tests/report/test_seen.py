@@ -17,15 +17,15 @@ from logo_ssl.eval import load_encoder
 from logo_ssl.eval.affinity import load_measures
 from logo_ssl.features import extract
 from logo_ssl.recipes import read_recipe
+from logo_ssl.report import telling
 from logo_ssl.report.affinity_choice import affinity_data
 from logo_ssl.report.feature_map import map_data
+from logo_ssl.report.features import NEAR, look_around
 from logo_ssl.report.neighbours import Neighbour, Neighbourhood, Pictured, Query, neighbours
+from logo_ssl.report.projections import LEAST_FOR_TSNE, pca, projections, tsne
+from logo_ssl.report.telling import Teller
 from logo_ssl.report.thumbnails import Thumbnails, thumbnail
 from logo_ssl.run import Run
-from logo_ssl.show import telling
-from logo_ssl.show.features import NEAR, look_around
-from logo_ssl.show.projections import LEAST_FOR_TSNE, pca, projections, tsne
-from logo_ssl.show.telling import Teller
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import build
 from logo_ssl.train.checkpoints import digest
@@ -211,7 +211,7 @@ def test_an_unfinished_run_is_shown_by_its_newest_checkpoint(make_run, images):
 def test_a_run_that_goes_on_is_looked_at_now_and_then(make_run, images, monkeypatch):
     run, now = make_run(), [0.0]
     run.backbone_file.unlink()
-    monkeypatch.setattr("logo_ssl.show.telling.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("logo_ssl.report.telling.time.monotonic", lambda: now[0])
     teller = Teller(crops=False)
     seen = list[str]()
     for step, at in ((0, 0.0), (2, 1.0), (4, 2.0), (4, 200.0)):
@@ -247,7 +247,7 @@ def test_a_full_gpu_costs_what_is_computed_there_only(work, what, make_run, monk
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(f"logo_ssl.show.telling.{work}", full)
+    monkeypatch.setattr(f"logo_ssl.report.telling.{work}", full)
     (told,) = Teller(crops=False, device="cpu").tell([make_run()])
     assert told.missing == [f"{what}: CPU, 1 thread has too little memory left for them; use --device cpu."]
     assert (told.neighbourhood is None, not told.comparisons) == (work == "look_around", work == "choices")

@@ -22,17 +22,17 @@ from ..eval.table6 import PAPER as DETECTION
 from ..hardware import best_device, hardware
 from ..randomness import stream
 from ..recipes import Recipe, flat, is_harmless, read_recipe, unused
-from ..report.affinity_bars import Comparison
-from ..report.feature_map import FeatureMap
-from ..report.gaps import Gap, by_reason, which
-from ..report.neighbours import Neighbourhood
-from ..report.paper_tables import Paper
-from ..report.reading import Told
 from ..run import Run
 from ..strategies import LoGoConfig
 from ..train.knn_verdict import knn_verdict
+from .affinity_bars import Comparison
 from .alarms import alarms, most_directions
+from .feature_map import FeatureMap
 from .features import look_around
+from .gaps import Gap, by_reason, which
+from .neighbours import Neighbourhood
+from .paper_tables import Paper
+from .reading import Told
 from .references import choices
 from .rerun import departures, rerun, stands_beside
 

@@ -9,8 +9,8 @@ from logo_ssl import cli
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
+from logo_ssl.report.given import Begun, runs_at
 from logo_ssl.run import Run
-from logo_ssl.show.given import Begun, runs_at
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def report(*runs_and_page, code=0):
 
 
 def test_too_many_runs_are_told_with_the_folder_that_they_are_in(out, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.report.MOST_RUNS", 2)
+    monkeypatch.setattr("logo_ssl.report.report.MOST_RUNS", 2)
     report(out, tmp_path / "page.html", code=2)
     told = " ".join(capsys.readouterr().err.split())
     assert f"With those below {out} there are 3 runs; give 1 to 2." in told
@@ -109,7 +109,7 @@ def test_too_many_runs_are_told_with_the_folder_that_they_are_in(out, tmp_path, 
 
 
 def test_of_more_runs_than_a_page_shows_the_newest_are_watched_and_those_that_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.given.MOST_RUNS", 2)
+    monkeypatch.setattr("logo_ssl.report.given.MOST_RUNS", 2)
     out, said = tmp_path / "out", []
 
     def begin(name, at):

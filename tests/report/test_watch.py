@@ -14,10 +14,10 @@ from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.lock import FILE as LOCK
 from logo_ssl.report.page import page
+from logo_ssl.report.serving import Served, address_of, open_server
+from logo_ssl.report.telling import Teller
+from logo_ssl.report.watch import Keeper, Watch, wait_for_runs
 from logo_ssl.run import Run, runs_below
-from logo_ssl.show.serving import Served, address_of, open_server
-from logo_ssl.show.telling import Teller
-from logo_ssl.show.watch import Keeper, Watch, wait_for_runs
 
 SECRET = "<script>alert(1)</script>"
 
@@ -237,7 +237,7 @@ def test_the_command_serves_until_it_is_stopped(make_run, capsys, monkeypatch):
         thread.join()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("logo_ssl.show.serving.Server.serve_forever", serve)
+    monkeypatch.setattr("logo_ssl.report.serving.Server.serve_forever", serve)
     cli.COMMANDS["watch"]([str(run.path), "--port", "0", "--images", "0"])
     out = capsys.readouterr().out
     assert "Watching: http://127.0.0.1:" in out
@@ -250,7 +250,7 @@ def test_the_command_serves_until_it_is_stopped(make_run, capsys, monkeypatch):
     "line", [[], ["--port", "1"], ["nowhere"], ["{run}", "--every", "0"], ["{run}", "--images", "9999"]]
 )
 def test_what_cannot_be_watched_is_told_in_a_sentence(line, make_run, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.watch.PATIENCE_S", 0)
+    monkeypatch.setattr("logo_ssl.report.watch.PATIENCE_S", 0)
     run = make_run()
     with pytest.raises(UserError):
         cli.COMMANDS["watch"]([word.format(run=run.path) for word in line])
@@ -259,7 +259,7 @@ def test_what_cannot_be_watched_is_told_in_a_sentence(line, make_run, monkeypatc
 def test_a_run_that_is_about_to_begin_is_waited_for(make_run, monkeypatch):
     run, said = make_run(), []
     there = run.path.rename(run.path.with_name("later"))
-    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: there.rename(run.path))
+    monkeypatch.setattr("logo_ssl.report.watch.time.sleep", lambda seconds: there.rename(run.path))
     wait_for_runs(run.path, said.append)
     assert run.recipe_file.is_file()
     assert said == [f"{run.path} holds no run yet; waiting for it, 30 seconds at most."]
@@ -267,7 +267,7 @@ def test_a_run_that_is_about_to_begin_is_waited_for(make_run, monkeypatch):
 
 @pytest.mark.parametrize("filled", [False, True])
 def test_where_no_run_can_begin_none_is_waited_for(filled, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: pytest.fail("waited"))
+    monkeypatch.setattr("logo_ssl.report.watch.time.sleep", lambda seconds: pytest.fail("waited"))
     path = tmp_path / "photos"
     if filled:
         write(path / "cat.png", "")
@@ -278,7 +278,7 @@ def test_where_no_run_can_begin_none_is_waited_for(filled, tmp_path, monkeypatch
 
 
 def test_a_folder_of_runs_is_watched_with_those_that_begin_later(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: pytest.fail("waited"))
+    monkeypatch.setattr("logo_ssl.report.watch.time.sleep", lambda seconds: pytest.fail("waited"))
     make_run("table/row/seed0")
     out, said = tmp_path / "table", []
     wait_for_runs(out, said.append)
@@ -296,9 +296,9 @@ def test_a_folder_of_runs_is_watched_with_those_that_begin_later(make_run, tmp_p
 
 
 def test_a_folder_of_more_runs_than_a_page_shows_is_watched(make_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("logo_ssl.show.given.MOST_RUNS", 1)
-    monkeypatch.setattr("logo_ssl.show.report.MOST_RUNS", 1)
-    monkeypatch.setattr("logo_ssl.show.serving.Server.serve_forever", ctrl_c)
+    monkeypatch.setattr("logo_ssl.report.given.MOST_RUNS", 1)
+    monkeypatch.setattr("logo_ssl.report.report.MOST_RUNS", 1)
+    monkeypatch.setattr("logo_ssl.report.serving.Server.serve_forever", ctrl_c)
     for seed in (0, 1):
         os.utime(make_run(f"table/seed{seed}", seed=seed).recipe_file, (seed, seed))
     cli.COMMANDS["watch"]([str(tmp_path / "table"), "--port", "0", "--images", "0"])
@@ -313,9 +313,9 @@ def ctrl_c(server):
 
 def test_folders_are_searched_now_and_then_and_not_at_every_look(make_run, tmp_path, monkeypatch):
     searched, clock = [], [1000.0]
-    monkeypatch.setattr("logo_ssl.show.given.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("logo_ssl.report.given.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "logo_ssl.show.given.runs_below", lambda folder: searched.append(clock[0]) or runs_below(folder)
+        "logo_ssl.report.given.runs_below", lambda folder: searched.append(clock[0]) or runs_below(folder)
     )
     first, second = make_run("table/seed0"), make_run("table/seed1", seed=1)
     keeper = Keeper([tmp_path / "table"], Teller(crops=False, images=0))
@@ -335,7 +335,7 @@ def test_rows_that_are_about_to_begin_are_waited_for(make_run, tmp_path, monkeyp
     run, said = make_run("later"), []
     write(tmp_path / "table" / "row" / "seed0.json", "{}")
     there = tmp_path / "table" / "row" / "seed0"
-    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: run.path.rename(there))
+    monkeypatch.setattr("logo_ssl.report.watch.time.sleep", lambda seconds: run.path.rename(there))
     wait_for_runs(tmp_path / "table", said.append)
     assert "holds no run yet; waiting for it" in said[0]
     assert "has 1 run;" in said[1]
@@ -355,7 +355,7 @@ def test_a_folder_that_a_run_is_about_to_fill_is_waited_for(make_run, tmp_path, 
     recipe, said = make_run("other").recipe_file, []
     path = tmp_path / "first"
     write(path / LOCK, "")
-    monkeypatch.setattr("logo_ssl.show.watch.time.sleep", lambda seconds: recipe.rename(path / recipe.name))
+    monkeypatch.setattr("logo_ssl.report.watch.time.sleep", lambda seconds: recipe.rename(path / recipe.name))
     wait_for_runs(path, said.append)
     assert said
     assert (path / recipe.name).is_file()
@@ -363,7 +363,7 @@ def test_a_folder_that_a_run_is_about_to_fill_is_waited_for(make_run, tmp_path, 
 
 def test_a_misspelt_run_is_told_before_it_is_waited_for(make_run, monkeypatch):
     run, said = make_run("photos"), []
-    monkeypatch.setattr("logo_ssl.show.watch.PATIENCE_S", 0)
+    monkeypatch.setattr("logo_ssl.report.watch.PATIENCE_S", 0)
     with pytest.raises(UserError, match=rf"Did you mean {run.path}\?$"):
         wait_for_runs(run.path.with_name("phtos"), said.append)
     assert said[0].endswith(f"at most. Did you mean {run.path}?")

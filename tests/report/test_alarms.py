@@ -3,9 +3,9 @@
 import json
 
 from logo_ssl.recipes import find_recipe
+from logo_ssl.report.alarms import alarms
 from logo_ssl.report.sections import health
-from logo_ssl.show.alarms import alarms
-from logo_ssl.show.telling import Teller
+from logo_ssl.report.telling import Teller
 from logo_ssl.train.knn_verdict import knn_verdict
 
 RECIPE = find_recipe("tiny")

@@ -10,8 +10,8 @@ from logo_ssl.report.paper_tables import detection_table, transfer_table
 from logo_ssl.report.reading import Told
 from logo_ssl.report.results import Figure, figures, labels
 from logo_ssl.report.sections import differences
+from logo_ssl.report.telling import PAPERS, Teller, without_effect
 from logo_ssl.run import Run
-from logo_ssl.show.telling import PAPERS, Teller, without_effect
 
 ACCURACY = Figure("kNN", 50.0, "higher")
 

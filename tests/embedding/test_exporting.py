@@ -15,9 +15,9 @@ from use_encoders import executed, lived_in, untrained_run
 
 import logo_ssl
 from logo_ssl.data import ImageSet, Split
+from logo_ssl.embedding.exporting.files import metadata_of
+from logo_ssl.embedding.loading import frozen
 from logo_ssl.errors import UserError
-from logo_ssl.use.exporting.files import metadata_of
-from logo_ssl.use.loading import frozen
 
 TOLERANCE = 1e-4  # of the largest feature
 SIZE = 64
@@ -299,7 +299,7 @@ def test_metadata_name_the_network_and_its_stem(run, architecture, told):
 
 
 def test_an_onnx_graph_that_computes_something_else_is_not_written(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.use.exporting.onnx.TOLERANCE", 0.0)
+    monkeypatch.setattr("logo_ssl.embedding.exporting.onnx.TOLERANCE", 0.0)
     with pytest.raises(UserError, match=r"differ from PyTorch's by .* nothing was written"):
         logo_ssl.export(run.path, "onnx", tmp_path / "x.onnx")
     assert not (tmp_path / "x.onnx").exists()

@@ -14,21 +14,20 @@ from shown_runs import SMALL
 
 from logo_ssl import cli
 from logo_ssl.data import load_data
-from logo_ssl.data.decode import DatasetInfo
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import Machine, choose, find_recipe, read_recipe
+from logo_ssl.report.alarms import alarms
 from logo_ssl.report.gaps import Gap, by_reason
 from logo_ssl.report.page import LARGEST, page, write_report
 from logo_ssl.report.plots import MOST_POINTS, plots
 from logo_ssl.report.reading import Told
+from logo_ssl.report.report import Report
+from logo_ssl.report.rerun import departures, rerun
 from logo_ssl.report.sections import ABOUT_AFFINITY
+from logo_ssl.report.telling import Teller, names_of
 from logo_ssl.run import Run
-from logo_ssl.show.alarms import alarms
-from logo_ssl.show.report import Report
-from logo_ssl.show.rerun import departures, rerun
-from logo_ssl.show.telling import Teller, names_of
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
@@ -358,7 +357,7 @@ def test_data_that_have_moved_are_found_where_data_says(make_run, tmp_path, monk
     Report((run.path,), tmp_path / "r.html", data=str(there)).run()
     assert "Not shown" not in capsys.readouterr().out
     assert Reader((tmp_path / "r.html").read_text()).all("img")
-    monkeypatch.setattr("logo_ssl.show.telling.load_data", load_data)
+    monkeypatch.setattr("logo_ssl.report.telling.load_data", load_data)
     Report((run.path,), tmp_path / "r.html").run()
     assert capsys.readouterr().out.count("no data are at /nowhere/at/all; say with --data") == 1
     with pytest.raises(UserError, match=r"No data are at .*moved-again; say with --data"):

@@ -137,14 +137,14 @@ def test_ctrl_c_is_answered_with_how_to_go_on(shell, photos, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("logo_ssl.use.keeping.Keeping.parts", interrupted)
+    monkeypatch.setattr("logo_ssl.embedding.keeping.Keeping.parts", interrupted)
     code, _, err = shell("embed random/tiny --data photos --out f.csv")
     assert code == 130
     assert "before any features were kept; the same command starts anew" in err
 
 
 def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
-    monkeypatch.setattr("logo_ssl.use.doctor.SECONDS", 0.0)
+    monkeypatch.setattr("logo_ssl.embedding.doctor.SECONDS", 0.0)
     code, out, err = shell("doctor --device cpu")
     assert code == 0, err
     for word in ("torch", "timm", "pyarrow", "device", "torch.compile", "nvJPEG", "free RAM"):
@@ -166,7 +166,7 @@ def test_the_doctor_looks_at_machine_and_data(shell, photos, monkeypatch):
 
 
 def test_the_doctor_says_why_labels_are_not_read(shell, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.use.doctor.SECONDS", 0.0)
+    monkeypatch.setattr("logo_ssl.embedding.doctor.SECONDS", 0.0)
     np.savez(tmp_path / "x.npz", train_images=np.zeros((20, 16, 16), np.uint8), train_label=np.arange(20))
     code, out, err = shell("doctor --data x.npz --device cpu")
     assert code == 0, err
@@ -174,7 +174,7 @@ def test_the_doctor_says_why_labels_are_not_read(shell, tmp_path, monkeypatch):
 
 
 def test_the_doctor_says_when_training_would_refuse_the_images(shell, photos, monkeypatch):
-    monkeypatch.setattr("logo_ssl.use.doctor.SECONDS", 0.0)
+    monkeypatch.setattr("logo_ssl.embedding.doctor.SECONDS", 0.0)
     for i in range(20):
         (photos / "a" / f"broken{i}.jpg").write_bytes(b"nothing")
     code, out, err = shell("doctor --data photos --device cpu")

@@ -20,9 +20,9 @@ from logo_ssl.eval.affinity.company import class_centres
 from logo_ssl.eval.affinity.pool import Reference
 from logo_ssl.eval.affinity.ranking import average_precision, roc_auc
 from logo_ssl.randomness import stream
-from logo_ssl.show.affinity import Affinity, chosen_references
-from logo_ssl.show.features import look_around
-from logo_ssl.show.verdicts import table_of, verdicts
+from logo_ssl.report.affinity import Affinity, chosen_references
+from logo_ssl.report.features import look_around
+from logo_ssl.report.verdicts import table_of, verdicts
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 
 

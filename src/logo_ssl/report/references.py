@@ -6,8 +6,8 @@ from ..data import ImageSet
 from ..eval.affinity import Measures, company_of, gather
 from ..eval.affinity.company import class_centres
 from ..randomness import stream
-from ..report.affinity_bars import Comparison
 from .affinity import chosen_references, compared
+from .affinity_bars import Comparison
 
 REFERENCES = 6
 IMAGES = 60  # among which company is chosen

@@ -8,15 +8,15 @@ import pytest
 from PIL import Image
 
 import logo_ssl
+from logo_ssl.embedding.searching import Neighbour, nearest_in
+from logo_ssl.embedding.sheet import _font, _rows, contact_sheet
 from logo_ssl.errors import UserError
 from logo_ssl.eval.extraction import PREPROCESSING
-from logo_ssl.use.searching import Neighbour, nearest_in
-from logo_ssl.use.sheet import _font, _rows, contact_sheet
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
 def test_an_image_is_most_like_itself_and_the_order_is_that_of_cosines(encoder, photos, tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr("logo_ssl.use.tables.ROWS", 5)
+    monkeypatch.setattr("logo_ssl.embedding.tables.ROWS", 5)
     found = logo_ssl.embed(encoder, photos, workers=0)
     index = logo_ssl.embed(encoder, photos, out=tmp_path / f"f.{suffix}", workers=0)
     queries = [found.paths[3], found.paths[11]]
@@ -57,7 +57,7 @@ def test_an_index_of_other_inputs_is_refused_with_the_options_that_fit(photos, t
 def test_an_index_of_photographs_that_were_cut_otherwise_is_refused(encoder, photos, tmp_path, monkeypatch):
     for earlier in (None, PREPROCESSING - 1):
         with monkeypatch.context() as patch:
-            patch.setattr("logo_ssl.use.embedding.PREPROCESSING", earlier)
+            patch.setattr("logo_ssl.embedding.embedding.PREPROCESSING", earlier)
             index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
         with pytest.raises(
             UserError, match=r"photographs to the encoder a little otherwise .*make the index again with"

@@ -12,8 +12,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import logo_ssl
 from logo_ssl import LoGoFeatures
+from logo_ssl.embedding.transformer import _as_data, _seed
 from logo_ssl.errors import UserError
-from logo_ssl.use.transformer import _as_data, _seed
 
 OF_TABLES = "feeds tables of numbers, which are no images"
 EXPECTED = {

@@ -20,14 +20,14 @@ from torchvision.io import ImageReadMode, decode_jpeg
 
 import logo_ssl
 from logo_ssl.data import ImageSet, load_data
-from logo_ssl.data.images import Paths
 from logo_ssl.data.folder import split_of
+from logo_ssl.data.images import Paths
 from logo_ssl.data.npz import load_npz
+from logo_ssl.embedding import embedding, keeping, tables
+from logo_ssl.embedding.tables import Part, Shape, about_table, read_table, write_table
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.signals import Stopped
 from logo_ssl.text import printable
-from logo_ssl.use import embedding, keeping, tables
-from logo_ssl.use.tables import Part, Shape, about_table, read_table, write_table
 
 NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
 
@@ -93,7 +93,7 @@ def test_every_format_tells_the_split_of_each_image(encoder, tmp_path, suffix):
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
 def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(keeping, "PART", 10)
-    monkeypatch.setattr("logo_ssl.use.tables.ROWS", 4)
+    monkeypatch.setattr("logo_ssl.embedding.tables.ROWS", 4)
     expected, said = logo_ssl.embed(encoder, photos, workers=0), []
     file = logo_ssl.embed(encoder, photos, out=tmp_path / "new" / f"f.{suffix}", workers=0, say=said.append)
     paths, labels, vectors = whole(file)
@@ -135,7 +135,7 @@ IN_ANY_LOCALE = """
 import locale, numpy as np
 from pathlib import Path
 from logo_ssl.data.bad_images import Bad, BadImages
-from logo_ssl.use.tables import Part, Shape, write_table
+from logo_ssl.embedding.tables import Part, Shape, write_table
 
 assert locale.getpreferredencoding(False).lower() not in ("utf-8", "utf8")
 name = "K\\u00e4tze\\n1.png"

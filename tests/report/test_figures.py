@@ -17,8 +17,8 @@ from logo_ssl.report.plots import DASHES as DASHES_OF_THE_PAGE
 from logo_ssl.report.plots import plots
 from logo_ssl.report.reading import Told
 from logo_ssl.report.style import COLOURS
+from logo_ssl.report.telling import Teller
 from logo_ssl.run import Run
-from logo_ssl.show.telling import Teller
 
 HOSTILE = "$two$ & <b>"
 

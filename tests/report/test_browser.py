@@ -16,11 +16,11 @@ from shown_runs import SMALL
 from logo_ssl import pretrain
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.report.page import plotly
+from logo_ssl.report.report import Report
+from logo_ssl.report.serving import open_server
+from logo_ssl.report.telling import Teller
+from logo_ssl.report.watch import Keeper
 from logo_ssl.run import Run
-from logo_ssl.show.report import Report
-from logo_ssl.show.serving import open_server
-from logo_ssl.show.telling import Teller
-from logo_ssl.show.watch import Keeper
 
 CHROMIUM = Path(sys.prefix) / "chromium" / "chromium"
 HOSTILE = "<img src=x onerror=document.title='taken'>"

@@ -9,7 +9,7 @@ PROGRAM = """
 import os, signal, sys, threading
 import torch
 from logo_ssl.cli import main, COMMANDS
-from logo_ssl.show.beside import beside
+from logo_ssl.report.beside import beside
 
 inside = threading.Event()
 

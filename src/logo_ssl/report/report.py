@@ -11,11 +11,11 @@ from ..data import locate
 from ..data.sources import NAMES
 from ..errors import UserError
 from ..files import check_output
-from ..report.figures import claim_figures, draw_figures
-from ..report.page import write_report
 from ..terminal import plain_console
 from .features import LEAST
+from .figures import claim_figures, draw_figures
 from .given import MOST_RUNS, runs_at, so_many
+from .page import write_report
 from .telling import PAPERS, Teller
 
 MOST_IMAGES = 2000

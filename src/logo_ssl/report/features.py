@@ -19,8 +19,8 @@ from ..features import extract
 from ..hardware import best_device
 from ..knn import nearest_neighbours
 from ..randomness import stream
-from ..report.feature_map import FeatureMap
-from ..report.neighbours import Neighbour, Neighbourhood, Pictured, Query
+from .feature_map import FeatureMap
+from .neighbours import Neighbour, Neighbourhood, Pictured, Query
 from .projections import projections
 
 QUERIES, NEAR = 6, 6

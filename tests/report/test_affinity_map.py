@@ -10,8 +10,8 @@ from PIL import Image
 from logo_ssl.eval.affinity import load_measures
 from logo_ssl.eval.affinity.windows import slide, spread_over, window_boxes
 from logo_ssl.report import affinity_map
+from logo_ssl.report.affinity import Affinity
 from logo_ssl.report.affinity_map import Heated, HeatMap, draw_affinity_map
-from logo_ssl.show.affinity import Affinity
 
 
 def test_windows_reach_every_edge_and_are_at_most_a_quarter_of_their_side_apart():

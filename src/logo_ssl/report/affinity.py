@@ -37,10 +37,10 @@ from ..eval.encoders import FrozenEncoder
 from ..files import check_output
 from ..randomness import stream
 from ..recipes import read_recipe
-from ..report.affinity_bars import Comparison, Group, draw_affinity_bars
-from ..report.affinity_map import Heated, HeatMap, draw_affinity_map
 from ..run import Run
 from ..terminal import plain_console
+from .affinity_bars import Comparison, Group, draw_affinity_bars
+from .affinity_map import Heated, HeatMap, draw_affinity_map
 from .verdicts import ABOUT_TABLE, table_of, verdicts
 
 LEAST, MOST, MOST_ROWS = 4, 2000, 8
