@@ -103,8 +103,8 @@ def _chosen(arguments: Sequence[str], wishes: dict[str, Any]) -> Recipe:
 class Pretrain(RecipeOptions):
     """Pretrain an encoder; every field of the recipe is an option.
 
-    Without a recipe, or with auto, settings are chosen for the images at --data and this machine; the defaults below
-    are then those for 10,000 photographs on a GPU. `logo-ssl pretrain RECIPE --help` shows the values of a recipe.
+    Without a recipe, or with auto, settings are chosen for the images at --data and this machine; --help then shows
+    those for 10,000 photographs on a GPU. `logo-ssl pretrain RECIPE --help` shows the values of a recipe.
 
     example: logo-ssl pretrain --data photos/ --out runs/photos
     """

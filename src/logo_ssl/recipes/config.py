@@ -159,19 +159,15 @@ class Recipe:
             if value not in PARTS[part]:
                 raise UserError(f"{part}={value!r}: must be {', '.join(PARTS[part])}.{nearest(value, PARTS[part])}")
             value = PARTS[part][value]()
+        _kind(part, value)
         recipe = replace(self, **{part: value})
-        recipe.kind(part)
         if not recipe.strategy_traits.least_local:
             recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
         return recipe
 
     def kind(self, part: str) -> str:
         """The name of the framework or strategy: that of its own class, not of one which that extends."""
-        config = getattr(self, part)
-        for name, kind in PARTS[part].items():
-            if type(config) is kind:
-                return name
-        raise UserError(f"{part}={config!r}: must be {', '.join(PARTS[part])}, or a config registered with them.")
+        return _kind(part, getattr(self, part))
 
     def to_json(self) -> str:
         """The recipe as text; `from_json` reads it."""
@@ -193,6 +189,14 @@ class Recipe:
                 )
             parts[part] = _built(kinds[kind], settings, f"{part}.")
         return replace(_built(cls, record), **parts)
+
+
+def _kind(part: str, config: Any) -> str:
+    """The name that a config is registered by."""
+    for name, kind in PARTS[part].items():
+        if type(config) is kind:
+            return name
+    raise UserError(f"{part}={config!r}: must be {', '.join(PARTS[part])}, or a config registered with them.")
 
 
 def _set(part: Any, path: list[str], value: Any, name: str) -> Any:
