@@ -143,16 +143,16 @@ class Resume:
     example: logo-ssl resume runs/first --epochs 400
     """
 
-    path: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run folder."""
     settings: Annotated[CHANGING, tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
+    path: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")] = tyro.MISSING
+    """Run folder."""
 
     @classmethod
     def defaults(cls, arguments: Sequence[str], prog: str) -> "Resume":
         """The values of the run that is named first."""
         named = bool(arguments) and not arguments[0].startswith("-")
         recipe = read_recipe(Run.existing(arguments[0])) if named else TINY
-        return cls(tyro.MISSING, CHANGING(**vars(recipe)))
+        return cls(CHANGING(**vars(recipe)))
 
     def run(self) -> None:
         """Train, and say what can be done next."""
