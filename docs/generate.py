@@ -31,9 +31,8 @@ def pages() -> dict[str, str]:
 
 def index_page() -> str:
     """What there is."""
-    rows = "".join(f"| [`{name}`](commands/{name}.md) | {cell(command.about)} |\n" for name, command in COMMANDS.items())
-    others = ["recipe-fields", "recipes", "python"]
-    tree = "\n".join([*others, *(f"commands/{name}" for name in COMMANDS)])
+    rows = "".join(f"| [`{name}`](commands/{name}.md) | {cell(each.about)} |\n" for name, each in COMMANDS.items())
+    tree = "\n".join(["recipe-fields", "recipes", "python", *(f"commands/{name}" for name in COMMANDS)])
     return (
         "# Reference\n\nGenerated from the code. `logo-ssl COMMAND --help` shows the same in a shell.\n\n"
         f"| command | what |\n|---|---|\n{rows}\n"
@@ -90,8 +89,8 @@ def recipes_page() -> str:
             told = (f"Table {row.table}: {row.row}", figure(row.knn), figure(row.linear)) if row else ("", "", "")
             text += f"| [`{recipe.name}`](#{recipe.name}) | {recipe.data} | {recipe.backbone} | {' | '.join(told)} |\n"
     bases = ", ".join(f"`{name}`" for name in BASES)
-    text += f"\n## {AUTO}\n\nOne of {bases} with backbone, crops, batch, learning rate and epochs chosen for the images "
-    text += "and the machine. It is what `logo-ssl pretrain --data PATH` takes without a recipe.\n"
+    text += f"\n## {AUTO}\n\nOne of {bases} with backbone, crops, batch, learning rate and epochs chosen for the "
+    text += "images and the machine. It is what `logo-ssl pretrain --data PATH` takes without a recipe.\n"
     for recipe in RECIPES.values():
         text += f"\n## {recipe.name}\n\n{purpose(recipe)}\n\n| field | value |\n|---|---|\n"
         text += "".join(f"| `{field}` | {shown(value)} |\n" for field, value in own(recipe).items())

@@ -75,7 +75,7 @@ COMMANDS: dict[str, Command] = {
     "report": Command("write one HTML page about some runs", "show.report:Report"),
     "watch": Command("serve this page while the runs are training", "show.watch:Watch"),
     "show-crops": Command("draw the crops of some images as the network sees them", "commands:ShowCrops"),
-    "reproduce": Command("run the rows of the paper's tables and compare the figures", "reproduce.command:Reproduce"),
+    "reproduce": Command("run the rows of the paper's tables and compare the figures", "reproduce.commands:Reproduce"),
     "bench": Command("measure the speed of training and of its parts, as JSON", "commands:Bench"),
     "doctor": Command("show versions, devices and speed of this machine, and what suits --data", "use.doctor:Doctor"),
     "completion": Command("print completion for bash, zsh or fish", "cli:Completion"),

@@ -90,12 +90,12 @@ def _option(name: str, kind: type) -> Any:
 
 def _chosen(arguments: Sequence[str], wishes: dict[str, Any]) -> Recipe:
     """The recipe `auto`; an example of it for the help, and if --data are missing."""
-    from .data.facts import Facts
+    from .data.decode import DatasetInfo
     from .recipes import Machine, choose
     from .train.automatic import recipe_for
 
     if {"-h", "--help"} & set(arguments) or "data" not in wishes:
-        return choose(Facts(10_000, 224, 3, False), Machine("cuda", "a GPU", 16 * 10**9), wishes).changed(data="")
+        return choose(DatasetInfo(10_000, 224, 3, False), Machine("cuda", "a GPU", 16 * 10**9), wishes).changed(data="")
     return recipe_for(wishes["data"], wishes.get("device", "auto"), wishes)
 
 
@@ -196,9 +196,9 @@ class ShowCrops(RecipeOptions):
 
     def run(self) -> None:
         """Draw, and say where the picture is."""
-        from .augment.picture import draw_crops
+        from .augment.preview import draw_crops
         from .data import statistics
-        from .data.samples import look_at
+        from .data.decode import look_at
         from .data.sources import load_data, locate
         from .files import check_output, write
         from .randomness import stream

@@ -229,7 +229,7 @@ def _built(hint: Any, value: Any, inside: str = "") -> Any:
         return hint(**{name: _built(hints[name], each, f"{inside}{name}.") for name, each in value.items()})
     if isinstance(value, list) and get_origin(hint) is not list:
         kind = next(iter(get_args(hint)), None)
-        value = tuple(_built(kind, each) if isinstance(each, dict) else as_python(each) for each in value)
+        value = tuple(_built(kind, each) if is_dataclass(kind) else as_python(each) for each in value)
     _check_type(inside.rstrip("."), value, hint)
     return value
 
