@@ -1,4 +1,4 @@
-"""How is the documentation built? `make docs`: Markdown by MyST, formulas as MathML, nothing from the network."""
+"""How Sphinx builds the documentation: Markdown by MyST, formulas as MathML, nothing from the network."""
 
 import re
 import sys
@@ -34,11 +34,14 @@ FETCHED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["'](
 
 
 def write_reference(app: Sphinx) -> None:
-    """Write the generated pages, where they are not there as they should be."""
-    folder = HERE / "reference"
-    folder.mkdir(exist_ok=True)
-    for name, text in pages().items():
+    """Write the generated pages that are not there, or not as they should be; remove others."""
+    folder, texts = HERE / "reference", pages()
+    for page in folder.rglob("*.md"):
+        if page.relative_to(folder).as_posix() not in texts:
+            page.unlink()
+    for name, text in texts.items():
         page = folder / name
+        page.parent.mkdir(parents=True, exist_ok=True)
         if not page.is_file() or page.read_text() != text:
             page.write_text(text)
 

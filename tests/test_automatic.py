@@ -1,7 +1,6 @@
-"""Is a sensible recipe chosen for data and machine, said, saved, and changed by whoever knows better?"""
+"""The recipe `auto`: sound for any data and machine, printed, saved, and changed by whoever knows better."""
 
 import json
-import re
 import shlex
 from dataclasses import replace
 
@@ -11,13 +10,12 @@ from PIL import Image
 
 import logo_ssl
 from logo_ssl import cli
-from logo_ssl.chosen import recipe_of
+from logo_ssl.cli import parse
+from logo_ssl.commands import Bench, Pretrain, ShowCrops
 from logo_ssl.data import load_data
 from logo_ssl.data.decode import DatasetInfo, dataset_info
 from logo_ssl.errors import UserError
-from logo_ssl.frameworks import FRAMEWORKS
-from logo_ssl.recipes import PARTS, RECIPES, Machine, Recipe, check, choose, differences, flat, read_recipe, summary
-from logo_ssl.run import Run
+from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, read_recipe, summary
 from logo_ssl.report.rerun import began_as, rerun, stands_beside
 from logo_ssl.train.automatic import recipe_for
 
@@ -30,7 +28,7 @@ SMALL_GPU = Machine("cuda", "a small GPU", 6 * GB)
 @pytest.mark.parametrize("side", [8, 28, 64, 130, 500, 4000])
 @pytest.mark.parametrize("n", [2, 33, 1_000, 60_000, 2_000_000])
 def test_every_choice_is_sound_and_survives_json(n, side, machine):
-    recipe = choose(Facts(n, side, 3, False), machine)
+    recipe = choose(DatasetInfo(n, side, 3, False), machine)
     check(recipe)
     assert Recipe.from_json(recipe.to_json()) == recipe
     assert recipe.batch_size <= n
@@ -39,7 +37,7 @@ def test_every_choice_is_sound_and_survives_json(n, side, machine):
 
 def test_the_choice_follows_the_data_and_the_machine():
     def seen(n, side, machine=GPU):
-        recipe = choose(Facts(n, side, 3, True), machine)
+        recipe = choose(DatasetInfo(n, side, 3, True), machine)
         return recipe.backbone, recipe.stem, recipe.crops.global_size, recipe.crops.local_size, recipe.batch_size
 
     assert seen(50_000, 32) == ("resnet18", "cifar", 32, 16, 256)
@@ -53,14 +51,14 @@ def test_the_choice_follows_the_data_and_the_machine():
 
 
 def test_less_memory_and_fewer_images_make_smaller_batches_and_rates():
-    full, small = (choose(Facts(2_000_000, 400, 3, False), machine) for machine in (GPU, SMALL_GPU))
+    full, small = (choose(DatasetInfo(2_000_000, 400, 3, False), machine) for machine in (GPU, SMALL_GPU))
     assert small.batch_size < full.batch_size
     assert small.optimiser.lr / small.batch_size == pytest.approx(full.optimiser.lr / full.batch_size)
-    assert choose(Facts(100, 400, 3, False), GPU).batch_size == 32
+    assert choose(DatasetInfo(100, 400, 3, False), GPU).batch_size == 32
 
 
 def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
-    changed = differences(choose(Facts(50_000, 32, 3, True), GPU), RECIPES["cifar10-tuned-moco-logo"])
+    changed = differences(choose(DatasetInfo(50_000, 32, 3, True), GPU), RECIPES["cifar10-tuned-moco-logo"])
     assert changed.keys() <= {"data", "knn_every", "checkpoint_every"}
 
 
@@ -69,7 +67,7 @@ def test_for_images_like_cifars_it_is_the_recipe_whose_figures_are_published():
     ("n", "backbone"), [(9_469, "resnet18"), (50_001, "resnet34"), (200_000, "resnet34"), (2_000_000, "resnet50")]
 )
 def test_photographs_of_any_number_have_imagenettes_settings_but_for_backbone_epochs_and_sizes(n, backbone, side):
-    recipe, base = choose(Facts(n, side, 3, True), GPU), RECIPES["imagenette-moco-logo"]
+    recipe, base = choose(DatasetInfo(n, side, 3, True), GPU), RECIPES["imagenette-moco-logo"]
     sizes = {"crops.global_size", "crops.local_size"} if side != base.crops.global_size else set()
     free = {"data", "backbone", "epochs", "knn_every", "checkpoint_every"} | sizes
     assert differences(recipe, base).keys() <= free
@@ -80,20 +78,20 @@ def test_photographs_of_any_number_have_imagenettes_settings_but_for_backbone_ep
 
 @pytest.mark.parametrize("side", [64, 400])
 def test_a_cpu_sees_photographs_in_their_colours_too(side):
-    crops = choose(Facts(5_000, side, 3, False), CPU).crops
+    crops = choose(DatasetInfo(5_000, side, 3, False), CPU).crops
     assert replace(crops, global_size=128, local_size=64) == RECIPES["imagenette-moco-logo"].crops
 
 
 @pytest.mark.parametrize("n", [33, 100, 300, 9_469, 2_000_000])
 def test_batch_norm_of_mocos_keys_sees_enough_images(n):
     for machine in (GPU, SMALL_GPU, LAPTOP, CPU):
-        recipe = choose(Facts(n, 400, 3, False), machine)
+        recipe = choose(DatasetInfo(n, 400, 3, False), machine)
         assert recipe.framework.splits >= 2
         assert recipe.batch_size // recipe.framework.splits >= min(16, recipe.batch_size // 2)
 
 
 def test_fewer_images_are_seen_more_often():
-    epochs = [choose(Facts(n, 32, 3, False), GPU).epochs for n in (1_000, 50_000, 1_000_000)]
+    epochs = [choose(DatasetInfo(n, 32, 3, False), GPU).epochs for n in (1_000, 50_000, 1_000_000)]
     assert epochs == [800, 200, 100]
 
 
@@ -101,13 +99,13 @@ def test_fewer_images_are_seen_more_often():
 def test_facts_of_arrays_and_photographs(tmp_path, labelled):
     names = {"train_labels": np.arange(6) % 2} if labelled else {}
     np.savez(tmp_path / "x.npz", train_images=np.zeros((6, 20, 30, 1), np.uint8), **names)
-    assert facts_of(load_data(str(tmp_path / "x.npz"), 32)) == Facts(6, 20, 1, labelled)
+    assert dataset_info(load_data(str(tmp_path / "x.npz"), 32)) == DatasetInfo(6, 20, 1, labelled)
     for i, size in enumerate([(40, 90), (60, 50), (70, 300)]):
         file = tmp_path / "photos" / ("ab"[i % 2] if labelled else "") / f"{i}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", size).save(file)
     (tmp_path / "photos" / "bad.jpg").write_bytes(b"nothing")
-    facts = facts_of(load_data(str(tmp_path / "photos"), 32))
+    facts = dataset_info(load_data(str(tmp_path / "photos"), 32))
     assert facts[:3] == (4, 50, 3)
     assert str(facts).startswith("4 images of about 50 px, with")
 
@@ -115,7 +113,7 @@ def test_facts_of_arrays_and_photographs(tmp_path, labelled):
 def test_images_that_cannot_be_read_are_told(tmp_path):
     (tmp_path / "bad.jpg").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"None of the images can be read \(the first: .*bad.jpg, not an image\)"):
-        facts_of(load_data(str(tmp_path), 32))
+        dataset_info(load_data(str(tmp_path), 32))
 
 
 def test_images_that_nobody_may_read_are_told_with_that_reason(tmp_path, monkeypatch):
@@ -123,7 +121,7 @@ def test_images_that_nobody_may_read_are_told_with_that_reason(tmp_path, monkeyp
     data = load_data(str(tmp_path), 32)
     monkeypatch.setattr(type(data.train.images.files), "read", forbidden)
     with pytest.raises(UserError, match=r"mine.jpg, Permission denied\); look at the files"):
-        facts_of(data)
+        dataset_info(data)
 
 
 def forbidden(*_):
@@ -141,8 +139,7 @@ def test_pretraining_without_a_recipe_says_and_saves_what_it_chose(array, tmp_pa
     run = logo_ssl.pretrain(data=array, out=tmp_path / "run", epochs=1, device="cpu", loggers=())
     said, saved = capsys.readouterr().out, json.loads(run.recipe_file.read_text())
     assert "Chosen for 40 images of about 16 px, without labels, on CPU" in said
-    assert f"Settings: {summary(Recipe.from_json(run.recipe_file.read_text()))}" in said
-    assert "1 epoch;" in said  # what was said otherwise counts
+    assert summary(Recipe.from_json(run.recipe_file.read_text())) in said
     assert (saved["name"], saved["epochs"], saved["backbone"], saved["batch_size"]) == ("auto", 1, "tiny", 32)
     assert saved["chosen"][0].startswith("Chosen for 40 images")
     assert logo_ssl.embed(run.path, split="train").vectors.shape == (40, 256)
@@ -161,22 +158,19 @@ def test_without_data_there_is_nothing_to_choose_by(tmp_path):
 
 @pytest.mark.parametrize("machine", [CPU, GPU])
 @pytest.mark.parametrize("side", [32, 64, 400])
-def test_the_command_that_repeats_an_automatic_run_repeats_it_on_any_machine(side, machine, monkeypatch):
-    recipe = replace(choose(Facts(5_000, side, 3, False), machine), data="photos")
+def test_the_command_that_repeats_an_automatic_run_repeats_it_on_any_machine(side, machine):
+    recipe = replace(choose(DatasetInfo(5_000, side, 3, False), machine), data="photos")
     program, command, *arguments = shlex.split(rerun(recipe, "again"))
     assert (program, command) == ("logo-ssl", "pretrain")
-    seen = []
-    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
-    cli.COMMANDS["pretrain"](arguments)
-    assert differences(recipe, seen[0]) == {}
+    assert differences(recipe, parse(["pretrain", *arguments]).checked()) == {}
 
 
 def test_what_others_depend_on_is_wished_for_before_the_choice():
-    photographs = Facts(60_000, 400, 3, False)
+    photographs = DatasetInfo(60_000, 400, 3, False)
     plain = choose(photographs, SMALL_GPU)
     deep = choose(photographs, SMALL_GPU, {"backbone": "resnet50"})
     assert deep.backbone == "resnet50"
-    assert "resnet50, as was asked" in deep.chosen[0]
+    assert "resnet50" in deep.chosen[0]
     assert deep.batch_size < plain.batch_size
     assert deep.optimiser.lr / deep.batch_size == pytest.approx(plain.optimiser.lr / plain.batch_size)
     few = choose(photographs, GPU, {"batch_size": 48})
@@ -193,17 +187,9 @@ def test_a_batch_larger_than_the_data_leaves_the_rate_of_the_batch_that_is_used(
     assert f"Settings: {summary(saved)}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS.values())
-def test_the_settings_end_with_options_that_there_are(framework):
-    recipe = replace(choose(Facts(5_000, 400, 3, False), CPU), framework=framework())
-    options = re.findall(r"--([\w.-]+)", summary(recipe))
-    assert {"epochs", "optimiser.lr", "crops.global-size"} <= set(options)
-    assert {option.replace("-", "_") for option in options} <= flat(recipe).keys() | PARTS.keys()
-
-
 def test_the_shell_and_python_wish_alike(array):
     wishes = {"device": "cpu", "backbone": "resnet18", "batch_size": 16, "crops__global_size": 24}
-    python = recipe_for(str(array), "cpu", wishes).changed(**wishes, framework="byol")
+    python = recipe_for(str(array), "cpu", wishes).changed(**wishes, framework="byol", epochs=3)
     assert (python.batch_size, python.crops.global_size) == (16, 24)
     for line in (
         f"--data {array} --device cpu --backbone resnet18 --batch-size 16 --crops.global-size 24 --framework byol",
@@ -211,17 +197,19 @@ def test_the_shell_and_python_wish_alike(array):
         f"--batch-size 8 --data {array} --device cpu --backbone resnet18 --batch_size 16 --crops.global_size 24 "
         "--framework simsiam --framework byol",
     ):
-        by_line, rest = recipe_of("pretrain", [*line.split(), "--epochs", "3", "--loading.workers", "-1"])
-        assert by_line == python
-        assert rest == ["--epochs", "3", "--loading.workers", "-1"]
+        assert parse(["pretrain", *line.split(), "--epochs", "3", "--loading.workers", "-1"]).checked() == python
 
 
 @pytest.mark.parametrize("line", ["--framework=byol --strategy=two-view", "--strategy two-view --framework byol"])
 def test_parts_of_a_named_recipe_are_named_in_any_spelling(line):
-    recipe, rest = recipe_of("pretrain", ["tiny", *line.split()])
+    recipe = parse(["pretrain", "tiny", *line.split()]).checked()
     assert recipe == RECIPES["tiny"].changed(framework="byol", strategy="two-view")
     assert recipe.crops.n_local == 0
-    assert rest == []
+
+
+@pytest.mark.parametrize(("command", "name"), [(Pretrain, "auto"), (Bench, "auto"), (ShowCrops, "tiny")])
+def test_without_recipe_and_data_a_command_takes(command, name):
+    assert command.defaults([], "logo-ssl").recipe == name
 
 
 def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
@@ -236,47 +224,20 @@ def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
     assert stop.value.code == 0, capsys.readouterr().err
 
 
-def test_what_is_chosen_is_no_recipe_before_it_is_chosen(capsys):
-    assert "auto" not in RECIPES
-    with pytest.raises(SystemExit):
-        cli.main(["recipes", "auto"])
-    assert "`logo-ssl pretrain auto --help` shows what auto sets" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("n", "side", "base"), [(50_000, 32, "cifar10-tuned-moco-logo"), (200_000, 400, "imagenette-moco-logo")]
 )
 def test_a_chosen_recipe_began_as_the_nearest_and_stands_for_no_row_of_the_paper(n, side, base):
-    recipe = choose(Facts(n, side, 3, True), GPU)
+    recipe = choose(DatasetInfo(n, side, 3, True), GPU)
     assert began_as(recipe) == base
     assert stands_beside(recipe) == recipe.paper == ()
 
 
-def test_help_shows_no_default_for_what_the_data_decide(capsys):
-    def told(*words):
-        with pytest.raises(SystemExit):
-            cli.main(["pretrain", *words, "--help"])
-        plain = re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", capsys.readouterr().out)
-        options = re.split(r"\s(?=--[a-z])", " ".join(plain.split()))
-        return {option.split()[0]: option for option in options}
-
-    auto = told("auto")
-    for option in ("--backbone", "--stem", "--epochs", "--batch-size", "--optimiser.lr", "--crops.global-size"):
-        assert "(chosen from the data)" in auto[option], option
-        assert "default" not in auto[option]
-    assert "(chosen from the data)" in auto["--framework.queue"]
-    assert "(required)" in auto["--data"]
-    assert "(default: 0)" in auto["--seed"]
-    assert "(default: 0.05)" in auto["--strategy.lam"]
-    assert "chosen" not in told("auto", "--framework", "byol")["--framework.dim"]
-    assert "chosen" not in told("tiny")["--epochs"]
-
-
 @pytest.mark.parametrize("side", [32, 64, 400])
 def test_a_network_of_timm_is_chosen_with_the_first_layers_that_it_has(side):
-    recipe = choose(Facts(5_000, side, 3, False), GPU, {"backbone": "timm/vit_tiny_patch16_224"})
+    recipe = choose(DatasetInfo(5_000, side, 3, False), GPU, {"backbone": "timm/vit_tiny_patch16_224"})
     assert recipe.stem == "imagenet"
     check(recipe)
-    asked = choose(Facts(5_000, side, 3, False), GPU, {"backbone": "timm/resnet18", "stem": "cifar"})
-    with pytest.raises(UserError, match="stem is cifar"):
+    asked = choose(DatasetInfo(5_000, side, 3, False), GPU, {"backbone": "timm/resnet18", "stem": "cifar"})
+    with pytest.raises(UserError, match="stem=cifar"):
         check(asked)

@@ -1,4 +1,4 @@
-"""Does Ctrl-C end a command that is still importing, in one sentence and nothing else?"""
+"""Ctrl-C ends a command that is still importing, in one sentence and nothing else."""
 
 import os
 import signal
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import logo_ssl
-from logo_ssl.entry import EndsImports, we_import
 
 SOURCE = Path(logo_ssl.__file__).parents[1]
 TOLD = "logo-ssl: Stopped by Ctrl-C; give the same command again.\n"
@@ -63,21 +62,6 @@ def test_a_command_in_the_background_goes_on(tmp_path):
 def test_the_installed_command_begins_there():
     project = SOURCE.parent / "pyproject.toml"
     assert tomllib.loads(project.read_text())["project"]["scripts"] == {"logo-ssl": "logo_ssl.entry:main"}
-
-
-def test_what_is_no_import_is_interrupted_as_ever():
-    frame = sys._getframe()
-    assert not we_import(frame)
-    with pytest.raises(KeyboardInterrupt):
-        EndsImports()(signal.SIGINT, frame)
-
-
-def test_what_is_forked_during_an_import_is_interrupted_as_ever(monkeypatch):
-    monkeypatch.setattr("logo_ssl.entry.we_import", lambda frame: True)
-    handler = EndsImports()
-    handler.process += 1
-    with pytest.raises(KeyboardInterrupt):
-        handler(signal.SIGINT, None)
 
 
 def test_nothing_large_is_imported_before_ctrl_c_is_heeded():

@@ -1,4 +1,4 @@
-"""Is there any input that ends in a traceback? Recipes, command lines and files at random."""
+"""No input ends in a traceback: recipes, command lines and files at random."""
 
 import json
 import string
@@ -57,7 +57,7 @@ def test_a_damaged_recipe_file_is_refused(tmp_path, garbage, where):
     st.sampled_from(["pretrain", "resume", "eval", "show-crops", "bench", "recipes", "nonsense"]),
     st.lists(WORDS, max_size=6),
 )
-def test_any_command_line_ends_with_a_sentence(tmp_path, monkeypatch, capsys, command, words):
+def test_any_command_line_ends_without_a_traceback(tmp_path, monkeypatch, capsys, command, words):
     """Nothing is trained: a command line that is in order reaches a stand-in."""
     monkeypatch.chdir(tmp_path)
     for name in ("pretrain", "resume"):

@@ -1,4 +1,4 @@
-"""Are counts told in words that fit them, and does the work go on when nobody reads any more?"""
+"""What is printed: losses by their order, sentences kept in a log, and a reader who has seen enough."""
 
 import os
 import subprocess

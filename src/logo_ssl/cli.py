@@ -1,50 +1,24 @@
-"""What can be done from a shell? Commands by their names, and a sentence for whatever goes wrong."""
+"""The command line: which commands there are, and what reads the arguments and runs one of them."""
 
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NoReturn
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, make_dataclass
+from importlib import import_module
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union
+
+import tyro
+from tyro.constructors import MISSING_NONPROP as MISSING
 
 from . import __version__
-from .commands.looking import affinity, evaluate, report, reproduce, show_crops, watch
-from .commands.training import bench, demo, pretrain, recipes, resume
-from .commands.using import doctor, use
-from .errors import AGAIN, ELSEWHERE, Interrupted, UserError, nearest, refused_by_disk
+from .errors import AGAIN, Interrupted, UserError
 from .launch import is_first
-from .signals import Stopped, heeded
+from .signals import Stopped, ends_imports, heeded
 from .terminal import complain, put
 
-HELP = """usage: logo-ssl COMMAND ...
-
-Self-supervised pretraining of image encoders with local and global crops (LoGo, CVPR 2022).
-
-commands:
-  demo                 pretrain a small encoder on made-up scenes and show that it learned (minutes, no GPU)
-  recipes              list the recipes, with the paper's tables and figures
-  pretrain [RECIPE]    pretrain an encoder; without a recipe, all is chosen for --data and this machine
-  resume RUN           go on with an interrupted run
-  eval PROTOCOL RUN    measure an encoder: knn, linear, transfer, finetune, semi, detect, segment
-  embed RUN            write features of images: path, label, split, vector
-  search RUN           find the images most like a query
-  export RUN           write an encoder for torchvision, timm, ONNX, safetensors or the Hugging Face Hub
-  affinity RUN         draw how alike crops are by the learned measure, beside cosine, and measure how well both rank
-  report RUN ...       write one HTML page about some runs: numbers, curves, tables, pictures, settings
-  watch RUN ...        the same page served on this machine while the runs go on, always new
-  show-crops [RECIPE]  draw the crops of some images as the network sees them
-  reproduce TABLE ...  run the rows of the paper's tables, and write them beside its numbers
-  bench RECIPE         measure the speed of training and of its parts, as JSON
-  doctor               look at this machine: versions, devices, speed, and what would be chosen for --data
-  completion SHELL     print completion for bash, zsh or fish
-
-options:
-  -h, --help           show this and exit
-  --version            show the version and exit
-
-exit codes:
-  0 done (a row that another `reproduce` is at is left to it)   1 a row of `reproduce` failed
-  2 something to mend, said in a sentence   128 + n stopped by signal n
+ABOUT = """Self-supervised pretraining of image encoders with local and global crops (LoGo, CVPR 2022).
 
 examples:
   logo-ssl pretrain --data photos/ --out runs/photos
@@ -52,91 +26,151 @@ examples:
   logo-ssl search runs/photos --index features.npz --query cat.jpg --out sheet.png
   logo-ssl export runs/photos --to onnx
   logo-ssl pretrain tiny --framework byol --data photos/ --out runs/byol
-"""
+
+`logo-ssl --version` shows the version, `logo-ssl COMMAND --help` the options of a command. If something unforeseen goes
+wrong, --debug shows the traceback, which is otherwise in a file.
+
+exit codes:
+  0 done    1 a row of `reproduce` failed, or something unforeseen    2 wrong input    128 + n stopped by signal n"""
 
 
-def completion(arguments: Sequence[str]) -> None:
-    """Print the lines that make a shell complete commands, options and recipes."""
-    from .completion import SHELLS, script
+class Command(NamedTuple):
+    """One line of help, and the class of a command or the commands that may follow its name; nothing large is imported.
 
-    if len(arguments) != 1 or arguments[0] not in SHELLS:
-        if arguments and arguments[0] in ("-h", "--help"):
-            put(
-                "usage: logo-ssl completion SHELL\n\n"
-                + "".join(f"  {name:5} {how}\n" for name, how in SHELLS.items())
-                + "\nexample: logo-ssl completion fish\n"
-            )
-            return
-        strange = f"{arguments[0]!r} is no shell that we complete. " if len(arguments) == 1 else ""
-        raise UserError(f"{strange}Say for which shell: logo-ssl completion {'|'.join(SHELLS)}")
-    put(script(arguments[0]))
+    Fields of the class are options, `run` does the work; `defaults`, if it has that, reads what decides other defaults.
+    """
+
+    about: str
+    home: str | type = ""
+    """The class, or "module:Class"."""
+    commands: "dict[str, Command] | None" = None
+
+    def load(self) -> Any:
+        """The class."""
+        if isinstance(self.home, type):
+            return self.home
+        module, _, name = self.home.partition(":")
+        return getattr(import_module(f".{module}", __package__), name)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
-    "demo": demo,
-    "recipes": recipes,
-    "pretrain": pretrain,
-    "eval": evaluate,
-    "embed": partial(use, "embed", "runs/first --data photos/ --out features.npz"),
-    "search": partial(use, "search", "runs/first --index features.npz --query image.jpg"),
-    "export": partial(use, "export", "runs/first --to timm"),
-    "doctor": doctor,
-    "completion": completion,
-    "affinity": affinity,
-    "report": report,
-    "watch": watch,
-    "show-crops": show_crops,
-    "reproduce": reproduce,
-    "bench": bench,
-    "resume": resume,
+PROTOCOLS = {
+    "knn": Command("weighted nearest neighbours on frozen features", "eval.commands:KNN"),
+    "linear": Command("a linear classifier on frozen features", "eval.commands:Linear"),
+    "transfer": Command("logistic regression on frozen features of other data sets", "eval.commands:Transfer"),
+    "finetune": Command("all weights trained with all labels", "eval.commands:FineTune"),
+    "semi": Command("all weights trained with few labels", "eval.commands:Semi"),
+    "detect": Command("object detection with the encoder as backbone", "eval.commands:Detect"),
+    "segment": Command("instance segmentation with the encoder as backbone", "eval.commands:Segment"),
 }
+COMMANDS: dict[str, Command] = {
+    "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "demo:Demo"),
+    "recipes": Command("list the recipes, with the tables and figures of the paper", "commands:Recipes"),
+    "pretrain": Command("pretrain an encoder; without a recipe, settings are chosen for --data", "commands:Pretrain"),
+    "resume": Command("continue an interrupted run, or a finished one for more epochs", "commands:Resume"),
+    "eval": Command("evaluate an encoder by a protocol", commands=PROTOCOLS),
+    "embed": Command("write features of images to a file: path, label, split, vector", "embedding.commands:Embed"),
+    "search": Command("find the images most like a query", "embedding.commands:Search"),
+    "export": Command(
+        "write an encoder for torchvision, timm, ONNX or the Hugging Face Hub", "embedding.commands:Export"
+    ),
+    "affinity": Command("draw the learned affinity of crops next to cosine similarity", "report.affinity:Affinity"),
+    "report": Command("write one HTML page about some runs", "report.report:Report"),
+    "watch": Command("serve this page while the runs are training", "report.watch:Watch"),
+    "show-crops": Command("draw the crops of some images as the network sees them", "commands:ShowCrops"),
+    "reproduce": Command("run the rows of the paper's tables and compare the figures", "reproduce.commands:Reproduce"),
+    "bench": Command("measure the speed of training and of its parts, as JSON", "commands:Bench"),
+    "doctor": Command(
+        "show versions, devices and speed of this machine, and what suits --data", "embedding.doctor:Doctor"
+    ),
+    "completion": Command("print completion for bash, zsh or fish", "cli:Completion"),
+}
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Print the script that makes a shell complete commands, options and recipes.
+
+    bash: eval "$(logo-ssl completion bash)" in ~/.bashrc. zsh: the same with zsh, after compinit, in ~/.zshrc. fish:
+    logo-ssl completion fish | source, in ~/.config/fish/config.fish.
+
+    example: logo-ssl completion bash
+    """
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """The shell."""
+
+    def run(self) -> None:
+        """Print tyro's script for all commands with all their options."""
+        read(_choice(COMMANDS, whole=True), ["--tyro-print-completion", self.shell], "logo-ssl")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command, that of `sys.argv` by default; a UserError is printed without traceback, with exit code 2."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with heeded():
-            _dispatch(given)
-    except Interrupted as stop:
-        _tell(stop)
+            with ends_imports():
+                command = parse(sys.argv[1:] if arguments is None else arguments)
+            done = command.run()
     except Stopped as stop:
-        _tell(stop.interrupted("start it again"))
-    except UserError as error:
-        _fail(str(error))
+        _end(stop.interrupted("start it again"))
     except KeyboardInterrupt:
-        _tell(Stopped(signal.SIGINT).interrupted(AGAIN))
+        _end(Stopped(signal.SIGINT).interrupted(AGAIN))
+    except UserError as error:
+        _end(error)
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        cure = "go on with `logo-ssl resume` and the run's folder" if given[:1] == ["pretrain"] else AGAIN
-        told = f"{error.filename or 'A file'} cannot be used ({error.strerror or error}); choose another path."
-        elsewhere = "allow it, or go on with a copy of the run" if given[:1] == ["resume"] else ELSEWHERE
-        _fail(refused_by_disk(error, cure, elsewhere) or told)
-    sys.exit(0)
+        if error.filename is None:
+            raise
+        _end(UserError(f"{error.filename}: {error.strerror}."))
+    sys.exit(1 if done is False else 0)
 
 
-def _dispatch(arguments: list[str]) -> None:
-    match arguments:
-        case [] | ["-h" | "--help", *_]:
-            put(HELP)
-        case ["--version", *_]:
-            put(f"logo-ssl {__version__}\n")
-        case [name, *rest] if name in COMMANDS:
-            COMMANDS[name](rest)
-        case [unknown, *_]:
-            raise UserError(
-                f"No command is called {unknown!r}; `logo-ssl --help` lists them.{nearest(unknown, COMMANDS)}"
-            )
+def parse(arguments: Sequence[str]) -> Any:
+    """The command that the arguments ask for, with its options; tyro says what is wrong with them, and exits."""
+    words, rest, commands, about = ["logo-ssl"], list(arguments), COMMANDS, ABOUT
+    if rest[:1] == ["--version"]:
+        put(f"logo-ssl {__version__}\n")
+        sys.exit(0)
+    if not rest:
+        rest = ["--help"]
+    while rest and rest[0] in commands:
+        command = commands[rest[0]]
+        words.append(rest.pop(0))
+        if command.commands is None:
+            target, prog = command.load(), " ".join(words)
+            default = target.defaults(rest, prog) if hasattr(target, "defaults") else MISSING
+            return read(target, rest, prog, default=default)
+        commands, about = command.commands, f"{command.about}."
+    return read(_choice(commands), rest, " ".join(words), description=about)
 
 
-def _tell(stop: Interrupted) -> NoReturn:
-    if stop.agreed and not is_first():
-        sys.exit(stop.code)
-    _fail(str(stop), code=stop.code)
+def read(target: Any, arguments: Sequence[str], prog: str, **how: Any) -> Any:
+    """What tyro makes of arguments: its messages and its help reach the user as they are, from the first process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "[^ ]* .* does not match any type in Union")  # somebody's own part
+        config = (tyro.conf.AvoidSubcommands,)
+        return tyro.cli(target, args=arguments, prog=prog, config=config, console_outputs=is_first(), **how)
 
 
-def _fail(sentence: str, code: int = 2) -> NoReturn:
-    complain(sentence)
-    sys.exit(code)
+def _choice(commands: dict[str, Command], *, whole: bool = False) -> Any:
+    """The type of which tyro makes a subcommand for each command: its name alone or, if `whole`, all its options."""
+    made = []
+    for name, command in commands.items():
+        target, default = make_dataclass("Named", []), MISSING
+        if whole and command.commands is not None:
+            inner = tyro.conf.OmitSubcommandPrefixes[_choice(command.commands, whole=True)]
+            target = make_dataclass("Choice", [("command", inner)])
+        elif whole:
+            target = command.load()
+            default = target.defaults(["--help"], name) if hasattr(target, "defaults") else MISSING
+        made.append(Annotated[target, tyro.conf.subcommand(name, description=command.about, default=default)])
+    return Union[tuple(made)]  # noqa: UP007 (known once it runs)
+
+
+def _end(error: UserError) -> NoReturn:
+    """Say what is wrong, once if all processes of a run know it, and exit."""
+    if is_first() or not (isinstance(error, Interrupted) and error.agreed):
+        complain(str(error))
+    sys.exit(error.code if isinstance(error, Interrupted) else 2)

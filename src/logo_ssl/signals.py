@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from .errors import Interrupted
+from .launch import is_first
 
 ENDING = ("SIGTERM", "SIGUSR1")
 """The end of a job; Slurm's early warning."""
@@ -19,6 +20,7 @@ SPOKEN = {signal.SIGINT: CTRL_C}
 """Signals that a sentence calls otherwise than the system does."""
 STOPPING = b"\nStopping after this step; Ctrl-C again stops at once.\n"
 """What is said at once to Ctrl-C, below a line of progress that may stand there."""
+ENDED = b"logo-ssl: Stopped by Ctrl-C; give the same command again.\n"
 PATIENCE_S = 60
 """In which a step ends and is saved."""
 
@@ -44,6 +46,31 @@ def heeded() -> Iterator[None]:
         yield
     finally:
         _give_back(before)
+
+
+@contextmanager
+def ends_imports() -> Iterator[None]:
+    """Let Ctrl-C end the process at once while libraries are imported.
+
+    An interrupted import of numpy, torch or rich ends in a traceback or another error, or aborts.
+    """
+    heeds = threading.current_thread() is threading.main_thread()
+    if not heeds or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # shells have jobs ignore it
+        yield
+        return
+    signal.signal(signal.SIGINT, _end_at_once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    try:
+        if is_first():
+            os.write(2, ENDED)
+    finally:
+        os._exit(128 + number)
 
 
 class StopSignals:

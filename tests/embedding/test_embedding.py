@@ -507,7 +507,7 @@ def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, mon
 
 @pytest.mark.parametrize("begun_by", ["workers", "nvjpeg"])
 def test_parts_go_on_with_the_decoder_that_they_were_begun_with(encoder, photos, tmp_path, monkeypatch, begun_by):
-    for module in ("eval.extraction", "eval.pixels", "use.embedding"):
+    for module in ("eval.extraction", "eval.pixels", "embedding.embedding"):
         monkeypatch.setattr(f"logo_ssl.{module}.best_device", lambda wish: torch.device("cuda"))
     monkeypatch.setattr("logo_ssl.data.nvjpeg.works", lambda device: True)
     known = embedding.frozen(encoder)

@@ -7,8 +7,7 @@ import pytest
 from small_frameworks import BOTH_WAYS
 
 from logo_ssl.frameworks import FRAMEWORKS, FrameworkTraits, MoCoConfig, SimSiamConfig, SupervisedConfig, global_passes
-from logo_ssl.recipes import check, find_recipe
-from logo_ssl.recipes.automatic import summary
+from logo_ssl.recipes import check, find_recipe, summary
 from logo_ssl.train.collapse_causes import diagnose
 
 

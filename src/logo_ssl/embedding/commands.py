@@ -2,19 +2,16 @@
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, cast
-
-import tyro
+from typing import Literal
 
 from ..errors import UserError
 from ..eval import Extraction, FrozenEncoder
 from ..eval.how import refuse_senseless
 from ..eval.source import Source
 from ..files import check_output, write
-from ..help_words import MUST_BE_GIVEN, REQUIRED
-from ..output_names import TARGETS, refuse_no_table, refuse_no_target
+from ..output_names import refuse_no_table
 from ..run import Run
 from ..terminal import plain_console, progress_bars
 from ..text import counted, on_one_line
@@ -39,7 +36,7 @@ class Embed(Source):
 
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
-    out: Annotated[Path | None, REQUIRED] = None
+    out: Path = field(kw_only=True)
     """The file: .npz, .csv or .parquet (needs `pip install 'logo-ssl[parquet]'`)."""
     split: Which = "all"
     """Train, validation or test images, or all, one after the other; val/ without a test/ beside it is the test."""
@@ -59,7 +56,6 @@ class Embed(Source):
     def run(self) -> None:
         """Embed, and say where the features are."""
         refuse_no_table(self.out)
-        assert self.out is not None
         refuse_senseless(self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
         check_output(self.out, self.overwrite)
@@ -92,9 +88,9 @@ class Search(Source):
     example: logo-ssl search runs/photos --index features.npz --query cat.jpg --out sheet.png
     """
 
-    index: Annotated[Path | None, REQUIRED] = None
+    index: Path = field(kw_only=True)
     """The file that `embed` wrote."""
-    query: Annotated[tuple[Path, ...], REQUIRED] = ()
+    query: tuple[Path, ...] = field(kw_only=True)
     """One image or more."""
     k: int = 12
     """Neighbours of each."""
@@ -108,9 +104,6 @@ class Search(Source):
     def run(self) -> None:
         """Search, show the neighbours, and draw them."""
         index = self._index()
-        if not self.query:
-            looked_for = shlex.join(["--index", str(index), "--query", "image.jpg"])
-            raise UserError(f"Say what to look for: logo-ssl search {self.typed()} {looked_for}")
         if gone := [query for query in self.query if not query.is_file()]:
             what = f"{gone[0]} is a folder" if gone[0].is_dir() else f"There is no file {gone[0]} to look for"
             raise UserError(f"{what}; give the path of an image with --query.")
@@ -136,11 +129,11 @@ class Search(Source):
 
     def _index(self) -> Path:
         """The file to look in; where there is none, the command that makes it is said."""
-        if self.index is not None and self.index.is_file():
+        if self.index.is_file():
             return self.index
         data = [] if Run(Path(self.encoder)).recipe_file.is_file() else ["--data", "photos/"]
-        making = shlex.join([*data, "--out", str(self.index or "features.npz")])
-        what = "Say where to look with --index FILE" if self.index is None else f"There is no file {self.index}"
+        making = shlex.join([*data, "--out", str(self.index)])
+        what = f"There is no file {self.index}"
         raise UserError(f"{what}; make it with `logo-ssl embed {self.typed()} {making}`.")
 
 
@@ -151,9 +144,7 @@ class Export(Source):
     example: logo-ssl export runs/photos --to timm --out encoder.safetensors
     """
 
-    to: Annotated[
-        str | None, tyro.conf.arg(metavar="{" + ",".join(TARGETS) + "}", help_behavior_hint=MUST_BE_GIVEN)
-    ] = None
+    to: Target = field(kw_only=True)
     """torchvision, timm, onnx, safetensors, or hf: a folder with a model card."""
     out: Path | None = None
     """File, or folder for hf (default: encoder and the target's name, in this folder)."""
@@ -162,9 +153,8 @@ class Export(Source):
 
     def run(self) -> None:
         """Export, and show how to load it."""
-        refuse_no_target(self.to, self.typed())
         console = plain_console()
-        done = export(_loaded_aloud(self), cast(Target, self.to), self.out, overwrite=self.overwrite)
+        done = export(_loaded_aloud(self), self.to, self.out, overwrite=self.overwrite)
         console.print(f"Exported: {done.path}\n\n{done.snippet}")
 
 

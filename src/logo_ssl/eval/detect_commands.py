@@ -1,7 +1,7 @@
 """How is a detector asked for in a shell? What the user may choose, and our figures above the paper's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,8 +12,7 @@ from rich.table import Table
 from ..detection.body import refuse_other_networks
 from ..detection.recipe import VOC_RECIPE, DetectorConfig, check_recipe
 from ..detection.sources import OFFICIAL, VOC, load_detection
-from ..errors import DataMissing, UserError
-from ..help_words import REQUIRED
+from ..errors import DataMissing
 from .detect import DetectionFigure, claim_beside, refuse_without_masks, without_masks
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
@@ -29,7 +28,7 @@ class Detect(RecipeOptions, Subject):
     example: logo-ssl eval detect runs/photos --data my/coco/folder --dry-run
     """
 
-    data: Annotated[str, REQUIRED] = ""
+    data: str = field(kw_only=True)
     """voc07+12, coco, or a folder in VOC's or COCO's layout."""
     agnostic: bool = False
     """Make one class of all categories."""
@@ -47,8 +46,6 @@ class Detect(RecipeOptions, Subject):
 
     def run(self) -> None:
         """Train a detector, test it, and show the figures beside the paper's."""
-        if not self.data:
-            raise UserError("Say what to detect with --data: voc07+12, coco, or a folder in VOC's or COCO's layout.")
         if self.masks and self.data == VOC:
             raise without_masks(f"{VOC} has no masks")
         check_recipe(self.applied_to(VOC_RECIPE))
@@ -102,7 +99,7 @@ class Segment(Detect):
     example: logo-ssl eval segment torchvision/resnet50 --data my/coco/folder --out segment.json
     """
 
-    data: Annotated[str, REQUIRED] = ""
+    data: str = field(kw_only=True)
     """coco, or a folder in COCO's layout, with masks."""
     masks: tyro.conf.Suppress[bool] = True
 

@@ -1,25 +1,10 @@
-"""Which settings make a run, can they work, and which row of the paper do they stand for?"""
+"""Recipes: their fields and validation, the paper's and our own, and the one chosen for data and machine."""
 
-from .automatic import (
-    AUTO,
-    BASES,
-    FEW_STEPS,
-    LEAST_BATCH,
-    STEPS,
-    WEIGHTY,
-    Machine,
-    advised_batch,
-    choose,
-    examples,
-    summary,
-)
-from .checks import check
-from .describe import described
-from .fields import as_python
-from .paper import RECIPES, find_recipe, literal, tuned
-from .parts import PARTS, kinds_with
-from .recipe import OptimiserConfig, PaperRow, Recipe
+from .auto import AUTO, BASES, FEW_STEPS, WEIGHTY, Machine, advised_batch, choose, summary
+from .config import PARTS, OptimiserConfig, PaperRow, Recipe, as_python, check
+from .paper import RECIPES, find_recipe, literal, purpose, tuned
 from .saved import (
+    HARMLESS,
     Differences,
     differences,
     flat,
@@ -35,10 +20,9 @@ __all__ = [
     "AUTO",
     "BASES",
     "FEW_STEPS",
-    "LEAST_BATCH",
+    "HARMLESS",
     "PARTS",
     "RECIPES",
-    "STEPS",
     "WEIGHTY",
     "Differences",
     "Machine",
@@ -49,14 +33,12 @@ __all__ = [
     "as_python",
     "check",
     "choose",
-    "described",
     "differences",
-    "examples",
     "find_recipe",
     "flat",
     "is_harmless",
-    "kinds_with",
     "literal",
+    "purpose",
     "read_recipe",
     "recipe_as_written",
     "refuse_harmful",

@@ -1,13 +1,15 @@
-"""Which recipe reproduces which row? One for each of Tables 1, 2, 3, 4 and 7; the demo's, and our own."""
+"""The recipes: one for each row of Tables 1, 2, 3, 4 and 7 of the paper, the demo's, and our own."""
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..errors import UserError, nearest
 from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
-from .recipe import OptimiserConfig, PaperRow, Recipe, refuse_wrong_types
+from ..text import listed
+from .config import PARTS, OptimiserConfig, PaperRow, Recipe
 
 # "For each framework, we use the same lambda value for all datasets" (4.1).
 LAMBDA = {"moco": 5e-4, "simsiam": 1e-4}
@@ -240,14 +242,10 @@ RECIPES: dict[str, Recipe] = {
 def find_recipe(name: str) -> Recipe:
     """The recipe of that name."""
     if name not in RECIPES:
-        raise UserError(f"No recipe is called {name!r}; `logo-ssl recipes` lists them.{nearest(name, RECIPES)}")
-    recipe = RECIPES[name]
-    if recipe.name != name:
         raise UserError(
-            f"RECIPES[{name!r}] calls itself {recipe.name!r}, by which nobody would find it; give it the same name."
+            f"recipe={name!r}: must be auto or a name that `logo-ssl recipes` lists.{nearest(name, RECIPES)}"
         )
-    refuse_wrong_types(recipe)
-    return recipe
+    return RECIPES[name]
 
 
 def tuned(recipe: Recipe) -> Recipe | None:
@@ -257,5 +255,29 @@ def tuned(recipe: Recipe) -> Recipe | None:
 
 
 def literal(recipe: Recipe) -> Recipe:
-    """The same row with the paper's settings, as it stands in the book: whatever was changed is not."""
+    """The same row with the paper's settings, without any changes."""
     return RECIPES[recipe.name.replace("-tuned-", "-", 1)]
+
+
+OURS = {
+    "tiny": "A small encoder that learns made-up scenes in minutes on a CPU.",
+    "cifar10-best": "Our highest kNN on CIFAR-10: MoCo with all pairs of six large crops.",
+    "imagenette-*": "For photographs of about 128 px.",
+    "*-supervised": "Learns from labels, for comparison.",
+    "imagenet100-resnet50-moco-augself": "MoCo that also learns what was done to its crops, MoCo+Aug* of Table 5.",
+    "imagenet100-resnet50-moco-multicrop": "MoCo-LoGo w/o L2L of Table 5.",
+    "cifar10-byol*": "The paper's settings with a framework that the paper does not try.",
+    "cifar10-simclr*": "The paper's settings with a framework that the paper does not try.",
+}
+"""What recipes are for that have no row of Tables 1 to 4 and 7, by patterns of their names."""
+
+
+def purpose(recipe: Recipe) -> str:
+    """What a recipe is for, in a sentence; nothing for one of somebody's own, or with another framework or strategy."""
+    own = RECIPES.get(recipe.name)
+    if own is None or any(own.kind(part) != recipe.kind(part) for part in PARTS):
+        return ""
+    paper = RECIPES.get(own.name.replace("-tuned-", "-", 1), own).paper
+    if rows := [f"Table {row.table} ({row.row})" for row in paper]:
+        return f"For {listed(rows)}, with {'the settings of the paper' if recipe.paper else 'tuned settings'}."
+    return next((about for pattern, about in OURS.items() if fnmatchcase(recipe.name, pattern)), "")

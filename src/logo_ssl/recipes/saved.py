@@ -1,4 +1,4 @@
-"""Which recipe does a run folder hold, and may a run go on with another one?"""
+"""The recipe of a run folder, and what may change when a run goes on."""
 
 import json
 from dataclasses import replace
@@ -7,8 +7,7 @@ from typing import Any
 from ..errors import UserError
 from ..files import read_json
 from ..run import Run
-from .checks import check
-from .recipe import Recipe
+from .config import Recipe, check
 
 Differences = dict[str, tuple[Any, Any]]
 
@@ -41,11 +40,9 @@ def read_recipe(run: Run) -> Recipe:
         recipe = Recipe.from_json(run.recipe_file.read_text())
         check(recipe)
     except UserError as error:
-        raise UserError(f"{run.recipe_file} cannot be used: {error}") from error  # without options: nobody typed it
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(
-            f"{run.recipe_file} is not a whole recipe ({error!r}); start again in another --out."
-        ) from error
+        raise UserError(f"{run.recipe_file}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{run.recipe_file}: is not a whole recipe ({error!r}).") from error
     return recipe
 
 
@@ -54,8 +51,20 @@ def recipe_as_written(run: Run) -> dict[str, Any]:
     record = read_json(run.recipe_file)
     for field in ALWAYS_WRITTEN:
         if field not in record:
-            raise UserError(f"{run.recipe_file} is not a whole recipe (it has no {field}); place the file back.")
+            raise UserError(f"{run.recipe_file}: is not a whole recipe (it has no {field}).")
     return record
+
+
+def flat(recipe: Recipe) -> dict[str, Any]:
+    """Every field by its full name, values as JSON has them."""
+
+    def walk(part: dict[str, Any], prefix: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in part.items():
+            found |= walk(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return found
+
+    return walk(json.loads(recipe.to_json()), "")
 
 
 def differences(before: Recipe, after: Recipe) -> Differences:
@@ -89,22 +98,7 @@ def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
     before, after = changes.get("epochs", (0, 0))
     if after < before:
-        raise UserError(f"epochs={after}: this run has {before}, and can only be extended.")
-    harmful = [f"{field} ({before} -> {after})" for field, (before, after) in changes.items() if not is_harmless(field)]
-    if harmful:
-        raise UserError(
-            f"A run cannot change {', '.join(harmful)} on its way; start another with `logo-ssl pretrain` and its "
-            "own --out."
-        )
-
-
-def flat(recipe: Recipe) -> dict[str, Any]:
-    """Every field by its full name, values as JSON has them."""
-
-    def walk(part: dict[str, Any], prefix: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in part.items():
-            found |= walk(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        return found
-
-    return walk(json.loads(recipe.to_json()), "")
+        raise UserError(f"epochs={after}: must be {before} or more, as this run has.")
+    for field, (before, after) in changes.items():
+        if not is_harmless(field):
+            raise UserError(f"{field}={after}: must be {before}, as this run has; start another with its own --out.")

@@ -1,19 +1,18 @@
-"""Which recipe suits these images and this machine? Chosen by a few rules, each said in a sentence."""
+"""The recipe `auto`: settings chosen for the images and the machine by a few rules."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 from ..data.decode import DatasetInfo
 from ..frameworks import MoCoConfig
 from ..models.norm import fitting_batch
 from ..text import counted
+from .config import Recipe
 from .paper import RECIPES
-from .recipe import Recipe
 
 AUTO = "auto"
-"""What stands in place of a recipe's name where one is chosen; the chosen one is called so."""
+"""The name of the recipe that is chosen."""
 BASES = ("tiny", "cifar10-tuned-moco-logo", "imagenette-moco-logo")
 """Recipes that a choice begins with."""
 WEIGHTY = {
@@ -63,13 +62,13 @@ class Machine(NamedTuple):
 def choose(facts: DatasetInfo, machine: Machine, wishes: Mapping[str, Any] | None = None) -> Recipe:
     """A recipe for these data on this machine; its `chosen` says why.
 
-    Whatever it sets can be set otherwise; what others depend on (`WEIGHTY`) is better wished for beforehand.
+    Any field can be changed afterwards; those that others depend on (`WEIGHTY`) are better wished for beforehand.
     """
     base, says = _network(facts, machine)
     wished = {name: value for name, value in (wishes or {}).items() if name in WEIGHTY}
     if str(wished.get("backbone", "")).startswith("timm/"):
         wished.setdefault("stem", "imagenet")  # timm's networks keep their own first layers, whatever the images
-    says = f"{wished['backbone']}, as was asked." if "backbone" in wished else says
+    says = f"{wished['backbone']}, as you asked." if "backbone" in wished else says
     asked = base.changed(**wished)
     base = replace(asked, batch_size=base.batch_size)  # which the rate is for
     batch = min(asked.batch_size, facts.n_images) if "batch_size" in wished else _batch(base, facts, machine)
@@ -94,18 +93,6 @@ def choose(facts: DatasetInfo, machine: Machine, wishes: Mapping[str, Any] | Non
     )
 
 
-@cache
-def examples() -> tuple[Recipe, ...]:
-    """What would be chosen for a few images and machines: what differs between these is decided by them."""
-    return tuple(
-        choose(DatasetInfo(n_images, side, 3, False), Machine(device, device, memory))
-        for device in VIEWS
-        for memory in (10**9, 10**11)
-        for n_images in (10**2, FEW + 1, MANY + 1)
-        for side in (SMALL, MEDIUM, LARGE)
-    )
-
-
 def advised_batch(recipe: Recipe, n_images: int, processes: int = 1) -> int | None:
     """A smaller batch, with which an epoch has steps enough; none where that would be too small for batch norm."""
     enough = _power_of_two(max(n_images // STEPS, LEAST_BATCH))
@@ -116,14 +103,11 @@ def advised_batch(recipe: Recipe, n_images: int, processes: int = 1) -> int | No
 def summary(recipe: Recipe) -> str:
     """The values that `choose` decides, as they are after all changes."""
     crops, queue = recipe.crops, recipe.framework_traits.queue
-    keys = f"a queue of {counted(queue, 'key')}, " if queue else ""
+    keys = f", a queue of {counted(queue, 'key')}" if queue else ""
     return (
         f"framework {recipe.kind('framework')}, strategy {recipe.kind('strategy')}, {recipe.backbone} with the "
-        f"{recipe.stem} stem, crops of {crops.global_size} and {crops.local_size} px, "
-        f"batches of {recipe.batch_size}, learning rate {recipe.optimiser.lr:.3g}, "
-        f"{keys}{counted(recipe.epochs, 'epoch')}; "
-        "--framework, --strategy, --backbone, --stem, --crops.global-size, --crops.local-size, --batch-size, "
-        f"--optimiser.lr, {'--framework.queue, ' if queue else ''}--epochs set others."
+        f"{recipe.stem} stem, crops of {crops.global_size} and {crops.local_size} px, batches of {recipe.batch_size}, "
+        f"learning rate {recipe.optimiser.lr:.3g}{keys}, {counted(recipe.epochs, 'epoch')}."
     )
 
 
@@ -134,7 +118,7 @@ def _network(facts: DatasetInfo, machine: Machine) -> tuple[Recipe, str]:
         crops = replace(RECIPES[crops_of].crops, global_size=side, local_size=side // 2)
         return (
             replace(RECIPES["tiny"], crops=crops),
-            "the backbone tiny, since larger ones take a CPU hours or days (--backbone resnet18 exports to timm).",
+            "the backbone tiny, since larger ones take a CPU hours or days.",
         )
     if facts.side <= MEDIUM:
         side = 32 if facts.side <= SMALL else 64

@@ -1,0 +1,225 @@
+"""The options of the commands that take a recipe: recipes, pretrain, resume, bench, show-crops."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+
+import tyro
+from rich.table import Table
+
+from .cli import read
+from .errors import UserError
+from .frameworks import FRAMEWORKS
+from .recipes import AUTO, HARMLESS, PARTS, RECIPES, WEIGHTY, Recipe, check, find_recipe, read_recipe
+from .run import Run
+from .signals import ends_imports
+from .strategies import STRATEGIES
+from .terminal import plain_console, put
+
+FIRST = dict.fromkeys(PARTS, str) | {"data": str, "device": str} | WEIGHTY
+"""Fields that decide the defaults of others."""
+MOST_SHOWN = 30
+TINY = RECIPES["tiny"]
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """List the recipes, with the tables and figures of the paper.
+
+    Recipes *-logo push local crops apart, *-multicrop do not. cifar10-tuned-* are rows of the paper with our settings.
+    `logo-ssl pretrain RECIPE --help` shows what a recipe sets.
+
+    example: logo-ssl recipes
+    """
+
+    def run(self) -> None:
+        """Print the table."""
+        table = Table("recipe", "backbone", "paper's\ntables", "paper\nkNN %", "paper\nlinear %", show_edge=False)
+        table.add_row(AUTO, "chosen")
+        for recipe in RECIPES.values():
+            known = ({getattr(row, what) for row in recipe.paper} - {None} for what in ("knn", "linear"))
+            figures = (" / ".join(f"{value:.2f}" for value in sorted(of)) for of in known)
+            tables = ", ".join(str(row.table) for row in recipe.paper)
+            table.add_row(recipe.name, recipe.backbone, tables, *figures)
+        plain_console().print(table)
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """A recipe, its parts by name, and every field of it as an option."""
+
+    without_data: ClassVar[str] = AUTO
+    """The recipe that is taken if neither a recipe nor data are given."""
+
+    recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[RECIPE]")] = AUTO
+    """A name that `logo-ssl recipes` lists, before all options, or auto."""
+    framework: Literal[tuple(FRAMEWORKS)] = "moco"  # pyright: ignore (known once it runs)
+    """How crops are compared."""
+    strategy: Literal[tuple(STRATEGIES)] = "logo"  # pyright: ignore (known once it runs)
+    """Which crops are compared."""
+    settings: Annotated[Recipe, tyro.conf.arg(name="")] = TINY
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str], prog: str) -> "RecipeOptions":
+        """The named recipe, or one chosen for --data, with all that decides other defaults as the arguments have it."""
+        named = arguments[0] if arguments and not arguments[0].startswith("-") else ""
+        target = make_dataclass("First", [(name, _option(name, kind), None) for name, kind in FIRST.items()])
+        first, _ = read(target, arguments, prog, return_unknown_args=True, add_help=False)
+        wishes = {name: value for name, value in vars(first).items() if value is not None}
+        name = named or (AUTO if "data" in wishes else cls.without_data)
+        recipe = (find_recipe(name) if name != AUTO else _chosen(arguments, wishes)).changed(**wishes)
+        return cls(name, recipe.kind("framework"), recipe.kind("strategy"), recipe)
+
+    def checked(self) -> Recipe:
+        """The recipe, if it can work."""
+        if self.recipe != self.settings.name:
+            raise UserError(f"recipe={self.recipe}: must come before all options.")
+        if not self.settings.data:
+            raise UserError("data='': must be a folder of images or another source; or name a recipe, such as tiny.")
+        check(self.settings)
+        return self.settings
+
+
+def _option(name: str, kind: type) -> Any:
+    """The type of an option that may be left out, in the spelling of a shell."""
+    return Annotated[kind | None, tyro.conf.arg(name=name.replace("__", "."))]
+
+
+def _chosen(arguments: Sequence[str], wishes: dict[str, Any]) -> Recipe:
+    """The recipe `auto`; an example of it for the help, and if --data are missing."""
+    from .data.decode import DatasetInfo
+    from .recipes import Machine, choose
+    from .train.automatic import recipe_for
+
+    if {"-h", "--help"} & set(arguments) or "data" not in wishes:
+        return choose(DatasetInfo(10_000, 224, 3, False), Machine("cuda", "a GPU", 16 * 10**9), wishes).changed(data="")
+    return recipe_for(wishes["data"], wishes.get("device", "auto"), wishes)
+
+
+@dataclass(frozen=True)
+class Pretrain(RecipeOptions):
+    """Pretrain an encoder; every field of the recipe is an option.
+
+    Without a recipe, or with auto, settings are chosen for the images at --data and this machine; --help then shows
+    those for 10,000 photographs on a GPU. `logo-ssl pretrain RECIPE --help` shows the values of a recipe.
+
+    example: logo-ssl pretrain --data photos/ --out runs/photos
+    """
+
+    out: Path | None = None
+    """Run folder, new or empty (default: runs/RECIPE)."""
+
+    def run(self) -> None:
+        """Train, and say what can be done next."""
+        recipe = self.checked()
+        with ends_imports():
+            from .train import pretrain
+        _say_next(pretrain(recipe, self.out or Path("runs") / self.recipe))
+
+
+CHANGING = make_dataclass(
+    "Changing",
+    [
+        (each.name, tyro.conf.Suppress[get_type_hints(Recipe, include_extras=True)[each.name]])
+        for each in fields(Recipe)
+        if each.name not in HARMLESS
+    ],
+    bases=(Recipe,),
+    frozen=True,
+    kw_only=True,
+)
+"""A recipe of which only the fields are options that may change when a run goes on."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue an interrupted run from its last checkpoint, or a finished one for more epochs.
+
+    Only fields that do not decide what a step learns may change. `logo-ssl resume RUN --help` shows the run's values.
+
+    example: logo-ssl resume runs/first --epochs 400
+    """
+
+    settings: Annotated[CHANGING, tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
+    path: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")] = tyro.MISSING
+    """Run folder."""
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str], prog: str) -> "Resume":
+        """The values of the run that is named first."""
+        named = bool(arguments) and not arguments[0].startswith("-")
+        recipe = read_recipe(Run.existing(arguments[0])) if named else TINY
+        return cls(CHANGING(**vars(recipe)))
+
+    def run(self) -> None:
+        """Train, and say what can be done next."""
+        with ends_imports():
+            from .train import resume
+        _say_next(resume(self.path, Recipe(**vars(self.settings))))
+
+
+@dataclass(frozen=True)
+class Bench(RecipeOptions):
+    """Measure the speed of training, in images/s of data, augmentation, forward and backward, and the whole step.
+
+    Trains for four epochs, keeps nothing, and prints one JSON line. --epochs is for how many the time is estimated.
+
+    example: logo-ssl bench tiny
+    """
+
+    def run(self) -> None:
+        """Measure, and print the JSON line."""
+        recipe = self.checked()
+        with ends_imports():
+            from .train.bench import bench
+        put(json.dumps(bench(recipe)) + "\n")
+
+
+@dataclass(frozen=True)
+class ShowCrops(RecipeOptions):
+    """Draw the crops of some images as the network sees them, and their boxes on the originals.
+
+    example: logo-ssl show-crops --data photos/ --out crops.png
+    """
+
+    without_data: ClassVar[str] = "tiny"
+
+    out: Path = Path("crops.png")
+    """The image to write (.png)."""
+    images: int = 6
+    """How many images to show, evenly spread over the data."""
+    overwrite: bool = False
+    """Replace --out if it exists."""
+
+    def run(self) -> None:
+        """Draw, and say where the picture is."""
+        from .augment.preview import draw_crops
+        from .data import statistics
+        from .data.decode import look_at
+        from .data.sources import load_data, locate
+        from .files import check_output, write
+        from .randomness import stream
+
+        recipe, console = self.checked(), plain_console()
+        if not 1 <= self.images <= MOST_SHOWN:
+            raise UserError(f"images={self.images}: must be 1 to {MOST_SHOWN}.")
+        if self.out.suffix.lower() != ".png":
+            raise UserError(f"out={self.out}: must be a .png file.")
+        check_output(self.out, self.overwrite)
+        data = load_data(locate(recipe.data), recipe.crops.global_size)
+        for sentence in data.says:
+            console.print(sentence)
+        shown = look_at(data.train, self.images, recipe.loading.max_side)
+        picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
+        console.print(f"Crops: {write(self.out, picture)}")
+
+
+def _say_next(run: Run) -> None:
+    """Where the encoder is, and what can be done with it."""
+    console = plain_console()
+    console.print(f"Done: {run.backbone_file}")
+    features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
+    console.print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")

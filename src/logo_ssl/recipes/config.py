@@ -1,0 +1,334 @@
+"""A recipe: every setting that makes a run, as frozen dataclasses with JSON, changes by name and their validation."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from math import inf
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import numpy as np
+import tyro
+from typeguard import TypeCheckError, check_type
+
+from ..augment import CropPlan
+from ..augself import AugSelfConfig
+from ..data import LoadingConfig
+from ..errors import UserError, nearest
+from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
+from ..models.backbones import refuse_unknown_backbone
+from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, StrategyTraits
+
+PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
+"""What can be swapped by name, and others may add to."""
+MOST_CROPS = 32
+
+NoFlag = tyro.conf.Suppress
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of the paper that a recipe reproduces: top-1 in percent."""
+
+    table: int
+    row: str
+    knn: float | None = None
+    linear: float | None = None
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """Settings of the encoder's optimiser."""
+
+    kind: Literal["sgd", "lars", "adamw"] = "sgd"
+    """SGD as in the paper, LARS for large batches, AdamW for transformers."""
+    lr: float = 0.06
+    """Peak learning rate (eta_max), for the batch size of the recipe."""
+    eta_min: float = 0.0
+    """Learning rate at the end of the cosine."""
+    warmup_epochs: float = 0.0
+    """Epochs of linear warm-up."""
+    momentum: float = 0.9
+    """Momentum of SGD and LARS."""
+    weight_decay: float = 1e-4
+    """Weight decay; LARS and AdamW spare biases and norms."""
+    clip: float = 0.0
+    """Largest norm of the encoder's gradient; 0 does not clip."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a run's result."""
+
+    name: NoFlag[str]
+    """Name of the recipe."""
+    data: str = "scenes"
+    """A name (scenes, cifar10, ...), a folder of images or of .tar shards, a text file of paths, or an .npz file."""
+    backbone: str = "resnet18"
+    """tiny, small-alexnet, resnet18, resnet34, resnet50, timm/NAME, or one of your own."""
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    """First layers of a ResNet: 7x7 stride 2 and max-pool, or 3x3 stride 1 for small images."""
+    init: str | None = None
+    """Start from these backbone weights: a .safetensors file, a run folder, or `pretrained` (torchvision, timm)."""
+    initialisation: Literal["library", "torch"] = "library"
+    """How convolutions begin without `init`: as their library draws them, or by torch's default, which is mostly
+    smaller in a ResNet, so that steps turn the weights further."""
+    epochs: int = 200
+    """Passes over the data."""
+    batch_size: int = 512
+    """Images per step, of all processes together."""
+    seed: int = 0
+    """Decides initial weights, order and augmentation."""
+    framework: FrameworkConfig = field(default_factory=MoCoConfig)
+    """How crops are compared."""
+    strategy: StrategyConfig = field(default_factory=LoGoConfig)
+    """Which crops are compared."""
+    crops: CropPlan = field(default_factory=CropPlan)
+    """How crops are made."""
+    augself: AugSelfConfig = field(default_factory=AugSelfConfig)
+    """An additional objective: predict how the augmentations of two crops differ."""
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    """How the encoder learns."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """bf16 autocast for the encoder, or fp32; auto takes bf16 on CUDA only. Losses and regressor always run in fp32.
+    fp32 leaves TF32 on for cuDNN's convolutions, which is torch's default."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train."""
+    devices: int | Literal["auto"] = 1
+    """Processes on each machine, one GPU each; auto: one for each GPU. torchrun and Slurm decide this themselves."""
+    nodes: int = 1
+    """Machines."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile for crops and networks, CUDA graphs for the step; auto: on CUDA. Takes a minute at the start."""
+    knn_every: int = 10
+    """Epochs between two online kNN evaluations; 0 for none."""
+    loading: LoadingConfig = field(default_factory=LoadingConfig)
+    """How images get to the device."""
+    log_every: int = 20
+    """Steps between two lines in metrics.jsonl."""
+    checkpoint_every: int = 1
+    """Epochs between two checkpoints."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between two checkpoints within an epoch (the first comes after a tenth of them); 0: only at the end of
+    epochs."""
+    checkpoint_keep: int = 2
+    """How many checkpoints stay on disk."""
+    on_collapse: Literal["warn", "stop"] = "warn"
+    """What to do when the latents collapse to a point."""
+    deterministic: bool = False
+    """Make CUDA repeat itself bit by bit, which is slower; a CPU always does."""
+    loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
+    """Loggers in addition to metrics.jsonl."""
+    paper: NoFlag[tuple[PaperRow, ...]] = ()
+    """The rows of the paper that this recipe stands for."""
+    chosen: NoFlag[tuple[str, ...]] = ()
+    """Why the values of recipe `auto` were chosen for the data."""
+
+    @property
+    def framework_traits(self) -> FrameworkTraits:
+        """What the framework's config says of itself."""
+        return FrameworkTraits.of(self.framework)
+
+    @property
+    def strategy_traits(self) -> StrategyTraits:
+        """What the strategy's config says of itself."""
+        return StrategyTraits.of(self.strategy)
+
+    def evaluations_after(self, epochs_done: int) -> int:
+        """How many online kNN evaluations come after so many epochs: every n, and after the last."""
+        if not self.knn_every or epochs_done >= self.epochs:
+            return 0
+        return -(-self.epochs // self.knn_every) - epochs_done // self.knn_every
+
+    def changed(self, **changes: Any) -> "Recipe":
+        """The recipe with other values; `strategy__lam` is the field `lam` of the strategy, `strategy="logo"` names it.
+
+        Whole parts come before their fields, however they are ordered.
+        """
+        recipe = self
+        for path in sorted(changes, key=lambda path: (path not in PARTS, path.count("__"))):
+            if path in PARTS:
+                recipe = recipe.with_part(path, changes[path])
+            else:
+                recipe = _set(recipe, path.split("__"), changes[path], path.replace("__", "."))
+        return recipe
+
+    def with_part(self, part: str, value: Any) -> "Recipe":
+        """The recipe with another framework or strategy, by name or with settings; unused local crops are left out."""
+        if isinstance(value, str):
+            if value not in PARTS[part]:
+                raise UserError(f"{part}={value!r}: must be {', '.join(PARTS[part])}.{nearest(value, PARTS[part])}")
+            value = PARTS[part][value]()
+        _kind(part, value)
+        recipe = replace(self, **{part: value})
+        if not recipe.strategy_traits.least_local:
+            recipe = replace(recipe, crops=replace(recipe.crops, n_local=0))
+        return recipe
+
+    def kind(self, part: str) -> str:
+        """The name of the framework or strategy: that of its own class, not of one which that extends."""
+        return _kind(part, getattr(self, part))
+
+    def to_json(self) -> str:
+        """The recipe as text; `from_json` reads it."""
+        record = asdict(self)
+        for part in PARTS:
+            record[part] = {"kind": self.kind(part), **record[part]}
+        return json.dumps(record, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Recipe":
+        """The recipe in a text; unknown keys are errors."""
+        record, parts = json.loads(text), dict[str, Any]()
+        for part, kinds in PARTS.items():
+            settings = record.pop(part)
+            if (kind := settings.pop("kind")) not in kinds:
+                raise UserError(
+                    f"{part}={kind!r}: must be {', '.join(kinds)}. One of your own is known where the file that "
+                    "registers it runs the command: `python FILE ...`."
+                )
+            parts[part] = _built(kinds[kind], settings, f"{part}.")
+        return replace(_built(cls, record), **parts)
+
+
+def _kind(part: str, config: Any) -> str:
+    """The name that a config is registered by."""
+    for name, kind in PARTS[part].items():
+        if type(config) is kind:
+            return name
+    raise UserError(f"{part}={config!r}: must be {', '.join(PARTS[part])}, or a config registered with them.")
+
+
+def _set(part: Any, path: list[str], value: Any, name: str) -> Any:
+    """The part with another value of a field, or of a field in it; `name` is the field's full name."""
+    hints = get_type_hints(type(part))
+    if path[0] not in hints:
+        raise UserError(f"{name}: {type(part).__name__} has no such field.{nearest(path[0], hints)}")
+    if path[1:]:
+        return replace(part, **{path[0]: _set(getattr(part, path[0]), path[1:], value, name)})
+    value = as_python(value)
+    _check_type(name, value, hints[path[0]])
+    return replace(part, **{path[0]: value})
+
+
+def as_python(value: Any) -> Any:
+    """Numpy's numbers and arrays, lists and paths as numbers, tuples and text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(map(as_python, value))
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _built(hint: Any, value: Any, inside: str = "") -> Any:
+    """A value as its type has it, of what JSON keeps of it: dataclasses by their fields, tuples for lists."""
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, dict):
+        hints = get_type_hints(hint)
+        if unknown := sorted(value.keys() - hints.keys()):
+            raise UserError(f"{inside}{unknown[0]}: there is no such field.{nearest(unknown[0], hints)}")
+        return hint(**{name: _built(hints[name], each, f"{inside}{name}.") for name, each in value.items()})
+    if isinstance(value, list) and get_origin(hint) is not list:
+        kind = next(iter(get_args(hint)), None)
+        value = tuple(_built(kind, each) if is_dataclass(kind) else as_python(each) for each in value)
+    _check_type(inside.rstrip("."), value, hint)
+    return value
+
+
+def _check_type(name: str, value: Any, hint: Any) -> None:
+    """UserError for a value that is not of its field's type."""
+    try:
+        check_type(value, hint)
+    except TypeCheckError as error:
+        if get_origin(hint) is Literal:
+            known = [str(each) for each in get_args(hint)]
+            raise UserError(f"{name}={value!r}: must be {', '.join(known)}.{nearest(str(value), known)}") from error
+        kind = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+        raise UserError(f"{name}={value!r}: must be {kind}.") from error
+
+
+def fields_of(part: Any, inside: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every field of a recipe that is not a dataclass itself: full name, value and type."""
+    hints = get_type_hints(type(part))
+    for name in (each.name for each in fields(part)):
+        value = getattr(part, name)
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from fields_of(value, f"{inside}{name}.")
+        else:
+            yield f"{inside}{name}", value, hints[name]
+
+
+class Rule(NamedTuple):
+    """What must hold of a field's value, and how a message says it."""
+
+    holds: Callable[[Any], bool]
+    must: str
+
+
+def _at_least(least: float, note: str = "") -> Rule:
+    return Rule(lambda value: value >= least, f"{least} or more{note}")
+
+
+POSITIVE = Rule(lambda value: 0 < value < inf, "a positive number")
+SHARE = Rule(lambda value: 0 <= value <= 1, "0 to 1")
+SCALE = Rule(lambda pair: 0 < pair[0] <= pair[1] <= 1, "0 < low <= high <= 1")
+RANGE = Rule(lambda pair: 0 < pair[0] <= pair[1] < inf, "0 < low <= high")
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("epochs", "nodes", "log_every", "checkpoint_every", "checkpoint_keep"), _at_least(1)),
+    "batch_size": _at_least(2),
+    "devices": Rule(lambda n: n == "auto" or n >= 1, "1 or more, or auto for every GPU"),
+    "seed": Rule(lambda n: 0 <= n < 2**63, "0 to 2^63 - 1"),
+    "checkpoint_minutes": _at_least(0, " (0: only at the end of epochs)"),
+    "knn_every": _at_least(0, " (0: never)"),
+    "loading.max_bad": SHARE,
+    "loading.max_side": _at_least(0, " (0: as they are)"),
+    "loading.workers": _at_least(-1, " (-1: automatic)"),
+    "optimiser.lr": POSITIVE,
+    "optimiser.momentum": Rule(lambda value: 0 <= value < 1, "0 <= momentum < 1"),
+    **dict.fromkeys(("optimiser.weight_decay", "optimiser.clip", "optimiser.warmup_epochs"), _at_least(0)),
+    **dict.fromkeys(("crops.n_local", "augself.crop", "augself.colour"), _at_least(0)),
+    **dict.fromkeys(("crops.global_size", "crops.local_size"), _at_least(8)),
+    **dict.fromkeys(("crops.global_scale", "crops.local_scale"), SCALE),
+    **dict.fromkeys(("crops.ratio", "crops.blur_sigma"), RANGE),
+    **dict.fromkeys([f"crops.{name}" for name in ("flip", "jitter_p", "grey_p", "blur_p", "solarise_p")], SHARE),
+    "crops.jitter": Rule(lambda jitter: min(jitter) >= 0 and jitter[3] <= 0.5, "0 or more, and hue 0.5 or less"),
+    "augself.hidden": _at_least(1),
+    # Of whichever framework or strategy has them.
+    **dict.fromkeys(("strategy.lam", "strategy.noise"), Rule(lambda value: 0 <= value < inf, "0 or more")),
+    **dict.fromkeys(("strategy.lr", "strategy.depth", "strategy.width"), POSITIVE),
+    **dict.fromkeys([f"framework.{name}" for name in ("tau", "dim", "hidden", "queue", "splits", "layers")], POSITIVE),
+    "framework.m": SHARE,
+}
+"""What must hold of a field by itself."""
+
+
+def check(recipe: Recipe) -> None:
+    """UserError for a value that is not of its field's type, or cannot work; it names the field and what is allowed."""
+    for part in PARTS:
+        recipe.kind(part)
+    for name, value, hint in fields_of(recipe):
+        _check_type(name, value, hint)
+        if name in RULES and not RULES[name].holds(value):
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            raise UserError(f"{name}={shown}: must be {RULES[name].must}.")
+    for problem in _conflicts(recipe):
+        raise UserError(problem)
+    refuse_unknown_backbone(recipe.backbone)
+
+
+def _conflicts(recipe: Recipe) -> Iterator[str]:
+    """What does not go together."""
+    crops, optimiser, least = recipe.crops, recipe.optimiser, recipe.strategy_traits.least_local
+    if recipe.stem == "cifar" and recipe.backbone.startswith("timm/"):
+        yield f"stem=cifar: {recipe.backbone} keeps timm's first layers; must be imagenet."
+    if crops.n_global < recipe.framework_traits.least_global:
+        yield f"crops.n_global={crops.n_global}: must be {recipe.framework_traits.least_global} or more."
+    if crops.n_global + crops.n_local > MOST_CROPS:
+        yield f"crops.n_global={crops.n_global}, crops.n_local={crops.n_local}: must be {MOST_CROPS} in all at most."
+    if crops.n_local < least:
+        yield f"crops.n_local={crops.n_local}: strategy {recipe.kind('strategy')} needs {least} or more."
+    if crops.n_local and not least:
+        yield f"crops.n_local={crops.n_local}: strategy {recipe.kind('strategy')} uses no local crops; must be 0."
+    if not 0 <= optimiser.eta_min <= optimiser.lr:
+        yield f"optimiser.eta_min={optimiser.eta_min}: must be 0 to the learning rate ({optimiser.lr})."
+    if recipe.augself.weights and (crops.n_global < 2 or recipe.strategy_traits.pairs == "paper"):
+        yield "augself compares two encoded global crops: needs crops.n_global=2 or more, and strategy.pairs=mean."
