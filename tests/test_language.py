@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from logo_ssl import cli
+from logo_ssl.cli import COMMANDS, PROTOCOLS
+
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md")), *sorted((ROOT / "results").glob("*.md"))]
 PAGES = [page for page in PAGES if not {"_build", "reference"} & set(page.relative_to(ROOT).parts)]
@@ -25,11 +28,26 @@ PRIVATE = {
 LONGEST = 30
 
 
+HELPS = ["", *(name for name in COMMANDS if name != "eval"), "eval", *(f"eval {name}" for name in PROTOCOLS)]
+
+
+def private(text: str) -> list[tuple[str, str]]:
+    """The words of a text that have no place in it, each with what to write."""
+    text = " ".join(text.split())
+    return [(match[0], use) for words, use in PRIVATE.items() for match in re.finditer(words, text, re.IGNORECASE)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages_have_none_of_the_private_words(page):
-    text = " ".join(page.read_text().split())
-    found = [(match[0], use) for words, use in PRIVATE.items() for match in re.finditer(words, text, re.IGNORECASE)]
-    assert found == []
+    assert private(page.read_text()) == []
+
+
+@pytest.mark.parametrize("line", HELPS)
+def test_help_has_none_of_the_private_words(line, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit):
+        cli.main([*line.split(), "--help"])
+    assert private(capsys.readouterr().out) == []
 
 
 def test_no_sentence_of_readme_is_long():

@@ -94,7 +94,7 @@ def test_the_regressor_is_the_one_that_was_saved(make_run, images):
 def test_a_run_without_a_regressor_is_refused_in_one_sentence(make_run, changes, words):
     run = make_run(**changes)
     with pytest.raises(UserError, match=f"has no regressor, since it was trained with --strategy {words}; give a run"):
-        cli.COMMANDS["affinity"]([str(run.path)])
+        cli.parse(["affinity", str(run.path)]).run()
 
 
 def test_the_company_is_own_image_same_class_nearest_class_and_another(make_run, images):

@@ -8,7 +8,8 @@ import pytest
 PROGRAM = """
 import os, signal, sys, threading
 import torch
-from logo_ssl.cli import main, COMMANDS
+from dataclasses import dataclass
+from logo_ssl.cli import COMMANDS, Command, main
 from logo_ssl.report.beside import beside
 
 inside = threading.Event()
@@ -19,16 +20,20 @@ def compute(stop):
         inside.set()
         (x @ x).sum().backward()
 
-def command(arguments):
-    with beside(compute):
-        inside.wait()
-        if arguments:
-            os.kill(os.getpid(), signal.Signals[arguments[0]])
-            threading.Event().wait(60)
+@dataclass
+class Compute:
+    ending: str = ""
 
-COMMANDS["compute"] = command
+    def run(self):
+        with beside(compute):
+            inside.wait()
+            if self.ending:
+                os.kill(os.getpid(), signal.Signals[self.ending])
+                threading.Event().wait(60)
+
+COMMANDS["compute"] = Command("compute", Compute)
 print("begun")
-main(["compute", *sys.argv[1:]])
+main(["compute", *(f"--ending={word}" for word in sys.argv[1:])])
 """
 
 

@@ -105,7 +105,7 @@ def test_too_many_runs_are_told_with_the_folder_that_they_are_in(out, tmp_path, 
     report(*(out / name for name in FINISHED), tmp_path / "page.html", code=2)
     assert "3 runs were given; give 1 to 2." in capsys.readouterr().err
     with pytest.raises(UserError, match=r"^3 runs were given; give 1 to 2\.$"):
-        cli.COMMANDS["watch"]([str(out)] * 3)
+        cli.parse(["watch", *[str(out)] * 3]).run()
 
 
 def test_of_more_runs_than_a_page_shows_the_newest_are_watched_and_those_that_are_named(tmp_path, monkeypatch):

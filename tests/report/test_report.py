@@ -333,7 +333,7 @@ def test_the_whole_page_with_its_library_is_small_enough_and_a_larger_one_is_ref
 
 def test_the_command_shows_crops_and_says_where_the_page_is(make_run, tmp_path, capsys, light):
     run = make_run()
-    cli.COMMANDS["report"]([str(run.path), "--out", str(tmp_path / "r.html")])
+    cli.parse(["report", str(run.path), "--out", str(tmp_path / "r.html")]).run()
     assert "r.html" in capsys.readouterr().out
     read = Reader((tmp_path / "r.html").read_text())
     assert any(attributes["alt"].startswith("run: Crops") for attributes in read.all("img"))
@@ -403,7 +403,7 @@ def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch,
     assert (program, command, arguments[-1]) == ("logo-ssl", "pretrain", "runs/first-again")
     seen = []
     monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
-    cli.COMMANDS["pretrain"](arguments)
+    cli.parse(["pretrain", *arguments]).run()
     assert seen == [recipe]
 
 
@@ -464,4 +464,4 @@ def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(tmp_path):
 def test_what_cannot_be_is_told_in_a_sentence(line, make_run):
     run = make_run()
     with pytest.raises(UserError):
-        cli.COMMANDS["report"]([word.format(run=run.path) for word in line])
+        cli.parse(["report", *(word.format(run=run.path) for word in line)]).run()
