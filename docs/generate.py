@@ -117,7 +117,7 @@ def options(config: type, prefix: str = "") -> Iterator[str]:
         named = next((mark for mark in marks if hasattr(mark, "metavar")), None)
         flag = f"--{prefix}{(named and named.name) or field.name}".replace("_", "-")
         name = ((named and named.metavar) or field.name.upper()) if POSITIONAL in marks else flag
-        default = "required" if field.default is MISSING else shown(field.default)
+        default = "required" if field.default in (MISSING, tyro.MISSING) else shown(field.default)
         yield f"| `{name}` | {values(hints[field.name])} | {default} | {cell(about[field.name])} |\n"
 
 

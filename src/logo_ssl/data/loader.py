@@ -46,7 +46,7 @@ class LoadingConfig:
     """Settings of the way from the disk to the device: speed, memory, and what happens to large and to bad images."""
 
     placement: Literal["auto", "device", "ram", "encoded", "disk"] = "auto"
-    """Where images wait: decoded on the device or in ram, encoded in RAM, on disk; auto takes the first that fits."""
+    """Where images are kept: decoded on the device or in RAM, encoded in RAM, or on disk; auto: the first that fits."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
     """nvJPEG on the GPU, or worker processes; auto takes nvJPEG if there is a CUDA device."""
     workers: int = -1
@@ -54,7 +54,7 @@ class LoadingConfig:
     max_side: int = 640
     """Photographs are shrunk to this longer side when they are decoded; 0 keeps them as they are."""
     max_bad: float = 0.3
-    """Share of unreadable images that stops a run; up to it they are replaced by others and listed."""
+    """Share of unreadable images that stops a run; fewer are replaced by others and listed."""
 
 
 class Batches:

@@ -19,27 +19,27 @@ class DetectorConfig:
     """What the detector is; defaults are those of ResNet-C4 in the protocol."""
 
     head: Head = "c4"
-    """c4: conv4 proposes and conv5 judges; fpn: a feature pyramid."""
+    """c4: conv4 for proposals and conv5 for the head; fpn: a feature pyramid."""
     norm: Norm = "trained"
     """Whether the encoder's batch norms are trained with the rest, or stay as they are."""
     short_sides: tuple[int, ...] = tuple(range(480, 801, 32))
-    """Of training pictures in pixels; each picture draws one."""
+    """Short sides of training images in pixels; each image draws one."""
     test_side: int = 800
-    """Short side of test pictures."""
+    """Short side of test images in pixels."""
     longest: int = 1333
-    """No longer side is longer."""
+    """Limit of the longer side in pixels."""
     anchors: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Sides of the anchors in pixels, at ratios 1:2, 1:1 and 2:1."""
     candidates: tuple[int, int] = (12_000, 6_000)
-    """Proposals before their overlaps are thinned out, in training and in testing."""
+    """Proposals before non-maximum suppression, in training and in testing."""
     proposals: tuple[int, int] = (2_000, 1_000)
-    """Proposals after it."""
+    """Proposals after non-maximum suppression, in training and in testing."""
     regions: int = 512
     """Proposals of a picture that the head learns from, up to a quarter of them objects."""
     lowest_score: float = 0.05
-    """Detections below are left out."""
+    """Detections with a lower score are left out."""
     most_detections: int = 100
-    """Of one picture."""
+    """Detections of one image, at most."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class DetectionRecipe:
     """Iterations in which the learning rate rises from a thousandth."""
     momentum: float = 0.9
     weight_decay: float = 1e-4
-    """Not for batch norms."""
+    """Weight decay, except for batch norms."""
     flip: bool = True
-    """Mirror every other training picture."""
+    """Mirror half of the training images."""
     learn_from_empty: bool = False
-    """Train on pictures without objects, too."""
+    """Also train on images without objects."""
     norm_batches: int = 200
     """Training batches from which the statistics of batch norms are computed anew before the test; 0: none."""
     seed: int = 0

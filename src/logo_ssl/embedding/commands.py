@@ -29,7 +29,7 @@ class Embed(Source):
     """Write the features of images to a file: path, label, split and vector of each, in order.
 
     Vectors are as the encoder gives them, not of unit length: divide by their norms before dot products.
-    Goes on where it stopped when it is interrupted and run again. Images that cannot be read are left out and listed.
+    Run again after an interruption, it continues. Images that cannot be read are left out and listed.
 
     example: logo-ssl embed runs/photos --data photos/ --out features.npz
     """
@@ -39,7 +39,7 @@ class Embed(Source):
     out: Path = field(kw_only=True)
     """The file: .npz, .csv or .parquet (needs `pip install 'logo-ssl[parquet]'`)."""
     split: Which = "all"
-    """Train, validation or test images, or all, one after the other; val/ without a test/ beside it is the test."""
+    """Train, validation or test images, or all, in this order. If there is no test/, val/ is the test."""
     batch_size: int = Extraction.batch_size
     """Images that the encoder sees at a time."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -47,9 +47,9 @@ class Embed(Source):
     workers: int = -1
     """Processes that decode photographs; -1: one per core."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
-    """Worker processes, or nvJPEG on a CUDA device; auto takes nvJPEG where workers are few or photographs large."""
+    """Worker processes, or nvJPEG on a CUDA device; auto takes nvJPEG if workers are few or photographs large."""
     max_bad: float = Extraction.max_bad
-    """Share of unreadable images that stops the command; up to it they are left out."""
+    """Share of unreadable images that stops the command; fewer are left out."""
     overwrite: bool = False
     """Replace --out if it exists."""
 
@@ -139,7 +139,7 @@ class Search(Source):
 
 @dataclass(frozen=True)
 class Export(Source):
-    """Write an encoder so that torchvision, timm, ONNX or the Hugging Face Hub load it; shows the lines that do.
+    """Write an encoder that torchvision, timm, ONNX Runtime or the Hugging Face Hub can load, and show how.
 
     example: logo-ssl export runs/photos --to timm --out encoder.safetensors
     """

@@ -44,7 +44,7 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True)
 class Doctor:
-    """Look at this machine: versions, GPU, compiler, decoders; with --data, how fast images come and what is chosen.
+    """Show versions, GPU, compiler and decoders; with --data, how fast images load and which settings suit them.
 
     example: logo-ssl doctor --data photos/
     """

@@ -37,7 +37,7 @@ class KNN(OnData, OnFeatures):
         tuple[tuple[int, float], ...] | None,
         tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(f'{k} {tau}' for k, tau in PROTOCOLS_OF_KNN)})"),
     ] = None
-    """k and tau, one pair after the other; of the usual ones a k that is not below the number of images is left out."""
+    """Pairs of k and tau, one after the other; default pairs whose k is too large for the images are left out."""
 
     def run(self) -> None:
         """Evaluate, and show the figures."""
@@ -53,8 +53,8 @@ class KNN(OnData, OnFeatures):
 class Linear(OnData, OnFeatures):
     """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS.
 
-    Rate or L2 weight are chosen on validation images or, without any, on a fifth of train, never on test images; then
-    train and validation images together train the classifier.
+    The rate, or the L2 weight, is chosen on validation images; if there are none, on a fifth of train, never on test
+    images. Then train and validation images together train the classifier.
 
     example: logo-ssl eval linear runs/first --data photos/ --protocol lbfgs
     """
@@ -62,9 +62,9 @@ class Linear(OnData, OnFeatures):
     protocol: Protocol = "sgd"
     """SGD on cached features, SGD on features of random crops (slow), or logistic regression by L-BFGS."""
     epochs: int = SGDConfig.epochs
-    """Passes of SGD; its rate falls to a tenth after 60 and after 80 % of them."""
+    """Passes of SGD; its rate falls to a tenth after 60 % and again after 80 % of them."""
     rates: tuple[float, ...] = RATES
-    """Learning rates of SGD, all trained at once; the best on validation images counts. MoCo's own protocol: 30."""
+    """Learning rates of SGD, all trained at once; the best one on validation images counts. MoCo's protocol has 30."""
     seed: int = 0
     """Decides the validation split, the start and the order."""
 
@@ -89,17 +89,17 @@ class Linear(OnData, OnFeatures):
 class Transfer(OnFeatures):
     """Logistic regression on frozen features of other data sets: the ten of Table 5, or any class folder.
 
-    Exit code 2 if a set that --sets names could not be measured, once the others are; without --sets, if none could.
+    Exit code 2 if a set that --sets names could not be measured; without --sets, if none could.
 
     example: logo-ssl eval transfer runs/first --sets pets flowers photos/
     """
 
     sets: tuple[str, ...] = tuple(SETS)
-    """Names of the ten, or names and paths as for `pretrain`."""
+    """Names of these ten, or names and paths as for `pretrain`."""
     seed: int = 0
-    """Decides the validation split where there is no official one."""
+    """Decides the validation split, if the set has no official one."""
     penalise_bias: bool = True
-    """The L2 weight holds for the bias, too, as in the code behind the paper's table."""
+    """Penalise the bias as well as the weights, as in the code behind the paper's table."""
 
     def files(self) -> list[Path]:
         """One for each set."""
@@ -133,9 +133,9 @@ class FineTune(OnData, Subject):
     epochs: int = EPOCHS
     """Passes over the labelled images."""
     lr: float = RATE
-    """Peak learning rate, whatever the batch: with smaller ones, a lower rate is the custom."""
+    """Peak learning rate; it does not follow the batch size."""
     batch_size: int = BATCH
-    """Images per step, or as many as there are; fewer need less memory."""
+    """Images per step; fewer need less memory."""
     seed: int = 0
     """Decides the shares, the classifier's start, order and augmentation."""
 

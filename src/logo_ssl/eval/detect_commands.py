@@ -37,9 +37,9 @@ class Detect(RecipeOptions, Subject):
     dry_run: bool = False
     """Show the schedule and how long it takes, and stop."""
     max_bad: float = 0.0
-    """Share of training pictures that may be left out, since they cannot be read or are of another size than told."""
+    """Share of training images that may be left out: unreadable, or of another size than their annotation has."""
     out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: into the run folder)")] = None
-    """JSON file; NAME-pictures/ (with COCO's results) and, until all is done, NAME-training/ lie beside it."""
+    """JSON file; NAME-pictures/ (with COCO's results) and, while training, NAME-training/ are next to it."""
 
     size: tyro.conf.Suppress[int | None] = None
     masks: tyro.conf.Suppress[bool] = False

@@ -29,49 +29,49 @@ class RecipeOptions:
     """Changes to a recipe; None keeps its number."""
 
     iterations: Annotated[int | None, _default("iterations")] = None
-    """Batches to learn from; `steps` and `warm-up` move along, unless given."""
+    """Batches to learn from; `steps` and `warm-up` are scaled with it unless given."""
     batch_size: Annotated[int | None, _default("batch_size")] = None
-    """Pictures in a batch; `lr` follows in proportion, unless given, and `iterations` stay."""
+    """Images in a batch; `lr` is scaled with it unless given, `iterations` stay."""
     lr: Annotated[float | None, _default("lr")] = None
-    """Learning rate after the warm-up, as it is for the batch size."""
+    """Learning rate after the warm-up, for this batch size."""
     steps: Annotated[tuple[int, ...] | None, _default("steps")] = None
     """Iterations at which the learning rate falls to a tenth."""
     warm_up: Annotated[int | None, _default("warm_up")] = None
     """Iterations in which the learning rate rises."""
     momentum: Annotated[float | None, _default("momentum")] = None
-    """Of SGD."""
+    """Momentum of SGD."""
     weight_decay: Annotated[float | None, _default("weight_decay")] = None
-    """Not for batch norms."""
+    """Weight decay, except for batch norms."""
     flip: Annotated[bool | None, _default("flip")] = None
-    """Mirror every other training picture."""
+    """Mirror half of the training images."""
     learn_from_empty: Annotated[bool | None, _default("learn_from_empty")] = None
-    """Train on pictures without objects, too."""
+    """Also train on images without objects."""
     norm_batches: Annotated[int | None, _default("norm_batches")] = None
-    """Training batches from which batch-norm statistics are computed anew before the test; 0: none."""
+    """Training batches for new batch-norm statistics before the test; 0: keep the running ones."""
     seed: Annotated[int | None, _default("seed")] = None
     """Decides the start of the head, order, scales and flips."""
     head: Annotated[Head | None, _default("head")] = None
-    """c4: conv4 proposes and conv5 judges; fpn: a feature pyramid."""
+    """c4: conv4 for proposals and conv5 for the head; fpn: a feature pyramid."""
     norm: Annotated[Norm | None, _default("norm")] = None
     """Whether the encoder's batch norms are trained with the rest, or stay as they are."""
     short_sides: Annotated[tuple[int, ...] | None, _default("short_sides")] = None
-    """Of training pictures in pixels; each picture draws one."""
+    """Short sides of training images in pixels; each image draws one."""
     test_side: Annotated[int | None, _default("test_side")] = None
-    """Short side of test pictures."""
+    """Short side of test images in pixels."""
     longest: Annotated[int | None, _default("longest")] = None
-    """No longer side is longer."""
+    """Limit of the longer side in pixels."""
     anchors: Annotated[tuple[int, ...] | None, _default("anchors")] = None
     """Sides of the anchors in pixels."""
     candidates: Annotated[tuple[int, int] | None, _default("candidates")] = None
-    """Proposals before their overlaps are thinned out, in training and in testing."""
+    """Proposals before non-maximum suppression, in training and in testing."""
     proposals: Annotated[tuple[int, int] | None, _default("proposals")] = None
-    """Proposals after it."""
+    """Proposals after non-maximum suppression, in training and in testing."""
     regions: Annotated[int | None, _default("regions")] = None
-    """Proposals of a picture that the head learns from."""
+    """Proposals of an image that the head learns from."""
     lowest_score: Annotated[float | None, _default("lowest_score")] = None
-    """Detections below are left out."""
+    """Detections with a lower score are left out."""
     most_detections: Annotated[int | None, _default("most_detections")] = None
-    """Of one picture."""
+    """Detections of one image, at most."""
 
     def applied_to(self, recipe: DetectionRecipe) -> DetectionRecipe:
         """The recipe with these changes."""

@@ -20,7 +20,7 @@ class Extraction:
     workers: int = -1
     """Worker processes that decode photographs; -1: one per core, at most 16; 0: none."""
     max_bad: float = 0.3
-    """Share of unreadable images that stops an evaluation; up to it they are left out."""
+    """Share of unreadable images that stops an evaluation; fewer are left out."""
     cache: bool = True
     """Keep features in $LOGO_CACHE, or ~/.cache/logo-ssl/features."""
     say: Callable[[str], None] = lambda sentence: None

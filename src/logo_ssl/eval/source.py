@@ -17,15 +17,15 @@ class Source:
     encoder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENCODER")]
     """A run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint file, or an exported encoder."""
     backbone: str | None = None
-    """What a checkpoint holds, where its shapes do not tell."""
+    """The network in a checkpoint, if its shapes do not show it."""
     stem: EncoderStem | None = None
-    """First layers of random/NAME or of a checkpoint, where its shapes do not tell."""
+    """First layers of random/NAME, or of a checkpoint if its shapes do not show them."""
     size: int | None = None
-    """Side of the images in pixels (default: as in training, 32 for a CIFAR stem, else 224 as the paper's transfer)."""
+    """Side of the images in pixels (default: as in training; else 32 for a CIFAR stem and 224 for others)."""
     mean: tuple[float, ...] | None = None
-    """Of each channel, on a scale from 0 to 1 (default: as in training, or ImageNet's)."""
+    """Mean of each channel, on a scale from 0 to 1 (default: as in training, or that of ImageNet)."""
     std: tuple[float, ...] | None = None
-    """Of each channel, on the same scale."""
+    """Standard deviation of each channel, on the same scale."""
 
     def typed(self) -> str:
         """What names the same encoder in another command, as a shell takes it."""

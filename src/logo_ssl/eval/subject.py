@@ -27,7 +27,7 @@ class Subject(Source):
     workers: int = -1
     """Processes that decode photographs; -1: one per core."""
     max_bad: float = Extraction.max_bad
-    """Share of unreadable images that stops an evaluation; up to it they are left out."""
+    """Share of unreadable images that stops an evaluation; fewer are left out."""
     out: Path | None = None
     """JSON file (default: into the run folder); `transfer` names one for each set after it."""
     overwrite: bool = False

@@ -32,7 +32,7 @@ class MoCoConfig:
     queue: int = 65536
     """Number of negatives; any size works with any batch size."""
     splits: int = 8
-    """Parts of a batch that are normalised apart, as on that many GPUs; fewer if it does not divide."""
+    """Parts of a batch with batch norm of their own, as on so many GPUs; fewer if the batch does not divide."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "MoCo":
         """The framework on a backbone."""

@@ -50,10 +50,10 @@ LETTERS = 200  # of a title that have room along the width
 
 @dataclass(frozen=True)
 class Affinity:
-    """Compare crops with a reference crop, by the learned affinity and by cosine, as the paper's Figure 3.
+    """Compare crops with a reference crop by the learned affinity and by cosine, as Figure 3 of the paper.
 
-    Beside the reference's own image stand one of its class, one of the nearest class by features (whose mean
-    backbone feature points most nearly where that of its own class does), and one of another class.
+    Next to the reference's own image: one of its class, one of the class with the nearest mean feature, and one of
+    another class.
 
     example: logo-ssl affinity runs/first --map
     """
@@ -65,15 +65,15 @@ class Affinity:
     reference: tuple[str, ...] = ()
     """IMAGE or IMAGE:x,y,w,h: a file or the number of a held-out (else training) image, a box in pixels; 8 at most."""
     rows: int = 2
-    """References to draw by chance where none is given (1 to 8)."""
+    """References to draw at random if none is given (1 to 8)."""
     images: int = 100
     """Images, with one reference crop each, over which the ranking is measured (4 to 2000)."""
     map: bool = False
-    """Draw, too, where in each image windows of the reference's size are alike to it (NAME-map.png)."""
+    """Also draw where in each image windows of the reference's size are similar to it (NAME-map.png)."""
     out: Path | None = None
-    """The picture to write, with an .svg beside the .png (default: figures/affinity.png in the run)."""
+    """The image to write, as .png and .svg (default: figures/affinity.png in the run)."""
     overwrite: bool = False
-    """Replace the pictures if they exist."""
+    """Replace the images if they exist."""
     seed: int = 0
     """Decides images, references and crops."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

@@ -29,8 +29,7 @@ class Report:
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Run folders, finished or not; a folder of runs, as `reproduce` leaves it, stands for those below it, in 5,000
-    folders at most, that are finished."""
+    """Run folders, finished or not. A folder of runs, as `reproduce` makes it, stands for the finished runs in it."""
     out: Path = Path("report.html")
     """The page to write."""
     figures: Path | None = None
@@ -38,9 +37,9 @@ class Report:
     data: str | None = None
     """A name or a path: where the images are now (default: where the runs had them)."""
     crops: bool = True
-    """Show crops as the network sees them, where the data are on this machine."""
+    """Show crops as the network sees them, if the data are on this machine."""
     images: int = 400
-    """Images on the map, and to find neighbours among (4 to 2000; without a test half of train each); 0: neither."""
+    """Images for the map and the neighbours (4 to 2000); 0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

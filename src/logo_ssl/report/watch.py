@@ -30,26 +30,26 @@ PATIENCE_S, PAUSE_S = 30, 0.2
 
 @dataclass(frozen=True)
 class Watch:
-    """Serve the page of `logo-ssl report` while runs go on; it renews itself. Ctrl-C ends it, and never the runs.
+    """Serve the page of `logo-ssl report` while runs are training; it updates itself. Ctrl-C ends it, not the runs.
 
     example: logo-ssl watch runs/first
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Run folders, finished or not; a folder of runs, as `reproduce` makes it, stands for all below it, also those that
-    begin later, the newest 50 of them. What does not exist yet is waited for, for half a minute."""
+    """Run folders, finished or not. A folder of runs, as `reproduce` makes it, stands for the newest 50 runs in it,
+    also those that begin later. Folders that do not exist yet have half a minute to appear."""
     port: int = 8600
-    """Where to listen; 0: any that is free."""
+    """Port to listen on; 0: any that is free."""
     host: str = "127.0.0.1"
-    """Who can see it: this machine only, unless another address of it is given. There is no password."""
+    """Address to listen on; by default only this machine sees the page. There is no password."""
     every: float = 5.0
     """Seconds between two looks at the run folders."""
     data: str | None = None
     """A name or a path: where the images are now (default: where the runs had them)."""
     crops: bool = True
-    """Show crops as the network sees them, where the data are on this machine."""
+    """Show crops as the network sees them, if the data are on this machine."""
     images: int = 400
-    """Images on the map, and to find neighbours among (4 to 2000; without a test half of train each); 0: neither."""
+    """Images for the map and the neighbours (4 to 2000); 0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"

@@ -37,9 +37,9 @@ class LoGoConfig:
     lam: float = 0.05
     """lambda: how strongly local crops of one image are pushed apart."""
     balance: Literal["latents", "parameters", "weight"] = "latents"
-    """What lambda multiplies: the similarity gradient's norm at z^l, the same at theta_e (slower), or plainly L_ll."""
+    """What lambda multiplies: the norm of the similarity gradient at z^l, or at theta_e (slower), or L_ll itself."""
     affinity: Literal["learned", "cosine"] = "learned"
-    """The measure of alikeness; the paper saw training collapse with cosine."""
+    """The similarity of local crops; with cosine, the paper saw training collapse."""
     bound: Literal["mean-difference", "logistic"] = "logistic"
     """Omega: Eq. 6 as written, which has no upper bound, or its logistic bound, as in the authors' code."""
     noise: float = 0.0
