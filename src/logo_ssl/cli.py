@@ -13,7 +13,7 @@ import tyro
 from tyro.constructors import MISSING_NONPROP as MISSING
 
 from . import __version__
-from .errors import AGAIN, Interrupted, UserError
+from .errors import Interrupted, UserError
 from .launch import is_first
 from .signals import Stopped, ends_imports, heeded
 from .terminal import complain, put
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Stopped as stop:
         _end(stop.interrupted("start it again"))
     except KeyboardInterrupt:
-        _end(Stopped(signal.SIGINT).interrupted(AGAIN))
+        _end(Stopped(signal.SIGINT).interrupted("give the same command again"))
     except UserError as error:
         _end(error)
     except BrokenPipeError:  # `| head` has seen enough

@@ -1,4 +1,4 @@
-"""What do we say when the user's input, or disk, cannot work?"""
+"""Errors that end in a sentence for the user, and hints at the nearest name."""
 
 import errno
 from collections.abc import Iterable
@@ -6,11 +6,6 @@ from difflib import get_close_matches
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """On the disk; of what a user may have of it."""
-AGAIN = "give the same command again"
-"""How to go on with all but a pretraining, which has a command of its own for that."""
-
-ELSEWHERE = "choose another --out, or allow it"
-"""What to do where nothing may be written."""
 
 
 class UserError(Exception):
@@ -28,16 +23,6 @@ class Interrupted(UserError):  # noqa: N818 (nobody erred)
         super().__init__(sentence)
         self.code = code
         self.agreed = agreed  # by all processes of a run, so that one of them may tell it for all
-
-
-def refused_by_disk(error: OSError, cure: str = AGAIN, elsewhere: str = ELSEWHERE) -> str | None:
-    """What to say of a disk that is full or may not be written on; nothing where something else is wrong."""
-    if error.errno in NO_SPACE:
-        told = "The disk is full" if error.filename is None else f"{error.filename} cannot be written: the disk is full"
-        return f"{told}; free some space, then {cure}."
-    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return f"{error.filename} cannot be written ({error.strerror}); {elsewhere}."
-    return None
 
 
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str:
