@@ -1,8 +1,8 @@
-"""What is a pretrained encoder good for? Loading it elsewhere, features of images, search, export."""
+"""What a pretrained encoder is used for: loading it elsewhere, features of images, search, export."""
 
-from .embedding import Embeddings, embed
+from .embed import Embeddings, embed
 from .exporting import Exported, export
-from .loading import Transform, load
-from .searching import Neighbour, search
+from .load import Transform, load
+from .search import Neighbour, search
 
 __all__ = ["Embeddings", "Exported", "Neighbour", "Transform", "embed", "export", "load", "search"]

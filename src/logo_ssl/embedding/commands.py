@@ -1,4 +1,4 @@
-"""How is an encoder put to use in a shell? One class for each command; names and defaults are those of Python."""
+"""The commands embed, search and export; names and defaults are those of Python."""
 
 import os
 import shlex
@@ -11,16 +11,12 @@ from ..eval import Extraction, FrozenEncoder
 from ..eval.how import refuse_senseless
 from ..eval.source import Source
 from ..files import check_output, write
-from ..output_names import refuse_no_table
-from ..run import Run
 from ..terminal import plain_console, progress_bars
-from ..text import counted, on_one_line
-from .embedding import embed
+from ..text import on_one_line
+from .embed import Which, embed
 from .exporting import Target, export
-from .exporting.hub import RGB
-from .images import Which
-from .searching import search
-from .sheet import contact_sheet
+from .exporting.weights import RGB
+from .search import contact_sheet, search
 from .tables import about_table, read_table, refuse_unknown
 
 
@@ -55,7 +51,6 @@ class Embed(Source):
 
     def run(self) -> None:
         """Embed, and say where the features are."""
-        refuse_no_table(self.out)
         refuse_senseless(self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
         check_output(self.out, self.overwrite)
@@ -103,38 +98,23 @@ class Search(Source):
 
     def run(self) -> None:
         """Search, show the neighbours, and draw them."""
-        index = self._index()
         if gone := [query for query in self.query if not query.is_file()]:
-            what = f"{gone[0]} is a folder" if gone[0].is_dir() else f"There is no file {gone[0]} to look for"
-            raise UserError(f"{what}; give the path of an image with --query.")
+            raise UserError(f"query={gone[0]}: this is not a file.")
+        about = about_table(self.index)
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
-                raise UserError(f"--out is {self.out}; the contact sheet is a .png file.")
+                raise UserError(f"out={self.out}: the contact sheet is a .png file.")
             check_output(self.out, self.overwrite)
         console = plain_console()
-        if not about_table(index):
-            console.print(
-                f"{index} does not say which encoder made it; cosines tell something only if it was this one, "
-                "with the same --size, --mean and --std."
-            )
-        found = search(_loaded_aloud(self), index, self.query, k=self.k, device=self.device)
-        if len(found[0]) < self.k:  # said first: all of them may be many
-            console.print(f"{index} holds {counted(len(found[0]), 'image')}, all shown; --k asks for {self.k:,}.")
+        if not about:
+            console.print(f"{self.index} does not name its encoder; cosines mean something only if it was this one.")
+        found = search(_loaded_aloud(self), self.index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
             console.print(on_one_line(f"Most like {query}:"))
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
                 console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
         if self.out is not None:
             console.print(f"Sheet: {write(self.out, contact_sheet([*map(str, self.query)], found))}")
-
-    def _index(self) -> Path:
-        """The file to look in; where there is none, the command that makes it is said."""
-        if self.index.is_file():
-            return self.index
-        data = [] if Run(Path(self.encoder)).recipe_file.is_file() else ["--data", "photos/"]
-        making = shlex.join([*data, "--out", str(self.index)])
-        what = f"There is no file {self.index}"
-        raise UserError(f"{what}; make it with `logo-ssl embed {self.typed()} {making}`.")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Is this machine ready, and what would it be asked to do? Versions, devices, the data's way, and what is chosen."""
+"""The command `doctor`: versions and devices of this machine, the speed of the data, and the settings for them."""
 
 import os
 import shlex
@@ -20,7 +20,6 @@ from ..hardware import available_memory, best_device, hardware
 from ..provenance import provenance
 from ..recipes import choose, summary
 from ..terminal import plain_console
-from ..text import counted
 from ..train.automatic import SCENES_SIDE, machine_for
 from ..train.building import refuse_too_few
 from ..train.compiling import has_compiler
@@ -68,12 +67,16 @@ class Doctor:
         facts = dataset_info(data)
         for sentence in filter(None, (f"Data: {data.name}, {facts}.", *data.says)):
             console.print(sentence)
-        _refuse_as_training_would(self.data, facts.n_images)
+        refuse_too_few(self.data, facts.n_images)
         speed, bad, seen = _speed(data, device)
         console.print(f"Speed: {speed}")
         chosen = choose(facts, machine_for(self.device))
         console.print(f"Chosen: {summary(chosen)}")
-        _refuse_bad_as_training_would(bad, seen, chosen.loading.max_bad)
+        if len(bad) > chosen.loading.max_bad * seen:
+            raise UserError(
+                f"{len(bad):,} of {seen:,} images cannot be read (one is {min(bad.names)}), more than "
+                f"loading.max_bad={chosen.loading.max_bad:g} allows."
+            )
         next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
         console.print(f"Next: logo-ssl pretrain {next_words}")
 
@@ -129,25 +132,6 @@ def _speed(data: ImageSet, device: torch.device) -> tuple[str, BadImages, int]:
     unreadable = f"; {len(bad):,} of {different:,} cannot be read" if len(bad) else ""
     told = f"{seen / max(seconds, 1e-9):,.0f} images/s ({seen:,} images seen{again}{unreadable}), {where}."
     return told, bad, different
-
-
-def _refuse_as_training_would(data: str, n_images: int) -> None:
-    """Raise a UserError where there are fewer images than pretraining needs."""
-    try:
-        refuse_too_few(data, n_images)
-    except UserError as error:
-        raise UserError(f"`logo-ssl pretrain` will refuse these data: {error}") from error
-
-
-def _refuse_bad_as_training_would(bad: BadImages, seen: int, max_bad: float) -> None:
-    """Raise a UserError where more of the images that were seen cannot be read than pretraining allows."""
-    if len(bad) > max_bad * seen:
-        supposed = "" if seen == bad.n_images else " if the others are like those seen here"
-        raise UserError(
-            f"`logo-ssl pretrain` will refuse these data{supposed}: {len(bad):,} of {counted(seen, 'image')} cannot "
-            f"be read (one is {min(bad.names)}), more than --loading.max-bad {max_bad:g} allows; look at the files, or "
-            "allow more."
-        )
 
 
 def _timed(batches: Iterator) -> tuple[float, int, int]:

@@ -1,4 +1,4 @@
-"""In which file do features lie? Parquet, .npz or .csv, written and read part by part, so that memory is bounded."""
+"""Files of features: Parquet, .npz or .csv, written and read part by part, so that memory is bounded."""
 
 import csv
 import json
@@ -13,7 +13,6 @@ from jaxtyping import Float32
 
 from ..errors import UserError
 from ..files import whole
-from ..output_names import refuse_no_table
 from ..text import printable
 
 ABOUT = "logo-ssl"
@@ -249,5 +248,6 @@ FORMATS = {
 
 
 def _format(path: Path) -> Format:
-    refuse_no_table(path)
+    if path.suffix.lower() not in FORMATS:
+        raise UserError(f"out={path}: features are written to {', '.join(FORMATS)}.")
     return FORMATS[path.suffix.lower()]

@@ -1,5 +1,6 @@
-"""How does an encoder fit into a scikit-learn pipeline? As a transformer from images to features."""
+"""An encoder in a scikit-learn pipeline: a transformer from images to features."""
 
+import contextlib
 import io
 import os
 import tempfile
@@ -17,16 +18,14 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from ..data.decode import BadImage, decode, plain_reason
-from ..data.images import Paths
 from ..errors import UserError
 from ..eval import Extraction, FrozenEncoder, load_encoder
 from ..files import write
 from ..run import Run
 from ..terminal import plain_console
 from ..text import counted
-from .embedding import embed
-from .loading import frozen, load, plain
+from .embed import embed
+from .load import frozen, load, plain
 
 
 class LoGoFeatures(TransformerMixin, BaseEstimator):
@@ -73,9 +72,7 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         found = embed(self.encoder_, _checked(X), **self._how(), max_bad=1.0)
         if found.bad:
-            n, first = len(found.bad), found.bad[0]
-            told = f"{counted(n, 'image')} cannot be read (the first: {first}, {_reason(first)})"
-            raise UserError(f"{told}; leave out what cannot be read.")
+            raise UserError(f"{counted(len(found.bad), 'image')} cannot be read, the first is {found.bad[0]}.")
         return found.vectors
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -110,15 +107,6 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _reason(path: str) -> str:
-    """Why an image cannot be read."""
-    try:
-        decode(Paths([path]).read(0))
-    except (OSError, BadImage) as error:
-        return plain_reason(error)
-    return "which now can"
-
-
 def _checked(X: Any) -> Sequence[str] | np.ndarray:
     """Paths, or an array of images."""
     if isinstance(X, np.ndarray) and X.ndim == 4:
@@ -145,27 +133,25 @@ def _seed(random_state: Any) -> int:
     """A seed as scikit-learn understands it: a number, None for any, or what draws one."""
     if isinstance(random_state, Integral):
         return int(random_state)
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError as error:
-        raise UserError(f"random_state is {random_state!r}; give a number, None or a RandomState.") from error
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _claimed(out: Path, suffix: str) -> tuple[Path, Path]:
-    """A folder for a run and a file for its images: `out`, or `out`-2, ... where earlier fits lie; each once."""
+    """A new folder for a run and a file for its images: `out`, or `out`-2, ... after earlier fits."""
     out.parent.mkdir(parents=True, exist_ok=True)
     for n in count(1):
         folder = out if n == 1 else out.with_name(f"{out.name}-{n}")
-        files = {ending: folder.with_name(f"{folder.name}-images{ending}") for ending in (".npz", ".txt")}
-        if any(map(os.path.lexists, files.values())) or (n > 1 and os.path.lexists(folder)):
+        data = folder.with_name(f"{folder.name}-images{suffix}")
+        if folder.exists() and not any(
+            folder.with_name(f"{folder.name}-images{end}").exists() for end in (".npz", ".txt")
+        ):
+            if n == 1 and any(folder.iterdir()):
+                raise UserError(f"out={folder}: this is not an earlier fit; choose another.")
+        elif any(folder.with_name(f"{folder.name}-images{end}").exists() for end in (".npz", ".txt")):
             continue
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(f"out is {folder}, which holds something that no fit has put there; choose another.")
-        try:
-            files[suffix].touch(exist_ok=False)
-        except FileExistsError:  # another process was quicker
-            continue
-        return folder, files[suffix]
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            data.touch(exist_ok=False)
+            return folder, data
     raise AssertionError("there is always another number")
 
 
@@ -175,14 +161,6 @@ def _as_data(images: Sequence[str] | np.ndarray) -> bytes:
         np.savez(file := io.BytesIO(), train_images=images.transpose(0, 2, 3, 1))
         return file.getvalue()
     lines = [str(Path(path).absolute()) for path in images]
-    for line in lines:
-        if "\n" in line or line != line.rstrip() or not _is_text(line):
-            raise UserError(f"The path {line!r} cannot stand in a list of paths; rename the file.")
+    if strange := next((line for line in lines if "\n" in line or line != line.rstrip()), None):
+        raise UserError(f"The path {strange!r} cannot be in a list of paths; rename the file.")
     return "".join(f"{line}\t-\n" for line in lines).encode()  # "-": no label
-
-
-def _is_text(line: str) -> bool:
-    try:
-        return bool(line.encode())
-    except UnicodeEncodeError:  # bytes that are no UTF-8
-        return False

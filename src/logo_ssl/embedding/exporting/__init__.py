@@ -1,4 +1,4 @@
-"""Where else can an encoder be loaded? In torchvision, timm, ONNX, safetensors and Hugging Face's layout."""
+"""Exports of an encoder; a new format is one file and one line."""
 
 import os
 from collections.abc import Callable
@@ -8,31 +8,30 @@ from typing import Literal, NamedTuple
 from ...errors import UserError
 from ...eval import FrozenEncoder
 from ...files import check_output, refuse_existing
-from ...output_names import refuse_no_target
-from ..embedding import Encoder
-from ..loading import frozen
-from .files import to_safetensors, to_timm, to_torchvision
+from ..embed import Encoder
+from ..load import frozen
 from .hub import to_hf
 from .onnx import to_onnx
+from .weights import to_safetensors, to_timm, to_torchvision
 
 Target = Literal["torchvision", "timm", "onnx", "safetensors", "hf"]
 
 
-class Way(NamedTuple):
-    """How a target is written, and where unless somebody says."""
+class Format(NamedTuple):
+    """How a target is written, and where by default."""
 
     write: Callable[[FrozenEncoder, Path], str]
-    """Writes it, and gives back the lines that load it; UserError where the target has no such network."""
+    """Writes it and returns the lines that load it; UserError if the target has no such network."""
     out: str
-    suffixes: tuple[str, ...]
+    """A file, or a folder if it has no suffix."""
 
 
-WAYS: dict[Target, Way] = {
-    "torchvision": Way(to_torchvision, "encoder-torchvision.safetensors", (".safetensors",)),
-    "timm": Way(to_timm, "encoder-timm.safetensors", (".safetensors",)),
-    "onnx": Way(to_onnx, "encoder.onnx", (".onnx",)),
-    "safetensors": Way(to_safetensors, "encoder.safetensors", (".safetensors",)),
-    "hf": Way(to_hf, "encoder-hf", ()),
+FORMATS: dict[Target, Format] = {
+    "torchvision": Format(to_torchvision, "encoder-torchvision.safetensors"),
+    "timm": Format(to_timm, "encoder-timm.safetensors"),
+    "onnx": Format(to_onnx, "encoder.onnx"),
+    "safetensors": Format(to_safetensors, "encoder.safetensors"),
+    "hf": Format(to_hf, "encoder-hf"),
 }
 
 
@@ -51,13 +50,14 @@ def export(
 
     A file, or a folder that is not empty, is replaced only with `overwrite`.
     """
-    refuse_no_target(to, "RUN")
-    way, known = WAYS[to], frozen(encoder)
-    path = Path(way.out if out is None else out)
-    if way.suffixes and path.suffix.lower() not in way.suffixes:
-        raise UserError(f"out={path}: {to} is written to a file that ends in {' or '.join(way.suffixes)}.")
-    if way.suffixes:
+    if to not in FORMATS:
+        raise UserError(f"to={to!r}: choose {', '.join(FORMATS)}.")
+    target, known = FORMATS[to], frozen(encoder)
+    path, suffix = Path(target.out if out is None else out), Path(target.out).suffix
+    if suffix and path.suffix.lower() != suffix:
+        raise UserError(f"out={path}: {to} is written to a file that ends in {suffix}.")
+    if suffix:
         check_output(path, overwrite)
     elif not path.is_dir() or any(path.iterdir()):
         refuse_existing(path, overwrite)
-    return Exported(path, way.write(known, path))
+    return Exported(path, target.write(known, path))

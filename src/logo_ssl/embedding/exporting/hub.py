@@ -1,4 +1,4 @@
-"""How does an encoder become a folder as on the Hugging Face Hub? Weights, a config for timm, and a model card."""
+"""A folder as on the Hugging Face Hub: weights, a config for timm, and a model card."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,7 @@ from ...eval import FrozenEncoder
 from ...files import write_together
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import PARTS, recipe_as_written
-from .files import RGB, metadata_of, snippet
-from .rebuilding import in_timm, of_ours, timm_options
+from .weights import RGB, in_timm, metadata_of, of_ours, snippet, timm_options
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 TAG = "logo_ssl"

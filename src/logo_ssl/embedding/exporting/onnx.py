@@ -1,4 +1,4 @@
-"""How does an encoder leave PyTorch? As an ONNX graph for batches of any size, checked against PyTorch."""
+"""An ONNX graph for batches of any size, checked against PyTorch."""
 
 import re
 import warnings
@@ -14,7 +14,7 @@ from ...errors import UserError
 from ...eval import FrozenEncoder
 from ...files import write
 from ...models.norm import with_plain_batch_norm
-from .files import metadata_of, snippet
+from .weights import metadata_of, snippet
 
 TOLERANCE = 1e-4  # of the largest feature
 TRACED, TRIED = 2, (1, 3)  # sizes of batches

@@ -1,4 +1,4 @@
-"""How does a pretrained encoder get into other code? As a plain module that brings its transform along."""
+"""An encoder as a plain module that brings its transform along."""
 
 import os
 import warnings

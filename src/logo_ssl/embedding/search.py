@@ -1,0 +1,171 @@
+"""The images most like a query, by the cosine of features that `embed` wrote, and a contact sheet of them."""
+
+import io
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from ..data.decode import BadImage, decode
+from ..data.images import Paths
+from ..errors import UserError
+from ..eval import FrozenEncoder
+from ..eval.extraction import PREPROCESSING
+from ..text import on_one_line
+from .embed import Embeddings, Encoder, embed
+from .load import frozen, read_square
+from .tables import about_table, read_table
+
+SIDE, GAP, TEXT = 160, 12, 34  # pixels: of a picture, between them, of the two lines below
+PER_ROW = 7
+LETTERS = 11  # pixels: their size
+LONGEST = 24  # of them in a name
+PAPER, INK, FRAME, EMPTY = "white", "#222222", "#1f5fa8", "#dddddd"
+
+
+class Neighbour(NamedTuple):
+    """An image of the index, and how like the query it is."""
+
+    path: str
+    label: str | None
+    cosine: float
+
+
+def search(
+    encoder: Encoder,
+    index: str | os.PathLike[str] | Embeddings,
+    query: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    k: int = 12,
+    device: str = "auto",
+) -> list[list[Neighbour]]:
+    """The `k` images of an index (a file from `embed`, or what it returned) that are most like each query.
+
+    The most similar come first. A file says which encoder made it, and of which input; others are refused. A .csv and
+    features in memory say nothing: that is up to you.
+    """
+    if k < 1:
+        raise UserError(f"k={k}: ask for 1 neighbour or more.")
+    known, table = frozen(encoder), index if isinstance(index, Embeddings) else Path(index)
+    if isinstance(table, Path):
+        _refuse_others(table, known)
+    queries = [query] if isinstance(query, str | os.PathLike) else list(query)
+    found = embed(known, queries, device=device, workers=0, decoder="workers", max_bad=1.0)
+    if found.bad:
+        read_square(Path(found.bad[0]), known.size)  # says why it cannot
+        raise UserError(f"{found.bad[0]} cannot be read as an image; give another query.")
+    return nearest_in(table, found.vectors, k)
+
+
+def _refuse_others(table: Path, encoder: FrozenEncoder) -> None:
+    """Raise a UserError where an index says that another encoder made it, or of other inputs."""
+    made_by = about_table(table)
+    if made_by.get("fingerprint", encoder.fingerprint) != encoder.fingerprint:
+        raise UserError(
+            f"{table} was made by other weights ({made_by['encoder']}) than {encoder.name} has now; make it again: "
+            f"`{_command(table, made_by, encoder)}`."
+        )
+    if made_by and made_by.get("preprocessing") != PREPROCESSING:
+        raise UserError(f"{table} was made by another version; make it again: `{_command(table, made_by, encoder)}`.")
+    looks = {"size": encoder.size, "mean": [*encoder.mean], "std": [*encoder.std]}
+    others = {name: made_by[name] for name, value in looks.items() if made_by.get(name, value) != value}
+    if others:
+        wanted = " ".join(f"--{name} {' '.join(map(str, np.ravel(value)))}" for name, value in others.items())
+        raise UserError(f"{table} was made with {wanted}; search with the same, or make another.")
+
+
+def _command(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> str:
+    """What makes an index of the same images."""
+    split = [] if made_by.get("split", "all") == "all" else ["--split", str(made_by["split"])]
+    words = ["embed", encoder.name, *encoder.options, "--data", str(made_by.get("data") or "DATA"), *split]
+    return f"logo-ssl {shlex.join([*words, '--out', str(table)])}"
+
+
+def nearest_in(table: Path | Embeddings, queries: np.ndarray, k: int) -> list[list[Neighbour]]:
+    """The best of each part of the table, then the best of these: memory holds a part at a time."""
+    wanted = _normalised(queries)
+    best: list[list[Neighbour]] = [[] for _ in wanted]
+    for part in read_table(table) if isinstance(table, Path) else [table]:
+        if part.vectors.shape[1] != wanted.shape[1]:
+            raise UserError(
+                f"{table} holds features of width {part.vectors.shape[1]}, and this encoder's have {wanted.shape[1]}; "
+                "search with the encoder that made it."
+            )
+        cosines = wanted @ _normalised(part.vectors).T
+        for i, row in enumerate(cosines):
+            top = np.argsort(-row, kind="stable")[:k].tolist()
+            new = [Neighbour(str(part.paths[j]), part.labels[j], float(row[j])) for j in top]
+            best[i] = sorted([*best[i], *new], key=lambda neighbour: -neighbour.cosine)[:k]
+    return best
+
+
+def _normalised(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def contact_sheet(queries: Sequence[str], found: Sequence[Sequence[Neighbour]]) -> bytes:
+    """One block of pictures for each query, as a PNG; where a picture cannot be read a grey field stands for it."""
+    rows = [row for query, neighbours in zip(queries, found, strict=True) for row in _rows(query, neighbours)]
+    width = GAP + PER_ROW * (SIDE + GAP)
+    height = GAP + len(rows) * (SIDE + TEXT + GAP)
+    page = Image.new("RGB", (width, height), PAPER)
+    for i, row in enumerate(rows):
+        for j, (path, caption, is_query) in row:
+            place = (GAP + j * (SIDE + GAP), GAP + i * (SIDE + TEXT + GAP))
+            _paste(page, place, path, caption, is_query)
+    file = io.BytesIO()
+    about = PngInfo()
+    about.add_text("Software", "logo-ssl")
+    page.save(file, "PNG", pnginfo=about)
+    return file.getvalue()
+
+
+Tile = tuple[int, tuple[str, str, bool]]
+
+
+def _rows(query: str, neighbours: Sequence[Neighbour]) -> list[list[Tile]]:
+    """The query in the first column; its neighbours fill the others, row by row."""
+    tiles = [
+        (n.path, on_one_line(f"{i}. {n.cosine:.3f}{f' {n.label}' if n.label else ''}"), False)
+        for i, n in enumerate(neighbours, start=1)
+    ]
+    step = PER_ROW - 1
+    rows = [list(enumerate(tiles[begin : begin + step], start=1)) for begin in range(0, len(tiles), step)] or [[]]
+    return [[(0, (query, "query", True)), *rows[0]], *rows[1:]]
+
+
+def _paste(page: Image.Image, place: tuple[int, int], path: str, caption: str, is_query: bool) -> None:
+    x, y = place
+    draw, font = ImageDraw.Draw(page), _font()
+    draw.rectangle((x, y, x + SIDE - 1, y + SIDE - 1), fill=EMPTY)
+    picture = _picture(path)
+    if picture is not None:
+        page.paste(picture, (x + (SIDE - picture.width) // 2, y + (SIDE - picture.height) // 2))
+    if is_query:
+        draw.rectangle((x - 3, y - 3, x + SIDE + 2, y + SIDE + 2), outline=FRAME, width=3)
+    for line, text in enumerate((caption, _short(on_one_line(Path(path).name)))):
+        draw.text((x, y + SIDE + 3 + 15 * line), text, fill=INK, font=font)
+
+
+@cache
+def _font() -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, which matplotlib brings along: it has the letters of most alphabets."""
+    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", LETTERS)
+
+
+def _picture(path: str) -> Image.Image | None:
+    try:
+        picture = Image.fromarray(decode(Paths([path]).read(0), 2 * SIDE))
+    except (OSError, BadImage):
+        return None
+    return ImageOps.contain(picture, (SIDE, SIDE))  # small ones are enlarged: 32 px would be hard to see
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
