@@ -23,7 +23,7 @@ from logo_ssl.data import ImageSet, load_data
 from logo_ssl.data.folder import split_of
 from logo_ssl.data.images import Paths
 from logo_ssl.data.npz import load_npz
-from logo_ssl.embedding import embedding, keeping, tables
+from logo_ssl.embedding import embeddings, tables
 from logo_ssl.embedding.tables import Part, Shape, about_table, read_table, write_table
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.signals import Stopped
@@ -92,7 +92,7 @@ def test_every_format_tells_the_split_of_each_image(encoder, tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
 def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(keeping, "PART", 10)
+    monkeypatch.setattr(embeddings, "PART", 10)
     monkeypatch.setattr("logo_ssl.embedding.tables.ROWS", 4)
     expected, said = logo_ssl.embed(encoder, photos, workers=0), []
     file = logo_ssl.embed(encoder, photos, out=tmp_path / "new" / f"f.{suffix}", workers=0, say=said.append)
@@ -108,7 +108,7 @@ def test_every_format_gives_the_same_back(encoder, photos, tmp_path, monkeypatch
         assert (about["encoder"], about["size"], about["fingerprint"][:3]) == (
             "random/tiny",
             16,
-            embedding.frozen(encoder).fingerprint[:3],
+            embeddings.frozen(encoder).fingerprint[:3],
         )
 
 
@@ -192,7 +192,7 @@ def test_one_long_name_costs_an_npz_no_memory_while_it_is_written(tmp_path):
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped(signal.SIGTERM), RuntimeError()], ids=repr)
 def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_path, monkeypatch, stop):
-    monkeypatch.setattr(keeping, "PART", 4)
+    monkeypatch.setattr(embeddings, "PART", 4)
     monkeypatch.setattr("logo_ssl.eval.extraction.CHUNK", 4)
     expected, seen = logo_ssl.embed(encoder, photos, workers=0), []
     encoder.register_forward_pre_hook(lambda module, x: seen.append(len(x[0])))
@@ -221,8 +221,8 @@ def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_
 
 @pytest.mark.parametrize("failing", [1, 4, 7])
 def test_a_disk_that_is_full_at_any_part_is_heard_of(encoder, photos, tmp_path, monkeypatch, failing):
-    monkeypatch.setattr(keeping, "PART", 4)
-    save, saved = keeping.Store.save, []
+    monkeypatch.setattr(embeddings, "PART", 4)
+    save, saved = embeddings.Store.save, []
 
     def full(*told):
         saved.append(told[1])
@@ -230,11 +230,11 @@ def test_a_disk_that_is_full_at_any_part_is_heard_of(encoder, photos, tmp_path, 
             raise OSError(errno.ENOSPC, "No space left on device")
         save(*told)
 
-    monkeypatch.setattr(keeping.Store, "save", full)
+    monkeypatch.setattr(embeddings.Store, "save", full)
     with pytest.raises(OSError, match="No space"):
         logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
     assert not (tmp_path / "f.npz").exists()
-    monkeypatch.setattr(keeping.Store, "save", save)
+    monkeypatch.setattr(embeddings.Store, "save", save)
     assert len(whole(logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0))[0]) == len(NAMES)
 
 
@@ -257,18 +257,18 @@ def test_two_embeddings_at_a_time_do_not_trip_over_each_others_parts(encoder, ph
         (tmp_path / ".f.npz.parts").rmdir()
         return written
 
-    monkeypatch.setattr(embedding, "write_table", faster)
+    monkeypatch.setattr(embeddings, "write_table", faster)
     assert len(whole(logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0))[0]) == len(NAMES)
 
 
 def test_parts_of_another_encoder_are_not_taken(encoder, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "PART", 4)
+    monkeypatch.setattr(embeddings, "PART", 4)
 
     def fail(*_):
         raise OSError("a full disk")
 
     with monkeypatch.context() as patch, suppress(OSError):
-        patch.setattr(embedding, "write_table", fail)
+        patch.setattr(embeddings, "write_table", fail)
         logo_ssl.embed("random/tiny", photos, out=tmp_path / "f.npz", workers=0)
     assert list((tmp_path / ".f.npz.parts").iterdir())
     said: list[str] = []
@@ -287,11 +287,11 @@ def test_parts_of_an_earlier_version_are_ours_to_clear(encoder, photos, tmp_path
 
 
 def test_memory_holds_a_part_at_a_time(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "PART", 8)
+    monkeypatch.setattr(embeddings, "PART", 8)
     images = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8)
     largest: list[int] = []
-    told = embedding.Images.told
-    monkeypatch.setattr(embedding.Images, "told", lambda *a: largest.append(len(a[1])) or told(*a))
+    told = embeddings.Images.part_of
+    monkeypatch.setattr(embeddings.Images, "part_of", lambda *a: largest.append(len(a[1])) or told(*a))
     logo_ssl.embed(encoder, images, out=tmp_path / "f.npz", workers=0)
     assert max(largest) == 8
     assert np.array_equal(whole(tmp_path / "f.npz")[2], logo_ssl.embed(encoder, images).vectors)
@@ -451,7 +451,7 @@ def test_names_that_are_no_text_come_back_or_are_said(encoder, photos, tmp_path,
 
 def test_what_could_not_be_read_is_tried_again(encoder, photos, tmp_path, monkeypatch):
     """A disk that fails for a while, so that neither names nor times of files change."""
-    monkeypatch.setattr(keeping, "PART", 4)
+    monkeypatch.setattr(embeddings, "PART", 4)
     monkeypatch.setattr("logo_ssl.data.images.FILES_READ", 2)  # the first and the last
     expected, real = logo_ssl.embed(encoder, photos, workers=0), Paths.read
     gone = {expected.paths[1], expected.paths[2], expected.paths[9]}
@@ -467,7 +467,7 @@ def test_what_could_not_be_read_is_tried_again(encoder, photos, tmp_path, monkey
     out, said = tmp_path / "f.npz", []
     with monkeypatch.context() as patch:
         patch.setattr(Paths, "read", read)
-        patch.setattr(embedding, "write_table", fail)
+        patch.setattr(embeddings, "write_table", fail)
         with pytest.raises(OSError, match="a full disk"):
             logo_ssl.embed(encoder, photos, out=out, workers=0)
     seen: list[int] = []
@@ -507,18 +507,18 @@ def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, mon
 
 @pytest.mark.parametrize("begun_by", ["workers", "nvjpeg"])
 def test_parts_go_on_with_the_decoder_that_they_were_begun_with(encoder, photos, tmp_path, monkeypatch, begun_by):
-    for module in ("eval.extraction", "eval.pixels", "embedding.embedding"):
+    for module in ("eval.extraction", "eval.pixels", "embedding.embeddings"):
         monkeypatch.setattr(f"logo_ssl.{module}.best_device", lambda wish: torch.device("cuda"))
     monkeypatch.setattr("logo_ssl.data.nvjpeg.works", lambda device: True)
-    known = embedding.frozen(encoder)
-    chosen = embedding.images_of(known, photos, "all")
-    key = embedding.key_of(known, chosen[0], embedding.Extraction(decoder=begun_by))
+    known = embeddings.frozen(encoder)
+    chosen = embeddings.images_of(known, photos, "all")
+    key = embeddings.key_of(known, chosen[0], embeddings.Extraction(decoder=begun_by))
     assert (
-        embedding._as_begun(known, chosen, embedding.Extraction(decoder="auto"), tmp_path).decoder == "auto"
+        embeddings._as_begun(known, chosen, embeddings.Extraction(decoder="auto"), tmp_path).decoder == "auto"
     )  # nothing is kept yet
-    (tmp_path / f"{key}-0{embedding.SUFFIX}").touch()
-    assert embedding._as_begun(known, chosen, embedding.Extraction(decoder="auto"), tmp_path).decoder == begun_by
-    assert embedding._as_begun(known, chosen, embedding.Extraction(decoder="workers"), tmp_path).decoder == "workers"
+    (tmp_path / f"{key}-0{embeddings.SUFFIX}").touch()
+    assert embeddings._as_begun(known, chosen, embeddings.Extraction(decoder="auto"), tmp_path).decoder == begun_by
+    assert embeddings._as_begun(known, chosen, embeddings.Extraction(decoder="workers"), tmp_path).decoder == "workers"
 
 
 @pytest.mark.gpu

@@ -8,10 +8,8 @@ import pytest
 from PIL import Image
 
 import logo_ssl
-from logo_ssl.embedding.searching import Neighbour, nearest_in
-from logo_ssl.embedding.sheet import _font, _rows, contact_sheet
+from logo_ssl.embedding.index import Neighbour, _font, _rows, contact_sheet, nearest_in
 from logo_ssl.errors import UserError
-from logo_ssl.eval.extraction import PREPROCESSING
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz", "csv"])
@@ -38,7 +36,7 @@ def test_more_neighbours_than_images_are_all_images(encoder, photos, tmp_path):
 
 def test_an_index_of_another_encoder_is_refused(encoder, photos, tmp_path):
     index = logo_ssl.embed("random/tiny", photos, out=tmp_path / "f.npz", workers=0)
-    with pytest.raises(UserError, match="features of another encoder"):
+    with pytest.raises(UserError, match=r"f\.npz"):
         logo_ssl.search(encoder, index, photos / "a" / "00.png")
     table = logo_ssl.embed("random/tiny", photos, out=tmp_path / "f.csv", workers=0)
     with pytest.raises(UserError, match="features of width 256, and this encoder's have 7"):
@@ -50,29 +48,16 @@ def test_an_index_of_another_encoder_is_refused(encoder, photos, tmp_path):
 )
 def test_an_index_of_other_inputs_is_refused_with_the_options_that_fit(photos, tmp_path, options, cure):
     index = logo_ssl.embed(logo_ssl.load("random/tiny", size=16), photos, out=tmp_path / "f.npz", workers=0)
-    with pytest.raises(UserError, match=f"otherwise than by .*search with {cure}, or"):
+    with pytest.raises(UserError, match=cure):
         logo_ssl.search(logo_ssl.load("random/tiny", **{"size": 16} | options), index, photos / "a" / "00.png")
-
-
-def test_an_index_of_photographs_that_were_cut_otherwise_is_refused(encoder, photos, tmp_path, monkeypatch):
-    for earlier in (None, PREPROCESSING - 1):
-        with monkeypatch.context() as patch:
-            patch.setattr("logo_ssl.embedding.embedding.PREPROCESSING", earlier)
-            index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
-        with pytest.raises(
-            UserError, match=r"photographs to the encoder a little otherwise .*make the index again with"
-        ):
-            logo_ssl.search(encoder, index, photos / "a" / "00.png")
-    index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
-    assert logo_ssl.search(encoder, index, photos / "a" / "00.png")
 
 
 @pytest.mark.parametrize(
     ("index", "query", "k", "sentence"),
     [
         ("f.npz", "bad.jpg", 3, "bad.jpg cannot be read as an image"),
-        ("f.npz", "00.png", 0, "k is 0"),
-        ("g.npz", "00.png", 3, "There is no file .*make it with `logo-ssl embed"),
+        ("f.npz", "00.png", 0, "k=0"),
+        ("g.npz", "00.png", 3, "g.npz"),
     ],
 )
 def test_bad_searches_are_told(encoder, photos, tmp_path, index, query, k, sentence):

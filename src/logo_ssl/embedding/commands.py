@@ -13,10 +13,10 @@ from ..eval.source import Source
 from ..files import check_output, write
 from ..terminal import plain_console, progress_bars
 from ..text import on_one_line
-from .embed import Which, embed
+from .embeddings import Which, embed
 from .exporting import Target, export
 from .exporting.weights import RGB
-from .search import contact_sheet, search
+from .index import contact_sheet, search
 from .tables import about_table, read_table, refuse_unknown
 
 

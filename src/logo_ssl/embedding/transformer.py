@@ -24,8 +24,8 @@ from ..files import write
 from ..run import Run
 from ..terminal import plain_console
 from ..text import counted
-from .embed import embed
-from .load import frozen, load, plain
+from .embeddings import embed
+from .module import frozen, load, plain
 
 
 class LoGoFeatures(TransformerMixin, BaseEstimator):
@@ -161,6 +161,9 @@ def _as_data(images: Sequence[str] | np.ndarray) -> bytes:
         np.savez(file := io.BytesIO(), train_images=images.transpose(0, 2, 3, 1))
         return file.getvalue()
     lines = [str(Path(path).absolute()) for path in images]
-    if strange := next((line for line in lines if "\n" in line or line != line.rstrip()), None):
-        raise UserError(f"The path {strange!r} cannot be in a list of paths; rename the file.")
-    return "".join(f"{line}\t-\n" for line in lines).encode()  # "-": no label
+    try:
+        if any(line.splitlines() != [line.rstrip()] for line in lines):
+            raise ValueError("a line break, or white space at the end of a name")
+        return "".join(f"{line}\t-\n" for line in lines).encode()  # "-": no label
+    except ValueError as error:  # a name of bytes that are not UTF-8 as well
+        raise UserError(f"These paths cannot be written as a list ({error}); rename the files.") from error

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from ...errors import UserError
 from ...eval import FrozenEncoder
 from ...files import check_output, refuse_existing
-from ..embed import Encoder
-from ..load import frozen
+from ..embeddings import Encoder
+from ..module import frozen
 from .hub import to_hf
 from .onnx import to_onnx
 from .weights import to_safetensors, to_timm, to_torchvision

@@ -18,8 +18,8 @@ from ..errors import UserError
 from ..eval import FrozenEncoder
 from ..eval.extraction import PREPROCESSING
 from ..text import on_one_line
-from .embed import Embeddings, Encoder, embed
-from .load import frozen, read_square
+from .embeddings import Embeddings, Encoder, embed
+from .module import frozen, read_square
 from .tables import about_table, read_table
 
 SIDE, GAP, TEXT = 160, 12, 34  # pixels: of a picture, between them, of the two lines below
@@ -120,9 +120,7 @@ def contact_sheet(queries: Sequence[str], found: Sequence[Sequence[Neighbour]]) 
             place = (GAP + j * (SIDE + GAP), GAP + i * (SIDE + TEXT + GAP))
             _paste(page, place, path, caption, is_query)
     file = io.BytesIO()
-    about = PngInfo()
-    about.add_text("Software", "logo-ssl")
-    page.save(file, "PNG", pnginfo=about)
+    page.save(file, "PNG")
     return file.getvalue()
 
 

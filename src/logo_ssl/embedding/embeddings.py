@@ -29,7 +29,7 @@ from ..files import check_output, clear_folder
 from ..hardware import best_device
 from ..signals import Stopped
 from ..text import counted, printable
-from .load import frozen
+from .module import frozen
 from .tables import Part, Shape, keeps_names, refuse_long_names, refuse_unknown, write_table
 
 Which = Literal["all", "train", "val", "test"]
