@@ -241,7 +241,7 @@ def test_a_torn_export_is_told(run, tmp_path):
 def test_a_hub_folder_has_a_card_and_timm_makes_the_same_input(tmp_path, photos, noise):
     run = untrained_run(tmp_path / "run", noise, backbone="resnet18")
     folder = logo_ssl.export(run.path, "hf", tmp_path / "hub").path
-    assert logo_ssl.export(run.path, "hf", folder).path == folder  # again, in its place
+    assert logo_ssl.export(run.path, "hf", folder, overwrite=True).path == folder  # again, in its place
     assert {child.name for child in folder.iterdir()} == {"config.json", "model.safetensors", "README.md"}
     card = (folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: timm\n")

@@ -165,7 +165,7 @@ def test_a_folder_that_no_fit_has_made_is_refused(paths, tmp_path):
     for _ in range(2):
         with pytest.raises(UserError, match="mine"):
             LoGoFeatures(out=tmp_path / "mine", **QUICK).fit(paths)
-    with pytest.raises(UserError, match="No recipe is called"):
+    with pytest.raises(UserError, match="tinny"):
         LoGoFeatures(out=tmp_path / "new", **QUICK | {"recipe": "tinny"}).fit(paths)
     assert sorted(child.name for child in tmp_path.iterdir()) == ["mine", "photos"]
 

@@ -100,13 +100,12 @@ class Search(Source):
         """Search, show the neighbours, and draw them."""
         if gone := [query for query in self.query if not query.is_file()]:
             raise UserError(f"query={gone[0]}: this is not a file.")
-        about = about_table(self.index)
         if self.out is not None:
             if self.out.suffix.lower() != ".png":
                 raise UserError(f"out={self.out}: the contact sheet is a .png file.")
             check_output(self.out, self.overwrite)
         console = plain_console()
-        if not about:
+        if not about_table(self.index):
             console.print(f"{self.index} does not name its encoder; cosines mean something only if it was this one.")
         found = search(_loaded_aloud(self), self.index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
