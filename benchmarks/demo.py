@@ -7,10 +7,12 @@ busy machine they repeat better than the clock. One thread, so that runs may sha
 import argparse
 import json
 import resource
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
+from rich.console import Console
 
 from logo_ssl.evaluate import compare_knn
 from logo_ssl.hardware import hardware
@@ -24,7 +26,8 @@ STRATEGIES = {"logo": {}, "multi-crop": {"strategy": "multi-crop"}, "two-view": 
 def measured(strategy, seed, recipe, out):
     """The kNN accuracies of one run, and what it cost."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    run = pretrain(find_recipe(recipe), out, seed=seed, knn_every=0, **STRATEGIES[strategy])
+    console = Console(file=sys.stderr)
+    run = pretrain(find_recipe(recipe), out, console=console, seed=seed, knn_every=0, **STRATEGIES[strategy])
     seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
     return {"knn": {name: round(accuracy, 2) for name, accuracy in compare_knn(run)}, "cpu_seconds": round(seconds, 1)}
 
