@@ -51,8 +51,7 @@ class Layout(NamedTuple):
     present: Float[Tensor, "N slots"]  # 1 or 0
     centre: Float[Tensor, "N slots 2"]
     radius: Float[Tensor, "N slots"]  # of the disc of the same area
-    tilt: Float[Tensor, "N slots"]  # radians
-    weave: Float[Tensor, "N slots"]  # the texture's own turn, on top of the tilt
+    tilt: Float[Tensor, "N slots"]  # radians; the texture turns with its shape
     pitch: Float[Tensor, "N slots"]  # texture periods per radius
     phase: Float[Tensor, "N slots"]
     colours: Float[Tensor, "N slots 2 3"]  # paper and ink
@@ -93,12 +92,14 @@ def sample(rng: np.random.Generator) -> Layout:
     def uniform(low: float, high: float, *shape: int) -> Tensor:
         return torch.from_numpy(rng.uniform(low, high, (CHUNK, *shape)).astype(np.float32))
 
-    # A large object near the middle; the others (at most a third of its area) around it, a quarter turn apart.
+    # A large object, wherever it is; the others (at most a fifth of its area) around it, a quarter turn apart. Crops
+    # move and scale what they show, so an encoder learns to ignore its place and size, and pixels cannot. No crop turns
+    # it, so it is tilted little: with textures at any angle, `tiny` had 46 % after six epochs instead of 71 (one seed).
     radius = uniform(0.08, 0.14, SLOTS)
-    radius[:, MAIN] = uniform(0.29, 0.38)
+    radius[:, MAIN] = uniform(0.34, 0.44)
     angle = uniform(0.0, 2 * math.pi, 1) + math.pi / 2 * torch.arange(SLOTS) + uniform(-0.4, 0.4, SLOTS)
     away = (radius[:, [MAIN]] + radius * uniform(0.4, 1.2, SLOTS)) * (torch.arange(SLOTS) != MAIN)
-    middle = uniform(0.32, 0.68, 1, 2)
+    middle = uniform(0.2, 0.8, 1, 2)
     centre = middle + away[..., None] * torch.stack([angle.cos(), angle.sin()], -1)
 
     # The foremost object is always there too, so that every scene shows two classes or more.
@@ -115,8 +116,7 @@ def sample(rng: np.random.Generator) -> Layout:
         present=present,
         centre=centre.clamp(0.07, 0.93),
         radius=radius,
-        tilt=uniform(-0.5, 0.5, SLOTS),
-        weave=uniform(0.0, math.pi, SLOTS),
+        tilt=uniform(-0.3, 0.3, SLOTS),
         pitch=uniform(1.9, 2.7, SLOTS),
         phase=uniform(0.0, 2 * math.pi, SLOTS),
         colours=torch.where(swapped, colours.flip(2), colours),
@@ -172,7 +172,7 @@ def outline_and_texture(scene: Layout, offset: Tensor, size: int) -> tuple[Tenso
     distance = beyond / torch.hypot(nx, ny)  # exact but for the corners, which stay sharp
 
     frequency = 2 * math.pi * wide(scene.pitch / scene.radius)
-    u, v, r = (frequency * axis + wide(scene.phase) for axis in (*turn_by(scene.weave, x, y), outwards))
+    u, v, r = (frequency * axis + wide(scene.phase) for axis in (x, y, outwards))
     wave = torch.empty_like(x)
     for texture, pattern in TEXTURES.items():
         rows = torch.tensor([name.split()[0] == texture for name in CLASSES])[scene.kind]
