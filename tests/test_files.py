@@ -17,7 +17,12 @@ def test_an_output_that_exists_is_replaced_only_with_overwrite(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["features.npz"]
 
 
-@pytest.mark.parametrize("out", [".", "gone/x.json", "file/x.json"], ids=["folder", "no parent", "parent a file"])
+def test_folders_of_an_output_need_not_exist_yet(tmp_path):
+    check_output(tmp_path / "new" / "folder" / "x.json")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("out", [".", "file/x.json"], ids=["folder", "parent a file"])
 def test_what_cannot_be_written_is_refused_even_with_overwrite(out, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError):

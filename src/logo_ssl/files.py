@@ -1,4 +1,4 @@
-"""How is a file written? Whole or not at all, whatever happens meanwhile."""
+"""Files written whole or not at all, and what refuses an output before the work."""
 
 import contextlib
 import json
@@ -33,9 +33,12 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """UserError if no file can be made in a folder; it is tried, since permissions do not tell of /proc."""
+    """UserError if no file can be made in a folder, or in the nearest one above it that exists.
+
+    It is tried, since permissions do not tell of /proc.
+    """
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.parents) if each.exists())):
             pass
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); choose another folder.") from error
