@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logo_ssl.data import ImageSet, Split, data_identity, fingerprint
-from logo_ssl.data.images import FILES_READ, Chained, Paths, Photos, Texts, test_and_val as held_out
+from logo_ssl.data.images import FILES_READ, Chained, Paths, Photos, Texts
+from logo_ssl.data.images import test_and_val as held_out
 from logo_ssl.data.shards import Member, Members
 from logo_ssl.errors import UserError
 
@@ -33,17 +34,17 @@ def test_members_come_back_also_in_another_process():
     assert len(Members([])) == 0
 
 
-def test_sizes_are_asked_for_once_and_stay_where_they_were(tmp_path):
+def test_stats_are_asked_for_once_and_stay_where_they_were(tmp_path):
     for name in "abc":
         (tmp_path / name).write_bytes(name.encode() * 3)
     files = Chained(Paths(tmp_path / name for name in ("a", "gone")), Paths(tmp_path / name for name in ("b", "c")))
     photos = Photos.all(files)[torch.tensor([3, 1, 0])]
-    assert photos.sizes.tolist() == [3, -1, 3]
+    assert photos.stats[:, 0].tolist() == [3, -1, 3]
     (tmp_path / "a").write_bytes(b"longer")
-    assert photos.sizes.tolist() == [3, -1, 3]
+    assert photos.stats[:, 0].tolist() == [3, -1, 3]
     sent = pickle.loads(pickle.dumps(photos))
-    assert "sizes" not in vars(sent)
-    assert sent.sizes.tolist() == [3, -1, 6]
+    assert "stats" not in vars(sent)
+    assert sent.stats[:, 0].tolist() == [3, -1, 6]
     assert [photos.read(i) for i in (0, 2)] == [b"ccc", b"longer"]
 
 

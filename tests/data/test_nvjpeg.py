@@ -1,4 +1,4 @@
-"""Does the GPU decode what a person would see, and leave to the CPU what it cannot?"""
+"""The GPU decodes what a person would see, and leaves to the CPU what it cannot."""
 
 import io
 from pathlib import Path
@@ -10,13 +10,10 @@ from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
-from logo_ssl.data.decode import decode, decode_square
-from logo_ssl.data.feed import Feed
-from logo_ssl.data.files import Paths
-from logo_ssl.data.jpeg import read_header
-from logo_ssl.data.nvjpeg import Nvjpeg, by_shape, cut_square, shrunk, upright
-from logo_ssl.data.resizing import square
-from logo_ssl.data.workers import Decoding
+from logo_ssl.data.decode import decode, decode_square, square
+from logo_ssl.data.images import Paths
+from logo_ssl.data.nvjpeg import NvjpegFeed, by_shape, cut_square, shrunk
+from logo_ssl.data.workers import Decoding, Feed
 
 
 def picture(height: int = 24, width: int = 40) -> Image.Image:
@@ -31,37 +28,6 @@ def encode(image: Image.Image, orientation: int | None = None, **options: object
         exif[0x0112] = orientation
     image.save(file, "JPEG", quality=95, exif=exif, **options)
     return file.getvalue()
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("progressive", [False, True])
-def test_the_header_names_the_turn_and_undoing_it_equals_pillow(orientation: int, progressive: bool) -> None:
-    data = encode(picture(), orientation, progressive=progressive)
-    header = read_header(data)
-    assert header == (orientation, 24 * 40)
-    raw = torch.from_numpy(np.array(Image.open(io.BytesIO(data)))).permute(2, 0, 1)
-    assert torch.equal(upright(raw, orientation).permute(1, 2, 0), torch.from_numpy(decode(data)))
-
-
-def test_only_whole_jpegs_have_a_header() -> None:
-    data = encode(picture())
-    png = io.BytesIO()
-    picture().save(png, "PNG")
-    for broken in (b"", data[:-40], data[:100], png.getvalue(), b"\xff\xd8 nonsense \xff\xd9", data[:2] + b"\xff\xd9"):
-        assert read_header(broken) is None
-    assert read_header(data + b"\x00" * 20) is not None  # cameras append a little
-
-
-def test_grey_is_plain_and_cmyk_and_rgb_are_not() -> None:
-    assert read_header(encode(picture().convert("L"))) is not None
-    assert read_header(encode(picture().convert("CMYK"))) is None
-    assert read_header(encode(picture(), keep_rgb=True)) is None
-
-
-def test_a_hostile_header_is_no_header() -> None:
-    exif = b"\xff\xe1\x00\x16Exif\x00\x00II*\x00\x08\x00\x00\x00\xff\xff" + bytes(4)
-    assert read_header(b"\xff\xd8" + b"\xff" * 10**6 + b"\xff\xd9") is None
-    assert read_header(b"\xff\xd8" + exif * 1000 + b"\xff\xd9") is None
 
 
 def test_shrinking_keeps_the_shape_of_the_picture() -> None:
@@ -152,8 +118,8 @@ def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(nvjpeg, "decode_jpegs", on_cpu)
     photos, bad_rows = mixed(tmp_path)
     bad = BadImages(len(photos), 1.0)
-    check(cut(Nvjpeg(Decoding(photos, 60), bad, workers, torch.device("cpu")), len(photos)), photos, bad_rows, bad)
-    feed = Nvjpeg(Decoding(photos, 0, square=12), bad, workers, torch.device("cpu"))
+    check(cut(NvjpegFeed(Decoding(photos, 60), bad, workers, torch.device("cpu")), len(photos)), photos, bad_rows, bad)
+    feed = NvjpegFeed(Decoding(photos, 0, square=12), bad, workers, torch.device("cpu"))
     for pixels, sizes, rows in feed.batches(torch.arange(len(photos)).split(5)):
         assert sizes is None
         for image, row in zip(pixels, rows.tolist(), strict=True):

@@ -1,20 +1,18 @@
-"""Does every name and every path lead to a data set, or to a sentence that says what is missing?"""
+"""Every name and every path leads to a data set, or to an error that names what is missing."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from logo_ssl.data import NAMES, ImageSet, Split, load_data, locate
-from logo_ssl.data.sources import data_root
+from logo_ssl.data import NAMES, data_root, is_placed, load_data, locate
 from logo_ssl.errors import DataMissing, UserError
 
 
 def test_scenes_are_painted_at_about_the_size_of_a_crop(monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TRAIN", 40)
-    monkeypatch.setattr("logo_ssl.data.named.SCENES_TEST", 20)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 20)
     for size, painted in ((16, 32), (48, 48), (224, 96)):
         data = load_data("scenes", size)
         assert data.train.images.shape == (40, 3, painted, painted)
@@ -65,37 +63,36 @@ def test_a_folder_is_its_own_root_and_a_file_has_that_in_which_it_lies(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("source", "hint"), [("scene", "scenes"), ("CIFAR-10", "cifar10"), ("Food101", "food101"), ("/no/mnist ", "mnist")]
+    ("source", "named"),
+    [
+        ("scene", r"No data at 'scene'.*\.npz.*Did you mean scenes\?"),
+        ("CIFAR-10", r"Did you mean cifar10\?"),
+        ("/no/mnist ", r"Did you mean mnist\?"),
+        ("/nonexist", r"No data at '/nonexist'; give a folder.*\)\.$"),
+        (" ", "data is empty"),
+        ("notes.pdf", r"data='notes.pdf': must be a folder.*\.npz"),
+        ("empty", r"No images in .*\.jpg.*at any depth, and .tar\); there are 1 \.md"),
+        ("latin.txt", "UTF-8"),
+        ("comments.txt", "names no images"),
+    ],
 )
-def test_missing_data_are_explained_with_the_nearest_name(source, hint):
-    with pytest.raises(UserError, match=rf"No data at '{source}'; give a folder.*\.npz.*Did you mean {hint}\?"):
-        load_data(source, 32)
-
-
-def test_a_path_that_is_hardly_like_a_name_is_met_with_no_hint():
-    with pytest.raises(UserError, match=r"No data at '/nonexist'; give a folder.*sets\.$"):
-        load_data("/nonexist", 32)
-
-
-@pytest.mark.parametrize("name", ["mit67", "imagenet", "fer2013"])
-def test_a_folder_with_the_name_of_a_missing_set_is_hinted_at(tmp_path, monkeypatch, name):
+def test_a_source_that_leads_nowhere_is_refused(tmp_path, monkeypatch, source, named):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOGO_DATA", "elsewhere")
-    with pytest.raises(DataMissing) as without:
-        load_data(name, 32)
-    assert "lies here" not in str(without.value)
-    (tmp_path / name).mkdir()
-    with pytest.raises(DataMissing) as told:
-        load_data(name, 32)
-    assert str(told.value) == f"{without.value} A folder {name} lies here, too: ./{name} in place of {name} takes it."
-    Image.new("RGB", (3, 3)).save(tmp_path / name / "x.png")
-    assert len(load_data(locate(f"./{name}"), 32).train) == 1
+    Path("notes.pdf").touch()
+    Path("empty").mkdir()
+    Path("empty", "readme.md").touch()
+    Path("latin.txt").write_bytes(b"caf\xe9.png\n")
+    Path("comments.txt").write_text("# nothing\n\n")
+    with pytest.raises(UserError, match=named) as refused:
+        load_data(source, 32)
+    assert isinstance(refused.value, DataMissing) == ("No data" in str(refused.value))
 
 
-def test_a_file_of_another_kind_is_explained(tmp_path):
-    (tmp_path / "notes.pdf").write_text("hello")
-    with pytest.raises(UserError, match=r"notes.pdf is none of what can be read: a folder.*\.npz"):
-        load_data(str(tmp_path / "notes.pdf"), 32)
+def test_what_is_made_or_a_path_is_placed(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGO_DATA", str(tmp_path))
+    assert is_placed("scenes")
+    assert is_placed("photos/")
+    assert not is_placed("tiny-imagenet")
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -115,56 +112,3 @@ def test_an_image_read_back_is_the_file_that_was_saved(tmp_path):
     data = load_data(str(tmp_path), 32)
     assert data.train.images.read(0) == (tmp_path / "x.png").read_bytes()
     assert data.channels == 3
-
-
-def taken(data: ImageSet) -> list[Split]:
-    return [rows.taken() for rows in data.for_knn()]
-
-
-def test_without_a_test_split_a_tenth_is_held_out_of_the_bank():
-    images = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1)
-    bank, queries = taken(ImageSet("x", Split(images, torch.arange(40) % 2)))
-    assert (len(bank), len(queries)) == (36, 4)
-    assert not set(bank.images.flatten().tolist()) & set(queries.images.flatten().tolist())
-
-
-def test_unlabelled_rows_stay_out_of_the_bank():
-    images = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1)
-    labels = torch.where(torch.arange(40) < 20, torch.arange(40) % 2, -1)
-    bank, queries = taken(ImageSet("stl", Split(images, labels)))
-    assert (bank.labels >= 0).all()
-    assert (queries.labels >= 0).all()
-
-
-def test_images_that_all_have_labels_are_not_copied_for_neighbours():
-    train, test = (Split(torch.zeros(n, 1, 2, 2, dtype=torch.uint8), torch.arange(n) % 2) for n in (40, 20))
-    bank, queries = taken(ImageSet("x", train, test))
-    assert bank.images.data_ptr() == train.images.data_ptr()
-    assert queries.images.data_ptr() == test.images.data_ptr()
-
-
-def test_images_for_neighbours_are_thinned_before_they_are_copied(monkeypatch):
-    labels, copied = torch.where(torch.arange(1000) % 4 == 0, -1, torch.arange(1000) // 100), []
-    data = ImageSet("x", Split(torch.zeros(1000, 1, 1, 1, dtype=torch.uint8), labels))
-    take = Split.__getitem__
-    monkeypatch.setattr(Split, "__getitem__", lambda split, rows: copied.append(len(rows)) or take(split, rows))
-    bank, _ = (rows.thinned(50) for rows in data.for_knn())
-    assert copied == []
-    assert set(bank.taken().labels.tolist()) == set(range(10))
-    assert copied == [50]
-
-
-def test_rows_of_files_are_taken_like_rows_of_arrays(tmp_path):
-    for label in ("a", "b"):
-        (tmp_path / label).mkdir()
-        for i in range(20):
-            (tmp_path / label / f"{i:02d}.png").write_bytes(f"{label}{i}".encode())
-    bank, queries = taken(load_data(str(tmp_path), 32))
-    assert (len(bank), len(queries)) == (36, 4)
-    assert [queries.images.read(i) for i in range(4)] == [b"a0", b"a10", b"b0", b"b10"]
-
-
-def test_thinning_keeps_every_class_of_a_sorted_set():
-    split = Split(torch.zeros(1000, 1, 1, 1, dtype=torch.uint8), torch.arange(1000) // 100)
-    assert set(split.thinned(20).labels.tolist()) == set(range(10))
-    assert len(split.thinned(20)) == 20

@@ -1,368 +1,353 @@
-"""Do photographs become batches, whatever is wrong with some of them?"""
+"""Photographs become batches whatever is wrong with some of them; worker processes end whatever they do."""
 
-import csv
+import gc
 import io
 import os
 import shutil
 import signal
 import subprocess
+import sys
+import textwrap
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 
-from logo_ssl.data import BadImages, Batches, LoadingConfig, Photos, Split, place, squared, statistics
-from logo_ssl.data.bad import Bad
-from logo_ssl.data.feed import Uniform, Various
-from logo_ssl.data.files import Paths
-from logo_ssl.data.resizing import square
-from logo_ssl.data.samples import look_at, sample
-from logo_ssl.data.workers import Decoding, Workers, fitting_workers
-from logo_ssl.errors import UserError
+from logo_ssl.data import BadImages, Photos, workers
+from logo_ssl.data.images import Paths
+from logo_ssl.data.workers import (
+    PER_MESSAGE,
+    BackgroundIterator,
+    Decoding,
+    Message,
+    Reader,
+    Reading,
+    WorkerFeed,
+    fitting_workers,
+    start,
+    stop,
+    worker_options,
+)
 
-CPU = torch.device("cpu")
 
-
-def jpeg(image: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "JPEG", quality=95)
+def jpeg(value: int, height: int = 20, width: int = 30) -> bytes:
+    Image.fromarray(np.full((height, width, 3), value, np.uint8)).save(file := io.BytesIO(), "JPEG", quality=95)
     return file.getvalue()
 
 
-def flat(value: int, height: int = 20, width: int = 30) -> np.ndarray:
-    return np.full((height, width, 3), value, np.uint8)
-
-
 def folder(tmp_path: Path, contents: list[bytes]) -> Photos:
-    paths = []
     for i, content in enumerate(contents):
-        paths.append(tmp_path / f"{i:03}.jpg")
-        paths[-1].write_bytes(content)
-    return Photos.all(Paths(paths))
+        (tmp_path / f"{i:03}.jpg").write_bytes(content)
+    return Photos.all(Paths(tmp_path / f"{i:03}.jpg" for i in range(len(contents))))
 
 
-def everything(feed, n: int, batch: int = 4) -> list[torch.Tensor]:
+def everything(feed, n: int) -> list[torch.Tensor]:
     """Every image of a feed, cut from its canvas."""
-    images = []
-    for pixels, sizes, _ in feed.batches(torch.arange(n).split(batch)):
-        sizes = [pixels.shape[2:]] * len(pixels) if sizes is None else sizes.tolist()
-        images += [image[:, :h, :w] for image, (h, w) in zip(pixels, sizes, strict=True)]
-    return images
+    return [
+        image[:, :h, :w]
+        for pixels, sizes, _ in feed.batches(torch.arange(n).split(4))
+        for image, (h, w) in zip(
+            pixels, [pixels.shape[2:]] * len(pixels) if sizes is None else sizes.tolist(), strict=True
+        )
+    ]
 
 
-@pytest.mark.parametrize("placement", ["device", "ram", "encoded", "disk", "auto"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_every_placement_feeds_the_same_images(tmp_path: Path, placement: str, workers: int) -> None:
-    sizes = [(20, 30), (30, 20), (25, 25), (8, 40), (20, 30)]
-    photos = folder(tmp_path, [jpeg(flat(40 * i, *size)) for i, size in enumerate(sizes)])
-    config = LoadingConfig(placement=placement, workers=workers)
-    feed, where = place(photos, CPU, config, BadImages(5, 0.3))
-    images = everything(feed, 5)
-    feed.close()
-    assert [tuple(image.shape[1:]) for image in images] == sizes
-    assert [round(image.float().mean().item() / 40) for image in images] == [0, 1, 2, 3, 4]
-    assert {"encoded": "encoded images in RAM", "disk": "on disk"}.get(placement, "in RAM") in where
-
-
-def test_images_of_one_size_become_one_tensor_and_others_a_list(tmp_path: Path) -> None:
-    (tmp_path / "same").mkdir()
-    same = folder(tmp_path / "same", [jpeg(flat(i)) for i in range(3)])
-    various = folder(tmp_path, [jpeg(flat(i, 8 + i)) for i in range(3)])
-    config = LoadingConfig(placement="ram", workers=0)
-    assert isinstance(place(same, CPU, config, BadImages(3, 0.3))[0], Uniform)
-    assert isinstance(place(various, CPU, config, BadImages(3, 0.3))[0], Various)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_bad_images_are_replaced_counted_and_listed_once(tmp_path: Path, workers: int) -> None:
-    whole = jpeg(flat(200))
-    contents = [whole] * 20 + [b"", whole[: len(whole) // 2], b"not an image", b"\x89PNG\r\n\x1a\n broken"]
-    photos = folder(tmp_path, contents)
+@pytest.mark.parametrize("n_workers", [0, 2])
+def test_bad_images_are_replaced_counted_and_listed_once(tmp_path, n_workers):
+    whole = jpeg(200)
+    photos = folder(tmp_path, [whole] * 20 + [b"", whole[: len(whole) // 2], b"not an image", b"\x89PNG\r\n\x1a\n bad"])
     (tmp_path / "005.jpg").unlink()  # vanished
-    bad = BadImages(24, 0.5, tmp_path / "run" / "bad-images.csv")
-    feed = Workers(Decoding(photos, 640), bad, workers)
+    bad = BadImages(24, 0.5, tmp_path / "run" / "bad-images.csv", str(tmp_path))
+    feed = WorkerFeed(Decoding(photos, 640), bad, n_workers)
     for _ in range(2):
-        images = everything(feed, 24)
-        assert all((image.float() - 200).abs().max() < 3 for image in images)
+        assert all((image.float() - 200).abs().max() < 3 for image in everything(feed, 24))
     feed.close()
-    assert len(bad) == 5
     rows = (tmp_path / "run" / "bad-images.csv").read_text().splitlines()
-    assert rows[0] == "image,reason"
-    assert sorted(Path(row.split(",")[0]).name for row in rows[1:]) == [
-        "005.jpg", "020.jpg", "021.jpg", "022.jpg", "023.jpg",
-    ]  # fmt: skip
+    assert sorted(row.split(",")[0] for row in rows) == ["005.jpg", *(f"02{i}.jpg" for i in range(4)), "image"]
     assert any("No such file" in row for row in rows)
 
 
-def test_the_same_image_takes_the_place_of_a_bad_one_every_time(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [jpeg(flat(5 * i)) for i in range(40)] + [b""])
-    first, again = (Decoding(photos, 640)[40][0] for _ in range(2))
-    assert np.array_equal(first, again)
-
-
-@pytest.mark.parametrize("placement", ["ram", "encoded", "disk"])
-@pytest.mark.parametrize("side", [8, 0])
-def test_a_batch_says_which_images_it_really_shows(tmp_path: Path, placement: str, side: int) -> None:
-    """Else a bad image's label would teach what another image shows."""
-    contents = [jpeg(flat(20 * i, side or 8 + i)) for i in range(10)]
-    photos = folder(tmp_path, [*contents[:4], b"", *contents[5:]])
-    feed, _ = place(photos, CPU, LoadingConfig(placement=placement, workers=0), BadImages(10, 0.3))
-    (batch,) = Batches(feed, 10, 10, seed=0)
-    feed.close()
-    shown = [round(image[0, 0, 0].item() / 20) for image in batch.pixels]
-    assert batch.rows.tolist() == shown
-    assert sorted({*range(10)} - {*shown}) == [4]
-
-
-def test_what_shows_no_image_at_all_says_so(tmp_path: Path) -> None:
-    feed = Workers(Decoding(folder(tmp_path, [b"", b""]), 640), BadImages(2, 1.0), 0)
+def test_the_same_image_takes_the_place_of_a_bad_one_every_time_and_grey_that_of_all(tmp_path):
+    photos = folder(tmp_path, [jpeg(5 * i) for i in range(40)] + [b""])
+    first, again = (Decoding(photos, 640)[40] for _ in range(2))
+    assert np.array_equal(first.pixels, again.pixels)
+    assert first.row == again.row != 40
+    (tmp_path / "none").mkdir()
+    feed = WorkerFeed(Decoding(folder(tmp_path / "none", [b"", b""]), 640), BadImages(2, 1.0), 0)
     (batch,) = feed.batches([torch.arange(2)])
     assert batch.rows.tolist() == [-1, -1]
 
 
-def test_too_large_a_share_of_bad_images_stops_with_a_sentence(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [jpeg(flat(1))] * 4 + [b""] * 6)
-    feed = Workers(Decoding(photos, 640), BadImages(10, 0.3), 0)
-    with pytest.raises(UserError, match=r"^[4-6] of 10 images cannot be read .*max-bad 0.3"):
-        everything(feed, 10)
-
-
-def test_a_share_is_of_all_images_wherever_the_bad_ones_lie(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [b""] * 40 + [jpeg(flat(1))] * 160)  # the first class is broken: 20 % of all
-    bad = BadImages(200, 0.25)
-    place(photos, CPU, LoadingConfig(placement="ram", workers=0), bad)
-    assert len(bad) == 40
-    with pytest.raises(UserError, match=r"^40 of 200 images cannot be read"):
-        place(photos, CPU, LoadingConfig(placement="ram", workers=0), BadImages(200, 0.19))
-
-
-def test_a_list_from_before_an_interruption_is_continued(tmp_path: Path) -> None:
-    file = tmp_path / "bad-images.csv"
-    BadImages(100, 0.5, file).note([Bad("a,b.jpg", "empty file"), Bad("new\nline.jpg", "empty file")])
-    again = BadImages(100, 0.5, file)
-    assert len(again) == 2
-    again.note([Bad("a,b.jpg", "empty file"), Bad("new\nline.jpg", "empty file"), Bad("c.jpg", "gone")])
-    with file.open(newline="") as lines:
-        names = [row[0] for row in csv.reader(lines)]
-    assert names == ["image", "a,b.jpg", "new\nline.jpg", "c.jpg"]
-
-
-def test_images_below_the_root_are_called_as_seen_from_there_and_others_by_their_whole_path(tmp_path: Path) -> None:
-    file = tmp_path / "bad-images.csv"
-    bad = BadImages(100, 0.5, file, "/data")
-    paths = ["/data/cat/1.jpg", "/data/x.tar:cat/1.jpg", "/data/image", "/database/cat/1.jpg", "MNIST[3]"]
-    bad.note([Bad(path, "truncated") for path in paths])
-    assert all(path in bad for path in paths)
-    assert "/data/cat/2.jpg" not in bad
-    BadImages(100, 0.5, file, "/data").note([Bad(path, "truncated") for path in paths])
-    with file.open(newline="") as lines:
-        names = [row[0] for row in csv.reader(lines)]
-    assert names == ["image", "cat/1.jpg", "x.tar:cat/1.jpg", "image", "/database/cat/1.jpg", "MNIST[3]"]
-
-
-def test_a_list_of_whole_paths_is_continued_and_nothing_listed_twice(tmp_path: Path) -> None:
-    file = tmp_path / "bad-images.csv"
-    file.write_bytes(b"image,reason\r\n/data/cat/1.jpg,truncated\r\n")
-    bad = BadImages(100, 0.5, file, "/data")
-    bad.note([Bad("/data/cat/1.jpg", "truncated"), Bad("/data/cat/2.jpg", "truncated")])
-    assert len(bad) == 2
-    assert file.read_text().splitlines() == ["image,reason", "/data/cat/1.jpg,truncated", "cat/2.jpg,truncated"]
-
-
-def test_names_may_be_any_bytes_and_reasons_are_the_same_each_time(tmp_path: Path) -> None:
-    name = os.fsdecode(b"bad\xffname.jpg")
-    (tmp_path / name).write_bytes(b"nothing")
-    Image.fromarray(flat(9)).save(tmp_path / "good.jpg")
-    bad = BadImages(2, 0.5, tmp_path / "bad-images.csv")
-    everything(Workers(Decoding(Photos.all(Paths([tmp_path / name, tmp_path / "good.jpg"])), 640), bad, 0), 2)
-    assert (tmp_path / "bad-images.csv").read_bytes().endswith(b"bad\xffname.jpg,not an image\r\n")
-
-
-def test_a_pipe_is_no_image_and_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_and_impossible_names_are_bad_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
-    Image.fromarray(flat(9)).save(tmp_path / "good.jpg")
-    bad = BadImages(3, 1.0)
+    (tmp_path / "good.jpg").write_bytes(jpeg(9))
     photos = Photos.all(Paths([tmp_path / "pipe.jpg", tmp_path / "good.jpg", "nul\0.jpg"]))
-    assert len(everything(Workers(Decoding(photos, 640), bad, 0), 3)) == 3
+    feed = WorkerFeed(Decoding(photos, 640), bad := BadImages(3, 1.0), 0)
+    assert len(everything(feed, 3)) == 3
     assert len(bad) == 2
 
 
-def test_a_worker_that_is_killed_is_done_without(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [jpeg(flat(i)) for i in range(200)])
-    feed = Workers(Decoding(photos, 640), BadImages(200, 0.3), 2)
-    batches = feed.batches(torch.arange(200).split(40))
-    seen = [next(batches)]
-    for worker in feed.reader.loader._iterator._workers:
-        os.kill(worker.pid, signal.SIGKILL)
-    time.sleep(0.3)  # this process hears of it while it is busy with the first batch
-    with pytest.warns(RuntimeWarning, match="this process reads on alone"):
-        seen += list(batches)
-    means = torch.cat([batch.pixels.float().mean(dim=(1, 2, 3)) for batch in seen])
-    assert (means - torch.arange(200)).abs().max() < 2
-
-
-def test_workers_outlast_a_signal_to_all_processes(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [jpeg(flat(i)) for i in range(200)])
-    feed = Workers(Decoding(photos, 640), BadImages(200, 0.3), 2)
-    batches = feed.batches(torch.arange(200).split(40))
-    seen = [next(batches)]
-    told = [str(worker.pid) for worker in feed.reader.loader._iterator._workers]
-    subprocess.run(["kill", "-TERM", *told], check=True)  # by somebody else: torch asks who it was
-    time.sleep(0.2)
-    assert len([*seen, *batches]) == 5  # and no warning, which would be an error
-    feed.close()
+def test_large_photographs_are_shrunk_and_small_ones_left_alone(tmp_path):
+    photos = folder(tmp_path, [jpeg(9, 300, 900), jpeg(9, 50, 60)])
+    assert [Decoding(photos, 100)[i].pixels.shape for i in range(2)] == [(33, 100, 3), (50, 60, 3)]
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no /dev/shm")
-def test_workers_are_as_many_as_shared_memory_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_as_many_as_shared_memory_can_serve(monkeypatch):
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=64 * 2**20))
-    assert fitting_workers(16, 1_000_000) == 0
-    assert fitting_workers(16, 100_000) == 3
-    assert fitting_workers(16, 1_000) == 16
+    assert [fitting_workers(16, size) for size in (1_000_000, 100_000, 1_000)] == [0, 3, 16]
 
 
-def test_large_photographs_are_shrunk_and_small_ones_left_alone(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [jpeg(flat(9, 300, 900)), jpeg(flat(9, 50, 60))])
-    large, small = (Decoding(photos, 100)[i][0] for i in range(2))
-    assert large.shape == (33, 100, 3)
-    assert small.shape == (50, 60, 3)
+def test_workers_outlast_a_signal_to_all_processes(tmp_path):
+    """Slurm tells all; the end of a worker would be an error in the middle of the step that is to be saved."""
+    feed = WorkerFeed(Decoding(folder(tmp_path, [jpeg(i) for i in range(200)]), 640), BadImages(200, 0.3), 2)
+    batches = feed.batches(torch.arange(200).split(40))
+    seen = [next(batches)]
+    tell(feed.reader.batches._workers, "TERM")
+    time.sleep(0.2)
+    assert len([*seen, *batches]) == 5
+    feed.close()
 
 
-def test_arrays_wait_where_they_are_told_and_nowhere_else() -> None:
-    images = torch.randint(0, 256, (6, 2, 4, 4), dtype=torch.uint8)
-    feed, where = place(images, CPU, LoadingConfig(), BadImages(6, 0.3))
-    assert torch.equal(torch.cat([batch.pixels for batch in feed.batches([torch.tensor([5, 0])])]), images[[5, 0]])
-    assert "in RAM" in where
-    with pytest.raises(UserError, match=r"loading.placement is 'disk', but these images are an array"):
-        place(images, CPU, LoadingConfig(placement="disk"), BadImages(6, 0.3))
+def test_the_death_of_a_worker_is_an_error_within_seconds(tmp_path):
+    """Not silence: Lightning's run ends with it, and can be resumed."""
+    feed = WorkerFeed(Decoding(folder(tmp_path, [jpeg(7)] * 400), 640), BadImages(400, 0.3), 2)
+    batches = feed.batches(torch.arange(400).split(40))
+    next(batches)
+    with pytest.raises(RuntimeError, match="DataLoader worker"):  # noqa: PT012 (torch raises it anywhere)
+        os.kill(feed.reader.batches._workers[0].pid, signal.SIGKILL)
+        list(batches)
+    feed.close()
 
 
-def test_nvjpeg_without_a_gpu_is_refused(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [jpeg(flat(1))])
-    with pytest.raises(UserError, match="needs a CUDA device"):
-        place(photos, CPU, LoadingConfig(decoder="nvjpeg"), BadImages(1, 0.3))
+def test_starting_workers_leaves_the_streams_of_this_process_alone():
+    """Else a run that begins its workers anew, as a resumed one does, would draw other numbers."""
+    before = torch.get_rng_state()
+    loader = DataLoader(Tidy(), **worker_options(1))
+    stop(start(loader))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_squares_show_the_middle_with_the_short_side_whole(tmp_path: Path) -> None:
-    image = flat(0, 20, 60)
-    image[:, 20:40] = 250
-    cut = square(image, 10)
-    assert cut.shape == (10, 10, 3)
-    assert cut.mean() > 230
-    photos = folder(tmp_path, [jpeg(image), b"", jpeg(image)])
-    split = squared(Split(photos, torch.tensor([1, 2, 3])), 10, BadImages(3, 1.0), workers=0)
-    assert split.array.shape == (2, 3, 10, 10)
-    assert split.labels.tolist() == [1, 3]  # the bad one is left out with its label
-    with pytest.raises(TypeError, match="squared"):
-        _ = Split(photos).array
+def never_return() -> None:
+    """A loop in C: no handler that is written in Python is ever run."""
+    deque(repeat(0), maxlen=0)
 
 
-def test_the_first_bad_image_is_told_once_unless_too_many_stop_the_run(tmp_path: Path) -> None:
-    said: list[str] = []
-    bad = BadImages(4, 0.5, tmp_path / "bad.csv", "/photos", say=said.append)
-    for name in ("a", "a", "b"):
-        bad.note([Bad(f"/photos/{name}.jpg", "truncated")])
-    listed = f"replaced by others, and listed in {tmp_path / 'bad.csv'}."
-    assert said == [f"a.jpg cannot be read (truncated): such images are {listed}"]
-    said.clear()
-    with pytest.raises(UserError, match="2 of 4 images cannot be read"):
-        BadImages(4, 0.3, say=said.append).note([Bad("a.jpg", "truncated"), Bad("b.jpg", "truncated")])
-    assert said == []
+def wait_for_ever() -> None:
+    """A read that is blocked, as from a disk that is gone."""
+    os.read(os.pipe()[0], 1)
 
 
-@pytest.mark.parametrize(("n", "most"), [(11, 6), (127, 64), (64, 64), (5, 6), (0, 6)])
-def test_a_sample_is_no_larger_than_asked_for_and_reaches_all_parts(tmp_path: Path, n: int, most: int) -> None:
-    photos = folder(tmp_path, [b"%d" % row for row in range(n)])
-    rows = [int(content) for content in sample(photos, most)]
-    assert len(rows) == min(n, most)
-    assert rows == Split(torch.arange(n, dtype=torch.uint8).view(n, 1, 1, 1)).thinned(most).array.flatten().tolist()
+class Stuck(Reading):
+    """Gives all messages but the second: the second worker is stuck, the first is well."""
+
+    def __init__(self, stuck) -> None:
+        super().__init__(Decoding(Photos.all(Paths([])), 640))
+        self.stuck, self.both_work = stuck, get_context("fork").Event()
+
+    def __getitems__(self, rows: list[int]) -> Message:
+        if rows[0] == PER_MESSAGE:
+            self.both_work.set()  # and no signal finds them before they know what to do about it
+            self.stuck()
+        return Message(rows, [], torch.zeros(1, dtype=torch.uint8), [], torch.zeros(1, dtype=torch.uint8), [], rows, [])
 
 
-def test_a_look_at_few_photographs_sees_every_class(tmp_path: Path) -> None:
-    photos = folder(tmp_path, [jpeg(flat(200 * (row >= 6))) for row in range(11)])
-    assert [int(image.mean()) for image in look_at(Split(photos), 6, max_side=0)] == [0, 0, 0, 0, 200, 200]
+def tell(processes, number: str) -> None:
+    subprocess.run(["kill", f"-{number}", *(str(process.pid) for process in processes)], check=True)
 
 
-def test_statistics_of_photographs_are_those_of_their_pixels(tmp_path: Path) -> None:
-    half = flat(51)
-    half[:, 15:] = 153
-    mean, std = statistics(folder(tmp_path, [jpeg(half), b"", jpeg(half)]))
-    assert mean == pytest.approx([0.4] * 3, abs=0.01)
-    assert std == pytest.approx([0.2] * 3, abs=0.01)
-    (tmp_path / "none").mkdir()
-    with pytest.raises(UserError, match=r"None of the images can be read \(the first: .*, empty file\)"):
-        statistics(folder(tmp_path / "none", [b"", b"x"]))
+def has_ended(worker) -> bool:
+    worker.join(20)  # one that was killed may be a moment in dying, longer than the impatient wait
+    return not worker.is_alive()
 
 
-def test_statistics_of_arrays_are_per_channel_and_never_zero() -> None:
-    images = torch.stack([torch.full((4, 4), 0), torch.full((4, 4), 255)]).expand(5, 2, 4, 4).to(torch.uint8)
-    assert statistics(images) == (pytest.approx((0.0, 1.0)), pytest.approx((1 / 255, 1 / 255)))
+@pytest.mark.parametrize(
+    ("stuck", "told"), [(never_return, None), (never_return, "TERM"), (wait_for_ever, "TERM"), (never_return, "STOP")]
+)
+def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(monkeypatch, stuck, told):
+    monkeypatch.setattr(workers, "GRACE_S", 0.3)
+    reader = Reader(reading := Stuck(stuck), 2)
+    messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
+    assert next(messages)[0].rows[0] == 0
+    assert reading.both_work.wait(60)
+    processes = reader.batches._workers
+    if told:
+        tell(processes, told)
+    assert all(worker.is_alive() for worker in processes)
+    began = time.perf_counter()
+    reader.close()
+    assert all(has_ended(worker) for worker in processes)
+    assert time.perf_counter() - began < 20
 
 
-def test_the_order_follows_from_seed_and_epoch_alone() -> None:
-    images = torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1)
-
-    def order(seed: int, epoch: int) -> list[int]:
-        batches = Batches(Uniform(images), 10, 4, seed)
-        batches.set_epoch(epoch)
-        return [value for batch in batches for value in batch.pixels.flatten().tolist()]
-
-    assert order(0, 1) == order(0, 1)
-    assert order(0, 1) != order(0, 2)
-    assert order(0, 1) != order(1, 1)
-    assert len(set(order(0, 0))) == 8
+def test_workers_that_are_well_are_asked_and_not_killed():
+    reader = Reader(Stuck(lambda: None), 2)
+    assert len(list(reader.read(torch.arange(2 * PER_MESSAGE).split(PER_MESSAGE)))) == 2
+    processes = reader.batches._workers
+    reader.close()
+    assert [worker.exitcode for worker in processes] == [0, 0]
 
 
-def test_a_last_smaller_batch_is_left_out_unless_it_is_the_only_one() -> None:
-    feed = Uniform(torch.zeros(10, 1, 2, 2, dtype=torch.uint8))
-    assert [len(batch.pixels) for batch in Batches(feed, 10, 4, 0)] == [4, 4]
-    assert [len(batch.pixels) for batch in Batches(feed, 10, 64, 0)] == [10]
+def test_a_process_ends_though_its_workers_are_stuck():
+    """Else multiprocessing would wait for them without limit."""
+    code = f"""
+        import sys, torch
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from test_workers import PER_MESSAGE, Reader, Stuck, never_return
+        reader = Reader(Stuck(never_return), 2)
+        messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
+        next(messages)
+        print(*(worker.pid for worker in reader.batches._workers))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert done.stderr == ""
+    for worker in done.stdout.split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(worker), 0)
 
 
-def test_processes_share_every_batch_without_duplicates():
-    feed = Uniform(torch.zeros(20, 3, 4, 4, dtype=torch.uint8))
-    whole = [batch.rows for batch in Batches(feed, 20, 6, seed=3)]
-    parts = [[batch.rows for batch in Batches(feed, 20, 6, seed=3, part=(number, 3))] for number in range(3)]
-    assert [torch.cat(slices).tolist() for slices in zip(*parts, strict=True)] == [rows.tolist() for rows in whole]
+class Garbage:
+    """Tells which processes collect it: it is kept by itself alone."""
+
+    def __init__(self, told) -> None:
+        self.told, self.itself = told, self
+
+    def __del__(self) -> None:
+        with self.told.open("a") as told:
+            told.write(f"{os.getpid()}\n")
 
 
-def test_processes_share_one_list_of_bad_images(tmp_path):
-    file = tmp_path / "bad-images.csv"
-    ours, theirs = BadImages(100, 0.03, file), BadImages(100, 0.03, file)
-    ours.note([Bad("a.jpg", "truncated")])
-    theirs.note([Bad("b.jpg", "truncated"), Bad("a.jpg", "truncated")])
-    assert file.read_text().splitlines() == ["image,reason", "a.jpg,truncated", "b.jpg,truncated"]
-    with pytest.raises(UserError, match="4 of 100"):
-        ours.note([Bad("c.jpg", "not an image"), Bad("d.jpg", "not an image")])
-    theirs.look_again()
-    assert len(theirs) == 4
+class Tidy(Dataset[bool]):
+    """Collects garbage wherever it is read, and tells whether that would come by itself."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, place: int) -> bool:
+        gc.collect()
+        return gc.isenabled()
 
 
-def test_a_list_of_bad_images_is_not_torn_by_many_hands(tmp_path):
-    file = tmp_path / "bad-images.csv"
+class Littering(list):
+    """Places; asking for them leaves garbage."""
 
-    def write(hand):
-        bad = BadImages(1000, 1.0, file)
-        for i in range(20):
-            bad.note([Bad(f"{hand}-{i}.jpg" + "x" * 500, "truncated"), Bad(f"common-{i}.jpg", "truncated")])
+    def __init__(self, places, told) -> None:
+        super().__init__(places)
+        self.told, self.collected = told, []
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
-    lines = file.read_text().splitlines()
-    assert lines[0] == "image,reason"
-    assert len(lines) == len(set(lines)) == 1 + 4 * 20 + 20
+    def __iter__(self):
+        self.collected.append(gc.isenabled())
+        Garbage(self.told)
+        return super().__iter__()
 
 
-def test_a_last_smaller_batch_may_be_kept() -> None:
-    feed = Uniform(torch.arange(10, dtype=torch.uint8).view(10, 1, 1, 1))
-    for size, lengths in ((4, [4, 4, 2]), (5, [5, 5]), (64, [10])):
-        batches = Batches(feed, 10, size, 0, keeps_last=True)
-        seen = [batch.pixels.flatten().tolist() for batch in batches]
-        assert [len(rows) for rows in seen] == lengths
-        assert len(batches) == len(lengths)
-        assert sorted(row for rows in seen for row in rows) == list(range(10))
+def read(dataset, places, n_workers: int) -> list:
+    batches = start(DataLoader(dataset, batch_sampler=places, collate_fn=list, **worker_options(n_workers)))
+    try:
+        return list(batches)
+    finally:
+        stop(batches)
+
+
+def test_workers_leave_the_garbage_of_their_parent_alone(tmp_path):
+    told = tmp_path / "told"
+    gc.collect()
+    gc.disable()  # or chance would decide who collects it
+    try:
+        Garbage(told)
+        assert read(Tidy(), Littering([[0], [1]], told), 1) == [[True], [True]]
+        assert not gc.isenabled()  # as it was
+    finally:
+        gc.enable()
+    assert not told.exists()
+    gc.collect()
+    assert set(told.read_text().split()) == {str(os.getpid())}
+
+
+def test_this_process_collects_garbage_as_before_but_while_it_forks(tmp_path):
+    places = Littering([[0], [1]], tmp_path / "told")
+    read(Tidy(), places, 1)
+    assert places.collected[0] is False
+    assert gc.isenabled()
+    gc.collect()  # while the folder is there
+
+
+class Nested(Dataset[list[int]]):
+    """Reads with a loader of its own."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, place: int) -> list[list[bool]]:
+        return read(Tidy(), [[0]], 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_worker_may_begin_a_loader_of_its_own():
+    assert read(Nested(), [[0]], 1) == [[[[True]]]]
+
+
+def test_items_of_a_thread_come_in_order_and_end():
+    items = BackgroundIterator(iter(range(50)), 3, "numbers")
+    assert list(items) == list(range(50))
+    assert list(items) == []  # and does not wait for more
+
+
+def test_no_more_items_are_made_than_may_wait():
+    made, full = [], threading.Event()
+
+    def numbers() -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            if number == 4:
+                full.set()  # three wait, and this is the second that has no place
+            yield number
+
+    items = BackgroundIterator(numbers(), 3, "numbers")
+    assert next(items) == 0
+    assert full.wait(60)
+    items.join()
+    assert made == [0, 1, 2, 3, 4]
+
+
+def test_what_the_thread_raises_is_raised_where_the_items_are_used():
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    items = BackgroundIterator(broken(), 2, "broken")
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(items)
+    assert list(items) == []
+
+
+def test_neither_closing_nor_a_waiting_reader_depends_on_a_thread_that_hangs():
+    go_on, got = threading.Event(), []
+
+    def stuck() -> Iterator[int]:
+        go_on.wait(60)
+        yield 1
+
+    items = BackgroundIterator(stuck(), 2, "stuck")
+    waiting = threading.Thread(target=lambda: got.append(list(items)), daemon=True)
+    waiting.start()
+    items.join(0.01)
+    assert items.thread.is_alive()
+    waiting.join(10)
+    assert got == [[]]
+    go_on.set()
+    items.join()
+    assert not items.thread.is_alive()

@@ -1,8 +1,6 @@
 """Does kNN of frozen features agree with scikit-learn, leave one out, and record how it was done?"""
 
 import json
-import shutil
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +10,6 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from logo_ssl.data import ImageSet, load_data
-from logo_ssl.data.files import Stamp
 from logo_ssl.errors import UserError
 from logo_ssl.eval import Extraction, data_for, features_of, load_encoder
 from logo_ssl.eval.chance import chance_of
@@ -58,17 +55,6 @@ def test_without_a_test_split_one_is_left_out(encoder, images: ImageSet, tmp_pat
     assert said == [told, counts + guesses, f"Saved: {out}"]
     assert json.loads(out.read_text())["chance"] == 16.67
     assert "leave-one-out" in json.loads(out.read_text())["protocol"]
-
-
-def test_a_disk_is_asked_about_a_file_no_more_than_twice(encoder, photos, tmp_path, monkeypatch):
-    for part in ("train", "test"):
-        shutil.copytree(photos, tmp_path / "parts" / part)
-    asked, of = Counter[str](), Stamp.of
-    monkeypatch.setattr(Stamp, "of", lambda path: asked.update([path]) or of(path))
-    data = load_data(str(tmp_path / "parts"), 16)
-    dict(knn(encoder, data, Extraction(workers=0), protocols=((5, 0.07),), out=tmp_path / "knn.json"))
-    assert len(asked) == 60
-    assert max(asked.values()) == 2  # for copies of test images, and when features are looked up
 
 
 def test_as_many_neighbours_as_images_are_refused(encoder, images: ImageSet):

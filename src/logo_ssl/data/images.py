@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,8 +48,8 @@ class Files(ABC):
         """The bytes of number i; OSError if they cannot be read."""
 
     @abstractmethod
-    def size(self, i: int) -> int:
-        """How many bytes number i has; OSError if it is gone."""
+    def stat(self, i: int) -> tuple[int, int]:
+        """How many bytes number i has, and when they were written (nanoseconds); OSError if it is gone."""
 
 
 class Texts:
@@ -95,9 +96,10 @@ class Paths(Files):
                 raise OSError(errno.EINVAL, "not a regular file")
             return file.read()
 
-    def size(self, i: int) -> int:
+    def stat(self, i: int) -> tuple[int, int]:
         """The file's."""
-        return os.stat(self.paths[i]).st_size
+        status = os.stat(self.paths[i])
+        return status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,9 @@ class InMemory(Files):
         """From memory; from its file again if reading failed, for its reason."""
         return self.contents[self.ends[i] : self.ends[i + 1]].tobytes() or self.files.read(i)
 
-    def size(self, i: int) -> int:
+    def stat(self, i: int) -> tuple[int, int]:
         """As before."""
-        return self.files.size(i)
+        return self.files.stat(i)
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,10 @@ class Chained(Files):
         files, i = self._at(i)
         return files.read(i)
 
-    def size(self, i: int) -> int:
+    def stat(self, i: int) -> tuple[int, int]:
         """As before."""
         files, i = self._at(i)
-        return files.size(i)
+        return files.stat(i)
 
 
 @dataclass(frozen=True)
@@ -180,29 +182,26 @@ class Photos(Files):
         """The encoded image i."""
         return self.files.read(int(self.rows[i]))
 
-    def size(self, i: int) -> int:
-        """How many bytes encoded image i has."""
-        return self.files.size(int(self.rows[i]))
+    def stat(self, i: int) -> tuple[int, int]:
+        """How many bytes encoded image i has, and when they were written."""
+        return self.files.stat(int(self.rows[i]))
 
     @cached_property
-    def sizes(self) -> Int64[np.ndarray, " N"]:
-        """Bytes of all images, asked for once, since that takes long on a network's disk; -1: it is gone."""
+    def stats(self) -> Int64[np.ndarray, "N 2"]:
+        """`stat` of all images, asked for once, since that takes long on a network's disk; -1: it is gone."""
+        stats = np.full((len(self), 2), -1, np.int64)
 
-        def some(first: int) -> list[int]:
-            return [size_or_gone(row) for row in range(first, min(first + AT_A_TIME, len(self)))]
-
-        def size_or_gone(row: int) -> int:
-            try:
-                return self.size(row)
-            except OSError:
-                return -1
+        def ask(first: int) -> None:
+            for row in range(first, min(first + AT_A_TIME, len(self))):
+                with suppress(OSError):
+                    stats[row] = self.stat(row)
 
         with ThreadPoolExecutor(THREADS) as pool:
-            found = [size for sizes in pool.map(some, range(0, len(self), AT_A_TIME)) for size in sizes]
-        return np.array(found, np.int64)
+            list(pool.map(ask, range(0, len(self), AT_A_TIME)))
+        return stats
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent to worker processes, who need no sizes."""
+        """What is sent to worker processes, who need no stats."""
         return {"files": self.files, "rows": self.rows}
 
 
@@ -392,7 +391,7 @@ def fingerprint(images: Tensor | Photos) -> str:
     first, last = (of(map(images.name, range(len(images))), default="") for of in (min, max))
     shared = os.path.commonprefix([first, last])  # noqa: RUF071 (whole and relative paths may be in one list)
     above = shared.rfind(os.sep) + 1
-    for row, size in enumerate(images.sizes.tolist()):
+    for row, size in enumerate(images.stats[:, 0].tolist()):
         try:
             content = images.read(row) if row in read else b""
         except OSError:  # whoever decodes it will say so

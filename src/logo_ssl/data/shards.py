@@ -61,9 +61,10 @@ class Members(Files):
             raise OSError(f"the shard ends after {len(data)} of {member.size} bytes")
         return data
 
-    def size(self, i: int) -> int:
-        """That of the span."""
-        return self[i].size
+    def stat(self, i: int) -> tuple[int, int]:
+        """The span's size, and when the shard was written."""
+        member = self[i]
+        return member.size, os.stat(member.shard).st_mtime_ns
 
 
 @dataclass

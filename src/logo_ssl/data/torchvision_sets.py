@@ -173,9 +173,9 @@ class Encoded(Files):
             raise OSError(str(error)) from error
         return file.getvalue()
 
-    def size(self, i: int) -> int:
-        """Unknown before it is encoded; nobody writes published files anew."""
-        return 0
+    def stat(self, i: int) -> tuple[int, int]:
+        """Nothing: these sets are published files that nobody writes anew."""
+        return 0, 0
 
 
 def unpack(make: Callable[[], Sequence[Any]]) -> tuple[Split, tuple[str, ...]]:

@@ -166,12 +166,19 @@ class Reader:
         self.order = [part for group in groups for part in group]
         self.batches = messages = start(self.loader)
         for group in groups:
-            yield [next(messages) for _ in group]
+            yield [_received(messages) for _ in group]
 
     def close(self) -> None:
         """End the processes; torch would leave it to the garbage collector, which may come too late."""
         if self.batches is not None:
             stop(self.batches)
+
+
+def _received(messages: Iterator[Message]) -> Message:
+    try:
+        return next(messages)
+    except ConnectionError:  # a worker died while it sent: asked again, torch tells so
+        return next(messages)
 
 
 class _Order:
@@ -353,21 +360,12 @@ def stop(batches: Iterator[Any]) -> None:
     if batches._worker_pids_set:  # type: ignore[attr-defined] (of an iterator with workers)
         signal_handling._remove_worker_pids(id(batches))
         batches._worker_pids_set = False  # type: ignore[attr-defined]
-    killer = threading.Timer(GRACE_S, _kill, [workers])
+    killer = threading.Timer(GRACE_S, lambda: [worker.kill() for worker in workers])
     killer.start()
     try:
         batches._shutdown_workers()  # type: ignore[attr-defined]
     finally:
         killer.cancel()
-        killer.join()  # two that wait for one process would each take it for alive for a moment
-        _kill(workers)
-
-
-def _kill(workers: list[BaseProcess]) -> None:
-    for worker in workers:
-        worker.kill()
-    for worker in workers:
-        worker.join(GRACE_S)
 
 
 def _stop_all(process: int) -> None:

@@ -1,6 +1,7 @@
 """What does a frozen encoder see in a data set? Features part by part, each computed once and kept in a cache."""
 
 import hashlib
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,8 @@ def features_of(
 ) -> Float[Tensor, "N F"]:
     """Features of all images of a split, on the CPU; the rows of images that cannot be read are NaN."""
     how = how or Extraction()
+    if isinstance(split.images, Photos):
+        split = replace(split, images=replace(split.images))  # files may have been written since they were last asked
     store = Store(cache_folder()) if how.cache else None
     key = "" if store is None else features_key(encoder, split, how)
     features: Tensor | None = None
@@ -58,17 +61,11 @@ def labelled_features(
 
 def features_key(encoder: FrozenEncoder, split: Split, how: Extraction) -> str:
     """What features depend on: all that goes in, not where or how fast they are computed."""
-    on_gpu = isinstance(split.images, Photos) and decodes_on_gpu(how, split.images, encoder.size)
-    rounded = ("nvjpeg",) if on_gpu else ()
-    parts = (
-        encoder.fingerprint,
-        fingerprint(split.images),
-        encoder.size,
-        encoder.mean,
-        encoder.std,
-        PREPROCESSING,
-        *rounded,
-    )
+    photos = split.images if isinstance(split.images, Photos) else None
+    rounded = ("nvjpeg",) if photos is not None and decodes_on_gpu(how, photos, encoder.size) else ()
+    written = "" if photos is None else hashlib.sha256(photos.stats).hexdigest()  # a file of equal size may be another
+    about = (encoder.fingerprint, fingerprint(split.images), written, encoder.size, encoder.mean, encoder.std)
+    parts = (*about, PREPROCESSING, *rounded)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -69,7 +69,7 @@ def _found(
 def _keys(images: Tensor | Photos) -> list[int]:
     """What copies have in common and others seldom do: the size of a file, the sum of an array's pixels."""
     if isinstance(images, Photos):
-        return images.sizes.clip(0).tolist()  # one that is gone passes for empty; evaluation itself will say so
+        return images.stats[:, 0].clip(0).tolist()  # one that is gone passes for empty; evaluation itself will say so
     parts = images.split(max(1, MOST_BYTES // max(1, images[:1].nbytes)))
     return [1 + key for part in parts for key in part.flatten(1).sum(1, dtype=torch.int64).tolist()]
 

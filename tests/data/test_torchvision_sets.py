@@ -1,12 +1,13 @@
-"""Are named data sets read from their public layouts without decoding, and missing ones explained without a network?"""
+"""torchvision's sets are read from their public layouts without decoding, downloaded once, and explained if missing."""
 
 import bz2
-import io
 import json
 import pickle
 import sys
+import threading
+import time
 import urllib.request
-from importlib import resources
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +15,11 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from PIL import Image
 
-from logo_ssl.data import NAMES, Photos, load_data
+from logo_ssl.data import NAMES, Photos, is_placed, load_data
 from logo_ssl.data.decode import decode
-from logo_ssl.data.files import Paths
-from logo_ssl.data.sources import is_placed
-from logo_ssl.data.torchvision_sets import KINDS, NOT_DOWNLOADED
+from logo_ssl.data.images import Paths
+from logo_ssl.data.torchvision_sets import SETS, download_once
 from logo_ssl.errors import UserError
 
 datasets = torchvision.datasets
@@ -325,7 +324,7 @@ def test_arrays_become_one_tensor_whatever_their_order(monkeypatch, name, fake, 
     assert data.train.images.is_contiguous()
     assert data.train.labels.tolist() == [3, 0]
     assert len(data.classes) >= 4
-    assert all(("download" in arguments) == (name not in NOT_DOWNLOADED) for arguments in fake.asked)
+    assert all(("download" in arguments) == SETS[name.lower()].downloads for arguments in fake.asked)
 
 
 def test_stl10_trains_on_its_unlabelled_images_too(monkeypatch):
@@ -370,143 +369,67 @@ def test_images_that_only_their_set_can_read_are_encoded_when_read(root, monkeyp
     assert np.array_equal(decode(photos.read(3)), images[1])
     assert photos.name(3) == "PCAM[3]"
     assert data.val_in_train.tolist() == [False, False, True, True]
-    assert photos.stamp(3) == (0, 0, 0)
+    assert photos.stat(3) == (0, 0)
     (root / "pcam" / "camelyonpatch_level_2_split_train_x.h5").write_bytes(b"broken")
     with pytest.raises(OSError, match=r"."):
         photos.read(0)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_missing_set_says_what_to_place_where(root, kind):
+@pytest.mark.parametrize("name", SETS)
+def test_a_missing_set_says_what_to_place_where(root, name):
     with pytest.raises(UserError) as caught:
-        load_data(kind.name.lower(), 32)
+        load_data(name, 32)
     sentence = str(caught.value)
     assert "\n" not in sentence
-    assert sentence.startswith(kind.name.lower())
-    assert f"{' and '.join(str(root / place) for place in kind.places)} " in sentence
+    assert sentence.startswith(name)
+    assert f"{' and '.join(str(root / place) for place in SETS[name].places)} " in sentence
     assert "LOGO_DATA" in sentence
 
 
-@pytest.mark.parametrize("name", ["svhn", "tiny-imagenet"])
-def test_a_set_is_placed_when_all_of_its_files_are(root, name):
-    files = {"svhn": ("train_32x32.mat", "test_32x32.mat"), "tiny-imagenet": ("tiny-imagenet-200/wnids.txt",)}[name]
-    for file in files:
-        assert not is_placed(name)
+def test_a_set_is_placed_when_all_of_its_files_are(root):
+    for file in ("train_32x32.mat", "test_32x32.mat"):
+        assert not is_placed("svhn")
         touch(root, file)
-    assert is_placed(name)
+    assert is_placed("svhn")
 
 
 def test_a_missing_set_is_told_where_nothing_can_be_written(root, monkeypatch):
     touch(root, "file")
     monkeypatch.setenv("LOGO_DATA", str(root / "file" / "sets"))
-    with pytest.raises(UserError, match="fer2013 is not in"):
-        load_data("fer2013", 48)
+    for name in ("fer2013", "cifar10"):
+        with pytest.raises(UserError, match=f"{name} is not in"):
+            load_data(name, 48)
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(UserError, match=r"pcam needs the package h5py; install it \(pip install h5py\)"):
+    with pytest.raises(UserError, match=r"pcam .*needs the package h5py"):
         load_data("pcam", 96)
 
 
-def test_every_kind_is_a_class_of_torchvision_and_has_a_name():
-    assert all(hasattr(datasets, kind.name) for kind in KINDS)
-    assert {kind.name.lower() for kind in KINDS} < set(NAMES)
+def test_every_set_is_a_class_of_torchvision_and_has_a_name():
+    assert all(hasattr(datasets, kind.name) for kind in SETS.values())
+    assert set(SETS) < set(NAMES)
 
 
-WNIDS = sorted(resources.files("logo_ssl.data").joinpath("imagenet100.txt").read_text().split())
+def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(root):
+    under_way, downloads = threading.Lock(), []
 
+    def find() -> list[str]:
+        if not (root / "set").exists():  # as torchvision looks: whether it is whole is not seen
+            raise RuntimeError("Dataset not found or corrupted.")
+        return sorted(file.name for file in (root / "set").iterdir())
 
-def test_the_list_of_imagenet100_names_100_classes():
-    assert len(set(WNIDS)) == 100
-    assert all(len(wnid) == 9 and wnid.startswith("n") and wnid[1:].isdigit() for wnid in WNIDS)
+    def fetch() -> list[str]:
+        assert under_way.acquire(blocking=False), "two write to the same files"
+        downloads.append(1)
+        touch(root / "set", "first")
+        time.sleep(0.2)
+        touch(root / "set", "last")
+        under_way.release()
+        return find()
 
-
-@pytest.mark.parametrize("folder", ["imagenet100", "imagenet", "ILSVRC2012"])
-def test_imagenet100_takes_its_classes_out_of_imagenet(root, folder):
-    touch(root / folder, *(f"{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in [*WNIDS, "n00000000"]))
-    data = load_data("imagenet100", 224)
-    assert data.classes == tuple(WNIDS)
-    assert data.train.labels.tolist() == data.test.labels.tolist() == list(range(100))
-    assert data.train.images.name(0) == str(root / folder / "train" / WNIDS[0] / "1.JPEG")
-
-
-def test_imagenet_takes_every_class(root):
-    touch(root / "ILSVRC2012", *(f"{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in WNIDS[:3]))
-    data = load_data("imagenet", 224)
-    assert data.classes == tuple(WNIDS[:3])
-    assert data.test.labels.tolist() == [0, 1, 2]
-
-
-def test_imagenet100_without_val_holds_nothing_out(root):
-    touch(root / "imagenet", *(f"train/{wnid}/1.JPEG" for wnid in WNIDS))
-    assert load_data("imagenet100", 224).test is None
-
-
-def test_missing_classes_are_counted_and_the_first_is_named(root):
-    touch(root / "imagenet", *(f"train/{wnid}/1.JPEG" for wnid in WNIDS[2:]))
-    (root / "imagenet/train" / WNIDS[1]).mkdir()
-    with pytest.raises(UserError, match=rf"train has no images of 2 of 100 classes, the first is {WNIDS[0]}"):
-        load_data("imagenet100", 224)
-
-
-def test_a_flat_folder_is_to_be_sorted(root):
-    touch(root / "imagenet", *(f"train/{wnid}/1.JPEG" for wnid in WNIDS), "val/ILSVRC2012_val_00000001.JPEG")
-    with pytest.raises(UserError, match=r"imagenet/val has no class folders; sort its images into"):
-        load_data("imagenet100", 224)
-    touch(root / "imagenet100", "train/1.JPEG")
-    with pytest.raises(UserError, match=r"imagenet100/train has no class folders; sort its images into"):
-        load_data("imagenet100", 224)
-
-
-@pytest.mark.parametrize("name", ["imagenet100", "imagenet"])
-def test_imagenet_says_what_to_place_where(root, name):
-    with pytest.raises(UserError, match=rf"{root}/{name}/train/CLASS/\*\.JPEG and .*LOGO_DATA"):
-        load_data(name, 224)
-
-
-def test_tiny_imagenet_is_read_in_its_public_layout(root):
-    tiny = root / "tiny-imagenet-200"
-    touch(tiny, "train/n2/images/n2_0.JPEG", "train/n1/images/n1_0.JPEG", "val/images/val_0.JPEG", "test/images/t.JPEG")
-    write(tiny, {"wnids.txt": "n2\nn1\n", "val/val_annotations.txt": "val_0.JPEG\tn2\t0\t32\t44\t62\n"})
-    check(
-        load_data("tiny-imagenet", 64),
-        ["n1/images/n1_0.JPEG", "n2_0.JPEG"],
-        [0, 1],
-        ["images/val_0.JPEG"],
-        [1],
-        ("n1", "n2"),
-    )
-
-
-def test_a_tiny_imagenet_that_was_half_unpacked_is_noticed(root):
-    tiny = root / "tiny-imagenet-200"
-    touch(tiny, "train/n1/images/n1_0.JPEG")
-    write(tiny, {"wnids.txt": "n2\nn1\n", "val/val_annotations.txt": "val_0.JPEG\tn2\t0\t32\t44\t62\n"})
-    with pytest.raises(UserError, match=r"train has no images of 1 of 2 classes, the first is n2"):
-        load_data("tiny-imagenet", 64)
-
-
-def test_a_missing_tiny_imagenet_says_what_to_place_where(root):
-    with pytest.raises(
-        UserError, match=rf"not in {root} and could not be downloaded.*no network.*unpack http.*LOGO_DATA"
-    ):
-        load_data("tiny-imagenet", 64)
-
-
-def test_tiny_imagenet_is_downloaded_where_the_network_allows(root, monkeypatch):
-    def download(url, folder, md5):
-        assert url.endswith("tiny-imagenet-200.zip")
-        touch(Path(folder) / "tiny-imagenet-200", "train/n1/images/a.JPEG", "train/n2/images/b.JPEG")
-        write(Path(folder) / "tiny-imagenet-200", {"wnids.txt": "n1\nn2\n", "val/val_annotations.txt": "c.JPEG\tn2\n"})
-
-    monkeypatch.setattr("torchvision.datasets.utils.download_and_extract_archive", download)
-    assert load_data("tiny-imagenet", 64).test.labels.tolist() == [1]
-
-
-def test_a_real_photograph_of_a_named_set_decodes(root):
-    food101(root)
-    file = io.BytesIO()
-    Image.new("RGB", (8, 6), (9, 9, 9)).save(file, "JPEG")
-    (root / "food-101/images/pie/1.jpg").write_bytes(file.getvalue())
-    assert decode(load_data("food101", 224).train.images.read(0)).shape == (6, 8, 3)
+    with ThreadPoolExecutor(4) as pool:  # of threads, each takes locks of its own, as processes do
+        asked = [pool.submit(download_once, root, "set", find, fetch) for _ in range(4)]
+        assert [one.result() for one in asked] == [["first", "last"]] * 4
+    assert len(downloads) == 1
