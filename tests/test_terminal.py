@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 
 from logo_ssl.terminal import plain_console
-from logo_ssl.train.progress import _rounded
+from logo_ssl.train.callbacks import _rounded
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .embedding import embed as embed
+    from .embedding import export as export
+    from .embedding import load as load
+    from .embedding import search as search
+    from .embedding.transformer import LoGoFeatures as LoGoFeatures
     from .recipes import RECIPES as RECIPES
     from .recipes import Recipe as Recipe
     from .run import Run as Run
     from .train import load_backbone as load_backbone
     from .train import pretrain as pretrain
     from .train import resume as resume
-    from .embedding import embed as embed
-    from .embedding import export as export
-    from .embedding import load as load
-    from .embedding import search as search
-    from .embedding.transformer import LoGoFeatures as LoGoFeatures
 
 # Imported when first used: `logo-ssl --version` and the report need no torch.
 _HOMES = {

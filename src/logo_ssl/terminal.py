@@ -4,8 +4,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import IO, Any
+from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,19 +21,6 @@ LINE_EVERY_S = 30
 class Plain(Console):
     """A console that shows names that are no text, and commands to the terminal in them, as escapes."""
 
-    advised = True
-    """Whether somebody sits there who may try something else; a row of a table is what it is."""
-    kept: IO[str] | None = None
-    """Where every sentence is written, too."""
-
-    def print(self, *objects: Any, **how: Any) -> None:
-        """What rich would print; sentences, but no bars, are kept."""
-        super().print(*objects, **how)
-        if self.kept is not None and objects and all(isinstance(part, str) for part in objects):
-            with suppress(OSError):  # a disk may be full, which ends nothing
-                self.kept.write(f"{harmless(' '.join(objects))}\n")
-                self.kept.flush()
-
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """What rich would write, sentences and tables alike."""
         encoding = getattr(self.file, "encoding", None) or "utf-8"
@@ -46,21 +33,9 @@ class Plain(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def plain_console(
-    stderr: bool = False,
-    *,
-    advised: bool = True,
-    kept: IO[str] | None = None,
-) -> Console:
+def plain_console(stderr: bool = False) -> Console:
     """A console that prints sentences as they are, one line each; of several processes, the first one speaks."""
-    console = Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
-    console.advised, console.kept = advised, kept if is_first() else None
-    return console
-
-
-def wants_advice(console: Console) -> bool:
-    """Whether to say at a console what else could be tried."""
-    return getattr(console, "advised", True)
+    return Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
 
 
 def put(text: str) -> None:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
 from logo_ssl.data.ahead import Ahead
 
 

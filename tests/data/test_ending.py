@@ -11,10 +11,10 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+from logo_ssl.data.files import Paths
 from torch.utils.data import Dataset
 
 from logo_ssl.data import Photos, ending
-from logo_ssl.data.files import Paths
 from logo_ssl.data.workers import PER_MESSAGE, Decoding, Message, Reader, Reading
 from logo_ssl.detection.samples import read
 

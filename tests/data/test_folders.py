@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from logo_ssl.data.folders import find_images
 from PIL import Image
 
 from logo_ssl.data import load_data
-from logo_ssl.data.folders import find_images
 from logo_ssl.data.images import ImageSet, Split
 from logo_ssl.errors import UserError
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logo_ssl.data import ImageSet, Split, data_identity, fingerprint
-from logo_ssl.data.images import FILES_READ, Chained, Paths, Photos, Texts, test_and_val as held_out
+from logo_ssl.data.images import FILES_READ, Chained, Paths, Photos, Texts
+from logo_ssl.data.images import test_and_val as held_out
 from logo_ssl.data.shards import Member, Members
 from logo_ssl.errors import UserError
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from logo_ssl.data.files import Paths
 from PIL import Image
 
 from logo_ssl.data import NAMES, Photos, load_data
 from logo_ssl.data.decode import decode
-from logo_ssl.data.files import Paths
 from logo_ssl.data.sources import is_placed
 from logo_ssl.data.torchvision_sets import KINDS, NOT_DOWNLOADED
 from logo_ssl.errors import UserError

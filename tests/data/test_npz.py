@@ -11,7 +11,7 @@ from logo_ssl.data import load_data
 from logo_ssl.errors import UserError
 from logo_ssl.eval import labelled
 from logo_ssl.recipes import find_recipe
-from logo_ssl.train.building import fitted
+from logo_ssl.train.build import fitted
 
 GREY = np.zeros((2, 4, 5), np.uint8)
 

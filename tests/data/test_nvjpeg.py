@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from logo_ssl.data.feed import Feed
+from logo_ssl.data.files import Paths
+from logo_ssl.data.jpeg import read_header
+from logo_ssl.data.resizing import square
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
 from logo_ssl.data.decode import decode, decode_square
-from logo_ssl.data.feed import Feed
-from logo_ssl.data.files import Paths
-from logo_ssl.data.jpeg import read_header
 from logo_ssl.data.nvjpeg import Nvjpeg, by_shape, cut_square, shrunk, upright
-from logo_ssl.data.resizing import square
 from logo_ssl.data.workers import Decoding
 
 

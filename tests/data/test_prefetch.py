@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor
-
 from logo_ssl.data.feed import Feed, Various, lay_out
 from logo_ssl.data.prefetch import Prefetch
+from torch import Tensor
+
 from logo_ssl.types import ImageBatch
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-
-from logo_ssl.data import BadImages, Batches, LoadingConfig, Photos, Split, place, squared, statistics
 from logo_ssl.data.bad import Bad
 from logo_ssl.data.feed import Uniform, Various
 from logo_ssl.data.files import Paths
 from logo_ssl.data.resizing import square
 from logo_ssl.data.samples import look_at, sample
+from PIL import Image
+
+from logo_ssl.data import BadImages, Batches, LoadingConfig, Photos, Split, place, squared, statistics
 from logo_ssl.data.workers import Decoding, Workers, fitting_workers
 from logo_ssl.errors import UserError
 

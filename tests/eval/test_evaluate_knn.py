@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from logo_ssl.data.files import Stamp
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from logo_ssl.data import ImageSet, load_data
-from logo_ssl.data.files import Stamp
 from logo_ssl.errors import UserError
 from logo_ssl.eval import Extraction, data_for, features_of, load_encoder
 from logo_ssl.eval.chance import chance_of

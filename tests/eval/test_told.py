@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from logo_ssl.data.files import Stamp
 from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
@@ -20,7 +21,7 @@ from test_linear import colours
 
 from logo_ssl import cli, terminal
 from logo_ssl.data import ImageSet, Split, load_data
-from logo_ssl.data.files import Stamp
+from logo_ssl.embedding import export
 from logo_ssl.errors import UserError
 from logo_ssl.eval import Extraction, copies
 from logo_ssl.eval.commands import PROTOCOLS
@@ -30,7 +31,6 @@ from logo_ssl.eval.knn import knn
 from logo_ssl.eval.linear import linear
 from logo_ssl.eval.transfer import transfer
 from logo_ssl.train import Pretraining, learning
-from logo_ssl.embedding import export
 
 CLASSIFYING = ("knn", "linear", "transfer", "finetune", "semi")
 
