@@ -20,8 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from logo_ssl.augment import draw, make_crops, transforms
 from logo_ssl.augment.transforms import blur_kernel
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.hardware import best_device, hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.recipes import find_recipe
 
 try:

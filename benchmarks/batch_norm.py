@@ -6,9 +6,8 @@ import time
 
 import torch
 
-from logo_ssl.hardware import best_device, hardware
+from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.models import BatchNorm
-from logo_ssl.provenance import provenance
 
 SHAPE, GROUPS, ROUNDS, WARM_UP = (256, 32, 32, 32), 8, 15, 3
 

@@ -21,11 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from logo_ssl.augment import make_crops
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.hardware import hardware
-from logo_ssl.models.norm import average_statistics
-from logo_ssl.provenance import provenance
+from logo_ssl.distributed import all_mean, rank, world_size
+from logo_ssl.hardware import hardware, provenance
+from logo_ssl.models.batch_norm import average_statistics
 from logo_ssl.randomness import stream
-from logo_ssl.ranks import averaged, rank, world_size
 from logo_ssl.recipes import find_recipe
 from logo_ssl.train import build
 
@@ -46,7 +45,7 @@ class Step(nn.Module):
         p = self.framework.project(crops, self.strategy.roles)
         inner, theta_d = self.strategy.inner(p.z_l.detach(), chance), list(self.strategy.parameters())
         if inner is not None:
-            gradients = averaged(torch.autograd.grad(inner.loss, theta_d))
+            gradients = all_mean(torch.autograd.grad(inner.loss, theta_d))
             for parameter, gradient in zip(theta_d, gradients, strict=True):
                 parameter.grad = gradient
             self.regressor_optimiser[0].step()

@@ -26,8 +26,7 @@ from logo_ssl.detection.recipe import COCO_RECIPE, VOC_RECIPE
 from logo_ssl.detection.samples import Batches, TrainingPictures
 from logo_ssl.detection.speed import BATCH, RECIPES
 from logo_ssl.detection.training import Workshop, train_detector
-from logo_ssl.hardware import best_device, hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import best_device, hardware, provenance
 
 SIZES = ((375, 500), (500, 375), (333, 500), (500, 333), (375, 500), (400, 500), (375, 500), (500, 334))
 """Height and width; about as often as in VOC."""

@@ -22,8 +22,7 @@ from logo_ssl.embedding.images import images_of
 from logo_ssl.embedding.loading import frozen
 from logo_ssl.eval.extraction import exactly
 from logo_ssl.eval.pixels import decodes_on_gpu
-from logo_ssl.hardware import best_device, hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import best_device, hardware, provenance
 
 SIZE, PHOTOGRAPH, QUALITY, DRAWN = 224, (500, 375), 90, 64
 BATCH = 256 if torch.cuda.is_available() else 32

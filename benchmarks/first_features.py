@@ -26,11 +26,10 @@ from PIL import Image
 from logo_ssl.data.decode import ORIENTATION
 from logo_ssl.data.folder import find_images
 from logo_ssl.embedding.tables import read_table
-from logo_ssl.hardware import best_device, hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.recipes import read_recipe
 from logo_ssl.run import Run
-from logo_ssl.train.automatic import recipe_for
+from logo_ssl.train.build import recipe_for
 
 LARGE = (4000, 3000)
 TURNED = 6  # a camera held upright

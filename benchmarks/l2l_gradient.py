@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from logo_ssl.equations import draw_partners, local_to_local, omega_logistic, other_image_pairs, same_image_pairs
-from logo_ssl.hardware import hardware
+from logo_ssl.hardware import hardware, provenance
 from logo_ssl.models import BatchNorm
-from logo_ssl.provenance import provenance
 from logo_ssl.regressor import Regressor, frozen
-from logo_ssl.train.optimisers import regressor_optimiser
+from logo_ssl.train.optim import regressor_optimiser
 
 IMAGES, DIM, SPREAD = 256, 128, 0.8
 STEP = 0.05  # of the latents' norm: how far they go to see what a direction is worth

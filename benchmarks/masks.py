@@ -18,8 +18,7 @@ from torchvision.ops import roi_align
 
 from logo_ssl.detection.masks import decoded, packed, run_lengths
 from logo_ssl.detection.pasting import INSIDE, pasted
-from logo_ssl.hardware import hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import hardware, provenance
 
 HEIGHT, WIDTH, CELLS, FINE = 480, 640, 14, 20
 BOXES = ((8, 32), (32, 96), (96, 300))

@@ -21,8 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision.datasets import VisionDataset
 
-from logo_ssl.hardware import best_device, hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.recipes import find_recipe
 from logo_ssl.train.bench import bench
 

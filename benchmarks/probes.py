@@ -19,9 +19,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from logo_ssl.hardware import best_device, hardware
+from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.probes import RATES, Labelled, Linear, SGDConfig, fit_path, objective, train_probes
-from logo_ssl.provenance import provenance
 
 SIZES = {"cuda": (3680, 2048, 37), "cpu": (800, 256, 37)}
 """Images, features, classes: Pets under a ResNet-50 where there is a GPU."""

@@ -18,8 +18,7 @@ from pathlib import Path
 import torch
 
 from logo_ssl.data import load_data
-from logo_ssl.hardware import hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import hardware, provenance
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import build

@@ -27,8 +27,7 @@ import logo_ssl
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.data.folder import find_images
 from logo_ssl.embedding.exporting import WAYS
-from logo_ssl.hardware import hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import hardware, provenance
 
 TOLERANCE = 1e-4
 BATCH = 32

@@ -10,8 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 from logo_ssl.augment import make_crops
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.hardware import best_device, hardware
-from logo_ssl.provenance import provenance
+from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.randomness import stream
 from logo_ssl.recipes import find_recipe
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig

@@ -42,11 +42,11 @@ def train(data: Dataset, steps: int, seed: int = 0) -> tuple[torch.nn.Module, li
     losses = []
     for _, (pixels, sizes, _) in zip(range(steps), batches(data, seed), strict=False):
         p = framework.project(make_crops(pixels, plan, generator, MEAN, STD, sizes=sizes), strategy.roles)
-        chance = strategy.draw(len(pixels), generator)
+        randomness = strategy.draw(len(pixels), generator)
         regressor_sgd.zero_grad()
-        strategy.inner(p.z_l.detach(), chance).loss.backward()
+        strategy.inner(p.z_l.detach(), randomness).loss.backward()
         regressor_sgd.step()
-        loss = strategy.outer(framework.similarity, p, chance).loss
+        loss = strategy.outer(framework.similarity, p, randomness).loss
         encoder_sgd.zero_grad()
         loss.backward()
         encoder_sgd.step()

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from logo_ssl.cli import main
+from logo_ssl.distributed import all_gather, local_slice
 from logo_ssl.frameworks import FRAMEWORKS, Framework
 from logo_ssl.models import Encoder, mlp, pick
-from logo_ssl.ranks import gathered, own
 from logo_ssl.types import Crops, Latent, PerImage, Projections, Roles
 
 
@@ -42,8 +42,8 @@ class AlignUniform(Framework):
     def similarity(self, q: Latent, t: Latent) -> PerImage:
         """l_s: the distance to the other crop, and the log of how close the other images are. Pure, per image."""
         q, t = F.normalize(q, dim=-1), F.normalize(t, dim=-1)
-        everyone = gathered(q)  # also of other processes, which hold the rest of the batch
-        itself = own(torch.eye(len(everyone), dtype=torch.bool, device=q.device))
+        everyone = all_gather(q)  # also of other processes, which hold the rest of the batch
+        itself = local_slice(torch.eye(len(everyone), dtype=torch.bool, device=q.device))
         apart = torch.cdist(q, everyone).square().masked_fill(itself, torch.inf)
         return (q - t).square().sum(-1) + torch.logsumexp(-self.config.t * apart, dim=-1)
 

@@ -15,7 +15,7 @@ from logo_ssl.equations import global_to_global
 from logo_ssl.models.backbones import FAMILIES, Stem
 from logo_ssl.recipes import RECIPES
 from logo_ssl.strategies import STRATEGIES, Strategy
-from logo_ssl.types import Chance, Objective, Projections, Similarity
+from logo_ssl.types import Objective, Projections, Similarity, StepRandomness
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class ToMean(Strategy):
         super().__init__("mean", n_global, n_local)
         self.pull = pull
 
-    def outer(self, l_s: Similarity, p: Projections, chance: Chance, theta_e: Sequence[Tensor] = ()) -> Objective:
+    def outer(
+        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
+    ) -> Objective:
         """Both terms; the log, the progress and the report show what is called l_..."""
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs) / self.n_gg
         mean = p.t_g.detach().mean(0)

@@ -37,14 +37,14 @@ def train(images: torch.Tensor, steps: int, seed: int = 0) -> list[float]:
     losses = []
     for step, batch in zip(range(steps), batches(images, generator), strict=False):
         crops = make_crops(batch, plan, generator, MEAN, STD)  # x~^g and x~^l
-        chance = strategy.draw(len(batch), generator)
+        randomness = strategy.draw(len(batch), generator)
         p = framework.project(crops, strategy.roles)  # latents z, queries q, targets t
 
         regressor_sgd.zero_grad()
-        strategy.inner(p.z_l.detach(), chance).loss.backward()  # theta_d: Eqs. 6 and 7
+        strategy.inner(p.z_l.detach(), randomness).loss.backward()  # theta_d: Eqs. 6 and 7
         regressor_sgd.step()
         encoder_sgd.zero_grad()
-        objective = strategy.outer(framework.similarity, p, chance)  # theta_e: Eqs. 3-5, 8 and 9
+        objective = strategy.outer(framework.similarity, p, randomness)  # theta_e: Eqs. 3-5, 8 and 9
         objective.loss.backward()
         encoder_sgd.step()
         framework.after_step(p, step / steps)  # momentum encoder and queue

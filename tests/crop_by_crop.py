@@ -5,7 +5,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from logo_ssl.models.norm import set_groups
+from logo_ssl.models.batch_norm import set_groups
 
 
 def crop_by_crop(network: nn.Module, stack: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from logo_ssl.data.decode import DatasetInfo, dataset_info
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, read_recipe, summary
 from logo_ssl.report.rerun import began_as, rerun, stands_beside
-from logo_ssl.train.automatic import recipe_for
+from logo_ssl.train.build import recipe_for
 
 GB = 10**9
 CPU, GPU, LAPTOP = Machine("cpu", "a CPU", 16 * GB), Machine("cuda", "a GPU", 80 * GB), Machine("mps", "a Mac", 8 * GB)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from logo_ssl.train.folder import alone, is_finished
 from PIL import Image
 
 from logo_ssl import __version__, cli
@@ -21,7 +22,6 @@ from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import Pretraining
-from logo_ssl.train.folder import alone, is_finished
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 HELPS = [*(name for name in COMMANDS if name != "eval"), "pretrain tiny", *(f"eval {name}" for name in PROTOCOLS)]

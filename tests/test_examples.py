@@ -16,13 +16,13 @@ import torch.multiprocessing as mp
 
 import logo_ssl
 from logo_ssl.data.scenes import make_scenes
+from logo_ssl.distributed import local_slice, rank
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.models import build_backbone
-from logo_ssl.ranks import own, rank
 from logo_ssl.recipes import Recipe
 from logo_ssl.run import Run
-from logo_ssl.train.checkpoints import load
+from logo_ssl.train.checkpoint import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXTEND = EXAMPLES.parent / "docs" / "how-to" / "extend.md"
@@ -134,7 +134,7 @@ def compared():
     FRAMEWORKS.clear()
     FRAMEWORKS.update(registered)  # other tests know ours alone
     batch = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    q, t = own(batch, 1).clone().requires_grad_()
+    q, t = local_slice(batch, 1).clone().requires_grad_()
     losses = config(dim=8).build(build_backbone("tiny"), 256).similarity(q, t)
     return losses.detach(), *torch.autograd.grad(losses.mean(), (q, t))
 

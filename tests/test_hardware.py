@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from logo_ssl.errors import UserError
-from logo_ssl.hardware import about_busy_cores, best_device, exact_device
+from logo_ssl.hardware import best_device, exact_device
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, *, cuda: bool, mps: bool) -> None:
@@ -22,26 +22,13 @@ def test_the_best_device_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_device_that_is_not_there_is_refused_and_those_that_are_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, cuda=False, mps=False)
-    with pytest.raises(UserError, match=r"^device is 'cuda', which this machine does not have; use auto or cpu\.$"):
+    with pytest.raises(UserError, match=r"^device='cuda': this machine does not have it; use auto or cpu\.$"):
         best_device("cuda")
     machine(monkeypatch, cuda=False, mps=True)
     with pytest.raises(UserError, match="use auto or mps or cpu"):
         best_device("cuda")
 
 
-def test_busy_cores_are_told_where_threads_would_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    cpu, found = torch.device("cpu"), {}
-    for load in (1.5, 3.2):
-        for threads in (1, 2):
-            monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
-            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-            found[load, threads] = about_busy_cores(cpu)
-    (sentence,) = found.pop((3.2, 2))
-    assert sentence.startswith("Other programs keep the 2 cores busy (load 3.2)")
-    assert set(map(tuple, found.values())) == {()}
-    assert about_busy_cores(torch.device("meta")) == []
 
 
 def test_float64_is_computed_where_it_exists() -> None:

@@ -6,7 +6,7 @@ from logo_ssl import launch
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
 from logo_ssl.terminal import plain_console, signature
-from logo_ssl.train.processes import Processes, processes_for, refuse_another_number
+from logo_ssl.train.trainer import Processes, check_processes, processes_for
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "RANK": "5", "LOCAL_RANK": "1"}
 SLURM = {"SLURM_NTASKS": "16", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "train"}
@@ -50,10 +50,10 @@ def test_a_launcher_decides_how_many_train(monkeypatch):
     assert processes_for(tiny.changed(devices="auto", device="cpu")) == Processes(1, 1)
     surround(monkeypatch, TORCHRUN)
     assert processes_for(tiny) == Processes(4, 2)
-    refuse_another_number(tiny)
-    refuse_another_number(tiny.changed(devices=4, nodes=2))
-    with pytest.raises(UserError, match=r"torchrun started 2 x 4 processes, but nodes x devices is 1 x 2"):
-        refuse_another_number(tiny.changed(devices=2))
+    check_processes(tiny, 64)
+    check_processes(tiny.changed(devices=4, nodes=2), 64)
+    with pytest.raises(UserError, match=r"torchrun started 2 x 4 processes, but nodes=1 and devices=2"):
+        check_processes(tiny.changed(devices=2), 64)
 
 
 @pytest.mark.parametrize("variable", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])

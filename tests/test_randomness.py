@@ -17,5 +17,5 @@ def test_a_place_draws_the_same_every_time_and_no_two_places_alike():
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
 def test_a_seed_that_no_stream_begins_with_is_refused(seed):
-    with pytest.raises(UserError, match=f"^seed is {seed}; use 0 to"):
+    with pytest.raises(UserError, match=f"^seed={seed}: must be 0 to"):
         stream(seed, "order")

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from logo_ssl.models.norm import BatchNorm
+from logo_ssl.models.batch_norm import BatchNorm
 from logo_ssl.regressor import Regressor, cosine_affinity, frozen
 
 

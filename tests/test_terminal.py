@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from logo_ssl.terminal import plain_console
-from logo_ssl.train.progress import _rounded
+from logo_ssl.train.callbacks import _rounded
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The options of the commands that take a recipe: recipes, pretrain, resume, bench, show-crops."""
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -92,7 +91,7 @@ def _chosen(arguments: Sequence[str], wishes: dict[str, Any]) -> Recipe:
     """The recipe `auto`; an example of it for the help, and if --data are missing."""
     from .data.decode import DatasetInfo
     from .recipes import Machine, choose
-    from .train.automatic import recipe_for
+    from .train.build import recipe_for
 
     if {"-h", "--help"} & set(arguments) or "data" not in wishes:
         return choose(DatasetInfo(10_000, 224, 3, False), Machine("cuda", "a GPU", 16 * 10**9), wishes).changed(data="")
@@ -111,13 +110,15 @@ class Pretrain(RecipeOptions):
 
     out: Path | None = None
     """Run folder, new or empty (default: runs/RECIPE)."""
+    verbose: bool = False
+    """Print more: why settings were chosen, where images wait, how weights were initialised."""
 
     def run(self) -> None:
-        """Train, and say what can be done next."""
+        """Train."""
         recipe = self.checked()
         with ends_imports():
             from .train import pretrain
-        _say_next(pretrain(recipe, self.out or Path("runs") / self.recipe))
+        pretrain(recipe, self.out or Path("runs") / self.recipe, verbose=self.verbose)
 
 
 CHANGING = make_dataclass(
@@ -146,6 +147,8 @@ class Resume:
     settings: Annotated[CHANGING, tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
     path: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")] = tyro.MISSING
     """Run folder."""
+    verbose: bool = False
+    """Print more: which fields changed, where images wait."""
 
     @classmethod
     def defaults(cls, arguments: Sequence[str], prog: str) -> "Resume":
@@ -155,10 +158,10 @@ class Resume:
         return cls(CHANGING(**vars(recipe)))
 
     def run(self) -> None:
-        """Train, and say what can be done next."""
+        """Train."""
         with ends_imports():
             from .train import resume
-        _say_next(resume(self.path, Recipe(**vars(self.settings))))
+        resume(self.path, Recipe(**vars(self.settings)), verbose=self.verbose)
 
 
 @dataclass(frozen=True)
@@ -215,11 +218,3 @@ class ShowCrops(RecipeOptions):
         shown = look_at(data.train, self.images, recipe.loading.max_side)
         picture = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), *statistics(data.train.images))
         console.print(f"Crops: {write(self.out, picture)}")
-
-
-def _say_next(run: Run) -> None:
-    """Where the encoder is, and what can be done with it."""
-    console = plain_console()
-    console.print(f"Done: {run.backbone_file}")
-    features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
-    console.print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")

@@ -9,14 +9,12 @@ from rich.table import Table
 
 from .errors import UserError
 from .eval import compare_knn
-from .lock import FILE as LOCK
 from .recipes import find_recipe, read_recipe
 from .report import draw_curves
 from .report.report import Report
 from .run import Run
 from .terminal import plain_console
 from .train import pretrain, resume
-from .train.folder import alone, is_finished
 
 RECIPE = "tiny"
 PAGE = "report.html"
@@ -64,7 +62,7 @@ class Demo:
                 f"out={run.path}: holds an unfinished demo with --seed {saved.seed} --epochs {saved.epochs}; give "
                 "these, or --fresh."
             )
-        if not is_finished(run):
+        if not run.is_finished:
             console.print(f"{run.path} holds an interrupted demo, which continues.")
             resume(run.path, console=console)
 
@@ -79,7 +77,6 @@ def _show(run: Run, console: Console) -> None:
         table.add_row(row["features"], str(row["k"]), str(row["tau"]), f"{row['top1']:.1f}", style=style)
     console.print(table)
     console.print(f"Curves: {draw_curves(run)}")
-    console.print(f"Encoder: {run.backbone_file}")
     Report((run.path,), run.path / PAGE, overwrite=True).run()
     console.print("Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos")
 
@@ -88,10 +85,9 @@ def _clear(run: Run) -> None:
     """Remove an earlier demo, unless it is being trained; files of others stay."""
     if read_recipe(run).name != RECIPE:
         raise UserError(f"fresh: {run.path} holds a run that is not a demo; choose another --out.")
-    with alone(run):
+    with run.hold():
         for path in (*run.own_files(), *(run.path / name for name in DRAWN)):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    (run.path / LOCK).unlink(missing_ok=True)

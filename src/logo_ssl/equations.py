@@ -1,4 +1,4 @@
-"""What does LoGo ask of global and local crops? Eqs. 3-6 of the paper, as pure functions.
+"""Eqs. 3-6 of the paper, as pure functions of global and local crops.
 
 Sums run over pairs of crops, means over images: Eqs. 3 and 4 give the sum over their pairs, as the paper writes them.
 """
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .ranks import averaged, exchanged, gathered
+from .distributed import all_gather, all_mean, permute_across_ranks
 from .types import Affinity, Latents, Scalar, Similarity
 
 Pairs = tuple[Float[Tensor, "N D"], Float[Tensor, "N D"]]
@@ -57,7 +57,7 @@ def same_image_pairs(z_l: Latents) -> Pairs:
 
 def other_image_pairs(z_l: Latents, partner: Int[Tensor, " images"]) -> Pairs:
     """The same crops, the second taken from the image's partner, whichever process holds it: z_1^l(j), z_2^l(k)."""
-    return _paired(z_l, exchanged(z_l, partner))
+    return _paired(z_l, permute_across_ranks(z_l, partner))
 
 
 def draw_partners(n_images: int, generator: torch.Generator) -> Int[Tensor, " B"]:
@@ -79,8 +79,8 @@ def gradient_ratio(l_similar: Scalar, l_ll: Scalar, at: Sequence[Tensor], each_i
 def _gradient_norm(loss: Scalar, at: Sequence[Tensor], each_its_own: bool) -> Scalar:
     found = torch.autograd.grad(loss, at, retain_graph=True, allow_unused=True)
     gradients = [gradient for gradient in found if gradient is not None]
-    norms = torch.stack(torch._foreach_norm(gradients if each_its_own else averaged(gradients)))
-    return torch.linalg.vector_norm(gathered(norms) if each_its_own else norms)
+    norms = torch.stack(torch._foreach_norm(gradients if each_its_own else all_mean(gradients)))
+    return torch.linalg.vector_norm(all_gather(norms) if each_its_own else norms)
 
 
 def _paired(first: Latents, second: Latents) -> Pairs:

@@ -1,20 +1,24 @@
-"""What does it run on, and how do tensors get there?"""
+"""Devices, their memory and how tensors get there; the commit, versions and machine behind a number."""
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import __version__
 from .errors import UserError
+
+PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
 RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
 """What a container counts as used, and gives away as soon as somebody wants it."""
-BUSY = 1.25
-"""Threads that want a core, for each core: one is what training itself may want."""
 
 
 def hardware(device: torch.device) -> str:
@@ -30,32 +34,6 @@ def hardware(device: torch.device) -> str:
 def usable_cores() -> int:
     """The cores that this process may use, which a scheduler may have made fewer."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def about_busy_cores(device: torch.device) -> list[str]:
-    """What to do where other programs keep all cores busy: threads that wait for each other then keep spinning."""
-    threads, cores, load = torch.get_num_threads(), os.cpu_count() or 1, _load()
-    if device.type != "cpu" or threads == 1 or load < cores or "OMP_WAIT_POLICY" in os.environ:
-        return []
-    return [
-        f"Other programs keep the {cores} cores busy (load {load:.1f}), and threads that wait for each other cost more "
-        "than they bring then; set OMP_NUM_THREADS=1 before the command if it is slow."
-    ]
-
-
-def about_a_slowdown() -> str:
-    """The end of a sentence about training on a CPU that has become slow: the likely cause, and what to do."""
-    threads, cores, load = torch.get_num_threads(), os.cpu_count() or 1, _load()
-    if 0 < load < BUSY * cores:
-        return f"; the load is {load:.1f} for {cores} cores, so look whether memory, disk or a hot CPU is the cause."
-    told = f" (load {load:.1f})" if load else ""
-    fewer = "; Ctrl-C and `resume` with OMP_NUM_THREADS=1 set lose less by it" if threads > 1 else ""
-    return f": most likely other programs take the {cores} cores{told}. End them or wait{fewer}."
-
-
-def _load() -> float:
-    """How many threads want a core, over the last minute; 0 where nobody tells, as on Windows."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def best_device(wish: str) -> torch.device:
@@ -101,12 +79,6 @@ def available_memory(device: torch.device) -> int:
     return max(0, min(limits)) if device.type == "cpu" else max(0, min(limits)) // 4  # MPS shares with the CPU
 
 
-def whole_memory() -> int | None:
-    """Bytes that the machine has; None where the system does not tell, nor what is free of them, or swaps to disk."""
-    told = _meminfo()
-    return told["MemTotal"] if "MemAvailable" in told and not told.get("SwapFree") else None
-
-
 def _meminfo() -> dict[str, int]:
     """What Linux tells of its memory, in bytes; nothing elsewhere."""
     file = Path("/proc/meminfo")
@@ -139,3 +111,34 @@ def _free_by_group() -> list[int]:
         except (OSError, ValueError):  # no limit reads "max"
             continue
     return free
+
+
+def provenance(hardware: str) -> dict[str, Any]:
+    """Who made a number: commit, versions, machine."""
+    versions = {"logo-ssl": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {"commit": commit(), "versions": versions, "hardware": hardware, "platform": platform.platform()}
+
+
+def commit() -> str:
+    """The commit of this checkout, marked when files were changed since; where there is none, $LOGO_COMMIT's or, of an
+    installed package, that which it was built from."""
+    package = Path(__file__).resolve().parent
+    try:
+        if Path(_git(package, "rev-parse", "--show-toplevel")) / "src" / package.name != package:
+            raise OSError("installed inside somebody else's checkout")
+        changed = "+changes" if _git(package, "status", "--porcelain", "--untracked-files=no") else ""
+        return _git(package, "rev-parse", "--short=12", "HEAD") + changed
+    except (OSError, subprocess.CalledProcessError):
+        built = package / "COMMIT"
+        known = built.read_text().strip() if built.is_file() else f"release {__version__}"
+        return os.environ.get("LOGO_COMMIT", known)
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""Who started this process, and as which of how many? What torchrun, Slurm and Lightning say in the environment."""
+"""The number of this process and of all, from the environment of torchrun, Slurm and Lightning; torch-free."""
 
 import os
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Where does chance come from? From (seed, purpose, place) alone, so that a run has no random state to lose."""
+"""Random streams from (seed, purpose, place) alone, so that a run has no random state to lose."""
 
 import random
 import zlib

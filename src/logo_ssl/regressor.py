@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .models.norm import BatchNorm
+from .models.batch_norm import BatchNorm
 from .types import Affinity
 
 

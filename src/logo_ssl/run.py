@@ -1,32 +1,37 @@
-"""What does a run leave behind? A folder: the only interface between training, evaluation and report."""
+"""The run folder: the only interface between training, evaluation and report."""
 
 import contextlib
 import json
 import os
+import platform
 import re
+import shlex
 import sys
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from itertools import islice
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
+from filelock import FileLock, Timeout
+
 from .errors import UserError
 from .files import read_json, write
+from .launch import is_first
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
-
-MOST_NAMED, MOST_LOOKED_AT, MOST_FOLDERS = 3, 1000, 5000
-"""Runs in a sentence; entries of a folder that is searched for runs; folders in which they are looked for."""
-
+LOCK = ".lock"
+"""In a folder that is held."""
+MOST_FOLDERS = 5000
+"""In which runs are looked for."""
+FOLDERS = ("checkpoints", "tensorboard", "wandb", "mlflow")
+"""That a run makes when it begins."""
 OLD_SESSIONS = "sittings.json"
 RENAMED = {"sittings": "sessions", "sittings_killed": "sessions_killed"}
-"""How runs of November 2026 call their sessions: file, and entries of the provenance."""
+"""Names in runs of November 2026: of the file of sessions, and of entries of the provenance."""
 IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
 """What is known of the images of a run."""
-
 WORDS = {"knn_of"}
 """What is logged in words; all else that is logged are numbers."""
 
@@ -102,10 +107,43 @@ class Run:
         """Who made the run and how long it took: the last file to be written, so a run that has it is finished."""
         return self.path / "provenance.json"
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether every epoch is done."""
+        return self.provenance_file.is_file()
+
+    @property
+    def was_saved(self) -> bool:
+        """Whether there is, or was, something that the run could continue from."""
+        if self.saved() or self.backbone_file.is_file() or self.is_finished:
+            return True
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+            return any(session.get("checkpoints") for session in self.sessions())
+        return False
+
+    def how_to_resume(self, *options: str) -> str:
+        """What to do after an interruption."""
+        return f"go on with `{' '.join(['logo-ssl resume', shlex.quote(str(self.path)), *options])}`"
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold the folder, of several processes of a run the first one; leave no lock behind without a run."""
+        if not is_first():
+            yield
+            return
+        try:
+            with locked(self.path):
+                yield
+        finally:
+            if not self.recipe_file.is_file():  # it was refused
+                (self.path / LOCK).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()
+
     def own_files(self) -> tuple[Path, ...]:
         """What only training writes."""
-        told = (self.recipe_file, self.images_file, self.metrics_file, self.sessions_file, self.bad_images_file)
-        return (*told, self.path / OLD_SESSIONS, self.provenance_file, self.backbone_file, self.heads_file)
+        begun = (self.recipe_file, self.images_file, self.metrics_file, self.sessions_file, self.bad_images_file)
+        return (*begun, self.path / OLD_SESSIONS, self.provenance_file, self.backbone_file, self.heads_file)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
@@ -158,29 +196,59 @@ class Run:
         run = cls(path)
         if run.recipe_file.is_file():
             return run
-        lacks = f"{path} holds no run (no {run.recipe_file.name})"
-        if below := [str(other.path) for other in runs_below(run.path)]:
-            more = f" and {len(below) - MOST_NAMED:,} more" if len(below) > MOST_NAMED else ""
-            named = ", ".join(below[:MOST_NAMED])
-            raise UserError(f"{lacks}, but runs lie below it; name one: {named}{more}.")
-        raise UserError(f"{lacks}; give the --out folder of a pretraining.{run_called_like(run.path)}")
+        below = next(runs_below(run.path), None)
+        hint = "" if below is None else f"; did you mean {below.path}?"
+        raise UserError(f"{path} is not a run: it has no {run.recipe_file.name}{hint}")
+
+    @classmethod
+    def new(cls, path: str | Path) -> "Run":
+        """The run to be at `path`, where nothing may be but what a run leaves that never saved itself."""
+        run = cls(path)
+        begun = run.recipe_file.is_file()
+        if begun and run.was_saved:
+            if run.is_finished:
+                raise UserError(f"{path} holds a finished run; choose another --out.")
+            raise UserError(f"{path} holds an unfinished run; {run.how_to_resume()} or choose another --out.")
+        early = {*run.own_files()} - {run.provenance_file, run.backbone_file, run.heads_file}
+        left = (*early, run.path / LOCK, *(run.path / name for name in FOLDERS if begun))
+        if run.path.exists() and not (
+            run.path.is_dir() and all(is_file_or_draft(child.name, left) for child in run.path.iterdir())
+        ):
+            raise UserError(f"{path} exists and is not empty; choose another --out.")
+        return run
 
 
-def run_called_like(path: Path) -> str:
-    """A hint at a run, or a folder of runs, beside a path where nothing lies, if its name is much like it."""
-    if os.path.lexists(path):
-        return ""
-    for name in get_close_matches(path.name, [folder.name for folder in _folders(path.parent)]):
-        folder = path.parent / name
-        if os.path.isfile(Run(folder).recipe_file) or any(True for _ in runs_below(folder)):
-            return f" Did you mean {folder}?"
-    return ""
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder to train in, however this process ends; UserError if another process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock, owner = FileLock(folder / LOCK, timeout=0, fallback_to_soft=False), folder / LOCK
+    try:
+        lock.acquire()
+    except Timeout:
+        by = owner.read_text().strip() or "unknown"
+        raise UserError(
+            f"{folder} is being trained by another process ({by}); wait, or choose another --out."
+        ) from None
+    except OSError:  # a disk without locks (some network disks): better unlocked than not at all
+        yield
+        return
+    try:
+        owner.write_text(f"process {os.getpid()} on {platform.node()}")
+        yield
+    finally:
+        lock.release()
+
+
+def is_file_or_draft(name: str, files: Iterable[Path]) -> bool:
+    """Whether this is the name of one of the files, or of the draft that was to become one."""
+    return any(name == file.name or name.startswith(f".{file.name}.") for file in files)
 
 
 def runs_below(folder: Path) -> Iterator[Run]:
-    """The runs in folders of a folder, in theirs, and so on, nearest first; each once, then those links alone lead to.
+    """The runs below a folder, nearest first and each once; no run is looked for in a run or a hidden folder.
 
-    Links wait, however near: what they lead to may lie deeper, and keeps its own name when they move.
+    Links come last: what they lead to keeps its own name.
     """
     left, links, seen = deque([folder]), deque[Path](), {os.path.realpath(folder)}
     while (left or links) and len(seen) <= MOST_FOLDERS:
@@ -188,23 +256,19 @@ def runs_below(folder: Path) -> Iterator[Run]:
         for path in [links.popleft()] if following else _folders(left.popleft()):
             if os.path.islink(path) and not following:
                 links.append(path)
-                continue
-            if (real := os.path.realpath(path)) in seen:
-                continue
-            seen.add(real)
-            run = Run(path)
-            if os.path.isfile(run.recipe_file):  # a folder that may not be looked into holds none
-                yield run
-            else:
-                left.append(path)
+            elif (real := os.path.realpath(path)) not in seen:
+                seen.add(real)
+                run = Run(path)
+                if os.path.isfile(run.recipe_file):  # a folder that may not be looked into holds none
+                    yield run
+                else:
+                    left.append(path)
 
 
 def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder that are not hidden, in order; of very many entries, as of photographs, some."""
     try:
         with os.scandir(folder) as entries:
-            some = (entry for entry in islice(entries, MOST_LOOKED_AT) if not entry.name.startswith("."))
-            return sorted(Path(entry.path) for entry in some if entry.is_dir())
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError:
         return []
 

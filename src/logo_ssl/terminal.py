@@ -38,11 +38,6 @@ def plain_console(stderr: bool = False) -> Console:
     return Plain(soft_wrap=True, markup=False, highlight=False, stderr=stderr, quiet=not is_first())
 
 
-def wants_advice(console: Console) -> bool:
-    """Whether to say at a console what else could be tried."""
-    return getattr(console, "advised", True)
-
-
 def put(text: str) -> None:
     """Write a text to standard output as it is."""
     sys.stdout.write(text)

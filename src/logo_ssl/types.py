@@ -1,4 +1,4 @@
-"""What travels between the stages, and in which shape?
+"""The NamedTuples that travel between the stages, with their shapes.
 
 V crops of one kind (G global, L local), B images, C channels, H x W pixels, D latent dimensions.
 """
@@ -65,8 +65,8 @@ class Projections(NamedTuple):
     t_g: Float[Tensor, "T B D"]
 
 
-class Chance(NamedTuple):
-    """What a strategy draws for one step, before anything is computed; empty where nothing is left to chance.
+class StepRandomness(NamedTuple):
+    """What a strategy draws for one step, before anything is computed; empty if it draws nothing.
 
     Whole numbers are places in the batch of all processes; others belong to images, along their second dimension, and
     each process gets its own.

@@ -14,7 +14,7 @@ from small_detectors import HOW, SMALL, at_iteration, power_cut, small, thin_enc
 from logo_ssl.detection import load_detection, samples
 from logo_ssl.detection.training import Detecting
 from logo_ssl.eval.detect import detect
-from logo_ssl.train.checkpoints import agreement
+from logo_ssl.train.checkpoint import agreement
 
 RECIPE = small(replace(SMALL, iterations=4, batch_size=4, warm_up=1), short_sides=(64,))
 DONE = 2

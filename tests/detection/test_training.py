@@ -23,7 +23,7 @@ from logo_ssl.detection.samples import Batches, TrainingPictures, as_sample, mir
 from logo_ssl.detection.training import losses_of, refresh_norms, train_detector
 from logo_ssl.errors import UserError
 from logo_ssl.eval.detect_options import RecipeOptions
-from logo_ssl.models.norm import BatchNorm
+from logo_ssl.models.batch_norm import BatchNorm
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ from torch import nn
 import logo_ssl
 from logo_ssl.errors import UserError
 from logo_ssl.eval import load_encoder
-from logo_ssl.models.norm import BatchNorm, with_our_batch_norm, with_plain_batch_norm
+from logo_ssl.models.batch_norm import BatchNorm, with_our_batch_norm, with_plain_batch_norm
 
 
 def test_a_loaded_encoder_has_only_modules_of_its_library():

@@ -13,7 +13,6 @@ from PIL import Image
 from logo_ssl.data import ImageSet, Photos, Split, load_data
 from logo_ssl.data.images import FILES_READ, fingerprint
 from logo_ssl.data.torchvision_sets import Encoded
-from logo_ssl.data.workers import WorkerFeed
 from logo_ssl.errors import UserError
 from logo_ssl.eval import Extraction, FrozenEncoder, features_of, labelled_features, load_encoder
 from logo_ssl.eval import cache as cache_module

@@ -6,12 +6,14 @@ import math
 import os
 import re
 import signal
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from logo_ssl.data.files import Stamp
 from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
@@ -19,6 +21,7 @@ from test_linear import colours
 
 from logo_ssl import cli, terminal
 from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.embedding import export
 from logo_ssl.errors import UserError
 from logo_ssl.eval import Extraction, copies
 from logo_ssl.eval.commands import PROTOCOLS
@@ -28,7 +31,6 @@ from logo_ssl.eval.knn import knn
 from logo_ssl.eval.linear import linear
 from logo_ssl.eval.transfer import transfer
 from logo_ssl.train import Pretraining, learning
-from logo_ssl.embedding import export
 
 CLASSIFYING = ("knn", "linear", "transfer", "finetune", "semi")
 
@@ -217,6 +219,15 @@ def test_copies_of_training_images_are_counted(parted, images) -> None:
     assert said[1].startswith("Warning: 1 of 1 test images is among")
     assert said[1].endswith("take it out of train or test.")
     assert copies.copies(images.train, None, how) == {}
+
+
+def test_files_to_look_among_are_asked_for_their_sizes_once(parted, monkeypatch) -> None:
+    data, (how, _), asked = load_data(str(parted), 16), listening(), []
+    of = Stamp.of
+    monkeypatch.setattr(Stamp, "of", lambda path: asked.append(path) or of(path))
+    copies.copies(data.train, data.test, how, data.test)
+    counts = Counter(asked)
+    assert {counts[data.train.images.name(row)] for row in range(len(data.train))} == {1}
 
 
 @pytest.mark.parametrize("protocol", ["linear", "transfer"])

@@ -14,8 +14,8 @@ from torch import nn
 
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import find_recipe
-from logo_ssl.train.optimisers import encoder_optimiser, learning_rate, regressor_optimiser, set_learning_rate
-from logo_ssl.types import Chance, Crops
+from logo_ssl.train.optim import encoder_optimiser, learning_rate, regressor_optimiser, set_learning_rate
+from logo_ssl.types import Crops, StepRandomness
 
 STEPS, IMAGES, SIDE = 4, 8, 16
 
@@ -62,13 +62,13 @@ class Ours:
         theta_d = list(self.strategy.parameters())
         self.inner = regressor_optimiser(self.strategy.inner_lr, theta_d) if theta_d else None
 
-    def step(self, crops, chance, step):
+    def step(self, crops, randomness, step):
         p = self.framework.project(crops, self.strategy.roles)
         if self.inner is not None:
             self.inner.zero_grad()
-            self.strategy.inner(p.z_l.detach(), chance).loss.backward()
+            self.strategy.inner(p.z_l.detach(), randomness).loss.backward()
             self.inner.step()
-        loss = self.strategy.outer(self.framework.similarity, p, chance).loss
+        loss = self.strategy.outer(self.framework.similarity, p, randomness).loss
         self.optimiser.zero_grad()
         loss.backward()
         config = self.recipe.optimiser
@@ -178,7 +178,7 @@ def test_simsiams_steps_are_those_of_a_plain_simsiam(generator):
         loss.backward()
         sgd.param_groups[0]["lr"] = cosine(0.06, step)  # and that of h is constant
         sgd.step()
-        assert ours.step(crops, Chance(), step) == pytest.approx(loss.item(), abs=1e-12)
+        assert ours.step(crops, StepRandomness(), step) == pytest.approx(loss.item(), abs=1e-12)
     assert_moved_alike(pairs)
 
 
@@ -187,17 +187,17 @@ def test_simsiam_logos_steps_are_algorithm_1_on_a_plain_simsiam(generator):
     encoder, h, pairs, sgd = plain_simsiam(ours)
     logo = PlainLoGo(ours.strategy, 2048)
     for step, crops in enumerate(batches(generator, SIDE)):
-        chance = ours.strategy.draw(IMAGES, generator)
+        randomness = ours.strategy.draw(IMAGES, generator)
         z_g, z_l = [encoder(x) for x in crops.x_g], [encoder(x) for x in crops.x_l]
-        logo.learn(*z_l, chance.inner_partner)
+        logo.learn(*z_l, randomness.inner_partner)
         l_gg = -F.cosine_similarity(h(z_g[0]), z_g[1].detach()).mean()  # Eq. 3: each pair once
         l_lg = -sum(F.cosine_similarity(h(z), anchor.detach()).mean() for z in z_l for anchor in z_g)  # Eq. 4
-        loss = logo.loss(l_gg + l_lg, *z_l, chance.outer_partner)
+        loss = logo.loss(l_gg + l_lg, *z_l, randomness.outer_partner)
         sgd.zero_grad()
         loss.backward()
         sgd.param_groups[0]["lr"] = cosine(0.06, step)
         sgd.step()
-        assert ours.step(crops, chance, step) == pytest.approx(loss.item(), abs=1e-12)
+        assert ours.step(crops, randomness, step) == pytest.approx(loss.item(), abs=1e-12)
     assert_moved_alike(pairs + logo.pairs)
 
 
@@ -208,20 +208,20 @@ def test_moco_logos_steps_are_algorithm_1_on_a_plain_moco(generator):
     asking, answering, pairs, sgd = plain_moco(ours)
     logo, queue = PlainLoGo(ours.strategy, 128), torch.zeros(0, 128, dtype=torch.float64)
     for step, crops in enumerate(batches(generator, SIDE // 2)):
-        chance = ours.strategy.draw(IMAGES, generator)
+        randomness = ours.strategy.draw(IMAGES, generator)
         with torch.no_grad():
             keys = [answering(x) for x in crops.x_g]
         q_g, z_l = asking(crops.x_g[0]), [asking(x) for x in crops.x_l]
-        logo.learn(*z_l, chance.inner_partner)
+        logo.learn(*z_l, randomness.inner_partner)
         l_lg = sum(info_nce(z, key, queue) for z in z_l for key in keys)
-        loss = logo.loss(info_nce(q_g, keys[1], queue) + l_lg, *z_l, chance.outer_partner)
+        loss = logo.loss(info_nce(q_g, keys[1], queue) + l_lg, *z_l, randomness.outer_partner)
         sgd.zero_grad()
         loss.backward()
         sgd.param_groups[0]["lr"] = cosine(0.06, step)
         sgd.step()
         follow(answering, asking)
         queue = torch.cat([queue, *map(F.normalize, keys)])[-3 * IMAGES :]
-        assert ours.step(crops, chance, step) == pytest.approx(loss.item(), abs=1e-12)
+        assert ours.step(crops, randomness, step) == pytest.approx(loss.item(), abs=1e-12)
     assert_moved_alike(pairs + logo.pairs)
 
 
@@ -240,5 +240,5 @@ def test_mocos_steps_are_those_of_a_plain_moco(generator):
         sgd.step()
         follow(answering, asking)
         queue = torch.cat([queue, k])[-3 * IMAGES :]
-        assert ours.step(crops, Chance(), step) == pytest.approx(loss.item(), abs=1e-12)
+        assert ours.step(crops, StepRandomness(), step) == pytest.approx(loss.item(), abs=1e-12)
     assert_moved_alike(pairs)

@@ -8,7 +8,7 @@ from small_frameworks import BOTH_WAYS
 
 from logo_ssl.frameworks import FRAMEWORKS, FrameworkTraits, MoCoConfig, SimSiamConfig, SupervisedConfig, global_passes
 from logo_ssl.recipes import check, find_recipe, summary
-from logo_ssl.train.collapse_causes import diagnose
+from logo_ssl.train.collapse import diagnose
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def test_a_framework_that_declares_nothing_is_taken_as_usual(monkeypatch):
     assert recipe.framework_traits == FrameworkTraits()
     assert '"framework": {\n    "kind": "silent",\n    "dim": 8\n  }' in recipe.to_json()
     assert "queue" not in summary(recipe)
-    assert diagnose(recipe).startswith("A lower --optimiser.lr")
+    assert diagnose(recipe).startswith("A lower optimiser.lr")
     assert global_passes(recipe.framework, BOTH_WAYS, 2) == (2, 0)
 
 

@@ -3,10 +3,9 @@ import copy
 import pytest
 import torch
 import torchvision
-from torch import nn
 
 from logo_ssl.errors import UserError
-from logo_ssl.models import FAMILIES, BatchNorm, build_backbone, draw_as_torch_does
+from logo_ssl.models import BatchNorm, build_backbone, draw_as_torch_does
 from logo_ssl.models.backbones import load_weights
 
 
@@ -87,17 +86,3 @@ def test_smaller_weights_before_our_batch_norm_are_a_larger_rate_and_a_smaller_d
     torch.testing.assert_close(small[0].weight, large[0].weight * 6**-0.5)
 
 
-@pytest.mark.parametrize(
-    ("family", "sentence"),
-    [
-        (lambda channels, stem: nn.Flatten(), "^Backbone mine is made as a value of type Flatten; give a pair"),
-        (lambda channels, stem: None, "^Backbone mine is made as None; give a pair"),
-        (lambda channels, stem: (12, nn.Flatten()), "^Backbone mine is made as a value of type tuple; give a pair"),
-        (lambda channels: (nn.Flatten(), 12), r"^FAMILIES\['mine'\] is .*, which cannot be called with channels"),
-    ],
-    ids=["module", "none", "turned", "signature"],
-)
-def test_a_backbone_that_is_no_module_with_its_width_is_refused(family, sentence, monkeypatch):
-    monkeypatch.setitem(FAMILIES, "mine", family)
-    with pytest.raises(UserError, match=sentence):
-        build_backbone("mine")

@@ -3,7 +3,7 @@ import timm
 import torch
 from torch import nn
 
-from logo_ssl.models.norm import BatchNorm, fitting_batch, fitting_splits, set_groups, with_our_batch_norm
+from logo_ssl.models.batch_norm import BatchNorm, fitting_batch, fitting_splits, set_groups, with_our_batch_norm
 
 
 @pytest.mark.parametrize("shape", [(12, 3), (12, 3, 4, 5)])

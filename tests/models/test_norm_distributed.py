@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from logo_ssl.models.norm import BatchNorm, set_synchronised, set_uneven
-from logo_ssl.ranks import exchanged, gathered, rehearsed
+from logo_ssl.distributed import all_gather, permute_across_ranks, simulated_peers
+from logo_ssl.models.batch_norm import BatchNorm, set_synchronised, set_uneven
 from logo_ssl.regressor import Regressor
 
 GROUPS, PER_GROUP, CHANNELS = 2, 6, 3
@@ -67,10 +67,10 @@ def rehearse(rank, folder):
 
     norm.compile(backend=compiler, dynamic=False)
     if rank == 1:
-        with rehearsed():
+        with simulated_peers():
             alone = derived(norm, half)
-            assert torch.equal(gathered(half), torch.cat([half, half]))
-            assert exchanged(half[None], torch.arange(2 * len(half)).roll(3)).shape == half[None].shape
+            assert torch.equal(all_gather(half), torch.cat([half, half]))
+            assert permute_across_ranks(half[None], torch.arange(2 * len(half)).roll(3)).shape == half[None].shape
         torch.save(alone, f"{folder}/alone.pt")
     torch.save(derived(norm, half), f"{folder}/{rank}.pt")
     assert len(graphs) == 1

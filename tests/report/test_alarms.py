@@ -6,7 +6,7 @@ from logo_ssl.recipes import find_recipe
 from logo_ssl.report.alarms import alarms
 from logo_ssl.report.sections import health
 from logo_ssl.report.telling import Teller
-from logo_ssl.train.knn_verdict import knn_verdict
+from logo_ssl.train.collapse import knn_summary
 
 RECIPE = find_recipe("tiny")
 
@@ -100,4 +100,4 @@ def test_the_page_says_whether_training_has_helped_in_the_words_of_the_runs_end(
     run.metrics_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     text = health(Teller(crops=False, images=0).tell([run]))
     assert "run: no sign of collapse" in text
-    assert f"run: {knn_verdict(lines)}" in text
+    assert f"run: {knn_summary(lines)}" in text

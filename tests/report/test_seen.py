@@ -28,7 +28,7 @@ from logo_ssl.report.thumbnails import Thumbnails, thumbnail
 from logo_ssl.run import Run
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import build
-from logo_ssl.train.checkpoints import digest
+from logo_ssl.train.checkpoint import digest
 
 
 def unit_features(encoder, split):

@@ -8,11 +8,11 @@ import threading
 from contextlib import contextmanager
 
 import pytest
+from logo_ssl.lock import FILE as LOCK
 
 from logo_ssl import cli
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
-from logo_ssl.lock import FILE as LOCK
 from logo_ssl.report.page import page
 from logo_ssl.report.serving import Served, address_of, open_server
 from logo_ssl.report.telling import Teller

@@ -8,8 +8,8 @@ from logo_ssl.equations import draw_partners, local_to_local
 from logo_ssl.regressor import frozen
 from logo_ssl.similarity import negative_cosine
 from logo_ssl.strategies import BESIDE_REGRESSOR, OF_REGRESSOR, LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.strategies.strategy import assign_roles
-from logo_ssl.types import Chance, Projections
+from logo_ssl.strategies.base import assign_roles
+from logo_ssl.types import Projections, StepRandomness
 
 
 def projections(random, n_local=2, n_images=6, dim=5):
@@ -27,7 +27,7 @@ def chance(generator, n_images=6):
 
 
 def multi_crop_loss(p):
-    return MultiCropConfig().build(2, 2, 5).outer(negative_cosine, p, Chance()).loss
+    return MultiCropConfig().build(2, 2, 5).outer(negative_cosine, p, StepRandomness()).loss
 
 
 def l_ll_gradient(strategy, p, generator, **options):

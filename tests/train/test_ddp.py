@@ -19,8 +19,8 @@ from logo_ssl import pretrain, resume
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
-from logo_ssl.train import processes
-from logo_ssl.train.processes import Launcher, Processes, about_few_cores, refuse_another_number, refuse_uneven
+from logo_ssl.train import trainer
+from logo_ssl.train.trainer import Launcher, check_processes
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -95,7 +95,7 @@ def pair(folder, data):
     cut_short(small(data, devices=1), folder / "cut-by-one")
     said, code = python(SCRIPT, "learn", str(folder), data)
     assert code == 0, said
-    assert said.count("Done:") == 1
+    assert said.count("Encoder:") == 1
     (folder / "said.txt").write_text(said)
     return [torch.load(folder / f"states-{rank}.pt", weights_only=True) for rank in range(2)]
 
@@ -182,8 +182,8 @@ def test_torchrun_brings_a_killed_process_back_from_the_checkpoint(one, data, tm
     assert code == 0, said
     # the lost connection or torchrun's signal, whichever comes first
     assert re.search("logo-ssl: (Another process of this run has ended|Stopped by SIGTERM)", said), said
-    assert "Going on after 1 epoch." in said
-    assert said.count("Done:") == 1
+    assert "Continuing after step 3 of 6." in said
+    assert said.count("Encoder:") == 1
     assert [line["epochs_done"] for line in Run(out).metrics() if "knn" in line] == [0, 1, 2]
     assert_close(weights(out), weights(one.path))
 
@@ -195,7 +195,7 @@ def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys)
         codes.append(code)
         launcher.over.set()
 
-    monkeypatch.setattr(processes, "GRACE_S", 0.0)
+    monkeypatch.setattr(trainer, "GRACE_S", 0.0)
     monkeypatch.setattr(os, "_exit", leave)
     launcher.procs = [subprocess.Popen(["sleep", "100"])]
     launcher.procs[0].kill()
@@ -204,21 +204,10 @@ def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys)
     assert capsys.readouterr().err == "logo-ssl: Process 1 of 2 was killed by SIGKILL; go on.\n"
 
 
-@pytest.mark.parametrize(("batch", "ranks", "cure"), [(10, 4, "8 or 12"), (4, 4, "8"), (7, 4, "8")])
-def test_a_batch_that_cannot_be_dealt_evenly_is_refused(batch, ranks, cure):
-    with pytest.raises(UserError, match=rf"use batch-size {cure}\."):
-        refuse_uneven(batch, Processes(ranks, 1))
-
-
-def test_more_processes_than_cores_are_told(monkeypatch):
-    monkeypatch.setattr("logo_ssl.train.processes.usable_cores", lambda: 2)
-    told = {n: about_few_cores(torch.device("cpu"), Processes(n, nodes=3)) for n in (1, 2, 8)}
-    assert told == {
-        1: [],
-        2: [],
-        8: ["8 processes share 2 cores here, and are slower than fewer would be; use 2 or fewer (--devices)."],
-    }
-    assert about_few_cores(torch.device("cuda"), Processes(8)) == []
+@pytest.mark.parametrize("batch", [10, 4, 7])
+def test_a_batch_that_does_not_split_evenly_is_refused(batch):
+    with pytest.raises(UserError, match=f"batch_size={batch}"):
+        check_processes(replace(find_recipe("tiny"), devices=4), batch)
 
 
 def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data, tmp_path):
@@ -227,12 +216,12 @@ def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data
     done = subprocess.run([*command, *options.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "back to the beginning, with half the learning rate" in done.stdout
-    assert "again after 2 returns to the last good state" in done.stderr
+    assert "again after 2 returns to the last checkpoint" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_machines_that_cannot_find_each_other_are_told_at_once(monkeypatch):
     for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="nodes is 2, but MASTER_ADDR, MASTER_PORT, NODE_RANK is not set"):
-        refuse_another_number(replace(find_recipe("tiny"), nodes=2))
+    with pytest.raises(UserError, match="nodes=2: MASTER_ADDR, MASTER_PORT, NODE_RANK"):
+        check_processes(replace(find_recipe("tiny"), nodes=2), 64)

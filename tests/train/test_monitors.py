@@ -8,8 +8,9 @@ from logo_ssl.data import ImageSet, Split
 from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.train import build
-from logo_ssl.train.monitors import CollapseGauge, effective_rank, feature_std
-from logo_ssl.train.optimisers import learning_rate
+from logo_ssl.train.collapse import collapse_alarm, effective_rank, feature_std
+from logo_ssl.train.monitors import CollapseGauge
+from logo_ssl.train.optim import learning_rate
 
 RECIPE = find_recipe("tiny")
 
@@ -52,17 +53,14 @@ def test_warm_up_never_passes_the_peak(warmup_steps):
     ids=["spread", "one point", "one line", "too few to tell"],
 )
 def test_a_collapse_is_said_in_a_sentence(z, alarms):
-    sentence = CollapseGauge(print, RECIPE).alarm(feature_std(z).item(), effective_rank(z).item(), *z.shape)
+    sentence = collapse_alarm(feature_std(z).item(), effective_rank(z).item(), 0.0, *z.shape)
     assert bool(sentence) == alarms
     assert sentence is None or "collapsing" in sentence
 
 
 def test_a_fall_from_a_wider_spread_is_a_collapse():
-    gauge = CollapseGauge(print, RECIPE)
-    assert gauge.alarm(std=0.9, rank=20.0, n_latents=64, width=32) is None
-    later = CollapseGauge(print, RECIPE)
-    later.load_state_dict(gauge.state_dict())
-    assert "spread 0.100 of 1" in later.alarm(std=0.1, rank=20.0, n_latents=64, width=32)
+    assert collapse_alarm(std=0.9, rank=20.0, widest=0.9, n_latents=64, width=32) is None
+    assert "spread 0.100 of 1" in collapse_alarm(std=0.1, rank=20.0, widest=0.9, n_latents=64, width=32)
 
 
 def test_a_queue_of_equal_keys_is_told_as_the_cause_once_it_is_full():
@@ -83,7 +81,7 @@ def test_keys_that_a_collapse_made_equal_are_not_its_cause():
     module = build(replace(RECIPE, framework=MoCoConfig(dim=8, queue=4)), ImageSet("noise", Split(images)))
     gauge = CollapseGauge(print, module.recipe)
     module.framework.queue.push(torch.ones(4, 8))
-    gauge.alarm(std=0.6, rank=6.0, n_latents=16, width=8)
+    gauge.widest = 0.6
     assert "queue" not in gauge._cause(module)
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.train.optimisers import encoder_optimiser, regressor_optimiser
+from logo_ssl.train.optim import encoder_optimiser, regressor_optimiser
 
 
 def framework_of_ones():

@@ -24,19 +24,15 @@ from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.eval import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
-from logo_ssl.lock import FILE, locked
-from logo_ssl.recipes import OptimiserConfig, find_recipe, read_recipe
-from logo_ssl.run import Run
+from logo_ssl.recipes import OptimiserConfig, read_recipe
+from logo_ssl.run import Run, locked
 from logo_ssl.strategies import LoGoConfig, TwoViewConfig
-from logo_ssl.train import Pretraining, acceleration, build
-from logo_ssl.train.building import about_splits, fitted
-from logo_ssl.train.compiling import first_line
-from logo_ssl.train.folder import is_finished
-from logo_ssl.train.knn_verdict import knn_verdict
+from logo_ssl.train import Pretraining, build, callbacks
+from logo_ssl.train.build import unsplit_batch
+from logo_ssl.train.compile import first_line
 from logo_ssl.train.monitors import OnlineKNN
-from logo_ssl.train.optimisers import set_learning_rate
-from logo_ssl.train.processes import Processes
-from logo_ssl.train.weights import _library_weights, save_encoder
+from logo_ssl.train.optim import set_learning_rate
+from logo_ssl.train.weights import _published_weights, save_encoder
 from logo_ssl.types import ImageBatch
 
 
@@ -94,7 +90,7 @@ def test_any_number_of_crops_trains(data, tmp_path, pairs, framework):
     crops = replace(SMALL.crops, n_global=3, n_local=4)
     strategy = LoGoConfig(depth=2, width=16, pairs=pairs)
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1, crops=crops, strategy=strategy, framework=framework)
-    assert is_finished(run)
+    assert run.is_finished
 
 
 def test_bf16_trains_on_a_cpu(data, tmp_path):
@@ -146,7 +142,7 @@ def test_a_run_is_resumed_from_any_folder(data, tmp_path, monkeypatch):
     (run.path / "provenance.json").unlink()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert is_finished(resume(run.path, console=Console(file=io.StringIO())))
+    assert resume(run.path, console=Console(file=io.StringIO())).is_finished
 
 
 def test_a_torn_recipe_is_told_when_resuming(data, tmp_path):
@@ -175,7 +171,7 @@ def test_a_traceback_ends_with_how_to_go_on_from_the_last_checkpoint(step, saved
     with pytest.raises(RuntimeError) as ended:
         train(SMALL, data, tmp_path / "run")
     path = tmp_path / "run"
-    told = f"{path} is saved up to step {saved}; once this is mended, go on with `logo-ssl resume {path}`."
+    told = f"{path} is saved up to step {saved}; once this is fixed, go on with `logo-ssl resume {path}`."
     assert getattr(ended.value, "__notes__", []) == ([] if saved is None else [told])
     assert traceback.format_exception(ended.value)[-1].strip().endswith(told if saved else "somebody's own")
 
@@ -183,115 +179,38 @@ def test_a_traceback_ends_with_how_to_go_on_from_the_last_checkpoint(step, saved
 def test_a_queue_or_batch_larger_than_the_data_is_cut_and_said(data, tmp_path):
     recipe = replace(SMALL, batch_size=500, framework=replace(SMALL.framework, queue=9999), epochs=1)
     run, said = train(recipe, data, tmp_path / "run")
-    assert "The queue of 9999 is more than half of the 48 training images; cut to 24." in said
-    assert "The batch of 500 is larger than the 48 training images; cut to 48 (optimiser.lr stays" in said
-    assert "An epoch is one step so" not in said  # batches of 32 would make no more
+    assert "framework.queue: 9999 -> 24" in said
+    assert "batch_size: 500 -> 48" in said
     assert json.loads(run.recipe_file.read_text())["framework"]["queue"] == 24
 
 
 @pytest.mark.parametrize(
-    ("n", "processes", "advised"),
-    [(2, 1, None), (5, 8, None), (63, 1, None), (204, 1, 32), (204, 3, 30), (800, 1, 64)],
-)
-def test_a_batch_as_large_as_the_data_comes_with_advice_that_can_be_followed(n, processes, advised, tmp_path):
-    np.savez(tmp_path / "x.npz", train_images=np.zeros((n, 8, 8, 3), np.uint8))
-    said = io.StringIO()
-    recipe = replace(find_recipe("tiny"), batch_size=1000)  # its rate is for 64
-    fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400), Processes(processes))
-    if advised is None:
-        assert "one step" not in said.getvalue()
-    else:
-        assert f"--batch-size {advised} and --optimiser.lr {0.06 * advised / 64:.2g} make more." in said.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("changes", "advice"),
+    ("batch_size", "changes", "cure"),
     [
-        ({"batch_size": 100_000}, "--batch-size 32 and --optimiser.lr 0.03 make more."),
-        ({"batch_size": 100_000, "optimiser__lr": 0.5}, "--batch-size 32 makes more, with a lower --optimiser.lr."),
-        ({"batch_size": 100_000, "name": "mine"}, "--batch-size 32 makes more, with a lower --optimiser.lr."),
-        ({"batch_size": 100_000, "chosen": ("why",)}, "--batch-size 32 makes more, with a lower --optimiser.lr."),
-        ({"name": "cifar10-moco", "batch_size": 512, "optimiser__lr": 0.512}, "32 and --optimiser.lr 0.032 make more."),
-    ],
-    ids=["batch", "both", "unknown recipe", "chosen", "rate"],
-)
-def test_advised_rates_follow_from_the_batch_that_the_rate_is_for(changes, advice, tmp_path):
-    np.savez(tmp_path / "x.npz", train_images=np.zeros((400, 8, 8, 3), np.uint8))
-    said, recipe = io.StringIO(), find_recipe("tiny").changed(**changes)
-    fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
-    assert advice in said.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("n", "batch_size", "told"),
-    [
-        (
-            300,
-            256,
-            "A batch of 256 leaves 1 step in an epoch of 300 images; --batch-size 32 and --optimiser.lr 0.03 make",
-        ),
-        (
-            300,
-            128,
-            "A batch of 128 leaves 2 steps in an epoch of 300 images; --batch-size 32 and --optimiser.lr 0.03 m",
-        ),
-        (300, 100, None),
-        (70, 32, None),  # smaller ones would be too small
-    ],
-)
-def test_batches_that_leave_hardly_a_step_come_with_advice_before_training(n, batch_size, told, tmp_path):
-    np.savez(tmp_path / "x.npz", train_images=np.zeros((n, 8, 8, 3), np.uint8))
-    said, recipe = io.StringIO(), find_recipe("tiny").changed(batch_size=batch_size)
-    fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
-    assert told in said.getvalue() if told else "in an epoch of" not in said.getvalue()
-
-
-def test_a_batch_is_cut_to_what_mocos_splits_part_and_so_is_the_advice(tmp_path):
-    np.savez(tmp_path / "x.npz", train_images=np.zeros((1021, 8, 8, 3), np.uint8))
-    said, recipe = io.StringIO(), find_recipe("imagenette-moco-logo").changed(batch_size=4096)
-    cut = fitted(recipe, load_data(str(tmp_path / "x.npz"), 8), Console(file=said, width=400))
-    assert "larger than the 1021 training images; cut to 1016, which its splits part evenly (" in said.getvalue()
-    assert "An epoch is one step so; --batch-size 64 " in said.getvalue()
-    assert cut.batch_size == 1016
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "changes", "told"),
-    [
-        (37, {}, "A batch of 37 cannot be parted evenly into 2 to 8 splits: .*; use --batch-size 32."),
-        (3, {}, ".* use --batch-size 4 or more."),
-        (37, {"framework__splits": 2}, "A batch of 37 cannot be parted evenly into 2 splits: .*; use --batch-size 36."),
+        (37, {}, 32),
+        (3, {}, 4),
+        (37, {"framework__splits": 2}, 36),
         (35, {}, None),
         (37, {"framework__splits": 1}, None),
         (37, {"framework": SimSiamConfig(dim=8, hidden=4)}, None),
         (37, {"backbone": "timm/vit_tiny_patch16_224", "crops__global_size": 224, "crops__n_local": 0}, None),
-        (37, {"devices": 37}, None),
     ],
-    ids=["prime", "three", "two splits", "five sevens", "unasked", "simsiam", "no batch norm", "processes"],
+    ids=["prime", "three", "two splits", "five sevens", "unasked", "simsiam", "no batch norm"],
 )
-def test_keys_in_the_company_of_their_queries_are_told_with_the_cure(data, batch_size, changes, told):
+def test_a_batch_that_no_split_divides_is_warned_of(data, batch_size, changes, cure):
     recipe = SMALL.changed(data=data, batch_size=batch_size, framework__splits=8).changed(**changes)
-    said = about_splits(build(recipe, load_data(data, 16)), Processes(recipe.devices))
-    assert said is None if told is None else re.fullmatch(told, said)
+    said = unsplit_batch(build(recipe, load_data(data, 16)))
+    assert said is None if cure is None else said.endswith(f"use --batch-size {cure}.")
 
 
 def test_a_run_without_splits_says_so(data, tmp_path):
-    assert "keys are normalised in the same company" in train(SMALL, data, tmp_path / "run", batch_size=37)[1]
-    assert "same company" not in train(SMALL, data, tmp_path / "other")[1]
-
-
-@pytest.mark.parametrize("framework", [SMALL.framework, SimSiamConfig(dim=8, hidden=4)], ids=["moco", "simsiam"])
-@pytest.mark.parametrize(("batch_size", "epochs"), [(48, 1), (48, 2), (16, 1)])
-def test_a_moco_run_without_negatives_is_told_to_have_learned_nothing(data, tmp_path, framework, batch_size, epochs):
-    recipe = replace(SMALL, framework=framework, batch_size=batch_size, epochs=epochs)
-    _, said = train(recipe, data, tmp_path / "run")
-    in_vain = recipe.framework is SMALL.framework and (batch_size, epochs) == (48, 1)
-    assert ("it compared nothing" in said) == in_vain
+    assert "cannot be split evenly" in train(SMALL, data, tmp_path / "run", batch_size=37)[1]
+    assert "cannot be split evenly" not in train(SMALL, data, tmp_path / "other")[1]
 
 
 def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):
     _, said = train(SMALL, data, tmp_path / "run", epochs=1, optimiser=OptimiserConfig(lr=0.03, warmup_epochs=5))
-    assert "warm-up of 5 epochs would be as long as the whole training (1 epoch) or longer; cut to a tenth, 0.1" in said
+    assert "optimiser.warmup_epochs: 5 -> 0.1" in said
 
 
 def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):
@@ -302,11 +221,11 @@ def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):
     (run.path / "provenance.json").unlink()
     with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
         train(SMALL, data, run.path)
-    with locked(run.path / FILE, "it is being trained"), pytest.raises(UserError, match=r"is being trained by another"):
+    with locked(run.path), pytest.raises(UserError, match=r"is being trained by another"):
         train(SMALL, data, run.path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
-    with pytest.raises(UserError, match="holds no run"):
+    with pytest.raises(UserError, match="is not empty"):
         train(SMALL, data, tmp_path / "full")
     assert run.backbone_file.read_bytes() == before
     assert (tmp_path / "full" / "thesis.txt").read_text() == "precious"
@@ -319,18 +238,16 @@ def test_a_run_that_failed_in_its_first_step_is_begun_again_in_its_place(data, t
         with pytest.raises(ZeroDivisionError):
             train(SMALL, data, out, **logged)
     assert Run(out).recipe_file.is_file()
-    with locked(out / FILE, "it is being trained"), pytest.raises(UserError, match=r"is being trained by another"):
+    with locked(out), pytest.raises(UserError, match=r"is being trained by another"):
         train(SMALL, data, out)
     Run(out).bad_images_file.write_text("image,reason\nmended.png,it was broken\n")
     before = set((out / "tensorboard").rglob("*tfevents*"))
-    run, said = train(SMALL, data, out, epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
-    assert f"{out} holds a run that ended before its first checkpoint; another one begins in its place." in said
+    run, _ = train(SMALL, data, out, epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
     assert read_recipe(run).kind("framework") == "simsiam"
     assert not run.bad_images_file.exists()
     assert before
     assert not before & set((out / "tensorboard").rglob("*tfevents*"))
-    other, said = train(SMALL, data, tmp_path / "other", epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
-    assert "ended before" not in said
+    other, _ = train(SMALL, data, tmp_path / "other", epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
     assert_equal_runs(run, other)
 
 
@@ -342,9 +259,6 @@ def test_a_run_that_saved_itself_is_not_begun_again_though_its_checkpoints_are_g
     Run(out).backbone_file.unlink(missing_ok=True)
     with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
         train(SMALL, data, out)
-    Run(out).sessions_file.unlink()
-    with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
-        train(SMALL, data, out)
 
 
 def test_a_run_that_only_began_beside_files_of_others_is_left_alone(data, tmp_path):
@@ -352,7 +266,7 @@ def test_a_run_that_only_began_beside_files_of_others_is_left_alone(data, tmp_pa
     out.mkdir()
     (out / "recipe.json").write_text(SMALL.to_json())
     (out / "notes.txt").write_text("precious")
-    with pytest.raises(UserError, match="only begun, and other files; go on with `logo-ssl resume"):
+    with pytest.raises(UserError, match="is not empty"):
         train(SMALL, data, out)
 
 
@@ -373,7 +287,7 @@ def test_without_a_network_published_weights_are_given_up_after_one_try(monkeypa
     monkeypatch.setattr("logo_ssl.train.weights.timm.create_model", create)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(UserError, match=r"timm/resnet18 could not be fetched \(the hub is out of reach\); give"):
-        _library_weights("timm/resnet18")
+        _published_weights("timm/resnet18")
     assert was_offline == [True]
 
 
@@ -389,20 +303,20 @@ def test_convolutions_begin_as_the_recipe_says(data):
 def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):
     first, _ = train(SMALL, data, tmp_path / "first", epochs=1)
     _, said = train(SMALL, data, tmp_path / "second", epochs=1, init=str(first.path))
-    assert "tensors fitted, 0 found no place." in said
-    with pytest.raises(UserError, match=r"give a .safetensors file"):
+    assert "tensors fit" not in said
+    with pytest.raises(UserError, match=r"must be a .safetensors file"):
         train(SMALL, data, tmp_path / "third", init="nowhere.bin")
 
 
 def test_weights_of_another_network_are_told_with_the_options_that_fit(data, tmp_path):
     recipe = replace(SMALL, data=data, backbone="resnet18", stem="cifar")
     save_encoder(Run(tmp_path / "lab"), build(recipe, load_data(data, 16)))
-    told = "fits tiny with the imagenet stem; it holds resnet18 with the cifar stem: use backbone resnet18 stem cifar"
+    told = "it holds resnet18 with the cifar stem"
     with pytest.raises(UserError, match=told):
         train(SMALL, data, tmp_path / "run", init=str(tmp_path / "lab"))
     plain = tmp_path / "plain.safetensors"
     safetensors.torch.save_file({"of.another": torch.zeros(1)}, plain)
-    with pytest.raises(UserError, match="stem; check both names"):
+    with pytest.raises(UserError, match="nothing fits tiny with the imagenet stem"):
         train(SMALL, data, tmp_path / "run", init=str(plain))
 
 
@@ -429,7 +343,7 @@ def test_validation_images_are_watched_and_not_those_to_test_on(data, tmp_path):
     val = {f"val_{what}": parts[f"train_{what}"][:9] for what in ("images", "labels")}
     np.savez(tmp_path / "set.npz", **parts, **val)
     run, said = train(SMALL, str(tmp_path / "set.npz"), tmp_path / "run", epochs=1)
-    assert "with online kNN of 9 validation images among 48" in said
+    assert "for kNN of 9 validation images among 48" in said
     logged = [(line["knn_images"], line["knn_of"]) for line in run.metrics() if "knn" in line]
     assert logged == [(9, "validation images")] * 2
     assert run.images()["val_images"] == 9
@@ -456,34 +370,19 @@ def test_unlabelled_data_train_without_knn(data, tmp_path):
     with np.load(data) as arrays:
         np.savez(tmp_path / "plain.npz", train_images=arrays["train_images"])
     run, said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "run", epochs=1)
-    assert "without online kNN (no labels)" in said
+    assert "Labels: none, so there is no kNN." in said
     assert not any("knn" in line for line in run.metrics())
     (line,) = [line for line in run.metrics() if "z_rank" in line]
-    told = f"a spread of {line['z_std']:.2f} (0 is a collapse, 1 is even) in about {line['z_rank']:.0f} of 8 directions"
-    assert f"Without labels nothing here tells how good the features are: {told} tells no more than" in said
-    assert f"logo-ssl report {run.path}\n48 images are few to learn from. Compare" in said
+    assert f"Result: spread {line['z_std']:.2f} (0: collapsed, 1: even) in {line['z_rank']:.0f} of 8 dir" in said
     with pytest.raises(UserError, match=r"has no labels"):
         list(compare_knn(run))
-
-
-def test_what_the_end_says_fits_the_images(data, tmp_path, monkeypatch):
-    said = train(SMALL, data, tmp_path / "labelled", epochs=1, knn_every=0)[1]
-    assert ("Without labels" in said, "untrained" in said, "48 images are few" in said) == (False, False, True)
-    run, said = train(SMALL, data, tmp_path / "measured", epochs=1)
-    verdict = knn_verdict(run.metrics())
-    assert verdict is not None
-    assert said.count(verdict) == 1
-    np.savez(tmp_path / "plain.npz", train_images=np.load(data)["train_images"])
-    monkeypatch.setattr("logo_ssl.train.last_words.FEW", 48)
-    said = train(SMALL, str(tmp_path / "plain.npz"), tmp_path / "many", epochs=1)[1]
-    assert ("Without labels" in said, "are few" in said) == (True, False)
 
 
 @pytest.mark.parametrize("placement", ["auto", "encoded", "disk"])
 def test_a_folder_with_bad_images_trains_and_lists_them(photos, tmp_path, placement):
     loading = LoadingConfig(placement=placement, workers=0)
     run, said = train(SMALL, photos, tmp_path / "run", loading=loading)
-    assert is_finished(run)
+    assert run.is_finished
     rows = (run.path / "bad-images.csv").read_text().splitlines()
     assert sorted(row.split(",")[0] for row in rows[1:]) == ["cat/20.jpg", "cat/8.jpg", "dog/3.jpg", "dog/5.jpg"]
     assert "4 images could not be read and were replaced by others" in said
@@ -494,26 +393,25 @@ def test_a_folder_with_bad_images_trains_and_lists_them(photos, tmp_path, placem
     assert at_once.start() < said.index("epoch 1")  # and not when days have passed
     assert json.loads((run.path / "provenance.json").read_text())["bad_images"] == 4
     assert max(line["knn"] for line in run.metrics() if "knn" in line) > 60  # brightness tells them apart
-    assert "Data: " in said
 
 
 def test_images_that_the_online_knn_cannot_read_are_counted(photos):
-    for mended, told in ((), "4 images of the online kNN cannot be read and are"), ((3, 5, 8), "1 image .* and is"):
+    for mended, told in ((), "4 images"), ((3, 5, 8), "1 image"):
         for i in mended:
             Image.new("RGB", (16, 16)).save(Path(photos) / ("cat", "dog")[i % 2] / f"{i}.jpg")
         said = []
         OnlineKNN(load_data(photos, 16), SMALL.changed(loading__workers=0), say=said.append).prepare()
-        assert re.fullmatch(rf"{told} left out of it\.", said[0])
+        assert said == [f"The online kNN leaves out {told} that cannot be read."]
 
 
 @pytest.mark.parametrize(
     ("most", "told", "logged"),
-    [(50_000, "16 held-out images among 48,", (48, None)), (12, "12 of 16 held-out images among 12 of 48,", (12, 48))],
+    [(50_000, "16 held-out images among 48;", (48, None)), (12, "12 held-out images among 12;", (12, 48))],
 )
 def test_the_online_knn_tells_how_many_images_it_looks_among(data, tmp_path, monkeypatch, most, told, logged):
-    monkeypatch.setattr("logo_ssl.train.monitors.online_knn.MOST_FEATURES", most)
+    monkeypatch.setattr("logo_ssl.train.monitors.MOST_FEATURES", most)
     run, said = train(SMALL, data, tmp_path / "run", epochs=1)
-    assert f"with online kNN of {told}" in said
+    assert f"for kNN of {told}" in said
     lines = [line for line in run.metrics() if "knn" in line]
     assert [(line["knn_bank"], line.get("knn_bank_of")) for line in lines] == [logged] * 2
 
@@ -538,14 +436,13 @@ def test_a_refused_run_leaves_its_folder_free_and_resuming_is_refused_too(photos
         with pytest.raises(UserError, match="images cannot be read"):
             again()
     run, _ = train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.5), epochs=1)
-    assert is_finished(run)
+    assert run.is_finished
 
 
 def test_five_channels_train_and_it_is_said_what_is_left_out(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 5), np.uint8)
     np.savez(tmp_path / "five.npz", train_images=images)
     run, said = train(SMALL, str(tmp_path / "five.npz"), tmp_path / "run", epochs=1)
-    assert "5 channels are no colours: saturation, hue and greyscale are left out." in said
     assert load_backbone(run)[0](torch.randn(2, 5, 16, 16)).shape == (2, 256)
 
 
@@ -628,7 +525,7 @@ def test_a_recorded_step_learns_what_a_plain_one_does(data, tmp_path, monkeypatc
     losses = []
     for recorded in (True, False):
         if not recorded:
-            monkeypatch.setattr(acceleration, "Replay", lambda function, say: function)
+            monkeypatch.setattr(callbacks, "Replay", lambda function, say: function)
         run, said = train(
             SMALL, data, tmp_path / f"{recorded}", framework=framework, device="cuda", compile="on", precision="fp32",
             epochs=4, log_every=1, deterministic=True,  # such small runs are chaotic: 1e-4 becomes 0.1 in 12 steps
@@ -669,5 +566,5 @@ def test_training_on_cuda_gives_a_finite_encoder(data, tmp_path):
 def test_images_in_place_of_a_recipe_are_told_where_to_go(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("labelled").mkdir()
-    with pytest.raises(UserError, match=r"No recipe is called 'labelled'; .* your images, say data='labelled'\."):
+    with pytest.raises(UserError, match=r"recipe='labelled'"):
         pretrain("labelled", out="run")

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +17,10 @@ from logo_ssl import pretrain, resume
 from logo_ssl.errors import Interrupted
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
-from logo_ssl.train import Pretraining, making
-from logo_ssl.train.journal import Journal
+from logo_ssl.train import Pretraining
+from logo_ssl.train.callbacks import ProgressDisplay, TimeLeft
+from logo_ssl.train.loggers import JsonlLogger
 from logo_ssl.train.monitors import OnlineKNN
-from logo_ssl.train.progress import ProgressDisplay
-from logo_ssl.train.time_left import TimeLeft
 
 COMPILING, STEP, KNN = 60.0, 1.0, 20.0  # seconds
 
@@ -56,7 +56,9 @@ def timed(clock, monkeypatch):
 
     monkeypatch.setattr(Pretraining, "training_step", training_step)
     monkeypatch.setattr(OnlineKNN, "accuracy", measured)
-    monkeypatch.setattr(making, "ProgressDisplay", partial(ProgressDisplay, clock=clock))
+    monkeypatch.setattr(
+        sys.modules["logo_ssl.train.pretrain"], "ProgressDisplay", partial(ProgressDisplay, clock=clock)
+    )
 
 
 def passing(clock, left, *seconds):
@@ -146,7 +148,7 @@ def test_one_step_after_a_resume_tells_no_time(data, tmp_path, timed, monkeypatc
 
 
 def test_a_run_that_goes_back_forgets_a_later_knn(tmp_path):
-    journal = Journal(Run(tmp_path))
+    journal = JsonlLogger(Run(tmp_path))
     for step, values in ((0, {"knn": 10.0}), (3, {"knn": 20.0}), (4, {"l_gg": 1.0}), (6, {"knn": 30.0})):
         journal.log_metrics(values, step)
     for step, known in ((6, 30.0), (5, 20.0), (-1, None)):
@@ -155,7 +157,7 @@ def test_a_run_that_goes_back_forgets_a_later_knn(tmp_path):
 
 
 def test_a_run_that_goes_back_forgets_what_a_full_disk_did_not_take(tmp_path, monkeypatch):
-    journal = Journal(Run(tmp_path))
+    journal = JsonlLogger(Run(tmp_path))
     journal.log_metrics({"l_gg": 1.0}, 1)
     with monkeypatch.context() as full:
         full.setattr(Path, "open", _no_room)

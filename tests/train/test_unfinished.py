@@ -22,7 +22,7 @@ from logo_ssl.frameworks import BYOL, FRAMEWORKS, BYOLConfig
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining
-from logo_ssl.train.checkpoints import digest
+from logo_ssl.train.checkpoint import digest
 
 
 @pytest.fixture(autouse=True)
@@ -147,19 +147,9 @@ def test_nothing_in_a_checkpoint_is_run(cut, tmp_path):
     for other in run.saved():
         other.unlink()
     file.rename(run.checkpoints / f"step-000000009-{digest(file)}.ckpt")
-    with pytest.raises(UserError, match=r"None of the checkpoints .* is whole"):
+    with pytest.raises(UserError, match=r"damaged"):
         load_encoder(str(run.path))
     assert not (tmp_path / "harm").exists()
-
-
-def test_a_checkpoint_that_does_not_say_what_its_input_needs_is_refused(cut):
-    run, _ = cut
-    state = torch.load(run.saved()[0], weights_only=True)
-    del state["mean"]
-    torch.save(state, bare := run.checkpoints / "bare")
-    bare.rename(run.checkpoints / f"step-000000009-{digest(bare)}.ckpt")
-    with pytest.raises(UserError, match="did not keep what its input needs; go on with"):
-        load_encoder(str(run.path))
 
 
 @pytest.fixture
@@ -195,17 +185,6 @@ def test_a_run_keeps_the_same_heads_whether_it_is_finished_or_not(data, tmp_path
     assert all(torch.equal(unfinished[key], value) for key, value in kept.items())
 
 
-def test_an_unfinished_run_of_an_earlier_version_gives_its_heads(cut):
-    run, _ = cut
-    heads = load_encoder(str(run.path)).heads
-    state = torch.load(run.saved()[0], weights_only=True)
-    del state["kept"]
-    torch.save(state, old := run.checkpoints / "old")
-    old.rename(run.checkpoints / f"step-000000009-{digest(old)}.ckpt")
-    assert load_encoder(str(run.path)).heads.keys() == heads.keys()
-    assert {key.split(".")[0] for key in heads} == {"projector", "regressor"}
-
-
 def test_a_torn_checkpoint_does_not_give_an_encoder_that_is_older_than_the_runs_own(data, tmp_path, monkeypatch):
     run, _ = train(SMALL, data, tmp_path / "run", checkpoint_minutes=1e-9, checkpoint_keep=9)
     own = load_encoder(str(run.path)).fingerprint
@@ -216,18 +195,6 @@ def test_a_torn_checkpoint_does_not_give_an_encoder_that_is_older_than_the_runs_
     encoder = load_encoder(str(run.path))
     assert encoder.fingerprint == own
     assert encoder.unfinished is None
-
-
-def test_a_run_of_the_first_version_is_told_what_its_checkpoint_lacks(cut):
-    run, _ = cut
-    state = torch.load(run.saved()[0], weights_only=True)
-    for name in ("mean", "std"):
-        del state[name]
-    for file in run.saved():
-        file.unlink()
-    torch.save(state, run.checkpoints / "last.ckpt")
-    with pytest.raises(UserError, match=r"from a version that did not keep what its input needs; go on with"):
-        load_encoder(str(run.path))
 
 
 @pytest.mark.parametrize("framework", ["moco", "simsiam", "byol", "simclr"])

@@ -29,15 +29,13 @@ from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamCon
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-from logo_ssl.train import compiling, processes
-from logo_ssl.train.building import build, fitted
-from logo_ssl.train.checkpoints import agreement
-from logo_ssl.train.journal import Journal
-from logo_ssl.train.learning import learn
+from logo_ssl.train import checkpoint, compile, trainer
+from logo_ssl.train.build import adapt_to_data, build
+from logo_ssl.train.callbacks import ProgressDisplay
+from logo_ssl.train.loggers import JsonlLogger
 from logo_ssl.train.monitors import CollapseGauge
-from logo_ssl.train.pretrain import pretrain, resume
-from logo_ssl.train.progress import ProgressDisplay
-from logo_ssl.train.trainer import trainer_for
+from logo_ssl.train.pretrain import fit, pretrain, resume
+from logo_ssl.train.trainer import build_trainer
 
 FRAMEWORKS = {
     "moco": MoCoConfig(dim=8, queue=24, splits=4),
@@ -84,9 +82,9 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (20, 3, 20, 20), dtype=torch.uint8, generator=draw)
     data, console = ImageSet("noise", Split(images, torch.arange(20) % 5)), Console(file=io.StringIO())
-    recipe = fitted(replace(CASES[case], devices=devices), data, console)
+    recipe = adapt_to_data(replace(CASES[case], devices=devices), data, console.print)
     module, run = build(recipe, data).double(), Run(folder / case)
-    make, step, seen = module.cropping.make, module.training_step, []
+    make, step, seen = module.cropper.make, module.training_step, []
 
     def double(*arguments, **options):
         crops = make(*arguments, **options)
@@ -99,11 +97,16 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
             gradients = {f"gradient of {n}": p.grad for n, p in module.named_parameters() if p.grad is not None}
             seen.append({n: x.clone() for n, x in (module.state_dict() | gradients | ratio(module)).items()})
 
-    module.cropping.make, module.training_step = double, watched
-    journal = Journal(run)
+    module.cropper.make, module.training_step = double, watched
+    journal = JsonlLogger(run)
     run.path.mkdir(parents=True, exist_ok=True)
-    trainer = trainer_for(run, recipe, data, journal, ProgressDisplay(journal, console))
-    learn(trainer, module, data, BadImages(20, 1.0), console)
+    fit(
+        build_trainer(run, recipe, data, journal, ProgressDisplay(journal, console)),
+        module,
+        data,
+        BadImages(20, 1.0),
+        console,
+    )
     return seen
 
 
@@ -192,7 +195,7 @@ def half_compiled(recipe: Recipe, out: Path) -> str:
 
 def never(what: str, arguments: list[str]) -> None:
     """The command line, in which process 0 is told to stop while it waits for a batch, or for process 1 to compile."""
-    first, meet = os.environ.get("LOCAL_RANK", "0") == "0", compiling.meet
+    first, barrier = os.environ.get("LOCAL_RANK", "0") == "0", compile.barrier
 
     def tell_soon():
         if first:
@@ -207,14 +210,14 @@ def never(what: str, arguments: list[str]) -> None:
         if not first:
             threading.Event().wait(60)
 
-    def meet_in_vain():
+    def wait_in_vain():
         tell_soon()
-        meet()
+        barrier()
 
     if what == "batch":
-        Uniform.batches = no_batches
+        TensorFeed.batches = no_batches
     else:
-        compiling.compile_if_it_works, compiling.meet = no_answer, meet_in_vain
+        compile.try_to_compile, compile.barrier = no_answer, wait_in_vain
     main(arguments)
 
 
@@ -223,7 +226,7 @@ def learn_together(folder: Path, data: str) -> None:
     begin = ["pretrain", "tiny", "--data", data, "--devices", "2", *OPTIONS, "--out"]
     with suppress(SystemExit):
         main([*begin, str(folder / "whole")])
-    processes.CHILDREN.clear()  # the other process is to outlive what fails below
+    trainer.CHILDREN.clear()  # the other process is to outlive what fails below
     quiet = Console(file=io.StringIO())
     out = str(folder / "stopped")
     codes = [stopped("1", 2, [*begin, out]), stopped("01", 4, ["resume", out])]
@@ -241,7 +244,7 @@ def learn_together(folder: Path, data: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    agreement.AGREE_S = 0.0  # after every step
+    checkpoint.AGREE_S = 0.0  # after every step
     if sys.argv[1] == "die":
         die(sys.argv[2:])
     elif sys.argv[1] == "never":

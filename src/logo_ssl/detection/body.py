@@ -7,7 +7,7 @@ from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
 from ..errors import UserError
-from ..models.norm import BatchNorm, with_our_batch_norm
+from ..models.batch_norm import BatchNorm, with_our_batch_norm
 from .recipe import Norm
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchvision.models.detection.roi_heads import RoIHeads, maskrcnn_inference, maskrcnn_loss
 from torchvision.ops import MultiScaleRoIAlign, roi_align
 
-from ..models.norm import BatchNorm
+from ..models.batch_norm import BatchNorm
 from .body import width
 
 PIXELS = 14

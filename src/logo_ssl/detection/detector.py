@@ -12,7 +12,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.models.detection.roi_heads import RoIHeads
 from torchvision.ops import MultiScaleRoIAlign
 
-from ..models.norm import BatchNorm, set_uneven
+from ..models.batch_norm import BatchNorm, set_uneven
 from .body import STAGES, body_of, stride_at_conv4, width
 from .c4 import C4Heads, C4Pool, Conv5
 from .draws import Draws, Sampler

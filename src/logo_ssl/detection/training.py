@@ -13,21 +13,17 @@ import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
+from ..distributed import rank
 from ..errors import UserError
 from ..launch import is_first
-from ..lock import FILE as LOCK
-from ..lock import locked
-from ..models.norm import BatchNorm, set_synchronised
-from ..ranks import rank
-from ..run import CHECKPOINT, Run
+from ..models.batch_norm import BatchNorm, set_synchronised
+from ..run import CHECKPOINT, Run, locked
 from ..signals import StopSignals
-from ..train.checkpoints import UNFINISHED, Checkpoints, Writer, awaited, clear, load, newest_whole
-from ..train.compiling import first_line
-from ..train.endings import ends_in_a_sentence
-from ..train.faults import Diverged
-from ..train.processes import DDP, processes_for, refuse_another_number, refuse_uneven, take_over_signals
-from ..train.quiet import quiet
-from ..train.sessions import Sessions
+from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible, load, newest_whole
+from ..train.compile import first_line
+from ..train.divergence import Diverged
+from ..train.loggers import Sessions
+from ..train.trainer import DDP, check_processes, explain_end, processes_for, quiet, take_over_signals
 from .detector import Detector
 from .recipe import DetectionRecipe, learning_rate
 from .samples import Batches, Read, Sample, TrainingPictures, whole
@@ -140,10 +136,8 @@ def train_detector(
     With a folder, a training that was interrupted there goes on. Of several processes, only the first has a detector to
     test in the end.
     """
-    refuse_another_number(where)
+    check_processes(where, recipe.batch_size)
     processes = processes_for(where)
-    if processes.total > 1:
-        refuse_uneven(recipe.batch_size, processes)
     checkpoint = _begun(where, say)
     done = 0 if checkpoint is None else load(checkpoint)["global_step"]
     if done:
@@ -155,7 +149,7 @@ def train_detector(
         if cuda:
             detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
         part = (trainer.global_rank, trainer.world_size)
-        waiting = partial(awaited, trainer)
+        waiting = partial(interruptible, trainer)
         batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices, waiting)
         module = Detecting(detector.train(), recipe, where.identity, progress, say)
         with torch.random.fork_rng(cuda), _in_a_sentence(recipe, where, trainer):
@@ -188,7 +182,7 @@ def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: tor
 @contextmanager
 def alone_in(folder: Path | None) -> Iterator[None]:
     """Hold the folder of a training; of several processes the first one does."""
-    with locked(folder / LOCK, f"{folder} is being trained") if folder is not None and is_first() else nullcontext():
+    with locked(folder) if folder is not None and is_first() else nullcontext():
         yield
 
 
@@ -252,7 +246,7 @@ def _on_cuda(where: Workshop) -> bool:
 def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer) -> Iterator[None]:
     """What can be mended is told in a sentence."""
     try:
-        with ends_in_a_sentence(trainer, CURE if where.folder else "start again", "fewer --workers"):
+        with explain_end(trainer, CURE if where.folder else "start again"):
             yield
     except torch.OutOfMemoryError as error:
         raise UserError(

@@ -16,13 +16,11 @@ from ..data.decode import dataset_info
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..eval.store import cache_folder
-from ..hardware import available_memory, best_device, hardware
-from ..provenance import provenance
+from ..hardware import available_memory, best_device, hardware, provenance
 from ..recipes import choose, summary
 from ..terminal import plain_console
-from ..train.automatic import SCENES_SIDE, machine_for
-from ..train.building import refuse_too_few
-from ..train.compiling import has_compiler
+from ..train.build import SCENES_SIDE, machine_for, refuse_too_few
+from ..train.compile import has_compiler
 
 EXTRAS = {
     "pyarrow": "parquet",

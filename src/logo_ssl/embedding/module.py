@@ -20,7 +20,7 @@ from ..eval import FrozenEncoder, load_encoder
 from ..eval.fingerprints import weights_fingerprint
 from ..eval.libraries import EncoderStem
 from ..features import prepared
-from ..models.norm import with_plain_batch_norm
+from ..models.batch_norm import with_plain_batch_norm
 
 
 @dataclass(frozen=True)

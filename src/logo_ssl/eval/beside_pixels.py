@@ -9,9 +9,8 @@ from torch import Tensor
 from ..data import BadImages, ImageSet, Split, load_data, squared
 from ..errors import UserError
 from ..features import extract
-from ..hardware import best_device, hardware
+from ..hardware import best_device, hardware, provenance
 from ..knn import PROTOCOLS, knn_accuracy
-from ..provenance import provenance
 from ..recipes import Recipe, read_recipe
 from ..run import Run
 from ..train import build, load_backbone

@@ -30,7 +30,7 @@ from ..hardware import best_device
 from ..launch import is_first
 from ..run import found_checkpoints
 from ..text import counted
-from ..train.processes import processes_for
+from ..train.trainer import processes_for
 from .detect_identity import named, pictures_beside, training_beside
 from .encoders import FrozenEncoder
 from .how import Extraction

@@ -12,8 +12,7 @@ from ..encoder_names import is_checkpoint_name, refuse_no_encoder
 from ..errors import UserError
 from ..run import Run
 from ..text import counted
-from ..train.unfinished import Unfinished, newest_encoder
-from ..train.weights import load_backbone, read_backbone
+from ..train.weights import Unfinished, load_backbone, newest_encoder, read_backbone
 from .fingerprints import weights_fingerprint
 from .foreign import checkpoint_encoder
 from .libraries import (

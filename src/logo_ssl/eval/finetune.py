@@ -26,12 +26,12 @@ from ..signals import Stopped
 from ..strategies import TwoViewConfig
 from ..text import counted
 from ..train import Pretraining
-from ..train.checkpoints import Checkpoints
-from ..train.faults import Diverged
-from ..train.journal import Journal
-from ..train.learning import learn
-from ..train.progress import ProgressDisplay
-from ..train.trainer import trainer_for
+from ..train.callbacks import ProgressDisplay
+from ..train.checkpoint import Checkpoints
+from ..train.divergence import Diverged
+from ..train.loggers import JsonlLogger
+from ..train.pretrain import fit
+from ..train.trainer import build_trainer
 from .cache import labelled_features
 from .chance import chance_of, say_chance
 from .copies import copies
@@ -154,12 +154,12 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console
     """Train, and leave nothing on the disk."""
     with TemporaryDirectory() as folder, exactly():
         run = Run(folder)
-        journal = Journal(run)
+        journal = JsonlLogger(run)
         display = ProgressDisplay(journal, console, {"l_gg": "loss"})
-        trainer = trainer_for(run, module.recipe, data, journal, display, benchmark=False)
+        trainer = build_trainer(run, module.recipe, data, journal, display, benchmark=False)
         try:
             bad = BadImages(len(data.train), how.max_bad)
-            learn(trainer, module, data, bad, console, fewer_workers="fewer --workers")
+            fit(trainer, module, data, bad, console)
         except Diverged as error:
             raise UserError(
                 f"Fine-tuning diverged at step {error.step} ({', '.join(error.broken)} not finite); use an lr below "

@@ -12,8 +12,7 @@ from ..data import NAMES, ImageSet, load_data, locate
 from ..data.images import fingerprints
 from ..errors import UserError
 from ..files import check_folder, check_output, write
-from ..hardware import best_device, hardware
-from ..provenance import provenance
+from ..hardware import best_device, hardware, provenance
 from ..recipes import recipe_as_written
 from ..run import Run
 from .encoders import FrozenEncoder

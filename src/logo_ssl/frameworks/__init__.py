@@ -1,7 +1,7 @@
-"""Which frameworks are there? The registry: add a framework by one file and one line here."""
+"""The registry of frameworks: add one by one file and one line here."""
 
+from .base import Framework, FrameworkTraits, Passes, global_passes
 from .byol import BYOL, BYOLConfig
-from .framework import Framework, FrameworkTraits, Passes, global_passes
 from .moco import MoCo, MoCoConfig
 from .simclr import SimCLR, SimCLRConfig
 from .simsiam import SimSiam, SimSiamConfig

@@ -10,7 +10,7 @@ from torch import nn
 from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .framework import Answers, Framework
+from .base import Answers, Framework
 
 
 @dataclass(frozen=True)

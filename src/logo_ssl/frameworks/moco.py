@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..distributed import all_gather, index_device, permute_across_ranks, world_size
 from ..models import Encoder, Queue, follow, mlp, momentum_copy, pick
-from ..models.norm import fitting_splits, set_synchronised
-from ..ranks import exchanged, gathered, order_device, world_size
+from ..models.batch_norm import fitting_splits, set_synchronised
 from ..similarity import info_nce
 from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
-from .framework import Answers, Framework
+from .base import Answers, Framework
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class MoCo(Framework):
     def after_step(self, p: Projections, progress: float) -> None:
         """The momentum encoder follows; keys are enqueued after their use."""
         follow(self.momentum_encoder, self.encoder, self.config.m)
-        self.queue.push(gathered(p.t_g, dim=1).flatten(0, 1))
+        self.queue.push(all_gather(p.t_g, dim=1).flatten(0, 1))
 
     @torch.no_grad()
     def _keys(self, x_g: CropStack) -> Latents:
         """Keys, normalised in other company than their queries (MoCo's shuffled batch norm)."""
         n_images, splits = x_g.shape[1], fitting_splits(x_g.shape[1], self.config.splits)
-        dealt, back = _deal(n_images * world_size(), splits * world_size(), order_device(x_g.device))
-        return exchanged(self.momentum_encoder(exchanged(x_g, dealt)), back)
+        dealt, back = _deal(n_images * world_size(), splits * world_size(), index_device(x_g.device))
+        return permute_across_ranks(self.momentum_encoder(permute_across_ranks(x_g, dealt)), back)
 
 
 def _deal(n_images: int, splits: int, device: torch.device) -> tuple[Tensor, Tensor]:

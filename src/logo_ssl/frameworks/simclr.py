@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..distributed import all_gather, local_slice
 from ..models import Encoder, mlp, pick
-from ..ranks import gathered, own
 from ..similarity import info_nce
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .framework import Framework
+from .base import Framework
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class SimCLR(Framework):
     def similarity(self, q: Latent, t: Latent) -> PerImage:
         """InfoNCE (Eq. 1) with the 2 (B - 1) crops of other images as negatives, whichever process holds them."""
         q, t = F.normalize(q, dim=-1), F.normalize(t, dim=-1)
-        everyone = gathered(torch.stack([q, t]), dim=1)  # [2 B D]
+        everyone = all_gather(torch.stack([q, t]), dim=1)  # [2 B D]
         places = torch.arange(everyone.shape[1], device=q.device)
-        same_image = (own(places)[:, None] == places).repeat(1, 2)
+        same_image = (local_slice(places)[:, None] == places).repeat(1, 2)
         return info_nce(q, t, everyone.flatten(0, 1), self.config.tau, excluded=same_image)
 
     def project(self, crops: Crops, roles: Roles) -> Projections:

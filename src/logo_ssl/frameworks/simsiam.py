@@ -7,7 +7,7 @@ from torch import nn
 from ..models import Encoder, mlp, per_crop, pick
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .framework import Framework
+from .base import Framework
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import nn
 
 from ..models import Encoder, pick
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .framework import Answers, Framework
+from .base import Answers, Framework
 
 
 @dataclass(frozen=True)

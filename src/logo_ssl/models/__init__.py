@@ -1,11 +1,8 @@
-"""What is trained? Backbones, heads, the encoder, its momentum copy, the queue."""
+"""Networks: backbones, the encoder with its heads, momentum copy and queue, batch norm."""
 
 from .backbones import FAMILIES, build_backbone, draw_as_torch_does
-from .encoder import Encoder, per_crop, pick
-from .heads import mlp
-from .momentum import follow, momentum_copy
-from .norm import BatchNorm
-from .queue import Queue
+from .batch_norm import BatchNorm
+from .encoder import Encoder, Queue, follow, mlp, momentum_copy, per_crop, pick
 
 __all__ = [
     "FAMILIES",

@@ -1,4 +1,4 @@
-"""Which networks can be pretrained? One function per family, found by name; each gives features [B F]."""
+"""The registry of backbones: one function per family, found by name; each gives features [B F]."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from torch import Tensor, nn
 
 from ..errors import UserError, nearest
-from .norm import with_our_batch_norm
+from .batch_norm import with_our_batch_norm
 
 Stem = Literal["imagenet", "cifar"]
 

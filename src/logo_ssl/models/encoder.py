@@ -1,13 +1,19 @@
-"""What turns crops into latents? f_theta_e: a backbone and a projector, on whole stacks of crops at once."""
+"""The encoder f_theta_e (backbone and projector, on whole stacks of crops), its heads, momentum copy and queue."""
 
 from collections.abc import Sequence
+from copy import deepcopy
+from itertools import pairwise
+from typing import TypeVar
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ..types import CropStack, Latents
-from .norm import fitting_splits, set_groups
+from .batch_norm import BatchNorm, fitting_splits, set_groups
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def per_crop(net: nn.Module, stack: Float[Tensor, "V B *rest"], splits: int = 1) -> Float[Tensor, "V B D"]:
@@ -83,3 +89,58 @@ class Encoder(nn.Module):
     def _keep(self, features: Tensor | None, n_global: int) -> None:
         """Keep the features of global crops alone."""
         self.features = None if features is None else features[:n_global]
+
+
+def mlp(widths: Sequence[int], *, norm: bool = True, last_norm: bool = False) -> nn.Sequential:
+    """A head: linear layers, (batch norm and) ReLU between them; `last_norm` adds a norm without affine."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(widths[:-1]):
+        layers.append(nn.Linear(n_in, n_out, bias=not norm))  # batch norm makes a bias superfluous
+        if norm:
+            layers.append(BatchNorm(n_out))
+        layers.append(nn.ReLU())
+    layers.append(nn.Linear(widths[-2], widths[-1], bias=not last_norm))
+    if last_norm:
+        layers.append(BatchNorm(widths[-1], affine=False))
+    return nn.Sequential(*layers)
+
+
+def momentum_copy(network: Network) -> Network:
+    """A copy that no gradient reaches."""
+    return deepcopy(network).requires_grad_(False)
+
+
+@torch.no_grad()
+def follow(copy: nn.Module, network: nn.Module, m: float) -> None:
+    """theta_copy <- m theta_copy + (1 - m) theta. Batch-norm buffers move with the copy's own forward passes."""
+    torch._foreach_lerp_(list(copy.parameters()), list(network.parameters()), 1 - m)
+
+
+class Queue(nn.Module):
+    """The last `size` keys, and which places hold none yet.
+
+    Places are not filled with random vectors at first, as is the custom: these pull all latents into the one direction
+    that is far from them, and a short run does not recover (docs/decisions/0009).
+    """
+
+    keys: Float[Tensor, "K D"]
+    pushed: Tensor
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(size, dim))
+        self.register_buffer("pushed", torch.tensor(0))  # keys so far; on the device, so that no step waits for it
+
+    @property
+    def vacant(self) -> Bool[Tensor, " K"]:
+        """Which places hold no key yet."""
+        return torch.arange(len(self.keys), device=self.keys.device) >= self.pushed
+
+    @torch.no_grad()
+    def push(self, keys: Float[Tensor, "N D"]) -> None:
+        """Replace the oldest keys. Call it after the loss: a query must not meet its own positive as a negative."""
+        size = len(self.keys)
+        newest = F.normalize(keys[-size:], dim=-1).to(self.keys.dtype)
+        places = (self.pushed + torch.arange(len(newest), device=newest.device)) % size
+        self.keys.index_copy_(0, places, newest)
+        self.pushed.add_(len(newest))

@@ -1,4 +1,4 @@
-"""Can Hugging Face's hub be reached? Where it cannot, its client would try for a minute, and say so on twenty lines."""
+"""Whether Hugging Face's hub can be reached; without it, its client tries for a minute."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How do weights lie in a file? As safetensors, the same weights always as the same bytes."""
+"""Weights as safetensors: the same weights always as the same bytes."""
 
 import json
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Recipes: their fields and validation, the paper's and our own, and the one chosen for data and machine."""
 
-from .auto import AUTO, BASES, FEW_STEPS, WEIGHTY, Machine, advised_batch, choose, summary
+from .auto import AUTO, BASES, WEIGHTY, Machine, choose, summary
 from .config import PARTS, OptimiserConfig, PaperRow, Recipe, as_python, check
 from .paper import RECIPES, find_recipe, literal, purpose, tuned
 from .saved import (
@@ -19,7 +19,6 @@ from .saved import (
 __all__ = [
     "AUTO",
     "BASES",
-    "FEW_STEPS",
     "HARMLESS",
     "PARTS",
     "RECIPES",
@@ -29,7 +28,6 @@ __all__ = [
     "OptimiserConfig",
     "PaperRow",
     "Recipe",
-    "advised_batch",
     "as_python",
     "check",
     "choose",

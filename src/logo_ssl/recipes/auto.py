@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from ..data.decode import DatasetInfo
 from ..frameworks import MoCoConfig
-from ..models.norm import fitting_batch
 from ..text import counted
 from .config import Recipe
 from .paper import RECIPES
@@ -31,7 +30,6 @@ FEW, MANY = 50_000, 500_000  # images: up to the first ResNet-18, up to the seco
 VIEWS = {"cpu": 100_000, "mps": 2_000_000, "cuda": 10_000_000}  # images times epochs; CIFAR-10 in the paper: 10 million
 EPOCHS = {"cpu": (5, 100), "mps": (20, 400), "cuda": (100, 800)}  # fewest and most
 STEPS = 8  # of an epoch, at least, unless batches would be too small for
-FEW_STEPS = 2  # of an epoch: with no more of them smaller batches are advised
 LEAST_BATCH = 32  # images, which batch norm needs
 SPLIT = 32  # images of a batch that share its statistics in MoCo
 BATCH = {"cpu": 64, "mps": 128, "cuda": 256}
@@ -91,13 +89,6 @@ def choose(facts: DatasetInfo, machine: Machine, wishes: Mapping[str, Any] | Non
         checkpoint_every=max(1, epochs // 20),
         chosen=(f"Chosen for {facts}, on {machine.name}: {says}",),
     )
-
-
-def advised_batch(recipe: Recipe, n_images: int, processes: int = 1) -> int | None:
-    """A smaller batch, with which an epoch has steps enough; none where that would be too small for batch norm."""
-    enough = _power_of_two(max(n_images // STEPS, LEAST_BATCH))
-    fewer = fitting_batch(enough, recipe.framework_traits.splits, processes)
-    return fewer if 2 * processes <= fewer <= n_images // 2 and fewer < recipe.batch_size else None
 
 
 def summary(recipe: Recipe) -> str:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..recipes import Recipe
-from ..train.collapse_causes import diagnose, diagnose_loss
-from ..train.monitors import CollapseGauge, directions, knn_fall, knn_loss
+from ..train.collapse import collapse_alarm, diagnose, diagnose_loss, directions, knn_fall, knn_loss
 
 BEHIND = "kNN behind the untrained encoder's"
 
@@ -64,16 +63,16 @@ def _stretches(lines: Iterable[dict[str, Any]], recipe: Recipe) -> tuple[Collect
 
 
 def _readings(lines: Iterable[dict[str, Any]], recipe: Recipe) -> Iterator[Reading]:
-    gauge, best, untrained, ratio, of = CollapseGauge(lambda sentence: None, recipe), 0.0, 0.0, None, None
+    widest, best, untrained, ratio, of = 0.0, 0.0, 0.0, None, None
     for line in lines:
         ratio = line.get("ratio", ratio)
         if "knn" in line and line.get("knn_of") != of:  # on other images from here
             best, untrained, of = 0.0, 0.0, line.get("knn_of")
         match line:
             case {"z_std": float(std), "z_rank": float(rank), "epoch": int(epoch)}:
-                if isinstance(widest := line.get("z_std_widest"), float):  # which may lie within the first epoch
-                    gauge.widest = max(gauge.widest, widest)
-                sentence = gauge.alarm(std, rank, recipe.batch_size, recipe.framework.dim)
+                logged = line.get("z_std_widest")  # which may be that of the first step
+                widest = max(widest, std, logged if isinstance(logged, float) else 0.0)
+                sentence = collapse_alarm(std, rank, widest, recipe.batch_size, recipe.framework.dim)
                 yield Reading("latents", epoch + 1, sentence and f"{sentence} {diagnose(recipe, ratio)}")
             case {"extended_from_epochs": int()}:  # the learning rate rose again, and kNN may fall
                 best = 0.0

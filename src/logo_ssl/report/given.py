@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..run import MOST_NAMED, Run, runs_below
+from ..run import Run, runs_below
 from ..text import counted, listed
 
+MOST_NAMED = 3
 MOST_RUNS = 50  # on a page
 SEARCH_S = 10
 """How long the runs that were found are kept: a search opens thousands of folders, beside runs that go on."""

@@ -24,7 +24,7 @@ from ..randomness import stream
 from ..recipes import Recipe, flat, is_harmless, read_recipe, unused
 from ..run import Run
 from ..strategies import LoGoConfig
-from ..train.knn_verdict import knn_verdict
+from ..train.collapse import knn_summary
 from .affinity_bars import Comparison
 from .alarms import alarms, most_directions
 from .feature_map import FeatureMap
@@ -141,7 +141,7 @@ class Teller:
             departures(recipe),
             alarms(logged.lines, recipe),
             most_directions(recipe),
-            knn_verdict(logged.lines),
+            knn_summary(logged.lines),
             looked.comparisons,
             looked.neighbourhood,
             looked.feature_map,

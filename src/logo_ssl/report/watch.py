@@ -13,10 +13,9 @@ import torch
 import tyro
 
 from ..errors import UserError
-from ..run import Run, run_called_like
+from ..run import Run
 from ..terminal import plain_console
 from ..text import counted, printable
-from ..train.folder import vacant
 from .beside import beside
 from .given import Begun, begun_at
 from .page import page, plotly
@@ -90,7 +89,7 @@ def wait_for_runs(path: Path, say: Callable[[str], None]) -> None:
     until = time.monotonic() + PATIENCE_S
     if not begun_at(path):
         _refuse_occupied(path)
-        say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.{run_called_like(path)}")
+        say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.")
     while not begun_at(path) and time.monotonic() < until:
         time.sleep(PAUSE_S)
     if not Run(path).recipe_file.is_file():
@@ -101,7 +100,7 @@ def wait_for_runs(path: Path, say: Callable[[str], None]) -> None:
 def _refuse_occupied(path: Path) -> None:
     """What a pretraining would refuse as its folder is no run to be, unless rows of `reproduce` are about to begin."""
     try:
-        vacant(path)
+        Run.new(path)
     except UserError:
         if not any(path.glob("*/seed*.json")):
             Run.existing(path)

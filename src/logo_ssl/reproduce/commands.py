@@ -11,8 +11,7 @@ import tyro
 from ..data import NAMES, locate
 from ..errors import UserError, nearest
 from ..files import check_folder
-from ..hardware import best_device, hardware
-from ..provenance import provenance
+from ..hardware import best_device, hardware, provenance
 from ..recipes import Recipe, check, flat
 from ..run import Run
 from ..terminal import plain_console

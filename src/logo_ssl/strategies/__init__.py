@@ -1,8 +1,8 @@
-"""Which strategies are there? The registry."""
+"""The registry of strategies: add one by one file and one line here."""
 
+from .base import PairWeights, Strategy, StrategyTraits, assign_roles
 from .logo import BESIDE_REGRESSOR, OF_REGRESSOR, LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
-from .strategy import PairWeights, Strategy, StrategyTraits, assign_roles
 from .two_view import TwoView, TwoViewConfig
 
 StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig

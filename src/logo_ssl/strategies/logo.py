@@ -20,8 +20,8 @@ from ..equations import (
     same_image_pairs,
 )
 from ..regressor import Regressor, cosine_affinity, frozen
-from ..types import Chance, Latents, Objective, Projections, Similarity
-from .strategy import PairWeights, Strategy
+from ..types import Latents, Objective, Projections, Similarity, StepRandomness
+from .base import PairWeights, Strategy
 
 OF_REGRESSOR = frozenset({"omega", "l_ll"})
 """Terms that are not finite where the regressor's step, which comes before the encoder's, broke it."""
@@ -67,32 +67,34 @@ class LoGo(Strategy):
         self.noise_shape = (n_local, dim)
         self.regressor = Regressor(dim, config.depth, config.width) if config.affinity == "learned" else None
 
-    def draw(self, n_images: int, generator: torch.Generator) -> Chance:
+    def draw(self, n_images: int, generator: torch.Generator) -> StepRandomness:
         """The partners of both steps, and noise where it is asked for."""
         n_local, dim = self.noise_shape
         noise = torch.randn(n_local, n_images, dim, generator=generator) if self.config.noise else None
-        return Chance(draw_partners(n_images, generator), draw_partners(n_images, generator), noise)
+        return StepRandomness(draw_partners(n_images, generator), draw_partners(n_images, generator), noise)
 
-    def inner(self, z_l: Latents, chance: Chance) -> Objective | None:
+    def inner(self, z_l: Latents, randomness: StepRandomness) -> Objective | None:
         """theta_d* = argmax Omega (Eq. 7): one step of telling same-image pairs from others."""
         if self.regressor is None:
             return None
-        assert chance.inner_partner is not None
-        same = same_image_pairs(self._noisy(z_l, chance.noise))
-        other = other_image_pairs(z_l, chance.inner_partner)
+        assert randomness.inner_partner is not None
+        same = same_image_pairs(self._noisy(z_l, randomness.noise))
+        other = other_image_pairs(z_l, randomness.inner_partner)
         if self.config.bound == "logistic":
             gap = omega_logistic(self.regressor.score, same, other)
         else:
             gap = omega(self.regressor, same, other)  # Eq. 6
         return Objective(-gap, {"omega": gap})  # Eq. 7
 
-    def outer(self, l_s: Similarity, p: Projections, chance: Chance, theta_e: Sequence[Tensor] = ()) -> Objective:
+    def outer(
+        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
+    ) -> Objective:
         """min L_gg + L_lg + lambda L_ll (Eq. 9), with the regressor as the inner step left it."""
         l_a = frozen(self.regressor) if self.regressor is not None else cosine_affinity  # Eq. 8
-        assert chance.outer_partner is not None
+        assert randomness.outer_partner is not None
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
         l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
-        l_ll = local_to_local(l_a, p.z_l, chance.outer_partner)  # Eq. 5
+        l_ll = local_to_local(l_a, p.z_l, randomness.outer_partner)  # Eq. 5
         l_similar = self.weight * (l_gg + l_lg)
         balance = self.config.balance
         if balance == "parameters":

@@ -7,8 +7,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..equations import global_to_global, local_to_global
-from ..types import Chance, Objective, Projections, Similarity
-from .strategy import PairWeights, Strategy
+from ..types import Objective, Projections, Similarity, StepRandomness
+from .base import PairWeights, Strategy
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class MultiCropConfig:
 class MultiCrop(Strategy):
     """min L_gg + L_lg."""
 
-    def outer(self, l_s: Similarity, p: Projections, chance: Chance, theta_e: Sequence[Tensor] = ()) -> Objective:
+    def outer(
+        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
+    ) -> Objective:
         """Both similarity terms."""
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
         l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..equations import global_to_global
-from ..types import Chance, Objective, Projections, Similarity
-from .strategy import PairWeights, Strategy
+from ..types import Objective, Projections, Similarity, StepRandomness
+from .base import PairWeights, Strategy
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class TwoViewConfig:
 class TwoView(Strategy):
     """min L_gg."""
 
-    def outer(self, l_s: Similarity, p: Projections, chance: Chance, theta_e: Sequence[Tensor] = ()) -> Objective:
+    def outer(
+        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
+    ) -> Objective:
         """The framework's own loss."""
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
         return Objective(self.weight * l_gg, {"l_gg": l_gg / self.n_gg})

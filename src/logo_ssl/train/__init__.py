@@ -1,6 +1,6 @@
-"""How does an encoder learn? The step, its optimisers, its monitors, and the run around them."""
+"""Pretraining: the story of a run (`pretrain`), Algorithm 1 (`module`), and what optimises, measures and saves."""
 
-from .building import build
+from .build import build
 from .module import Pretraining
 from .pretrain import pretrain, resume
 from .weights import load_backbone

@@ -1,4 +1,4 @@
-"""How fast is training, and what holds it up? Data, crops and networks timed alone, and whole epochs."""
+"""The speed of training: whole epochs, and data, crops and networks alone."""
 
 import tempfile
 import time
@@ -14,23 +14,22 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, load_data, locate
 from ..errors import Interrupted, UserError
-from ..hardware import hardware
-from ..provenance import provenance
+from ..hardware import hardware, provenance
 from ..randomness import stream
 from ..recipes import Recipe, check
 from ..run import Run
 from ..signals import Stopped
 from ..terminal import plain_console
 from ..types import Crops
-from .building import build, fitted
-from .faults import Diverged, cures
-from .journal import Journal
-from .learning import learn
+from .build import adapt_to_data, build
+from .callbacks import ProgressDisplay
+from .compile import WARM_UP, Replay
+from .divergence import Diverged, cures
+from .loggers import JsonlLogger
 from .module import Pretraining
 from .monitors import OnlineKNN
-from .progress import ProgressDisplay
-from .replay import WARM_UP, Replay
-from .trainer import trainer_for
+from .pretrain import fit
+from .trainer import build_trainer
 
 EPOCHS = 4  # the first one warms up and the last one ends with a checkpoint; those between count
 MOST_STEPS = 200  # of an epoch: a million photographs need not be seen
@@ -49,10 +48,10 @@ def bench(recipe: Recipe) -> dict[str, Any]:
             f"Training {EPOCHS} epochs of {MOST_STEPS} steps at most, whatever --epochs says: the first one warms up, "
             "and those between it and the last are measured."
         )
-        brief = fitted(brief, data, console)
-        module = build(brief, data, console)
-        journal = Journal(run)
-        trainer = trainer_for(run, brief, data, journal, ProgressDisplay(journal, console))
+        brief = adapt_to_data(brief, data, console.print)
+        module = build(brief, data, console.print)
+        journal = JsonlLogger(run)
+        trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, console))
         trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
         device = trainer.strategy.root_device
         timer = Timer(knn)
@@ -89,13 +88,10 @@ def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Con
     """Train as any run; what cannot be measured is told in a sentence."""
     bad = BadImages(len(data.train), module.recipe.loading.max_bad)
     try:
-        learn(trainer, module, data, bad, console)
+        fit(trainer, module, data, bad, console)
     except Diverged as error:
-        raise UserError(
-            f"Training diverged at step {error.step} ({', '.join(error.broken)} not finite), so its speed is not "
-            f"known; try {', '.join(cures(error, module.recipe))}."
-        ) from error
-    except Interrupted as stop:  # it tells of a checkpoint, which lies in a folder that goes with us
+        raise UserError(f"{error}, so its speed is not known; try {', '.join(cures(error, module.recipe))}.") from error
+    except Interrupted as stop:  # it names a checkpoint in the temporary folder
         raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
 
 
@@ -134,8 +130,8 @@ class Timer(L.Callback):
         self.parts["augmentation"] = size / _seconds(lambda: module.crop(batch, stream(0, "bench")), device)
         crops, raw = module.crop(batch, stream(0, "bench")), raw_step(module)
         self.parts["raw_forward_backward"] = size / _seconds(lambda: raw(crops), device)
-        chance = module.strategy.draw(size, stream(0, "bench"))
-        self.parts["learning"] = size / _seconds(lambda: module.learn_from(crops, chance), device)
+        randomness = module.strategy.draw(size, stream(0, "bench"))
+        self.parts["learning"] = size / _seconds(lambda: module.learn_from(crops, randomness), device)
         if self.knn.splits is not None:
             self.knn.prepare()
             self.knn.accuracy(module)
@@ -163,11 +159,11 @@ def raw_step(module: Pretraining) -> Callable[[Crops], Any]:
 
 
 def _endless(batches: Batches) -> Callable[[], Any]:
-    def pictures() -> Any:
+    def batches_for_ever() -> Any:
         while True:
             yield from batches
 
-    source = pictures()
+    source = batches_for_ever()
     return lambda: next(source)
 
 

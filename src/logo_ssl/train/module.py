@@ -1,7 +1,7 @@
-"""What happens in one step? Algorithm 1, as a Lightning module."""
+"""Algorithm 1 as a Lightning module: crops, one encoder forward and backward, the regressor's step."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -9,18 +9,82 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
+from ..augment import make_crops
 from ..augself import AugSelf
+from ..distributed import all_mean, gather_objects, index_device, local_slice, rank, world_size
 from ..frameworks import Framework
 from ..hardware import to_device
-from ..models.norm import average_statistics
+from ..models.batch_norm import average_statistics
 from ..randomness import global_streams, seed_global_streams, set_global_streams, stream
-from ..ranks import averaged, of_every_process, order_device, own, rank, world_size
 from ..recipes import Recipe
 from ..strategies import Strategy
-from ..types import Chance, Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
-from .cropping import Cropping
-from .optimisers import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
-from .skipping import Skipped
+from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity, StepRandomness
+from .divergence import NonFiniteGuard
+from .optim import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
+
+
+class DataIdentity(NamedTuple):
+    """Which images a run was trained on: a run goes on with the same ones alone."""
+
+    images: int = 0
+    fingerprint: str = ""
+
+    @classmethod
+    def saved(cls, checkpoint: dict[str, Any]) -> "DataIdentity":
+        """That of a checkpoint; those of November 2026 hold it as one text."""
+        known = checkpoint["data"]
+        if isinstance(known, str):
+            images, _, fingerprint = known.partition(" images, ")
+            return cls(int(images), fingerprint)
+        return cls(**known)
+
+
+class Cropper:
+    """Makes this process's part of a batch's crops by the recipe's plan."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        labels: Tensor | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.recipe, self.mean, self.std, self.labels, self.say = recipe, mean, std, labels, say
+        self.compiled = False
+
+    def __call__(self, batch: ImageBatch, draws: torch.Generator, *, bf16: bool) -> Crops:
+        """The crops of a batch; a compiler that fails is said, and done without from then on."""
+        state = draws.get_state()
+        try:
+            return self.make(batch, draws, bf16=bf16, compiled=self.compiled)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # another canvas may need another compilation, which may fail
+            if not self.compiled:
+                raise
+            self.compiled = False
+            self.say(f"Compiling crops is off, and training slower: {first_line(error)}")
+            return self.make(batch, draws.set_state(state), bf16=bf16, compiled=False)
+
+    def make(self, batch: ImageBatch, draws: torch.Generator, *, bf16: bool, compiled: bool) -> Crops:
+        """The crops of a batch, compiled or not."""
+        crops = make_crops(
+            batch.pixels,
+            self.recipe.crops,
+            draws,
+            self.mean,
+            self.std,
+            sizes=batch.sizes,
+            part=(rank(), world_size()),
+            compiled=compiled,
+            described=bool(self.recipe.augself.weights),
+            dtype=torch.bfloat16 if bf16 else torch.float32,  # what the first layer would round them to
+        )
+        if self.labels is None or batch.rows is None:
+            return crops
+        labels = torch.where(batch.rows >= 0, self.labels[batch.rows], -1)  # of those that are shown
+        return crops._replace(labels=to_device(labels, crops.x_g.device))
 
 
 class Pretraining(L.LightningModule):
@@ -43,7 +107,7 @@ class Pretraining(L.LightningModule):
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
         self.say = say
-        self.cropping = Cropping(recipe, mean, std, labels, say)
+        self.cropper = Cropper(recipe, mean, std, labels, say)
         self._ddp_params_and_buffers_to_ignore = [f"strategy.{name}" for name, _ in strategy.named_parameters()]
         """Where DDP looks: theta_d gets no gradient from the one backward that it sees."""
         self.augself = None
@@ -51,12 +115,12 @@ class Pretraining(L.LightningModule):
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
             framework.encoder.keeps_features = True
         self.compiled = False
-        self.data_identity = ""
+        self.data_identity = DataIdentity()
         self.lr_scale = 1.0  # halved each time that training goes back after it diverged
         self.streams: dict[str, Any] | None = None
         self.resumed_at = 0
-        self.skipped = Skipped()
-        self.learn: Callable[[Crops, Chance], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
+        self.guard = NonFiniteGuard()
+        self.learn: Callable[[Crops, StepRandomness], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
         self.z: Latent | None = None
@@ -64,12 +128,12 @@ class Pretraining(L.LightningModule):
     @property
     def mean(self) -> tuple[float, ...]:
         """Of each channel; crops are normalised by it, and an encoder's file tells it."""
-        return self.cropping.mean
+        return self.cropper.mean
 
     @property
     def std(self) -> tuple[float, ...]:
         """Of each channel, likewise."""
-        return self.cropping.std
+        return self.cropper.std
 
     @property
     def steps(self) -> int:
@@ -97,26 +161,26 @@ class Pretraining(L.LightningModule):
 
     def crop(self, batch: ImageBatch, draws: torch.Generator) -> Crops:
         """The crops of a batch by the recipe's plan, and whatever else something learns from."""
-        return self.cropping(batch, draws, bf16=self.bf16)
+        return self.cropper(batch, draws, bf16=self.bf16)
 
-    def learn_from(self, crops: Crops, chance: Chance) -> None:
+    def learn_from(self, crops: Crops, randomness: StepRandomness) -> None:
         """Learn by Algorithm 1, and let the framework's own state follow."""
         progress = self.global_step / self.steps
-        p, self.logged = self.learn(crops, self._brought_here(chance))
+        p, self.logged = self.learn(crops, self._on_this_device(randomness))
         self.lr = self._step_encoder()
         self.framework.after_step(p, progress)
         average_statistics(self.framework)
         self.z = p.z_g[0]
 
-    def algorithm_1(self, crops: Crops, chance: Chance) -> tuple[Projections, dict[str, Tensor]]:
+    def algorithm_1(self, crops: Crops, randomness: StepRandomness) -> tuple[Projections, dict[str, Tensor]]:
         """Algorithm 1: encode, argmax over theta_d, gradient over theta_e; what was projected and measured."""
         p = self.project(crops)  # z = f_theta_e(x~)
-        _refuse_other_shapes(p, crops, self.strategy.roles)
+        _check_shapes(p, crops, self.strategy.roles)
 
-        inner = self.strategy.inner(p.z_l.detach(), chance)  # Eqs. 6 and 7
+        inner = self.strategy.inner(p.z_l.detach(), randomness)  # Eqs. 6 and 7
         broken = self._update_regressor(inner)
         outer = self.strategy.outer(
-            _of_each_image(self.framework.similarity), p, chance, self._theta_e()
+            _checked(self.framework.similarity), p, randomness, self._theta_e()
         )  # Eqs. 3-5, 8 and 9
         if self.augself is not None:
             outer = self._with_augself(outer, crops)
@@ -124,9 +188,9 @@ class Pretraining(L.LightningModule):
             raise ValueError(f"outer gives a loss of shape {tuple(outer.loss.shape)}; give a scalar with a gradient")
         self._encoder_optimiser().zero_grad()
         self.manual_backward(outer.loss)
-        self.skipped.leave_out([theta.grad for theta in self._trained() if theta.grad is not None], broken)
+        self.guard.zero_if_broken([theta.grad for theta in self._trained() if theta.grad is not None], broken)
 
-        terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {}), **self.skipped.terms()}
+        terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {}), **self.guard.terms()}
         return Projections(*(x.detach() for x in p)), {name: term.detach() for name, term in terms.items()}
 
     def project(self, crops: Crops) -> Projections:
@@ -142,7 +206,7 @@ class Pretraining(L.LightningModule):
         if objective is None:
             return torch.zeros((), dtype=torch.bool, device=self.device)
         theta_d = self._theta_d()
-        gradients = averaged(torch.autograd.grad(objective.loss, theta_d, allow_unused=True, materialize_grads=True))
+        gradients = all_mean(torch.autograd.grad(objective.loss, theta_d, allow_unused=True, materialize_grads=True))
         broken = ~get_total_norm(gradients).isfinite()
         for parameter, gradient in zip(theta_d, gradients, strict=True):
             parameter.grad = gradient.masked_fill(broken, 0)
@@ -157,8 +221,8 @@ class Pretraining(L.LightningModule):
         assert self.augself is not None
         assert crops.parameters is not None
         assert features is not None
-        aside = self.augself(features, crops.parameters)
-        return Objective(outer.loss + aside.loss, outer.terms | aside.terms)
+        other = self.augself(features, crops.parameters)
+        return Objective(outer.loss + other.loss, outer.terms | other.terms)
 
     def _step_encoder(self) -> float:
         """One descent step on Eq. 9; gives back the learning rate."""
@@ -171,15 +235,15 @@ class Pretraining(L.LightningModule):
         optimiser.step()
         return lr
 
-    def _brought_here(self, chance: Chance) -> Chance:
-        """What was drawn for the whole batch, where this process needs it."""
+    def _on_this_device(self, randomness: StepRandomness) -> StepRandomness:
+        """This process's part of what was drawn for the whole batch."""
 
-        def brought(x: Tensor) -> Tensor:
+        def move(x: Tensor) -> Tensor:
             if x.is_floating_point():
-                return to_device(own(x, 1), self.device)
-            return to_device(x, order_device(self.device))
+                return to_device(local_slice(x, 1), self.device)
+            return to_device(x, index_device(self.device))
 
-        return Chance(*(None if x is None else brought(x) for x in chance))
+        return StepRandomness(*(None if x is None else move(x) for x in randomness))
 
     def _encoder_optimiser(self) -> LightningOptimizer:
         wrapped = self.optimizers()
@@ -195,29 +259,10 @@ class Pretraining(L.LightningModule):
     def _theta_d(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.strategy.parameters() if parameter.requires_grad]
 
-    def try_batch(self, size: int) -> None:
-        """Forward and backward of so many made-up images, to see whether they fit into memory."""
-        p, chance = self.project(self.made_up_crops(size)), self.made_up_chance(size, self.strategy)
-        self.strategy.outer(self.framework.similarity, p, chance, self._theta_e()).loss.backward()
-        self.framework.zero_grad()
-
-    def made_up_crops(self, size: int) -> Crops:
-        """Grey crops of so many images by the recipe's plan."""
-        plan, channels = self.recipe.crops, len(self.mean)
-        stacks = ((plan.n_global, plan.global_size), (plan.n_local, plan.local_size))
-        crops = Crops(*(torch.zeros(n, size, channels, side, side, device=self.device) for n, side in stacks))
-        if self.cropping.labels is None:
-            return crops
-        return crops._replace(labels=torch.zeros(size, dtype=torch.long, device=self.device))
-
-    def made_up_chance(self, size: int, strategy: Strategy) -> Chance:
-        """What a strategy draws for so many images of each process, in no step."""
-        return self._brought_here(strategy.draw(size * world_size(), stream(0, "trial")))
-
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One optimiser for theta_e and, where there is a regressor, one for theta_d."""
-        beside = [] if self.augself is None else list(self.augself.parameters())
-        optimisers = [encoder_optimiser(self.recipe.optimiser, self.framework, beside)]
+        others = [] if self.augself is None else list(self.augself.parameters())
+        optimisers = [encoder_optimiser(self.recipe.optimiser, self.framework, others)]
         if theta_d := self._theta_d():
             optimisers.append(regressor_optimiser(self.strategy.inner_lr, theta_d))
         return optimisers
@@ -228,35 +273,39 @@ class Pretraining(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Normalise as the first process does: which of the images can be read may differ between machines."""
-        self.cropping.mean, self.cropping.std = of_every_process((self.mean, self.std))[0]
+        self.cropper.mean, self.cropper.std = gather_objects((self.mean, self.std))[0]
 
     def on_train_start(self) -> None:
-        """Set the streams and rates that are no part of a checkpoint's weights."""
+        """Set the random streams and learning rates, which are not weights."""
         if self.streams is None:  # a fresh run, or one of another number of processes
             seed_global_streams(self.recipe.seed, self.resumed_at, rank())
         else:
             set_global_streams(self.streams, self.device)
-        self.skipped.reset()
+        self.guard.reset()
         for optimiser in self.trainer.optimizers[1:]:  # the regressor's
             set_learning_rate(optimiser, self.lr_scale * self.strategy.inner_lr)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""
-        kept = {"recipe": self.recipe.to_json(), "data": self.data_identity, "steps_per_epoch": self.steps_per_epoch}
+        kept = {
+            "recipe": self.recipe.to_json(),
+            "data": self.data_identity._asdict(),
+            "steps_per_epoch": self.steps_per_epoch,
+        }
         kept |= {"mean": list(self.mean), "std": list(self.std), "kept": self.kept}
-        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": of_every_process(global_streams(self.device))}
+        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": gather_objects(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back."""
         self.lr_scale = min(self.lr_scale, checkpoint["lr_scale"])
         # images that were lost or came back since change nothing
-        self.cropping.mean, self.cropping.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
+        self.cropper.mean, self.cropper.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
         streams = checkpoint["streams"]
         self.streams = streams[rank()] if len(streams) == world_size() else None
         self.resumed_at = checkpoint["global_step"]
 
 
-def _refuse_other_shapes(p: Projections, crops: Crops, roles: Roles) -> None:
+def _check_shapes(p: Projections, crops: Crops, roles: Roles) -> None:
     """ValueError for projections without a row for each crop, or a column for each image."""
     n_images, n_local = crops.x_g.shape[1], len(crops.x_l)
     rows = {"z_g": len(p.z_g), "q_g": len(roles.queries), "t_g": len(roles.targets)}
@@ -265,7 +314,7 @@ def _refuse_other_shapes(p: Projections, crops: Crops, roles: Roles) -> None:
             raise ValueError(f"project gives {name} of shape {shape}; give ({n} crops, {n_images} images, dim)")
 
 
-def _of_each_image(similarity: Similarity) -> Similarity:
+def _checked(similarity: Similarity) -> Similarity:
     """The similarity; ValueError if it does not give one loss for each image."""
 
     def losses(q: Latent, t: Latent) -> PerImage:

@@ -1,17 +1,28 @@
-"""How is an encoder pretrained? From a recipe to a finished run folder."""
+"""The story of a run, from top to bottom: load the data, build the networks, check, fit, save."""
 
+import gc
+import json
 import os
+import shlex
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import lightning as L
+import torch
 from rich.console import Console
 
-from ..data import ImageSet, load_data, locate
+from ..data import BadImages, Batches, ImageSet, data_identity, load_data, locate, place
+from ..data.workers import Feed
+from ..distributed import barrier
 from ..errors import UserError
+from ..files import write
+from ..hardware import hardware, provenance
 from ..launch import is_first, is_restarted
 from ..recipes import (
     AUTO,
@@ -23,18 +34,33 @@ from ..recipes import (
     find_recipe,
     read_recipe,
     refuse_harmful,
-    summary,
 )
 from ..run import Run
 from ..signals import Stopped, heeded
 from ..terminal import plain_console
-from ..text import counted
-from .automatic import recipe_for
-from .building import fitted
-from .checkpoints import load, newest_whole
-from .folder import about_an_end_before_the_first_checkpoint, alone, cure, is_finished, refuse_held, vacant
-from .processes import processes_for, refuse_another_number
-from .running import carry_out
+from ..text import counted, lasting
+from .build import adapt_to_data, build, check_bf16_on_cpu, recipe_for, unsplit_batch
+from .callbacks import ProgressDisplay
+from .checkpoint import Writer, clear, interruptible, load, newest_whole, with_room
+from .collapse import directions, knn_summary
+from .divergence import TRIES, Diverged, diverged_for_good
+from .loggers import JsonlLogger, Sessions
+from .module import DataIdentity, Pretraining
+from .monitors import rows_for_knn
+from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
+from .weights import save_encoder
+
+Say = Callable[[str], None]
+CLASSES_NAMED = 3
+
+
+class Saved(NamedTuple):
+    """A checkpoint to continue from."""
+
+    file: Path
+    step: int
+    recipe: Recipe
+    data: DataIdentity
 
 
 def pretrain(
@@ -42,102 +68,345 @@ def pretrain(
     out: str | os.PathLike[str] | None = None,
     *,
     console: Console | None = None,
+    verbose: bool = False,
     **changes: Any,
 ) -> Run:
     """Pretrain an encoder by a recipe or its name and leave everything in the folder `out` (default: runs/RECIPE).
 
     Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. So are
-    its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine, and
-    says what and why.
+    its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine;
+    with `verbose` it says why, and training says more.
     """
     if out == "":
         raise UserError("out is empty: give a folder.")
+    console = console or plain_console()
     changes = {name: as_python(value) for name, value in changes.items()}
     if isinstance(recipe, str) and recipe not in (AUTO, *RECIPES) and Path(recipe).exists():
         raise UserError(
-            f"No recipe is called {recipe!r}; `logo-ssl recipes` lists them. If these are your images, say "
-            f"data={recipe!r}."
+            f"recipe={recipe!r}: must be one that `logo-ssl recipes` lists; for images use data={recipe!r}."
         )
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
-    return begin(recipe, Path("runs") / recipe.name if out is None else Path(out), console or plain_console())
-
-
-def begin(recipe: Recipe, out: Path, console: Console, data: ImageSet | None = None) -> Run:
-    """Pretrain by a recipe in a folder, on the images that it names; these may have been loaded before."""
+    out = Path("runs") / recipe.name if out is None else Path(out)
     check(recipe)
-    refuse_another_number(recipe)
-    if is_restarted() and Run(out).recipe_file.is_file():
-        return resume(out, console=console)
-    refuse_held(Run(out))
-    run = vacant(out) if is_first() else Run(out)
-    if is_first() and (sentence := about_an_end_before_the_first_checkpoint(run)):
-        console.print(sentence)
-    if recipe.chosen:
-        console.print(" ".join(recipe.chosen))
-    with _told_how_to_go_on(run):
+    run = Run(out)
+    if is_restarted() and run.recipe_file.is_file():
+        return resume(out, console=console, verbose=verbose)
+    with say_how_to_resume(run), run.hold():
+        if is_first():
+            Run.new(out)
         recipe = replace(recipe, data=locate(recipe.data))
-        data = data or load_data(recipe.data, recipe.crops.global_size)
-        recipe = fitted(recipe, data, console, processes_for(recipe))
-        if recipe.chosen:
-            console.print(f"Settings: {summary(recipe)}")
-        carry_out(run, recipe, data, console, None, begins=True)
+        data = load_data(recipe.data, recipe.crops.global_size)
+        recipe = adapt_to_data(recipe, data, console.print, processes_for(recipe).total)
+        run_training(run, recipe, data, console, None, resumed=False, verbose=verbose)
+        print_next(run, console)
     return run
 
 
-def resume(path: str | Path, recipe: Recipe | None = None, *, console: Console | None = None, **changes: object) -> Run:
-    """Go on with an interrupted run from its last checkpoint, or with a finished one for more epochs.
+def resume(
+    path: str | Path,
+    recipe: Recipe | None = None,
+    *,
+    console: Console | None = None,
+    verbose: bool = False,
+    **changes: object,
+) -> Run:
+    """Continue an interrupted run from its last checkpoint, or a finished one for more epochs.
 
     Fields that do not decide what is learned may change: `epochs=400, loading__workers=4`.
     """
-    recipe = (read_recipe(Run.existing(path)) if recipe is None else recipe).changed(**changes)
-    return go_on(path, recipe, console or plain_console())
-
-
-def go_on(path: str | Path, recipe: Recipe, console: Console, data: ImageSet | None = None) -> Run:
-    """Go on with a run by a recipe, on the images that it names; these may have been loaded before."""
-    run = Run.existing(path)
-    saved = read_recipe(run)
+    console = console or plain_console()
+    run, detail = Run.existing(path), console.print if verbose else _ignore
+    recipe = (read_recipe(run) if recipe is None else recipe).changed(**changes)
     check(recipe)
-    refuse_another_number(recipe)
-    with alone(run), _told_how_to_go_on(run):
-        checkpoint = newest_whole(run.checkpoints, console.print)
-        before = saved if checkpoint is None else Recipe.from_json(load(checkpoint)["recipe"])
+    with say_how_to_resume(run), run.hold():
+        saved = newest_saved(run, console.print)
+        before = read_recipe(run) if saved is None else saved.recipe
         changed = differences(before, recipe)
         refuse_harmful(changed)
-        if is_finished(run) and recipe.epochs == before.epochs:
-            console.print(
-                f"{path} is finished, with {counted(before.epochs, 'epoch')}. For more: --epochs {2 * before.epochs}."
-            )
+        if run.is_finished and recipe.epochs == before.epochs:
+            console.print(f"{path} is finished, with {counted(before.epochs, 'epoch')}.")
             return run
-        if checkpoint is None and is_finished(run):
-            raise UserError(
-                f"{path} is finished and its checkpoints are gone, so it cannot be extended; start another with "
-                f"`logo-ssl pretrain {recipe.name} --init {path}` and its own --out."
-            )
+        if run.is_finished and saved is None:
+            raise UserError(f"{path} is finished and has no checkpoints, so it cannot be extended.")
         for field, (old, new) in changed.items():
-            console.print(f"{field.replace('_', '-')}: {old} -> {new}", markup=False)
-        if checkpoint is None:
-            console.print(f"{path} was interrupted before its first checkpoint; it starts again.")
+            detail(f"{field}: {old} -> {new}")
         recipe = replace(recipe, data=locate(recipe.data))
-        data = data or load_data(recipe.data, recipe.crops.global_size)
-        carry_out(run, recipe, data, console, checkpoint)
+        data = load_data(recipe.data, recipe.crops.global_size)
+        run_training(run, recipe, data, console, saved, resumed=True, verbose=verbose)
+        print_next(run, console)
     return run
 
 
+def run_training(
+    run: Run,
+    recipe: Recipe,
+    data: ImageSet,
+    console: Console,
+    saved: Saved | None,
+    *,
+    resumed: bool,
+    verbose: bool,
+) -> None:
+    """Build, check, fit and save; if numbers break, go back to the last checkpoint with half the learning rate."""
+    say, detail = console.print, console.print if verbose else _ignore
+    check_processes(recipe, recipe.batch_size)
+    sessions, journal = Sessions(run, resumed=resumed, epochs=recipe.epochs), JsonlLogger(run, console.print)
+    images = data_identity(data)
+    identity = DataIdentity(images["train_images"], images["fingerprint"]["train"])
+
+    def assemble() -> tuple[Pretraining, L.Trainer]:
+        module = build(recipe, data, say, detail, fresh=saved is None)
+        module.data_identity = identity
+        progress = ProgressDisplay(journal, console)  # a new one: Lightning ties callbacks to the module
+        return module, build_trainer(run, recipe, data, journal, progress, sessions, detail)
+
+    module, trainer = assemble()
+    device = trainer.strategy.root_device
+    if recipe.precision == "bf16" and device.type == "cpu":
+        check_bf16_on_cpu(module)
+    if saved is not None and saved.data != identity:
+        raise UserError(
+            f"data={recipe.data}: holds other images than this run was trained on ({saved.data.images:,} then, "
+            f"{identity.images:,} now); restore them, or start again in another --out."
+        )
+    if is_first():
+        prepare_folder(run, recipe, images, saved)
+        sessions.save()
+    announce(module, data, device, console, detail)
+    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, console.print)
+    try:
+        returns = furthest = 0
+        while True:
+            file, step = (saved.file, saved.step) if saved else (None, 0)
+            if is_first():
+                journal.forget_after(step if saved else -1)
+            if saved is not None:
+                console.print(f"Continuing after step {step:,} of {module.steps:,}.")
+            try:
+                fit(trainer, module, data, bad, console, file, step, run.how_to_resume(), detail)
+                break
+            except Diverged as error:
+                diverged = Diverged(error.step, error.broken)  # without frames, which hold networks and images
+            returns = returns + 1 if diverged.step <= furthest + module.steps_per_epoch else 1
+            furthest, scale = max(furthest, diverged.step), module.lr_scale / 2
+            if returns > TRIES:
+                raise diverged_for_good(diverged, recipe)
+            del module, trainer
+            free_memory()
+            barrier()  # the first process may have been writing a checkpoint
+            saved = newest_saved(run, console.print)
+            back = "the beginning" if saved is None else saved.file.name
+            console.print(f"{diverged}: back to {back}, with half the learning rate.")
+            module, trainer = assemble()
+            module.lr_scale = scale
+        if is_first():
+            with_room(run.checkpoints, lambda: save_encoder(run, module))
+            bad.look_again()
+            writer = trainer.strategy.checkpoint_io
+            assert isinstance(writer, Writer)
+            unsaved = writer.summary(module.steps)  # waits for the last checkpoint
+            record = run_record(module, device, sessions, writer) | {"resumed": resumed, "bad_images": len(bad)}
+            write(run.provenance_file, json.dumps(record, indent=2) + "\n")
+            print_result(run, module, journal, bad, unsaved, sessions.seconds(), console)
+    finally:
+        if is_first():
+            sessions.save(ended=True)
+
+
+def fit(
+    trainer: L.Trainer,
+    module: Pretraining,
+    data: ImageSet,
+    bad: BadImages,
+    console: Console,
+    checkpoint: Path | None = None,
+    done: int = 0,
+    cure: str = "start again",
+    detail: Say = lambda sentence: None,
+) -> None:
+    """Train a module on data, from a checkpoint after `done` steps or from the start."""
+    recipe, device = module.recipe, trainer.strategy.root_device
+    with quiet(), explain_end(trainer, cure):
+        feed = place_images(data, device, recipe, bad, console, detail)
+        try:
+            batches = Batches(
+                feed,
+                len(data.train),
+                recipe.batch_size,
+                recipe.seed,
+                done % module.steps_per_epoch,
+                part=(trainer.global_rank, trainer.world_size),
+                waiting=partial(interruptible, trainer),
+            )
+            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"{hardware(device)} has too little memory for batch_size={recipe.batch_size}; lower batch_size or "
+                "crops.global_size."
+            ) from error
+        finally:
+            feed.close()
+
+
+def place_images(
+    data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console, detail: Say
+) -> Feed:
+    """Bring the images to where they will wait: the device, RAM or disk."""
+    with console.status("Reading images") as status:
+
+        def say_progress(done: int) -> None:
+            status.update(f"Decoding images: {done:,} of {len(data.train):,}")
+
+        sharers = processes_for(recipe).devices
+        feed, where = place(data.train.images, device, recipe.loading, bad, say_progress, sharers)
+    detail(f"Data: {where}.")
+    return feed
+
+
+def newest_saved(run: Run, say: Say) -> Saved | None:
+    """The newest whole checkpoint of a run, if there is one."""
+    if (file := newest_whole(run.checkpoints, say)) is None:
+        return None
+    state = load(file)
+    return Saved(file, state["global_step"], Recipe.from_json(state["recipe"]), DataIdentity.saved(state))
+
+
+def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Saved | None) -> None:
+    """Write what a run begins with, and remove what is newer than the checkpoint that it continues from."""
+    clear(run.checkpoints, saved and saved.file)
+    if saved is None:  # what ended here before its first checkpoint counts no more
+        run.bad_images_file.unlink(missing_ok=True)
+        shutil.rmtree(run.path / "tensorboard", ignore_errors=True)
+    run.provenance_file.unlink(missing_ok=True)  # a finished run that goes on is unfinished
+    write(run.recipe_file, recipe.to_json())
+    write(run.images_file, json.dumps(images, indent=2) + "\n")
+
+
+def announce(module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say) -> None:
+    """Three lines before the progress bar: data and device; method; what is used as labels."""
+    recipe, crops, total = module.recipe, module.recipe.crops, processes_for(module.recipe).total
+    where = hardware(device) if total == 1 else f"{total} processes, each with {hardware(device)}"
+    console.print(f"Data: {counted(len(data.train), 'image')} of {data.name}, on {where}.")
+    views = f"{crops.n_global} x {crops.global_size} px"
+    views += f" + {crops.n_local} x {crops.local_size} px" if crops.n_local else ""
+    console.print(
+        f"Method: {recipe.kind('framework')} with {recipe.kind('strategy')}, {recipe.backbone}, crops {views}, batch "
+        f"{module.batch_size}, {counted(recipe.epochs, 'epoch')} of {counted(module.steps_per_epoch, 'step')}."
+    )
+    console.print(f"Labels: {_labels(data, recipe)}.")
+    for sentence in (*data.says, unsplit_batch(module) if total == 1 else None):  # processes are splits
+        if sentence:
+            console.print(sentence)
+    for sentence in recipe.chosen:
+        detail(sentence)
+    if data.channels != 3:
+        detail(f"{data.channels} channels are not colours: saturation, hue and greyscale are left out.")
+
+
+def _labels(data: ImageSet, recipe: Recipe) -> str:
+    """What is used as labels, and for what."""
+    found = rows_for_knn(data, recipe.crops.global_size)
+    if found is None:
+        return "none, so there is no kNN"
+    kind = f"{len(data.classes)} classes"
+    if 0 < len(data.classes) <= CLASSES_NAMED:
+        kind += f" ({', '.join(data.classes)})"
+    teach = " teach;" if recipe.framework_traits.labelled else ","
+    if not recipe.knn_every:
+        return f"{kind}{teach} no kNN (knn_every=0)"
+    bank, queries = (rows.taken() for rows in found[0])
+    labels = queries.labels
+    assert labels is not None
+    assert bank.labels is not None
+    commonest = 100 * (labels == bank.labels.bincount().argmax()).double().mean().item()
+    which = "of them" if data.watched is None else data.watched[0]
+    return (
+        f"{kind}{teach} for kNN of {len(queries):,} {which} among {len(bank):,}; always guessing the commonest class "
+        f"gives {commonest:.0f} %"
+    )
+
+
+def run_record(module: Pretraining, device: torch.device, sessions: Sessions, writer: Writer) -> dict[str, Any]:
+    """What was trained, by what, for how long, and what it cost."""
+    recipe = module.recipe
+    saved = {"mb": writer.newest_mb and round(writer.newest_mb, 2), "newest_step": writer.newest_step()}
+    peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
+    return provenance(hardware(device)) | {
+        "recipe": recipe.name,
+        "seed": recipe.seed,
+        "processes": processes_for(recipe).total,
+        "epochs": recipe.epochs,
+        "epochs_first_planned": sessions.first_planned(),
+        "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
+        "seconds": sessions.seconds(),
+        "sessions": sessions.number(),
+        "sessions_killed": sessions.killed(),
+        "lr_scale": module.lr_scale,
+        "checkpoints": sessions.checkpoints() | saved,
+        "peak_gpu_memory_gb": peak_gb,
+    }
+
+
+def print_result(
+    run: Run,
+    module: Pretraining,
+    journal: JsonlLogger,
+    bad: BadImages,
+    unsaved: str | None,
+    seconds: float,
+    console: Console,
+) -> None:
+    """What went wrong, the result, and where the encoder is."""
+    if len(bad):
+        were = "was replaced by another" if len(bad) == 1 else "were replaced by others"
+        console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
+    if unsaved:
+        console.print(unsaved)
+    latest, most = journal.latest, directions(module.batch_size, module.recipe.framework.dim)
+    result = knn_summary(run.metrics()) or "without labels, quality is not measured."
+    if "z_std" in latest and "knn" not in latest:
+        result = (
+            f"spread {latest['z_std']:.2f} (0: collapsed, 1: even) in {latest['z_rank']:.0f} of {most} directions; "
+        )
+        result += "without labels, quality is not measured."
+    console.print(f"Result: {result}")
+    console.print(f"Encoder: {run.backbone_file}, after {lasting(seconds)}.")
+
+
+def print_next(run: Run, console: Console) -> None:
+    """The next command."""
+    if is_first():
+        features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
+        console.print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")
+
+
 @contextmanager
-def _told_how_to_go_on(run: Run) -> Iterator[None]:
-    """End with a sentence: alone when a signal comes before the first step or after the last, or below a traceback."""
+def say_how_to_resume(run: Run) -> Iterator[None]:
+    """End with what to do next: after a signal before the first step or after the last, or below a traceback."""
     try:
         with heeded():
             yield
-    except (KeyboardInterrupt, Stopped) as stop:
-        told = stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT)
-        raise told.interrupted(cure(run) if run.recipe_file.is_file() else "start it again") from None
+    except (KeyboardInterrupt, Stopped) as error:
+        stop = error if isinstance(error, Stopped) else Stopped(signal.SIGINT)
+        raise stop.interrupted(run.how_to_resume() if run.recipe_file.is_file() else "start it again") from None
     except UserError:
         raise
     except Exception as error:  # a mistake, ours or in somebody's own part: its traceback ends with this
         if run.saved():
-            error.add_note(f"{run.path} is saved up to step {run.newest_step()}; once this is mended, {cure(run)}.")
+            error.add_note(
+                f"{run.path} is saved up to step {run.newest_step()}; once this is fixed, {run.how_to_resume()}."
+            )
         raise
+
+
+def free_memory() -> None:
+    """Give back what nothing refers to any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _ignore(sentence: str) -> None:
+    pass

@@ -1,46 +1,136 @@
-"""Who trains, and who watches? Lightning's trainer, with every callback, logger and plugin of a run."""
+"""Lightning's trainer with all callbacks of a run, in one process or several, and how a training ends early.
+
+Lightning's launcher kills all processes without a word when one ends; ours ends a run with one sentence.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from ..data import ImageSet
-from ..errors import UserError
+from ..errors import Interrupted, UserError
 from ..hardware import best_device
-from ..launch import is_first
+from ..launch import is_first, is_restarted, started
 from ..recipes import Recipe
 from ..run import Run
-from ..signals import StopSignals
-from .acceleration import Acceleration
-from .checkpoints import Checkpoints, Writer
-from .compiling import first_line
-from .folder import cure
-from .journal import Journal
-from .loggers import Beside
-from .monitors import CollapseGauge, OnlineKNN, Pace, Steps
-from .processes import DDP, processes_for, take_over_signals
-from .progress import ProgressDisplay
-from .quiet import quiet
-from .sessions import Sessions
+from ..signals import Stopped, StopSignals
+from ..terminal import complain
+from .callbacks import Acceleration, ProgressDisplay
+from .checkpoint import Checkpoints, Writer
+from .compile import first_line
+from .divergence import Diverged
+from .loggers import FaultTolerantLogger, JsonlLogger, Sessions
+from .monitors import CollapseGauge, OnlineKNN, Steps
+
+QUIET = {
+    "lightning.pytorch": logging.ERROR,  # advice on loaders and loggers that we do not use
+    "lightning.fabric": logging.ERROR,
+    "torch._dynamo": logging.CRITICAL,
+    "torch._inductor": logging.CRITICAL,
+    "torch.utils.cpp_extension": logging.CRITICAL,
+}
+GRACE_S = 10.0  # in which a process usually notices by itself that another is gone: the connection breaks
+LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out waiting", "NCCL error")
+"""What gloo and NCCL say then."""
+CHILDREN: list[subprocess.Popen[bytes]] = []
+"""What this process has started."""
 
 
-def trainer_for(
+@runtime_checkable
+class DeviceOptions(Protocol):
+    """Where to train; a recipe has these fields, among others."""
+
+    @property
+    def device(self) -> str:
+        """The kind of device."""
+        ...
+
+    @property
+    def devices(self) -> int | Literal["auto"]:
+        """Processes on each machine."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Machines."""
+        ...
+
+
+class Processes(NamedTuple):
+    """How many processes train: on each machine, and machines."""
+
+    devices: int = 1
+    nodes: int = 1
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.devices * self.nodes
+
+
+def processes_for(options: DeviceOptions) -> Processes:
+    """As many as torchrun or Slurm started or, if neither did, as the options ask for."""
+    if (others := started()) is not None:
+        return Processes(others.devices, others.nodes)
+    if options.devices == "auto":
+        usable = torch.cuda.device_count() if options.device in ("auto", "cuda") else 1
+        return Processes(max(1, usable), options.nodes)
+    return Processes(options.devices, options.nodes)
+
+
+def check_processes(options: DeviceOptions, batch_size: int) -> None:
+    """UserError if the options ask for other processes than were started, or a batch does not split over them."""
+    others, asked = started(), (options.devices, options.nodes)
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
+    if others is None and options.nodes > 1 and missing:
+        raise UserError(
+            f"nodes={options.nodes}: {', '.join(missing)} is not set; set it on each machine, or start with torchrun "
+            "or Slurm (docs/scaling.md)."
+        )
+    if others is not None and options.devices != "auto" and asked not in ((1, 1), (others.devices, others.nodes)):
+        raise UserError(
+            f"{others.by} started {others.nodes} x {others.devices} processes, but nodes={options.nodes} and "
+            f"devices={options.devices}; leave both out."
+        )
+    total = processes_for(options).total
+    if total > 1 and (batch_size % total or batch_size < 2 * total):
+        raise UserError(f"batch_size={batch_size}: must be a multiple of the {total} processes, 2 images or more each.")
+
+
+def build_trainer(
     run: Run,
     recipe: Recipe,
     data: ImageSet,
-    journal: Journal,
+    journal: JsonlLogger,
     progress: ProgressDisplay,
     sessions: Sessions | None = None,
+    detail: Callable[[str], None] = lambda sentence: None,
     *,
     benchmark: bool = True,
 ) -> L.Trainer:
-    """The Lightning trainer of a run, with everything that watches it; `benchmark` lets the clock choose kernels."""
-    best_device(recipe.device)  # refused, where it is not there
-    sessions = sessions or Sessions(run)
-    stop, processes = StopSignals(cure(run), speaks=is_first()), processes_for(recipe)
+    """The Lightning trainer of a run, with all callbacks; `benchmark` lets the clock choose kernels."""
+    best_device(recipe.device)  # UserError if it is not there
+    sessions, processes = sessions or Sessions(run), processes_for(recipe)
+    stop = StopSignals(run.how_to_resume(), speaks=is_first())
     callbacks = [
-        Acceleration(),
+        Acceleration(detail),
         Steps(progress.say),
-        Pace(progress.say, progress.clock),
         CollapseGauge(progress.say, recipe),
         OnlineKNN(data, recipe, run.bad_images_file, progress.say, progress.clock),
         progress,
@@ -52,11 +142,11 @@ def trainer_for(
                 accelerator=recipe.device,
                 devices=processes.devices,
                 num_nodes=processes.nodes,
-                strategy=DDP(cure(run)) if processes.total > 1 else "auto",
+                strategy=DDP(run.how_to_resume()) if processes.total > 1 else "auto",
                 use_distributed_sampler=False,
                 max_epochs=recipe.epochs,
                 callbacks=callbacks,
-                logger=[journal, *(Beside(kind, run, progress.say) for kind in recipe.loggers)],
+                logger=[journal, *(FaultTolerantLogger(kind, run, progress.say) for kind in recipe.loggers)],
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
@@ -67,6 +157,150 @@ def trainer_for(
         except (MisconfigurationException, RuntimeError) as error:
             if processes.total == 1:
                 raise
-            raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
+            raise UserError(f"devices={processes.devices}: cannot be used here ({first_line(error)}).") from error
     take_over_signals(trainer)
     return trainer
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep advice to developers of Lightning and the compiler off the screen."""
+    before, hook = {name: logging.getLogger(name).level for name in QUIET}, threading.excepthook
+    threading.excepthook = lambda error: None if _is_tensorboards(error) else hook(error)
+    for name, level in QUIET.items():
+        logging.getLogger(name).setLevel(level)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"(lightning|torch)\..*")
+        try:
+            yield
+        finally:
+            threading.excepthook = hook
+            for name, level in before.items():
+                logging.getLogger(name).setLevel(level)
+
+
+def _is_tensorboards(error: threading.ExceptHookArgs) -> bool:
+    """Whether a disk refuses TensorBoard's thread, which `FaultTolerantLogger` reports."""
+    return isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")
+
+
+@contextmanager
+def explain_end(trainer: L.Trainer, cure: str) -> Iterator[None]:
+    """Turn an interruption, or the end of another process, into one sentence with what to do next."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
+        raise Interrupted(f"Interrupted; {cure}.") from None
+    except Stopped as stop:
+        raise stop.interrupted(cure) from None
+    except torch.OutOfMemoryError:  # which is a RuntimeError
+        raise
+    except RuntimeError as error:
+        lost = isinstance(error, dist.DistError) or any(words in str(error) for words in LOST)
+        if trainer.world_size == 1 or not lost:
+            raise
+        launcher = trainer.strategy.launcher
+        what = launcher.what_ended() if isinstance(launcher, Launcher) else "Another process of this run has ended"
+        raise UserError(f"{what}; {cure}.") from error
+
+
+class DDP(DDPStrategy):
+    """Lightning's DDP with our launcher; batch norm takes care of its own buffers."""
+
+    def __init__(self, cure: str) -> None:
+        super().__init__(broadcast_buffers=False)
+        self.cure = cure
+
+    def setup_distributed(self) -> None:
+        """Meet the other processes, after a restart by torchrun in a place of its own.
+
+        It keeps the addresses of the processes that ended, and new ones would call these (pytorch issue 135712).
+        """
+        env = os.environ
+        if is_restarted() and env.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and self.num_nodes == 1:
+            store = dist.TCPStore(env["MASTER_ADDR"], int(env["MASTER_PORT"]), is_master=False)
+            dist.init_process_group(
+                self._get_process_group_backend(),
+                store=dist.PrefixStore(f"restart {env['TORCHELASTIC_RESTART_COUNT']}", store),
+                rank=int(env["RANK"]),
+                world_size=int(env["WORLD_SIZE"]),
+                timeout=self._timeout,
+            )
+        super().setup_distributed()
+
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        self._launcher = Launcher(self.cluster_environment, self.num_processes, self.num_nodes, self.cure)
+
+
+class Launcher(_SubprocessScriptLauncher):
+    """Starts this command once more for each further device, as Lightning does, and ends all when one has ended.
+
+    Processes that torchrun or Slurm started only watch who started them.
+    """
+
+    def __init__(self, cluster_environment: Any, num_processes: int, num_nodes: int, cure: str) -> None:
+        super().__init__(cluster_environment, num_processes, num_nodes)
+        self.cure, self.over = cure, threading.Event()
+        self.procs = CHILDREN  # a run that goes back after it diverged has a new launcher, and the same children
+
+    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
+        """Start the others, then train."""
+        self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        if not self.cluster_environment.creates_processes_externally:
+            self._call_children_scripts()
+            CHILDREN[:] = self.procs
+        watch = self._watch_children if self.procs else self._watch_parent
+        threading.Thread(target=watch, name="watch", daemon=True).start()
+        _set_num_threads_if_needed(num_processes=self.num_processes)
+        try:
+            return function(*args, **kwargs)
+        except Diverged:  # all processes go back together
+            raise
+        except BaseException as error:
+            self.over.set()
+            if isinstance(error, Stopped):  # the signal may not have reached all of them
+                self.kill(error.number)
+            patience = time.monotonic() + GRACE_S  # in which the others may say what happened to them
+            while any(process.poll() is None for process in self.procs) and time.monotonic() < patience:
+                time.sleep(0.1)
+            self.kill(signal.SIGKILL)
+            raise
+        finally:
+            self.over.set()
+
+    def what_ended(self) -> str:
+        """Which process ended before its time, and how, as far as is known."""
+        for number, process in enumerate(self.procs, start=1):
+            if code := process.poll():
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                return f"Process {number} of {self.num_processes} {how}"
+        return "Another process of this run has ended"
+
+    def _watch_children(self) -> None:
+        while not self.over.wait(1.0):
+            if any(process.poll() for process in self.procs):
+                self._end_with(self.what_ended())
+
+    def _watch_parent(self) -> None:
+        parent = os.getppid()
+        while not self.over.wait(1.0):
+            if os.getppid() != parent:
+                self._end_with("The process that started this one has ended")
+
+    def _end_with(self, what: str) -> None:
+        """End this process and its children, unless it ends by itself: it may hang in a message to the lost one."""
+        if not self.over.wait(GRACE_S):
+            complain(f"{what}; {self.cure}.")
+            sys.stderr.flush()
+            self.kill(signal.SIGKILL)
+            os._exit(2)
+
+
+def take_over_signals(trainer: Any) -> None:
+    """Make signals ours: Lightning's handlers would send messages between processes in the middle of others.
+
+    It also lets processes ask each other after every step whether one was received, and makes devices wait for that.
+    """
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None

@@ -1,8 +1,10 @@
-"""Where do weights come from, and where do they go? Safetensors files, read and written without running code."""
+"""Weights out of and into training: a run's encoder and heads as safetensors, its newest checkpoint's, and `init`."""
 
 import json
+from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple
 
 import safetensors
 import safetensors.torch
@@ -12,15 +14,29 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..files import write_together
-from ..models.backbones import Stem, build_backbone, load_weights
+from ..models.backbones import build_backbone, load_weights
 from ..models.hub import hub_if_reached
 from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
 from ..regressor import Regressor
 from ..run import Run
-from .folder import cure
-from .heads import named_heads
+from .checkpoint import is_whole, load
 from .module import Pretraining
+
+HEAD_NAMES = {"framework.encoder.net.projector": "projector", "framework.h": "h", "strategy.regressor": "regressor"}
+"""Heads that a run's file names otherwise than a checkpoint; all others have one name, so that no two can meet."""
+PREFIX = "framework.encoder.net.backbone."
+TRIES = 3  # a run that goes on may remove a checkpoint while it is read
+
+
+def named_heads(weights: Mapping[str, Tensor], heads: Iterable[str]) -> dict[str, Tensor]:
+    """The weights of these heads of a checkpoint or module, named as in a run's file."""
+    return {
+        HEAD_NAMES.get(head, head) + key.removeprefix(head): value
+        for head in heads
+        for key, value in weights.items()
+        if key == head or key.startswith(f"{head}.")
+    }
 
 
 def save_encoder(run: Run, module: Pretraining) -> None:
@@ -49,18 +65,14 @@ def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
     """The pretrained backbone of a run (or its folder) in eval mode, and what its input needs: mean, std, size."""
     run = run if isinstance(run, Run) else Run.existing(run)
     if not run.backbone_file.is_file():
-        raise UserError(f"{run.path} has no {run.backbone_file.name} yet; {cure(run)}.")
+        raise UserError(f"{run.path} has no {run.backbone_file.name} yet; {run.how_to_resume()}.")
     weights, needs = read_backbone(run.backbone_file)
-    backbone = build_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
-    backbone.load_state_dict(weights)
-    return backbone.eval(), needs
+    return _backbone(weights, needs), needs
 
 
 def read_backbone(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The weights in a backbone's file, and what it says of itself: backbone, stem, mean, std, size."""
-    with safetensors.safe_open(path, framework="pt") as file:
-        metadata = dict(file.metadata())
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    """The weights in a backbone's file, and its metadata: backbone, stem, mean, std, size."""
+    weights, metadata = _read(path)
     needs = {"mean": json.loads(metadata["mean"]), "std": json.loads(metadata["std"]), "size": int(metadata["size"])}
     return weights, needs | {"backbone": metadata["backbone"], "stem": metadata["stem"]}
 
@@ -68,104 +80,141 @@ def read_backbone(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:
     """The projector of a run in eval mode, and its regressor where its strategy has one."""
     if not run.heads_file.is_file():
-        raise UserError(f"{run.path} has no {run.heads_file.name} yet; {cure(run)}.")
-    _refuse_two_steps(run)
-    with safetensors.safe_open(run.heads_file, framework="pt") as file:
-        recipe = Recipe.from_json(file.metadata()["recipe"])
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    return build_heads(recipe, weights, backbone)
+        raise UserError(f"{run.path} has no {run.heads_file.name} yet; {run.how_to_resume()}.")
+    weights, metadata = _read(run.heads_file)
+    if (step := _saved_step(run)) != float(metadata["step"]):  # power was cut between the two renames
+        raise UserError(
+            f"{run.backbone_file} is of step {step:.0f} and {run.heads_file.name} of step {metadata['step']}; "
+            f"{run.how_to_resume()}, which writes both again."
+        )
+    return build_heads(Recipe.from_json(metadata["recipe"]), weights, backbone)
 
 
 def build_heads(recipe: Recipe, weights: dict[str, Tensor], backbone: nn.Module) -> tuple[nn.Module, Regressor | None]:
     """Projector and regressor of a recipe with these weights, as they are named in a run's file."""
+
+    def of(name: str) -> dict[str, Tensor]:
+        return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}
+
     features: Any = backbone.num_features
     projector = recipe.framework.build(backbone, features).encoder.projector
-    projector.load_state_dict(_stripped("projector", weights))
-    strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
-    if strategy.regressor is not None:
-        strategy.regressor.load_state_dict(_stripped("regressor", weights))
-        return projector.eval(), strategy.regressor.eval()
-    return projector.eval(), None
+    projector.load_state_dict(of("projector"))
+    regressor = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim).regressor
+    if regressor is not None:
+        regressor.load_state_dict(of("regressor"))
+        regressor.eval()
+    return projector.eval(), regressor
 
 
-def _refuse_two_steps(run: Run) -> None:
-    """Refuse a backbone and heads of different steps: power was cut between their two renames."""
-    steps = []
-    for path in (run.backbone_file, run.heads_file):
-        with safetensors.safe_open(path, framework="pt") as file:
-            steps.append(file.metadata()["step"])
-    if steps[0] != steps[1]:
-        raise UserError(
-            f"{run.backbone_file} is of step {steps[0]} and {run.heads_file.name} of step {steps[1]}, so they do not "
-            f"belong together; {cure(run)}, which writes both again."
-        )
+class Unfinished(NamedTuple):
+    """A backbone in eval mode, what its input needs, and how far it was trained."""
+
+    backbone: nn.Module
+    needs: dict[str, Any]
+    progress: str
+    """epoch 12 of 200."""
+    heads: dict[str, Tensor]
+    """The weights of projector, predictor, regressor and other heads, named as in a run's file."""
+    ended: bool
+    """Whether the run ended here, so that its own file held the same."""
+
+
+def newest_encoder(run: Run) -> Unfinished | None:
+    """The encoder of the newest checkpoint; None for a run whose own file is as new, or that has no checkpoint."""
+    saved = inf if run.is_finished and run.backbone_file.is_file() else _saved_step(run)
+    if not run.saved() or run.newest_step() <= saved:
+        return None
+    state = _newest_state(run)
+    if state["global_step"] <= saved:  # what is newer by its name is torn
+        return None
+    recipe, step, per_epoch = json.loads(state["recipe"]), state["global_step"], state["steps_per_epoch"]
+    needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe["crops"]["global_size"]}
+    needs |= {"backbone": recipe["backbone"], "stem": recipe["stem"]}
+    weights = state["state_dict"]
+    backbone = _backbone({k.removeprefix(PREFIX): v for k, v in weights.items() if k.startswith(PREFIX)}, needs)
+    progress, ended = f"epoch {-(-step // per_epoch)} of {recipe['epochs']}", step == per_epoch * recipe["epochs"]
+    return Unfinished(backbone, needs, progress, named_heads(weights, state["kept"]), ended and run.is_finished)
+
+
+def _newest_state(run: Run) -> dict[str, Any]:
+    for _ in range(TRIES):
+        for file in run.saved():
+            if is_whole(file):
+                try:
+                    return load(file)
+                except UserError:
+                    continue
+    raise UserError(f"All checkpoints in {run.checkpoints} are damaged.")
+
+
+def _saved_step(run: Run) -> float:
+    """Of which step the run's own encoder is, -1 without one."""
+    try:
+        with safetensors.safe_open(run.backbone_file, framework="pt") as file:
+            return float(file.metadata()["step"])
+    except (OSError, safetensors.SafetensorError):  # there is none, or a torn one
+        return -1
+
+
+def _backbone(weights: dict[str, Tensor], needs: dict[str, Any]) -> nn.Module:
+    backbone = build_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
+    backbone.load_state_dict(weights)
+    return backbone.eval()
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with safetensors.safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
 
 
 def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     """Load the weights that `init` names; gives back a sentence about what fitted."""
     assert recipe.init is not None
+    weights, holds = _initial_weights(recipe)
     try:
-        missing, unused = load_weights(backbone, _initial_weights(recipe))
+        missing, unused = load_weights(backbone, weights)
     except LookupError as error:
+        hint = (
+            f": it holds {holds['backbone']} with the {holds['stem']} stem" if {"backbone", "stem"} <= {*holds} else ""
+        )
         raise UserError(
-            f"Nothing in {recipe.init} fits {recipe.backbone} with the {recipe.stem} stem; {_fitting(recipe)}."
+            f"init={recipe.init}: nothing fits {recipe.backbone} with the {recipe.stem} stem{hint}."
         ) from error
     fitted = len(backbone.state_dict()) - len(missing)
-    left = f"; left as they were: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
-    return f"Started from {recipe.init}: {fitted} tensors fitted, {len(unused)} found no place{left}."
+    left = f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
+    return f"Started from {recipe.init}: {fitted} tensors fit, {len(unused)} are not used{left}."
 
 
-def _fitting(recipe: Recipe) -> str:
-    """What to do where nothing fits: the options for what a run or an export says that it holds."""
-    told: dict[str, str] = {}
-    if recipe.init != "pretrained":
-        with safetensors.safe_open(_initial_file(recipe), framework="pt") as file:
-            told = file.metadata() or {}
-    backbone, stem = told.get("backbone", ""), told.get("stem", "")
-    if stem not in get_args(Stem) or (backbone, stem) == (recipe.backbone, recipe.stem):
-        return "check both names"
-    options = f"backbone={backbone}" + ("" if stem == recipe.stem else f" stem={stem}")
-    return f"it holds {backbone} with the {stem} stem: use {options}, or another init"
-
-
-def _initial_file(recipe: Recipe) -> Path:
-    path = Path(str(recipe.init)).expanduser()
-    return Run(path).backbone_file if path.is_dir() else path
-
-
-def _initial_weights(recipe: Recipe) -> dict[str, Tensor]:
+def _initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The weights that `init` names, and the metadata of their file."""
     if recipe.init == "pretrained":
-        return _library_weights(recipe.backbone)
-    file = _initial_file(recipe)
+        return _published_weights(recipe.backbone), {}
+    path = Path(str(recipe.init)).expanduser()
+    file = Run(path).backbone_file if path.is_dir() else path
     if not file.is_file() or file.suffix != ".safetensors":
-        raise UserError(f"init={recipe.init!r}: give a .safetensors file, a finished run, or `pretrained`.")
+        raise UserError(f"init={recipe.init!r}: must be a .safetensors file, a finished run, or `pretrained`.")
     try:
-        return safetensors.torch.load_file(file)
+        return safetensors.torch.load_file(file), _metadata(file)
     except safetensors.SafetensorError as error:
-        raise UserError(f"{file} is not a whole safetensors file ({error}); write it again.") from error
+        raise UserError(f"init={recipe.init!r}: {file} is not a whole safetensors file ({error}).") from error
 
 
-def _library_weights(name: str) -> dict[str, Tensor]:
+def _metadata(file: Path) -> dict[str, str]:
+    with safetensors.safe_open(file, framework="pt") as opened:
+        return opened.metadata() or {}
+
+
+def _published_weights(name: str) -> dict[str, Tensor]:
+    """Weights as torchvision or timm publishes them."""
+    if not name.startswith(("timm/", "resnet")):
+        raise UserError(f"init=pretrained: there are no published weights for {name!r}; use a resnet or a timm/ model.")
+    reason = None
     try:
-        if name.startswith("timm/"):
-            return _timm_weights(name.removeprefix("timm/"))
         if name.startswith("resnet"):
             return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
+        with hub_if_reached() as reason:
+            return timm.create_model(name.removeprefix("timm/"), pretrained=True).state_dict()
     except (OSError, RuntimeError) as error:
         raise UserError(
-            f"The pretrained weights of {name} could not be fetched ({error}); give a .safetensors file with --init."
+            f"init=pretrained: the weights of {name} could not be fetched ({reason or error}); give a file."
         ) from error
-    raise UserError(f"Nobody publishes pretrained weights for {name!r}; choose a resnet or a timm/ model.")
-
-
-def _timm_weights(name: str) -> dict[str, Tensor]:
-    """As timm publishes them; an OSError where its hub is out of reach and its cache does not have them."""
-    with hub_if_reached() as out_of_reach:
-        try:
-            return timm.create_model(name, pretrained=True).state_dict()
-        except (OSError, RuntimeError) as error:
-            raise OSError(out_of_reach or error) from error
-
-
-def _stripped(name: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...errors import UserError
 from ...eval import FrozenEncoder
 from ...files import write
-from ...models.norm import with_plain_batch_norm
+from ...models.batch_norm import with_plain_batch_norm
 from .weights import metadata_of, snippet
 
 TOLERANCE = 1e-4  # of the largest feature

@@ -1,4 +1,4 @@
-"""What must a strategy offer, so that any framework can train with it?"""
+"""The base class of strategies, and what their configs answer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..regressor import Regressor
-from ..types import Chance, Latents, Objective, Projections, Roles, Similarity
+from ..types import Latents, Objective, Projections, Roles, Similarity, StepRandomness
 
 PairWeights = Literal["paper", "symmetric", "mean"]
 """paper: each global pair once, sums (1 gg + 4 lg). symmetric: both ways, sums (2 + 4). mean: both ways, averaged."""
@@ -64,14 +64,16 @@ class Strategy(nn.Module, ABC):
         """What a run keeps beside the backbone, by name: all that it has."""
         return tuple(dict.fromkeys(name.split(".")[0] for name in self.state_dict()))
 
-    def draw(self, n_images: int, generator: torch.Generator) -> Chance:
+    def draw(self, n_images: int, generator: torch.Generator) -> StepRandomness:
         """What is left to chance in a step, drawn beforehand on the CPU."""
-        return Chance()
+        return StepRandomness()
 
-    def inner(self, z_l: Latents, chance: Chance) -> Objective | None:
+    def inner(self, z_l: Latents, randomness: StepRandomness) -> Objective | None:
         """The objective of theta_d on detached latents, if there is anything to learn."""
         return None
 
     @abstractmethod
-    def outer(self, l_s: Similarity, p: Projections, chance: Chance, theta_e: Sequence[Tensor] = ()) -> Objective:
+    def outer(
+        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
+    ) -> Objective:
         """The objective of theta_e."""

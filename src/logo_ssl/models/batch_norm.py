@@ -1,4 +1,4 @@
-"""How is a stacked batch normalised? One batch norm: statistics per group (crop and split), synchronised when asked.
+"""One batch norm for stacks of crops: statistics per group (crop and split), synchronised when asked.
 
 `nn.BatchNorm` would mix the crops of a stack; `nn.SyncBatchNorm` refuses CPU tensors. This one keeps torch's
 parameter names, so weights load from and into torchvision and timm.
@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..distributed import all_mean, all_sum, world_size
 from ..errors import UserError
-from ..ranks import averaged, summed, world_size
 
 
 class BatchNorm(nn.Module):
@@ -80,8 +80,8 @@ class BatchNorm(nn.Module):
     def _of_all(self, sums: Tensor, count: int, ranks: int) -> tuple[Tensor, int | Tensor]:
         """Sums and numbers of values over all processes, in one message."""
         if ranks == 1 or not self.uneven:
-            return (summed(sums) if ranks > 1 else sums), count * ranks
-        together = summed(torch.cat((sums.flatten(), sums.new_full((1,), count))))
+            return (all_sum(sums) if ranks > 1 else sums), count * ranks
+        together = all_sum(torch.cat((sums.flatten(), sums.new_full((1,), count))))
         return together[:-1].view_as(sums), together[-1].detach()
 
     @torch.no_grad()
@@ -124,7 +124,7 @@ def average_statistics(module: nn.Module) -> None:
     apart = [child for child in module.modules() if isinstance(child, BatchNorm) and not child.synchronised]
     if apart:
         statistics = [buffer for norm in apart for buffer in (norm.running_mean, norm.running_var)]
-        torch._foreach_copy_(statistics, averaged(statistics))
+        torch._foreach_copy_(statistics, all_mean(statistics))
 
 
 def fitting_splits(n_images: int, splits: int) -> int:

@@ -1,4 +1,4 @@
-"""How do weights move? SGD, LARS or AdamW, along a cosine that is a pure function of the step."""
+"""Optimisers (SGD, LARS, AdamW), and the learning rate as a pure function of the step: warm-up, then a cosine."""
 
 import math
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ def rate_at(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
 
 
 def encoder_optimiser(
-    config: OptimiserConfig, framework: Framework, beside: Sequence[nn.Parameter] = ()
+    config: OptimiserConfig, framework: Framework, others: Sequence[nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
-    """The optimiser of theta_e (and h, and what learns beside them); groups marked `constant_lr` keep the peak rate."""
+    """The optimiser of theta_e, h and others; groups marked `constant_lr` keep the peak rate."""
     constant = {id(p) for p in framework.constant_lr_parameters()}
-    trained = [p for p in framework.parameters() if p.requires_grad] + list(beside)
+    trained = [p for p in framework.parameters() if p.requires_grad] + list(others)
     groups: list[dict[str, Any]] = []
     for is_constant in (False, True):
         chosen = [p for p in trained if (id(p) in constant) == is_constant]

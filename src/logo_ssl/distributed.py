@@ -1,8 +1,8 @@
-"""How do processes share one step? Each holds an equal slice of the batch; what the whole batch decides, they exchange.
+"""Collectives with gradients: each process holds a slice of the batch, and exchanges what the whole batch decides.
 
 With one process every function here is the identity or plain indexing, and nothing is communicated. With more, each
 computes the mean loss of its own slice; gradients flow back through what was exchanged, as of the sum of all losses, so
-that their mean over processes (DDP's, and `averaged`) is the gradient of the mean over the whole batch.
+that their mean over processes (DDP's, and `all_mean`) is the gradient of the mean over the whole batch.
 """
 
 import time
@@ -23,7 +23,7 @@ _rehearsing = False
 
 
 @contextmanager
-def rehearsed() -> Iterator[None]:
+def simulated_peers() -> Iterator[None]:
     """Send no tensor meanwhile: each process answers for the others, as if they held what it holds.
 
     What is compiled meanwhile sends its messages afterwards.
@@ -46,7 +46,7 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def meet() -> None:
+def barrier() -> None:
     """Wait until all processes are here; signals are heard meanwhile."""
     if world_size() > 1 and (here := dist.barrier(async_op=True)) is not None:
         while not here.is_completed():
@@ -54,22 +54,22 @@ def meet() -> None:
         here.wait()
 
 
-def own(x: Tensor, dim: int = 0) -> Tensor:
+def local_slice(x: Tensor, dim: int = 0) -> Tensor:
     """This process's slice of what belongs to the whole batch."""
     return x if world_size() == 1 else x.chunk(world_size(), dim)[rank()]
 
 
-def summed(x: Tensor) -> Tensor:
+def all_sum(x: Tensor) -> Tensor:
     """The sum over processes; gradients flow back to each."""
     return x if world_size() == 1 else _summed(x)
 
 
-def gathered(x: Tensor, dim: int = 0) -> Tensor:
+def all_gather(x: Tensor, dim: int = 0) -> Tensor:
     """The slices of all processes as one, in order; gradients flow back to each."""
     return x if world_size() == 1 else _Gathered.apply(x, dim)  # type: ignore[return-value] (apply is not typed)
 
 
-def exchanged(x: Shaped[Tensor, "V B *rest"], order: Int[Tensor, " images"]) -> Shaped[Tensor, "V B *rest"]:
+def permute_across_ranks(x: Shaped[Tensor, "V B *rest"], order: Int[Tensor, " images"]) -> Shaped[Tensor, "V B *rest"]:
     """This process's slice of the whole batch in another order, which all know; no gradient comes from others.
 
     An image goes to the one process that wants it, so that what travels does not grow with their number.
@@ -91,13 +91,13 @@ def exchanged(x: Shaped[Tensor, "V B *rest"], order: Int[Tensor, " images"]) -> 
     return received[to_device(into_order, x.device)].transpose(0, 1)
 
 
-def order_device(device: torch.device) -> torch.device:
-    """Where the order of `exchanged` must lie for tensors on a device: each process plans its messages on the CPU."""
+def index_device(device: torch.device) -> torch.device:
+    """Where `permute_across_ranks` needs its order: of several processes, each plans its messages on the CPU."""
     return device if world_size() == 1 else torch.device("cpu")
 
 
 @torch.no_grad()
-def averaged(tensors: Sequence[Tensor]) -> list[Tensor]:
+def all_mean(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The mean over processes of each tensor, in one message."""
     if world_size() == 1:
         return list(tensors)
@@ -108,18 +108,18 @@ def averaged(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 @torch.no_grad()
-def stacked(rows: Shaped[Tensor, "n *rest"]) -> Shaped[Tensor, "N *rest"]:
+def gather_uneven(rows: Shaped[Tensor, "n *rest"]) -> Shaped[Tensor, "N *rest"]:
     """The rows of all processes, which may hold different numbers of them, in order."""
     if world_size() == 1:
         return rows
-    counts = gathered(torch.tensor([len(rows)], device=rows.device)).tolist()
+    counts = all_gather(torch.tensor([len(rows)], device=rows.device)).tolist()
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: len(rows)] = rows
-    parts = gathered(padded).split(max(counts)) if max(counts) else [rows] * len(counts)
+    parts = all_gather(padded).split(max(counts)) if max(counts) else [rows] * len(counts)
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
-def of_every_process(thing: Any) -> list[Any]:
+def gather_objects(thing: Any) -> list[Any]:
     """The things of all processes, in order."""
     if world_size() == 1:
         return [thing]
@@ -173,4 +173,4 @@ class _Gathered(torch.autograd.Function):
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
         gradient = grad_outputs[0].clone(memory_format=torch.contiguous_format)
         _add_up(gradient)
-        return own(gradient, ctx.dim), None
+        return local_slice(gradient, ctx.dim), None

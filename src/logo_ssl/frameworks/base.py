@@ -1,4 +1,4 @@
-"""What must a framework offer, so that any strategy can use it?"""
+"""The base class of frameworks, and what their configs answer."""
 
 from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple, assert_never

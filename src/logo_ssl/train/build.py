@@ -1,0 +1,160 @@
+"""A recipe for the data and the machine, and the networks that it builds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..data import ImageSet, dataset_info, load_data, locate, statistics
+from ..errors import UserError
+from ..frameworks import Framework
+from ..hardware import available_memory, best_device, hardware
+from ..models import build_backbone, draw_as_torch_does
+from ..models.batch_norm import BatchNorm, fitting_batch, fitting_splits
+from ..recipes import RECIPES, Machine, Recipe, choose
+from ..strategies import Strategy
+from ..text import counted
+from .module import Pretraining
+from .weights import initialise
+
+Part = TypeVar("Part", Framework, Strategy)
+Say = Callable[[str], None]
+SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
+
+
+def machine_for(device: str) -> Machine:
+    """The device that training would take, and its memory: all of a GPU's, so that every process chooses the same."""
+    found = best_device(device)
+    if found.type != "cuda":
+        return Machine(found.type, hardware(found), available_memory(found))
+    whole = torch.cuda.get_device_properties(found).total_memory
+    return Machine(found.type, hardware(found), whole, torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe that suits the images at `data`, this machine and some wishes; its `chosen` says why."""
+    if data is None:
+        raise UserError("data is missing: logo-ssl pretrain --data photos/ --out runs/photos, or name a recipe")
+    facts = dataset_info(load_data(locate(data), SCENES_SIDE))
+    refuse_too_few(data, facts.n_images)
+    return choose(facts, machine_for(device), wishes).changed(data=data)
+
+
+def refuse_too_few(data: str, n_images: int) -> None:
+    """UserError for data without two images to compare."""
+    if n_images < 2:
+        raise UserError(f"data={data}: has {counted(n_images, 'training image')}; must have 2 or more.")
+
+
+def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say, processes: int = 1) -> Recipe:
+    """The recipe with the number of classes of the data, and a batch, queue and warm-up that fit; cuts are printed."""
+    n = len(data.train)
+    refuse_too_few(recipe.data, n)
+    if recipe.framework_traits.labelled:
+        recipe = replace(recipe, framework=replace(recipe.framework, dim=_number_of_classes(recipe, data)))
+    if recipe.batch_size > n:
+        most = fitting_batch(n, recipe.framework_traits.splits, processes)
+        say(f"batch_size: {recipe.batch_size} -> {most}, since there are {n:,} training images.")
+        recipe = replace(recipe, batch_size=most)
+    queue, half = recipe.framework_traits.queue, max(n // 2, 1)
+    if queue > half:  # else an image often meets its own last key as a negative
+        say(f"framework.queue: {queue} -> {half}, half of the {n:,} training images.")
+        recipe = replace(recipe, framework=replace(recipe.framework, queue=half))  # type: ignore[call-arg] (it has one)
+    warmup, shorter = recipe.optimiser.warmup_epochs, recipe.epochs / 10
+    if warmup >= recipe.epochs:
+        say(f"optimiser.warmup_epochs: {warmup:g} -> {shorter:g}, a tenth of the training.")
+        recipe = replace(recipe, optimiser=replace(recipe.optimiser, warmup_epochs=shorter))
+    return recipe
+
+
+def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
+    labels = data.train.labels
+    if len(data.classes) == 1:
+        raise UserError(
+            f"data={recipe.data}: has one class ({data.classes[0]}); supervised learning needs two or more."
+        )
+    if labels is None or (labels < 0).any():
+        raise UserError(f"data={recipe.data}: has images without labels; supervised learning needs all.")
+    return max(len(data.classes), int(labels.max()) + 1)
+
+
+def build(
+    recipe: Recipe,
+    data: ImageSet,
+    say: Say = lambda sentence: None,
+    detail: Say = lambda sentence: None,
+    *,
+    fresh: bool = True,
+) -> Pretraining:
+    """The networks of a recipe, initialised from its seed, ready to train on `data`; if not `fresh`, to be loaded."""
+    mean, std = statistics(data.train.images)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        backbone = build_backbone(recipe.backbone, recipe.stem, data.channels, recipe.crops.global_size)
+        if recipe.initialisation == "torch":
+            draw_as_torch_does(backbone)
+        if recipe.init is not None and fresh:
+            detail(initialise(backbone, recipe))
+        crops = recipe.crops
+        framework = _part(recipe, "framework", Framework, backbone, backbone.num_features)
+        strategy = _part(recipe, "strategy", Strategy, crops.n_global, crops.n_local, recipe.framework.dim)
+        labels = data.train.labels if recipe.framework_traits.labelled else None
+        return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
+
+
+def _part(recipe: Recipe, part: str, base: type[Part], *arguments: Any) -> Part:
+    """What a part's config builds."""
+    built = getattr(recipe, part).build(*arguments)
+    if not isinstance(built, base):
+        raise TypeError(f"build of {type(getattr(recipe, part)).__name__} must give a {base.__name__}, not {built!r}")
+    for name in built.kept:
+        if name not in Framework.kept:  # of which not every framework has all
+            attrgetter(name)(built)  # an AttributeError for a name that would be lost with the run
+    return built
+
+
+def unsplit_batch(module: Pretraining) -> str | None:
+    """A sentence if the framework needs splits of a batch for its batch norm, and the batch has no divisor."""
+    n, splits = module.batch_size, module.recipe.framework_traits.splits
+    has_norm = any(isinstance(child, BatchNorm) for child in module.framework.encoder.modules())
+    if splits == 1 or not has_norm or fitting_splits(n, splits) > 1:
+        return None
+    return (
+        f"A batch of {n} cannot be split evenly, so batch norm sees keys and queries together and can give the answer "
+        f"away; use --batch-size {max(fitting_batch(n, splits), 4)}."
+    )
+
+
+@torch.no_grad()
+def check_bf16_on_cpu(module: Pretraining) -> None:
+    """UserError if a CPU would take some of the weights' gradient in bf16 from memory that it never wrote.
+
+    It does so where a padded convolution meets a map smaller than its stride or padding (docs/decisions/0014).
+    """
+    recipe, backbone = module.recipe, module.framework.encoder.backbone
+    met: list[tuple[nn.Conv2d, int]] = []
+
+    def note(part: nn.Module, seen: tuple[Tensor, ...]) -> None:
+        if isinstance(part, nn.Conv2d):
+            met.append((part, seen[0].shape[-1]))
+
+    hooks = [part.register_forward_pre_hook(note) for part in backbone.modules()]
+    backbone.eval()
+    for size in {recipe.crops.global_size, recipe.crops.local_size if recipe.crops.n_local else 0} - {0}:
+        backbone(torch.zeros(1, len(module.mean), size, size))
+    backbone.train()
+    for hook in hooks:
+        hook.remove()
+    if any(is_garbled(conv, side) for conv, side in met):
+        raise UserError(
+            "precision=bf16: gives wrong gradients on a CPU with crops this small; use fp32 or larger crops."
+        )
+
+
+def is_garbled(conv: nn.Conv2d, side: int) -> bool:
+    """Whether a CPU gets the gradient of this convolution's weights wrong in bf16 for maps of this side."""
+    padding = conv.kernel_size[0] // 2 if isinstance(conv.padding, str) else conv.padding[0]
+    return padding > 0 and conv.weight.shape[1] > 1 and side < max(conv.stride[0], padding)
