@@ -30,7 +30,8 @@ from logo_ssl.data import LoadingConfig, ending
 from logo_ssl.data.loader import TensorFeed
 from logo_ssl.data.images import Paths
 from logo_ssl.errors import DataMissing, Interrupted, UserError
-from logo_ssl.eval import data_for, load_encoder
+from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.eval.results import data_for
 from logo_ssl.files import write_together
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.frameworks.moco import MoCo

@@ -22,7 +22,7 @@ from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.eval import compare_knn
+from logo_ssl.eval.knn import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.lock import FILE, locked
 from logo_ssl.recipes import OptimiserConfig, find_recipe, read_recipe
