@@ -22,9 +22,9 @@ import torch
 
 from logo_ssl.detection import load_detection
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig, scaled
-from logo_ssl.eval import Extraction
 from logo_ssl.eval.detect import detect
-from logo_ssl.eval.encoders import load_encoder
+from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.eval.options import Extraction
 from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.models.backbones import build_backbone
 

@@ -13,15 +13,14 @@ from multiprocessing import Pool
 from pathlib import Path
 
 import torch
+from logo_ssl.embedding.embedding import Extraction, embed
+from logo_ssl.embedding.images import images_of
+from logo_ssl.embedding.loading import frozen
 from PIL import Image
 
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.data.workers import default_workers
-from logo_ssl.embedding.embedding import Extraction, embed
-from logo_ssl.embedding.images import images_of
-from logo_ssl.embedding.loading import frozen
-from logo_ssl.eval.extraction import exactly
-from logo_ssl.eval.pixels import decodes_on_gpu
+from logo_ssl.eval.features import decodes_on_gpu, exact_convolutions
 from logo_ssl.hardware import best_device, hardware, provenance
 
 SIZE, PHOTOGRAPH, QUALITY, DRAWN = 224, (500, 375), 90, 64
@@ -47,7 +46,7 @@ def forward_alone(encoder, n: int, device: torch.device) -> float:
     backbone = encoder.backbone.to(device)
     x = torch.randn(BATCH, encoder.channels, SIZE, SIZE, device=device)
     x = x.contiguous(memory_format=torch.channels_last) if x.is_cuda else x
-    with exactly():
+    with exact_convolutions():
         for _ in range(3):
             backbone(x).cpu()
         began = time.perf_counter()

@@ -7,7 +7,11 @@ import argparse
 
 import numpy as np
 
-from logo_ssl.eval import Extraction, data_for, labelled, labelled_features, load_encoder
+from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.eval.features import labelled_features
+from logo_ssl.eval.options import Extraction
+from logo_ssl.eval.results import data_for
+from logo_ssl.eval.splits import labelled_splits
 
 
 def main(line=None):
@@ -19,7 +23,7 @@ def main(line=None):
     parser.add_argument("--out", required=True, help="the .npz file to write")
     arguments = parser.parse_args(line)
     encoder = load_encoder(arguments.encoder, size=arguments.size)
-    splits = labelled(data_for(encoder, arguments.data))
+    splits = labelled_splits(data_for(encoder, arguments.data))
     split = splits.test if arguments.test else splits.train
     if split is None:
         parser.error(f"{arguments.data} has no labelled test images; leave --test out.")

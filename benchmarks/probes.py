@@ -19,8 +19,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from logo_ssl.eval.lbfgs import fit_path, objective
+from logo_ssl.eval.sgd_probe import RATES, LabelledFeatures, LinearProbe, SGDConfig, train_probes
 from logo_ssl.hardware import best_device, hardware, provenance
-from logo_ssl.probes import RATES, Labelled, Linear, SGDConfig, fit_path, objective, train_probes
 
 SIZES = {"cuda": (3680, 2048, 37), "cpu": (800, 256, 37)}
 """Images, features, classes: Pets under a ResNet-50 where there is a GPU."""
@@ -95,12 +96,12 @@ def scikit_learn(path, data, limit):
     except queue.Empty:
         process.kill()
     process.join()
-    probes = [Linear(*(torch.tensor(part).to(data.features) for part in found[:2])) for found in reached]
+    probes = [LinearProbe(*(torch.tensor(part).to(data.features) for part in found[:2])) for found in reached]
     return probes, [found[2] for found in reached], [found[3] for found in reached], threads
 
 
 def logistic(data, n_classes, device, limit):
-    single = Labelled(data.features.float(), data.labels)
+    single = LabelledFeatures(data.features.float(), data.labels)
     fit_path(*single, n_classes, [1.0])  # CUDA's libraries load
     path, whole = timed(lambda: fit_path(*data, n_classes), device)
     reference, seconds_each, iterations_each, threads = scikit_learn(path, data, limit)
@@ -128,7 +129,7 @@ def compared(path, single, data, n_classes, device, reference, seconds_each, ite
     path32, seconds32 = timed(lambda: fit_path(*single, n_classes, weights), device)
     their_seconds = sum(seconds_each)
     ours = [objective(found.probe, data, found.w) for found in reached]
-    ours32 = [objective(Linear(*(part.double() for part in found.probe)), data, found.w) for found in path32]
+    ours32 = [objective(LinearProbe(*(part.double() for part in found.probe)), data, found.w) for found in path32]
     theirs = [objective(probe, data, w) for probe, w in zip(reference, weights, strict=True)]
     lowest = [min(values) for values in zip(ours, ours32, theirs, strict=True)]
     named = {"float64": ours, "float32": ours32, "scikit-learn": theirs}
@@ -154,7 +155,7 @@ def compared(path, single, data, n_classes, device, reference, seconds_each, ite
 
 
 def sweep(data, n_classes, device, epochs):
-    data, config = Labelled(data.features.float(), data.labels), SGDConfig(epochs=epochs)
+    data, config = LabelledFeatures(data.features.float(), data.labels), SGDConfig(epochs=epochs)
     seconds = {}
     for rates in (RATES, RATES, (30.0,)):  # the first warms up
         generator = torch.Generator().manual_seed(0)
@@ -181,7 +182,7 @@ def main():
         features, labels = torch.tensor(arrays["features"]), torch.tensor(arrays["labels"]).long()
     else:
         features, labels = made_up(*(arguments.sizes or SIZES[device.type]))
-    data = Labelled(features.double().to(device), labels.to(device))
+    data = LabelledFeatures(features.double().to(device), labels.to(device))
     n_classes = int(labels.max()) + 1
     swept = sweep(data, n_classes, device, arguments.epochs)
     result = {

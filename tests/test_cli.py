@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from logo_ssl.train.folder import alone, is_finished
+
 from PIL import Image
 
 from logo_ssl import __version__, cli
@@ -276,7 +276,7 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     assert "data-map" in (folder / "report.html").read_text()
     assert run(capsys, "demo", "--out", str(folder), "--epochs", "1")[0] == 2
     write(folder / "notes.txt", "precious")
-    with alone(Run(folder)):
+    with Run(folder).hold():
         assert run(capsys, "demo", "--out", str(folder), "--fresh")[0] == 2
     code, _, err = run(capsys, "demo", "--out", str(folder), "--epochs", "1", "--fresh")
     assert (code, "notes.txt" in err or str(folder) in err) == (2, True)  # a file of somebody's is in the way
@@ -300,7 +300,7 @@ def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("logo_ssl.demo.draw_curves", _ctrl_c)
         code, _, _ = run(capsys, *demo)
-    assert (code, is_finished(Run(folder))) == (130, True)
+    assert (code, Run(folder).is_finished) == (130, True)
     code, out, err = run(capsys, *demo)
     assert (code, "trained encoder" in out) == (0, True), err
     assert (folder / "report.html").is_file()

@@ -29,8 +29,6 @@ def test_a_device_that_is_not_there_is_refused_and_those_that_are_are_named(monk
         best_device("cuda")
 
 
-
-
 def test_float64_is_computed_where_it_exists() -> None:
     for device, exact in (("mps", "cpu"), ("cuda", "cuda"), ("cpu", "cpu")):
         assert exact_device(torch.device(device)).type == exact

@@ -64,8 +64,6 @@ def test_a_search_for_runs_ends_where_folders_are_very_many(tmp_path, monkeypatc
     assert [run.path for run in runs_below(tmp_path)] == [tmp_path / "seed0"]
 
 
-
-
 def test_a_folder_that_may_not_be_looked_into_does_not_hide_the_others(tmp_path, monkeypatch):
     write(Run(tmp_path / "open").recipe_file, "{}")
     (tmp_path / "locked").mkdir()
@@ -77,7 +75,7 @@ def test_a_folder_that_may_not_be_looked_into_does_not_hide_the_others(tmp_path,
         return real(path, *args, **options)
 
     monkeypatch.setattr(os, "stat", refused)
-    with pytest.raises(UserError, match=re.escape(str(tmp_path / 'open'))):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / "open"))):
         Run.existing(tmp_path)
 
 

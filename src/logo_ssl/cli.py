@@ -13,6 +13,7 @@ import tyro
 from tyro.constructors import MISSING_NONPROP as MISSING
 
 from . import __version__
+from . import eval as evaluation
 from .errors import Interrupted, UserError
 from .launch import is_first
 from .signals import Stopped, ends_imports, heeded
@@ -53,15 +54,7 @@ class Command(NamedTuple):
         return getattr(import_module(f".{module}", __package__), name)
 
 
-PROTOCOLS = {
-    "knn": Command("weighted nearest neighbours on frozen features", "eval.commands:KNN"),
-    "linear": Command("a linear classifier on frozen features", "eval.commands:Linear"),
-    "transfer": Command("logistic regression on frozen features of other data sets", "eval.commands:Transfer"),
-    "finetune": Command("all weights trained with all labels", "eval.commands:FineTune"),
-    "semi": Command("all weights trained with few labels", "eval.commands:Semi"),
-    "detect": Command("object detection with the encoder as backbone", "eval.commands:Detect"),
-    "segment": Command("instance segmentation with the encoder as backbone", "eval.commands:Segment"),
-}
+PROTOCOLS = {name: Command(protocol.about, protocol.command) for name, protocol in evaluation.PROTOCOLS.items()}
 COMMANDS: dict[str, Command] = {
     "demo": Command("pretrain a small encoder on made-up scenes and show that it learned", "demo:Demo"),
     "recipes": Command("list the recipes, with the tables and figures of the paper", "commands:Recipes"),

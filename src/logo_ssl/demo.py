@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .errors import UserError
-from .eval import compare_knn
+from .eval.knn import compare_knn
 from .recipes import find_recipe, read_recipe
 from .report import draw_curves
 from .report.report import Report

@@ -9,8 +9,8 @@ from logo_ssl.detection.detector import build_detector
 from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.samples import TrainingPictures
 from logo_ssl.detection.training import Detecting, Workshop, train_detector
-from logo_ssl.eval import Extraction
-from logo_ssl.eval.encoders import load_encoder
+from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.eval.options import Extraction
 
 MEAN, STD = (0.5,) * 3, (0.25,) * 3
 CLASSES = 2  # of the pictures in drawn.py

@@ -193,7 +193,7 @@ def test_one_long_name_costs_an_npz_no_memory_while_it_is_written(tmp_path):
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped(signal.SIGTERM), RuntimeError()], ids=repr)
 def test_an_interrupted_embedding_goes_on_where_it_stopped(encoder, photos, tmp_path, monkeypatch, stop):
     monkeypatch.setattr(embeddings, "PART", 4)
-    monkeypatch.setattr("logo_ssl.eval.extraction.CHUNK", 4)
+    monkeypatch.setattr("logo_ssl.eval.features.CHUNK", 4)
     expected, seen = logo_ssl.embed(encoder, photos, workers=0), []
     encoder.register_forward_pre_hook(lambda module, x: seen.append(len(x[0])))
 
@@ -498,8 +498,8 @@ def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, mon
 
     expected = logo_ssl.embed(encoder, photos, workers=0)
     monkeypatch.setattr("logo_ssl.data.nvjpeg.decode_jpegs", on_cpu)
-    monkeypatch.setattr("logo_ssl.eval.pixels.decodes_on_gpu", lambda *how: True)
-    monkeypatch.setattr("logo_ssl.eval.pixels.Prefetch", None)  # beside the network, nvJPEG would starve
+    monkeypatch.setattr("logo_ssl.eval.features.decodes_on_gpu", lambda *how: True)
+    monkeypatch.setattr("logo_ssl.eval.features.PrefetchFeed", None)  # beside the network, nvJPEG would starve
     found = logo_ssl.embed(encoder, photos, workers=0)
     assert (found.paths, found.labels, found.bad) == (expected.paths, expected.labels, expected.bad)
     assert np.abs(found.vectors - expected.vectors).max() < 0.02 * np.abs(expected.vectors).max()
@@ -507,7 +507,7 @@ def test_images_that_the_gpu_decodes_give_the_same_features(encoder, photos, mon
 
 @pytest.mark.parametrize("begun_by", ["workers", "nvjpeg"])
 def test_parts_go_on_with_the_decoder_that_they_were_begun_with(encoder, photos, tmp_path, monkeypatch, begun_by):
-    for module in ("eval.extraction", "eval.pixels", "embedding.embeddings"):
+    for module in ("eval.features", "embedding.embeddings"):
         monkeypatch.setattr(f"logo_ssl.{module}.best_device", lambda wish: torch.device("cuda"))
     monkeypatch.setattr("logo_ssl.data.nvjpeg.works", lambda device: True)
     known = embeddings.frozen(encoder)

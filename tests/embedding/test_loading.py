@@ -12,7 +12,7 @@ from torch import nn
 
 import logo_ssl
 from logo_ssl.errors import UserError
-from logo_ssl.eval import load_encoder
+from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.models.batch_norm import BatchNorm, with_our_batch_norm, with_plain_batch_norm
 
 

@@ -110,7 +110,7 @@ def test_features_are_those_of_embed_whatever_the_order(features, paths):
 
 def test_workers_decode_so_that_other_images_decide_nothing(features, paths, monkeypatch):
     asked = []
-    monkeypatch.setattr("logo_ssl.eval.pixels.decodes_on_gpu", lambda how, *photos: asked.append(how.decoder))
+    monkeypatch.setattr("logo_ssl.eval.features.decodes_on_gpu", lambda how, *photos: asked.append(how.decoder))
     features.fit(paths).transform(paths)
     assert set(asked) == {"workers"}
 

@@ -34,3 +34,15 @@ def photos(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (*rng.integers(12, 40, 2), 3), np.uint8)).save(file)
     return tmp_path / "photos"
+
+
+@pytest.fixture
+def parted(tmp_path):
+    """Class folders of 30 training and 15 test images."""
+    rng = np.random.default_rng(0)
+    for part, n in (("train", 30), ("test", 15)):
+        for i in range(n):
+            file = tmp_path / "parted" / part / "abc"[i % 3] / f"{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (*rng.integers(12, 40, 2), 3), np.uint8)).save(file)
+    return tmp_path / "parted"

@@ -84,5 +84,3 @@ def test_smaller_weights_before_our_batch_norm_are_a_larger_rate_and_a_smaller_d
             ((network(crops) - target) ** 3).mean().backward()
             optimiser.step()
     torch.testing.assert_close(small[0].weight, large[0].weight * 6**-0.5)
-
-

@@ -15,10 +15,18 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from logo_ssl import cli
 from logo_ssl.data import load_data, locate
 from logo_ssl.errors import UserError
-from logo_ssl.eval.affinity import company_of, compare, gather, load_measures, normalised, reference_by_hand
-from logo_ssl.eval.affinity.company import class_centres
-from logo_ssl.eval.affinity.pool import Reference
-from logo_ssl.eval.affinity.ranking import average_precision, roc_auc
+from logo_ssl.eval.affinity import (
+    Reference,
+    average_precision,
+    class_centres,
+    compare_rankings,
+    find_reference,
+    gather_pool,
+    load_measures,
+    reference_group,
+    rescale,
+    roc_auc,
+)
 from logo_ssl.randomness import stream
 from logo_ssl.report.affinity import Affinity, chosen_references
 from logo_ssl.report.features import look_around
@@ -41,7 +49,7 @@ def test_each_task_ranks_its_own_crops_and_the_difference_is_paired():
     own = image[None] == np.arange(6)[:, None]
     same_class = labels[image][None] == labels[:, None]
     scores = {"learned": own.astype(float), "cosine": same_class.astype(float) - 2 * own}
-    rows = {(row["task"], row["metric"]): row for row in compare(scores, image, labels)}
+    rows = {(row["task"], row["metric"]): row for row in compare_rankings(scores, image, labels)}
     assert rows["same image", "AUC"]["learned"] == {"mean": 1, "low": 1, "high": 1}
     assert rows["same image", "AUC"]["cosine"]["mean"] < 0.5
     assert rows["same image", "AUC"]["references"] == 6
@@ -50,13 +58,13 @@ def test_each_task_ranks_its_own_crops_and_the_difference_is_paired():
     assert (classes["learned"]["mean"], classes["cosine"]["mean"]) == (0.5, 1)
     assert classes["difference"] == {"mean": -0.5, "low": -0.5, "high": -0.5}
     assert {task for task, _ in rows} == {"same image", "same class, other image"}
-    assert {row["task"] for row in compare(scores, image, None)} == {"same image"}
+    assert {row["task"] for row in compare_rankings(scores, image, None)} == {"same image"}
 
 
 def test_the_interval_holds_the_mean_and_narrows_with_more_references():
     def width(n):
         scores = {name: np.random.default_rng(0).random((n, 2 * n)) for name in ("learned", "cosine")}
-        row = compare(scores, np.arange(n).repeat(2), None)[0]["learned"]
+        row = compare_rankings(scores, np.arange(n).repeat(2), None)[0]["learned"]
         assert row["low"] < row["mean"] < row["high"]
         return row["high"] - row["low"]
 
@@ -99,7 +107,7 @@ def test_a_run_without_a_regressor_is_refused_in_one_sentence(make_run, changes,
 
 def test_the_company_is_own_image_same_class_nearest_class_and_another(make_run, images):
     measures = load_measures(make_run(), "cpu")
-    pool = gather(images, measures.encoder, 16, 640, stream(0, "pool"))
+    pool = gather_pool(images, measures.encoder, 16, 640, stream(0, "pool"))
     assert pool.part == "test"
     centres = {
         0: torch.tensor([1.0, 0.0]),
@@ -108,7 +116,7 @@ def test_the_company_is_own_image_same_class_nearest_class_and_another(make_run,
         3: torch.zeros(2),
     }
     reference = Reference(pool.images[0], "first", 0)
-    company = company_of(reference, pool, centres, images.classes, measures, stream(0, "company"))
+    company = reference_group(reference, pool, centres, images.classes, measures, stream(0, "company"))
     own, same, near, other = company.members
     assert [len(member.boxes) for member in company.members] == [10] * 4
     assert own.role == "own image"
@@ -119,37 +127,37 @@ def test_the_company_is_own_image_same_class_nearest_class_and_another(make_run,
     assert not torch.equal(same.image, reference.image)
     by_bytes = {image.numpy().tobytes(): label for image, label in zip(pool.images, pool.labels, strict=True)}
     assert [by_bytes[member.image.numpy().tobytes()] for member in (same, near)] == [0, 2]
-    unlabelled = company_of(reference._replace(label=None), pool, centres, (), measures, stream(0, "company"))
+    unlabelled = reference_group(reference._replace(label=None), pool, centres, (), measures, stream(0, "company"))
     assert [member.role for member in unlabelled.members] == ["own image", *["another image"] * 3]
 
 
 def test_a_small_pool_has_two_images_of_each_class_it_has(make_run, images):
-    pool = gather(images, load_measures(make_run(), "cpu").encoder, 4, 640, stream(0, "pool"))
+    pool = gather_pool(images, load_measures(make_run(), "cpu").encoder, 4, 640, stream(0, "pool"))
     assert sorted(pool.labels.count(label) for label in set(pool.labels)) == [2, 2]
 
 
 def test_class_centres_are_unit_vectors_of_the_classes_there(make_run, images):
-    pool = gather(images, load_measures(make_run(), "cpu").encoder, 8, 640, stream(0, "pool"))
+    pool = gather_pool(images, load_measures(make_run(), "cpu").encoder, 8, 640, stream(0, "pool"))
     centres = class_centres(pool, torch.randn(16, 5), per_image=2)
     assert centres.keys() == set(pool.labels)
     assert all(centre.norm() == pytest.approx(1) for centre in centres.values())
 
 
 def test_normalised_runs_from_0_to_1_and_equal_values_are_0():
-    assert normalised([3.0, 1.0, 2.0]).tolist() == [1, 0, 0.5]
-    assert normalised([2.0, 2.0]).tolist() == [0, 0]
+    assert rescale([3.0, 1.0, 2.0]).tolist() == [1, 0, 0.5]
+    assert rescale([2.0, 2.0]).tolist() == [0, 0]
 
 
 def test_a_box_by_hand_is_x_y_w_h_in_pixels_of_the_file(make_run, images, tmp_path):
     encoder = load_measures(make_run(), "cpu").encoder
     file = tmp_path / "a:b photo.png"
     Image.fromarray(np.zeros((40, 80, 3), np.uint8)).save(file)
-    reference = reference_by_hand(f"{file}:20,10,40,20", images, encoder, max_side=40)
+    reference = find_reference(f"{file}:20,10,40,20", images, encoder, max_side=40)
     assert reference.image.shape == (3, 20, 40)
     assert reference.box.tolist() == [[5, 10, 10, 20]]
     assert reference.label is None
-    assert reference_by_hand(str(file), images, encoder, max_side=0).box is None
-    numbered = reference_by_hand("5:0,0,16,16", images, encoder, 640)
+    assert find_reference(str(file), images, encoder, max_side=0).box is None
+    numbered = find_reference("5:0,0,16,16", images, encoder, 640)
     assert (numbered.label, numbered.box.tolist()) == (1, [[0, 0, 16, 16]])
 
 
@@ -161,7 +169,7 @@ def test_a_reference_among_the_images_has_its_class_by_whichever_way_it_is_named
     monkeypatch.chdir(tmp_path / "ext")
     encoder, data = load_measures(make_run(), "cpu").encoder, load_data(locate("../photos"), 16)
     for way in ("../photos/elm/2.png", "../photos/ash/../elm/2.png", str(tmp_path / "photos" / "elm" / "2.png")):
-        assert reference_by_hand(way, data, encoder, max_side=0).label == 1
+        assert find_reference(way, data, encoder, max_side=0).label == 1
 
 
 @pytest.mark.parametrize(
@@ -182,13 +190,13 @@ def test_a_reference_among_the_images_has_its_class_by_whichever_way_it_is_named
 )
 def test_a_reference_that_cannot_be_is_told_in_a_sentence(make_run, images, text, sentence):
     with pytest.raises(UserError, match=sentence):
-        reference_by_hand(text, images, load_measures(make_run(), "cpu").encoder, 640)
+        find_reference(text, images, load_measures(make_run(), "cpu").encoder, 640)
 
 
 def test_a_broken_reference_file_is_told_in_a_sentence(make_run, images, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
     with pytest.raises(UserError, match=r"cannot be read \(not an image\); give another image"):
-        reference_by_hand(str(tmp_path / "broken.png"), images, load_measures(make_run(), "cpu").encoder, 640)
+        find_reference(str(tmp_path / "broken.png"), images, load_measures(make_run(), "cpu").encoder, 640)
 
 
 def test_the_command_writes_both_pictures_and_its_numbers_with_provenance(make_run, capsys):
@@ -228,21 +236,21 @@ def folder(tmp_path):
 
 def test_others_stand_in_for_images_that_cannot_be_read(make_run, folder):
     encoder, data = load_measures(make_run(), "cpu").encoder, load_data(str(folder), 16)
-    pool = gather(data, encoder, 9, 640, stream(0, "pool"))
+    pool = gather_pool(data, encoder, 9, 640, stream(0, "pool"))
     assert (len(pool.images), pool.unread > 0) == (9, True)
     assert len(set(pool.rows)) == 9
-    assert len(gather(data, encoder, 12, 640, stream(0, "pool")).images) == 9
+    assert len(gather_pool(data, encoder, 12, 640, stream(0, "pool")).images) == 9
 
 
 def test_photographs_are_called_by_their_place_in_the_folder(make_run, folder):
     measures, data = load_measures(make_run(), "cpu"), load_data(str(folder), 16)
-    pool = gather(data, measures.encoder, 9, 640, stream(0, "pool"))
+    pool = gather_pool(data, measures.encoder, 9, 640, stream(0, "pool"))
     assert all(name.startswith("sub/") for name in pool.names)
     near, seen = look_around(measures.encoder, data, 8, seed=0)
     shown = [image.name for image in seen.images] + [each.image.name for query in near.queries for each in query.near]
     assert all(name.startswith("sub/") for name in shown)
     good = pool.rows[0]
-    assert reference_by_hand(str(good), data, measures.encoder, 640).name == pool.names[0]
+    assert find_reference(str(good), data, measures.encoder, 640).name == pool.names[0]
     assert chosen_references(pool, 1)[0].name == pool.names[0]
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from logo_ssl.eval.affinity import load_measures
-from logo_ssl.eval.affinity.windows import slide, spread_over, window_boxes
+from logo_ssl.eval.affinity import load_measures, slide, spread_over, window_boxes
 from logo_ssl.report import affinity_map
 from logo_ssl.report.affinity import Affinity
 from logo_ssl.report.affinity_map import Heated, HeatMap, draw_affinity_map
@@ -57,7 +56,7 @@ def test_letters_that_the_font_lacks_are_drawn_without_a_warning_and_stand_in_th
 
 def test_names_are_drawn_as_they_are_and_long_ones_shortened(make_run, tmp_path, monkeypatch, images):
     dollars = replace(images, classes=("a$b", "$x_{$", "_^$$", "\\frac"))
-    monkeypatch.setattr("logo_ssl.eval.record.load_data", lambda source, size: dollars)
+    monkeypatch.setattr("logo_ssl.eval.results.load_data", lambda source, size: dollars)
     file = tmp_path / f"{'long' * 20}$1$.png"
     Image.new("RGB", (20, 20)).save(file)
     out = tmp_path / "out.png"

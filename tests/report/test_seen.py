@@ -13,8 +13,8 @@ from PIL import Image
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.eval import load_encoder
 from logo_ssl.eval.affinity import load_measures
+from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.features import extract
 from logo_ssl.recipes import read_recipe
 from logo_ssl.report import telling

@@ -22,7 +22,7 @@ from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augment import CropPlan
 from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.eval import compare_knn
+from logo_ssl.eval.knn import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig, read_recipe
 from logo_ssl.run import Run, locked
@@ -442,7 +442,7 @@ def test_a_refused_run_leaves_its_folder_free_and_resuming_is_refused_too(photos
 def test_five_channels_train_and_it_is_said_what_is_left_out(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 5), np.uint8)
     np.savez(tmp_path / "five.npz", train_images=images)
-    run, said = train(SMALL, str(tmp_path / "five.npz"), tmp_path / "run", epochs=1)
+    run, _ = train(SMALL, str(tmp_path / "five.npz"), tmp_path / "run", epochs=1)
     assert load_backbone(run)[0](torch.randn(2, 5, 16, 16)).shape == (2, 256)
 
 

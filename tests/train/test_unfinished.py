@@ -17,7 +17,7 @@ from torch import nn
 import logo_ssl
 from logo_ssl.cli import main
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.eval import load_encoder
+from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.frameworks import BYOL, FRAMEWORKS, BYOLConfig
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGo

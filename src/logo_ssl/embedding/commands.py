@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import UserError
-from ..eval import Extraction, FrozenEncoder
-from ..eval.how import refuse_senseless
-from ..eval.source import Source
+from ..eval.encoder import FrozenEncoder
+from ..eval.options import EncoderOptions, Extraction
 from ..files import check_output, write
 from ..terminal import plain_console, progress_bars
 from ..text import on_one_line
@@ -21,7 +20,7 @@ from .tables import about_table, read_table, refuse_unknown
 
 
 @dataclass(frozen=True)
-class Embed(Source):
+class Embed(EncoderOptions):
     """Write the features of images to a file: path, label, split and vector of each, in order.
 
     Vectors are as the encoder gives them, not of unit length: divide by their norms before dot products.
@@ -51,7 +50,7 @@ class Embed(Source):
 
     def run(self) -> None:
         """Embed, and say where the features are."""
-        refuse_senseless(self.batch_size, self.workers, self.max_bad)
+        Extraction(self.device, self.batch_size, self.workers, self.max_bad)
         refuse_unknown(self.out)
         check_output(self.out, self.overwrite)
         console, encoder = plain_console(), _loaded_aloud(self)
@@ -77,7 +76,7 @@ class Embed(Source):
 
 
 @dataclass(frozen=True)
-class Search(Source):
+class Search(EncoderOptions):
     """Find the images that are most like a query, by features that `embed` wrote.
 
     example: logo-ssl search runs/photos --index features.npz --query cat.jpg --out sheet.png
@@ -117,7 +116,7 @@ class Search(Source):
 
 
 @dataclass(frozen=True)
-class Export(Source):
+class Export(EncoderOptions):
     """Write an encoder that torchvision, timm, ONNX Runtime or the Hugging Face Hub can load, and show how.
 
     example: logo-ssl export runs/photos --to timm --out encoder.safetensors
@@ -145,7 +144,7 @@ def _an_image(table: Path) -> str:
     return os.path.relpath(first) if Path(first).is_relative_to(Path.cwd()) else first
 
 
-def _loaded_aloud(source: Source) -> FrozenEncoder:
+def _loaded_aloud(source: EncoderOptions) -> FrozenEncoder:
     """The encoder, once what there is to say of it has been said."""
     encoder, console = source.load(), plain_console()
     for sentence in encoder.says:

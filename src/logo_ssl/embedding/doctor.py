@@ -15,7 +15,7 @@ from ..data import BadImages, ImageSet, LoadingConfig, Photos, data_root, load_d
 from ..data.decode import dataset_info
 from ..data.workers import fitting_workers
 from ..errors import UserError
-from ..eval.store import cache_folder
+from ..eval.features import cache_folder
 from ..hardware import available_memory, best_device, hardware, provenance
 from ..recipes import choose, summary
 from ..terminal import plain_console

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from .. import __version__
 from ..data import BadImages, ImageSet, Photos, Split, nvjpeg
 from ..errors import Interrupted, UserError
-from ..eval import Extraction, FrozenEncoder, data_for
-from ..eval.cache import features_key
-from ..eval.extraction import PREPROCESSING, compute
-from ..eval.how import refuse_senseless
-from ..eval.store import SUFFIX, Store
+from ..eval.encoder import FrozenEncoder
+from ..eval.features import PREPROCESSING, SUFFIX, FeatureStore, compute, features_key
+from ..eval.options import Extraction
+from ..eval.results import data_for
 from ..files import check_output, clear_folder
 from ..hardware import best_device
 from ..signals import Stopped
@@ -142,7 +141,7 @@ class SplitFeatures:
     encoder: FrozenEncoder
     images: Images
     how: Extraction
-    store: Store
+    store: FeatureStore
     key: str
     bad: BadImages
 
@@ -254,7 +253,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     `overwrite`; images that cannot be read are listed in OUT-bad-images.csv. What a folder holds beside its images is
     told to `say`, else warned of.
     """
-    refuse_senseless(batch_size, workers, max_bad)
+    Extraction(device, batch_size, workers, max_bad)
     target = None if out is None else Path(out)
     if target is not None:
         refuse_unknown(target)
@@ -315,7 +314,7 @@ def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out:
     if not belongs(kept, keys):
         clear_folder(kept, KEPT)
     bad_file.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
-    store, bad = Store(kept, UNBOUNDED), _bad_among(chosen, how, bad_file)
+    store, bad = FeatureStore(kept, UNBOUNDED), _bad_among(chosen, how, bad_file)
     splits = [SplitFeatures(encoder, images, how, store, key, bad) for images, key in zip(chosen, keys, strict=True)]
     try:
         parts = [part for split in splits for part in split.parts()]

@@ -15,8 +15,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from ..data.decode import BadImage, decode
 from ..data.images import Paths
 from ..errors import UserError
-from ..eval import FrozenEncoder
-from ..eval.extraction import PREPROCESSING
+from ..eval.encoder import FrozenEncoder
+from ..eval.features import PREPROCESSING
 from ..text import on_one_line
 from .embeddings import Embeddings, Encoder, embed
 from .module import frozen, read_square

@@ -16,9 +16,7 @@ from torch import Tensor, nn
 from ..data.decode import BadImage, decode_square, plain_reason, seen, square
 from ..data.images import Paths
 from ..errors import UserError
-from ..eval import FrozenEncoder, load_encoder
-from ..eval.fingerprints import weights_fingerprint
-from ..eval.libraries import EncoderStem
+from ..eval.encoder import EncoderStem, FrozenEncoder, load_encoder, weights_fingerprint
 from ..features import prepared
 from ..models.batch_norm import with_plain_batch_norm
 

@@ -19,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ..errors import UserError
-from ..eval import Extraction, FrozenEncoder, load_encoder
+from ..eval.encoder import FrozenEncoder, load_encoder
+from ..eval.options import Extraction
 from ..files import write
 from ..run import Run
 from ..terminal import plain_console

@@ -1,31 +1,25 @@
-"""How good is an encoder? Each evaluation yields (metric, value) and writes what the report shows."""
+"""Evaluation of encoders: the registry of the protocols of `logo-ssl eval`. Nothing large is imported."""
 
-from .beside_pixels import compare_knn
-from .cache import features_of, labelled_features
-from .encoders import FrozenEncoder, load_encoder
-from .finetune import finetune as evaluate_finetune
-from .how import Extraction
-from .knn import knn as evaluate_knn
-from .labelled import LabelledSplits, labelled
-from .linear import linear as evaluate_linear
-from .record import data_for, save
-from .transfer import SetFigure
-from .transfer import transfer as evaluate_transfer
+from typing import Literal, NamedTuple
 
-__all__ = [
-    "Extraction",
-    "FrozenEncoder",
-    "LabelledSplits",
-    "SetFigure",
-    "compare_knn",
-    "data_for",
-    "evaluate_finetune",
-    "evaluate_knn",
-    "evaluate_linear",
-    "evaluate_transfer",
-    "features_of",
-    "labelled",
-    "labelled_features",
-    "load_encoder",
-    "save",
-]
+
+class Protocol(NamedTuple):
+    """A protocol: its line of help, its command, and what the report reads from its results."""
+
+    about: str
+    command: str
+    """The class of its options, "module:Class", whose `run` measures and shows."""
+    figure: Literal["top1", "value", "AP"]
+
+
+PROTOCOLS = {
+    "knn": Protocol("weighted nearest neighbours on frozen features", "eval.knn:KNN", "top1"),
+    "linear": Protocol("a linear classifier on frozen features", "eval.linear:Linear", "top1"),
+    "transfer": Protocol(
+        "logistic regression on frozen features of other data sets", "eval.transfer:Transfer", "value"
+    ),
+    "finetune": Protocol("all weights trained with all labels", "eval.finetune:FineTune", "top1"),
+    "semi": Protocol("all weights trained with few labels", "eval.finetune:Semi", "top1"),
+    "detect": Protocol("object detection with the encoder as backbone", "eval.detect_commands:Detect", "AP"),
+    "segment": Protocol("instance segmentation with the encoder as backbone", "eval.detect_commands:Segment", "AP"),
+}

@@ -32,9 +32,9 @@ from ..run import found_checkpoints
 from ..text import counted
 from ..train.trainer import processes_for
 from .detect_identity import named, pictures_beside, training_beside
-from .encoders import FrozenEncoder
-from .how import Extraction
-from .record import check_result, save_about
+from .encoder import FrozenEncoder
+from .options import Extraction, check_result
+from .results import save_about
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, pictures resized and "

@@ -17,12 +17,13 @@ from .detect import DetectionFigure, claim_beside, refuse_without_masks, without
 from .detect import detect as evaluate_detect
 from .detect_options import RecipeOptions
 from .detect_schedule import recipe_for, schedule
-from .subject import Subject, extraction, opened, say_unless_saved
+from .options import EvalOptions, check_result
+from .results import say_unless_saved
 from .table6 import COLUMNS, MEASURES, PAPER
 
 
 @dataclass(frozen=True)
-class Detect(RecipeOptions, Subject):
+class Detect(RecipeOptions, EvalOptions):
     """Faster R-CNN on the encoder, fine-tuned: AP of boxes on voc07+12, coco, or any folder in either layout.
 
     example: logo-ssl eval detect runs/photos --data my/coco/folder --dry-run
@@ -49,7 +50,7 @@ class Detect(RecipeOptions, Subject):
         if self.masks and self.data == VOC:
             raise without_masks(f"{VOC} has no masks")
         check_recipe(self.applied_to(VOC_RECIPE))
-        frozen, console = opened(replace(self, size=self.test_side or DetectorConfig.test_side))
+        frozen, console = replace(self, size=self.test_side or DetectorConfig.test_side).open()
         refuse_other_networks(frozen.backbone, frozen.network[0])
         if self.dry_run:
             self._show_schedule(console)
@@ -58,7 +59,7 @@ class Detect(RecipeOptions, Subject):
         protocol = recipe_for(data.name, len(data.train), data.official)
         for sentence in (*data.about(), *self.says(protocol)):
             console.print(sentence, markup=False, highlight=False)
-        with extraction(self, console) as how:
+        with self.extraction(console) as how:
             settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
             settings["max_bad"] = self.max_bad
             figures = list(evaluate_detect(frozen, data, self.applied_to(protocol), how, **settings))
@@ -69,8 +70,9 @@ class Detect(RecipeOptions, Subject):
         """What would be done, once all is refused that could not be; the pictures themselves are not looked at."""
         name, n_pictures, official, about = self._found()
         protocol = recipe_for(name, n_pictures, official)
-        for file in self.files():
-            claim_beside(file, self.overwrite)
+        if self.out is not None:
+            check_result(self.out, self.overwrite)
+            claim_beside(self.out, self.overwrite)
         for sentence in (*about, *self.says(protocol)):
             console.print(sentence, markup=False, highlight=False)
         table = Table("what", "how much", title="Schedule")

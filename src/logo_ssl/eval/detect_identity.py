@@ -11,8 +11,8 @@ import numpy as np
 from ..detection.pictures import PictureSet
 from ..detection.recipe import DetectionRecipe
 from ..detection.sources import Detection
-from .encoders import FrozenEncoder
-from .record import place_of
+from .encoder import FrozenEncoder
+from .results import place_of
 
 
 class Named(NamedTuple):

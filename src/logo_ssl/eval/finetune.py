@@ -1,10 +1,10 @@
-"""How good is an encoder after fine-tuning? All weights train, on all labels or on a class-balanced share of them."""
+"""Fine-tuning of all weights: `eval finetune` on all labels, `eval semi` on class-balanced shares of them."""
 
 import math
 import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import Interrupted, UserError
 from ..frameworks import SupervisedConfig
 from ..hardware import best_device
-from ..probes import balanced_share, check_fraction, top_k
 from ..randomness import refuse_unusable_seed, stream
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
@@ -32,18 +31,14 @@ from ..train.divergence import Diverged
 from ..train.loggers import JsonlLogger
 from ..train.pretrain import fit
 from ..train.trainer import build_trainer
-from .cache import labelled_features
-from .chance import chance_of, say_chance
-from .copies import copies
-from .encoders import FrozenEncoder
-from .extraction import exactly, seeing
-from .held_out import rows_to_test
-from .how import Extraction
-from .labelled import labelled, labels_of, refuse_lost_classes
-from .mocos_sgd import STANDARD
-from .pixels import in_channels
-from .readable import readable
-from .record import check_result, save
+from .encoder import FrozenEncoder
+from .features import exact_convolutions, in_channels, labelled_features, readable
+from .leakage import count_copies
+from .linear import STANDARD_CROPS
+from .options import DataOption, EvalOptions, Extraction, check_result
+from .results import data_for, save, show
+from .sgd_probe import top_k
+from .splits import balanced_share, guessing, labelled_splits, labels_of, split_test, tops_for
 
 EPOCHS, RATE, BATCH = 50, 0.03, 256
 PROTOCOL = (
@@ -79,36 +74,38 @@ def finetune(
     """Yield ("finetune top-1, 10 % of labels (500 images)", percent) and top-5 for each share; save them."""
     how, console = (how or Extraction()).afresh(), console or Console(quiet=True)
     protocol = "finetune" if tuple(fractions) == (1.0,) else "semi"
+    best_device(how.device)
     check_result(out, overwrite, encoder.run)
     tuning = Tuning(epochs, lr, batch_size, seed)
-    _refuse_unusable(fractions, tuning)
-    best_device(how.device)  # refused, if it is, before anything is read
-    train, test, tested = _parted(encoder, data, seed, how)
+    _validate(fractions, tuning)
+    train, test, about_test = _split(encoder, data, seed, how)
     n_classes = int(labels_of(train).max()) + 1
     results = []
-    for asked, rows in _shares(labels_of(train), fractions, seed, how):
+    for asked, rows in _shares(labels_of(train), fractions, seed):
         began, fraction = time.time(), float(f"{len(rows) / len(train):.3g}")
         part = ImageSet(data.name, train[rows], None, data.classes)
-        how.say(f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}.")
-        chance = chance_of(labels_of(test), labels_of(part.train))
-        say_chance(chance, how)
+        guess = guessing(labels_of(test), labels_of(part.train))
+        how.say(
+            f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}; chance "
+            f"{guess['chance']:.2f} %."
+        )
         module = _classifier(encoder, part, n_classes, tuning, how)
         _tune(module, part, how, console)
         tuned = replace(encoder, backbone=module.framework.encoder.net)
         scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
-        figures = {top: top_k(scores, labels, top) for top in chance.tops}
+        figures = {top: top_k(scores, labels, top) for top in tops_for(n_classes)}
         for top, value in figures.items():
             yield f"finetune top-{top}, {100 * fraction:g} % of labels ({counted(len(rows), 'image')})", value
-        about = {"fraction": fraction, "fractions_asked": asked, "images": len(rows), **chance.recorded}
+        about = {"fraction": fraction, "fractions_asked": asked, "images": len(rows), **guess}
         about |= {"batch_size": module.recipe.batch_size, "seconds": round(time.time() - began, 1)}
         results.append(about | {f"top{top}": value for top, value in figures.items()})
     record = {"protocol": PROTOCOL, "results": results, "epochs_of_tuning": epochs, "lr": lr, "seed_of_tuning": seed}
-    record |= {"batch_of_tuning": batch_size, "test_images": len(test), "classes": n_classes, **tested}
+    record |= {"batch_of_tuning": batch_size, "test_images": len(test), "classes": n_classes, **about_test}
     settings = {"fractions": list(fractions), **tuning._asdict()}
     save(protocol, record, encoder, data, how, out, settings)
 
 
-def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
+def _validate(fractions: Sequence[float], tuning: Tuning) -> None:
     refuse_unusable_seed(tuning.seed)
     if tuning.epochs < 1:
         raise UserError(f"epochs={tuning.epochs}: must be 1 or more.")
@@ -116,43 +113,34 @@ def _refuse_unusable(fractions: Sequence[float], tuning: Tuning) -> None:
         raise UserError(f"lr={tuning.lr}: must be a positive learning rate.")
     if tuning.batch_size < 2:
         raise UserError(f"batch_size={tuning.batch_size}: must be 2 or more, since batch norm compares images.")
-    if not fractions:
-        raise UserError("fractions=(): give one or more shares of the labels, such as 0.01 0.1.")
-    for fraction in fractions:
-        check_fraction(fraction)
+    if not fractions or not all(0 < fraction <= 1 for fraction in fractions):
+        raise UserError(f"fractions={list(fractions)}: must be one or more, above 0 and at most 1.")
 
 
 def _shares(
-    labels: Int[Tensor, " N"], fractions: Sequence[float], seed: int, how: Extraction
+    labels: Int[Tensor, " N"], fractions: Sequence[float], seed: int
 ) -> Iterator[tuple[list[float], Int[Tensor, " n"]]]:
-    """The rows of each share that is another one, with all fractions that give it."""
+    """The rows of each share, with all fractions that give it: each class has one image at least."""
     drawn = [balanced_share(labels, fraction, stream(seed, "share")) for fraction in fractions]
     for rows in {len(rows): rows for rows in drawn}.values():  # a larger share holds the smaller
-        asked = [fraction for fraction, same in zip(fractions, drawn, strict=True) if len(same) == len(rows)]
-        if len(set(asked)) > 1:
-            how.say(
-                f"Fractions {' and '.join(f'{fraction:g}' for fraction in asked)} are the same "
-                f"{counted(len(rows), 'image')}, since each class has one at least; they are measured once."
-            )
-        yield asked, rows
+        yield [fraction for fraction, same in zip(fractions, drawn, strict=True) if len(same) == len(rows)], rows
 
 
-def _parted(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split, dict[str, int]]:
+def _split(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split, dict[str, int]]:
     """What trains and what tests, of images that can be read, in the channels that the encoder sees; about the test."""
-    parts = labelled(data)
-    tested = {**copies(*parts, how), "official_test": parts.test is not None}
-    train = readable(in_channels(encoder, parts.train), how, "training images")
-    refuse_lost_classes(data, labels_of(parts.train), labels_of(train))
-    if parts.test is not None:
-        return train, readable(in_channels(encoder, parts.test), how, "test images"), tested
-    known, held_out = rows_to_test(labels_of(train), seed, data.name)
-    how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out for it.")
-    return train[known], train[held_out], tested
+    splits = labelled_splits(data)
+    about = {**count_copies(*splits, say=how.say), "official_test": splits.test is not None}
+    train = readable(in_channels(encoder, splits.train), how, "training images")
+    if splits.test is not None:
+        return train, readable(in_channels(encoder, splits.test), how, "test images"), about
+    known, held_out = split_test(labels_of(train), seed, data.name)
+    how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out.")
+    return train[known], train[held_out], about
 
 
 def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console) -> None:
     """Train, and leave nothing on the disk."""
-    with TemporaryDirectory() as folder, exactly():
+    with TemporaryDirectory() as folder, exact_convolutions():
         run = Run(folder)
         journal = JsonlLogger(run)
         display = ProgressDisplay(journal, console, {"l_gg": "loss"})
@@ -161,11 +149,9 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction, console: Console
             bad = BadImages(len(data.train), how.max_bad)
             fit(trainer, module, data, bad, console)
         except Diverged as error:
-            raise UserError(
-                f"Fine-tuning diverged at step {error.step} ({', '.join(error.broken)} not finite); use an lr below "
-                f"{module.recipe.optimiser.lr:g}."
-            ) from error
-        except Interrupted as stop:  # it tells of a checkpoint, which lies in a folder that goes with us
+            lr = module.recipe.optimiser.lr
+            raise UserError(f"lr={lr:g}: fine-tuning diverged at step {error.step}; use a lower one.") from error
+        except Interrupted as stop:  # it names a checkpoint in a folder that goes with us
             raise _nothing_kept(stop.code - 128) from None
         keeper = trainer.checkpoint_callback
         if isinstance(keeper, Checkpoints) and keeper.stop.received is not None:  # during the last epoch, which ends
@@ -186,7 +172,7 @@ def _classifier(encoder: FrozenEncoder, data: ImageSet, n_classes: int, tuning: 
         seed=tuning.seed,
         framework=SupervisedConfig(n_classes),
         strategy=TwoViewConfig(),
-        crops=replace(STANDARD, global_size=encoder.size),
+        crops=replace(STANDARD_CROPS, global_size=encoder.size),
         optimiser=OptimiserConfig(lr=tuning.lr),
         device=how.device,  # type: ignore[arg-type] (one of the names)
         compile="off",  # compilers choose kernels by the clock, and then numbers do not repeat
@@ -208,5 +194,46 @@ def _classifier(encoder: FrozenEncoder, data: ImageSet, n_classes: int, tuning: 
 def _n_features(encoder: FrozenEncoder) -> int:
     """The width of the features, by a look at them: libraries name it differently, or not at all."""
     device = next(encoder.backbone.parameters()).device
-    with seeing(encoder):
-        return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]
+    return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]
+
+
+@dataclass(frozen=True)
+class FineTune(DataOption, EvalOptions):
+    """All weights trained end to end with all labels.
+
+    example: logo-ssl eval finetune runs/first --data photos/ --epochs 20 --batch-size 64
+    """
+
+    epochs: int = EPOCHS
+    """Passes over the labelled images."""
+    lr: float = RATE
+    """Peak learning rate; it does not follow the batch size."""
+    batch_size: int = BATCH
+    """Images per step; fewer need less memory."""
+    seed: int = 0
+    """Decides the shares, the classifier's start, order and augmentation."""
+
+    def run(self, fractions: Sequence[float] = (1.0,)) -> None:
+        """Train, evaluate, and show the figures."""
+        encoder, console = self.open()
+        tuning = Tuning(self.epochs, self.lr, self.batch_size, self.seed)._asdict()
+        where = {"out": self.out, "overwrite": self.overwrite, "console": console}
+        with self.extraction(console) as how:
+            data = data_for(encoder, self.data, console.print)
+            figures = dict(finetune(encoder, data, how, fractions=fractions, **tuning, **where))
+        show(self, encoder, console, "Fine-tuned", figures)
+
+
+@dataclass(frozen=True)
+class Semi(FineTune):
+    """All weights trained end to end with class-balanced shares of the labels.
+
+    example: logo-ssl eval semi runs/first --data photos/ --fractions 0.01 0.1
+    """
+
+    fractions: tuple[float, ...] = (0.01, 0.1)
+    """Shares of each class's labels, at least one image of each."""
+
+    def run(self, fractions: Sequence[float] = ()) -> None:
+        """Train, evaluate, and show the figures."""
+        super().run(self.fractions)

@@ -1,27 +1,29 @@
-"""How well do frozen features transfer? Logistic regression on other data sets: the protocol of the paper's Table 5."""
+"""Transfer of frozen features to other data sets: `eval transfer`, the protocol of the paper's Table 5."""
 
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ..data import NAMES, ImageSet, load_data, locate
 from ..errors import UserError, nearest
 from ..hardware import best_device
-from ..probes import WEIGHTS, Metric, mean_per_class, select, top1
 from ..randomness import refuse_unusable_seed, stream
-from .encoders import FrozenEncoder
-from .held_out import Parts
-from .how import Extraction
-from .labelled import labels_of
-from .parting import parted
-from .record import check_result, save
-from .table5 import NAMED_ELSEWHERE, SETS, TransferSet
+from .encoder import FrozenEncoder
+from .lbfgs import WEIGHTS
+from .linear import select_weight
+from .options import Extraction, FeatureOptions, check_result
+from .results import save, say_unless_saved
+from .sgd_probe import Metric, mean_per_class, top1
+from .splits import labels_of, split_features
 
 PROTOCOL = (
     "frozen backbone features of central squares (short side resized, bicubic); multinomial logistic regression by "
@@ -29,6 +31,39 @@ PROTOCOL = (
     "train and validation"
 )
 OFFICIAL, DRAWN = "the official validation split", "a random fifth of the training images"
+
+
+class TransferSet(NamedTuple):
+    """A data set of Table 5: where its images come from, and the figure that the literature reports."""
+
+    title: str
+    data: str
+    per_class: bool = False
+    per_class_train: int | None = None
+    """Training images of each class, if there is no official split (Kornblith et al.); the others test."""
+
+
+SETS = {
+    "cifar10": TransferSet("CIFAR10", "cifar10"),
+    "cifar100": TransferSet("CIFAR100", "cifar100"),
+    "food101": TransferSet("Food", "food101"),
+    "mit67": TransferSet("MIT67", "mit67"),
+    "pets": TransferSet("Pets", "oxfordiiitpet", per_class=True),
+    "flowers": TransferSet("Flowers", "flowers102", per_class=True),
+    "caltech101": TransferSet("Caltech", "caltech101", per_class=True, per_class_train=30),
+    "cars": TransferSet("Cars", "stanfordcars"),
+    "aircraft": TransferSet("Aircraft", "fgvcaircraft", per_class=True),
+    "dtd": TransferSet("DTD", "dtd"),
+}
+NAMED_ELSEWHERE = {found.data: name for name, found in SETS.items()}
+"""Names of the ten by those that `pretrain` knows: a set is measured by its own figure, whatever it is called."""
+PAPER: dict[str, tuple[float, ...]] = {  # Table 5, in the order of SETS
+    "Super(IN-100)": (86.16, 62.7, 53.89, 52.91, 73.50, 76.09, 77.53, 30.61, 36.78, 62.07),
+    "MoCo": (83.71, 60.59, 58.21, 57.54, 64.30, 85.56, 74.12, 32.63, 46.23, 60.64),
+    "MoCo+Aug*": (85.26, 63.90, 60.78, 63.36, 73.46, 85.70, 78.93, 37.35, 39.47, 66.22),
+    "MoCo-LoGo w/o L2L": (85.19, 61.47, 63.66, 65.45, 71.74, 90.2, 77.91, 37.22, 48.21, 65.74),
+    "MoCo-LoGo": (86.09, 63.43, 65.67, 67.54, 76.17, 92.13, 82.09, 40.77, 50.07, 67.87),
+}
 
 
 class SetFigure(NamedTuple):
@@ -51,15 +86,14 @@ def transfer(
     out: Path | None = None,
     overwrite: bool = False,
 ) -> Iterator[tuple[SetFigure, float]]:
-    """Yield (("pets", "mean per class"), percent) for each set; one that cannot be measured is said, the others go on.
+    """Yield (("pets", "mean per class"), percent) for each set; one that cannot be measured stops no other.
 
     Each set has a file of its own: in the run, or named after `out`.
     """
     how = how or Extraction()
     refuse_unusable_seed(seed)
     best_device(how.device)  # refused, if it is, before anything is read
-    if not sets:
-        raise UserError(f"sets=(): give one or more of {', '.join(SETS)}, or a folder of classes.")
+    refuse_unknown(sets)
     places = files_for(sets, out)
     for place in places.values():
         check_result(place, overwrite, encoder.run)
@@ -67,20 +101,14 @@ def transfer(
         found = SETS.get(name) or TransferSet(short_name(name), name)
         try:
             data = load_data(locate(found.data), encoder.size)
-        except UserError as error:
-            how.say(f"{found.title} is missing: {error}")
-            continue
-        for sentence in data.says:
-            how.say(sentence)
-        try:
-            figure = _one(encoder, name, found, data, how, seed, penalise_bias, place)
+            for sentence in data.says:
+                how.say(sentence)
+            yield _measure_set(encoder, name, found, data, how.afresh(), seed, penalise_bias, place)
         except UserError as error:
             how.say(f"{found.title} is not measured: {error}")
-            continue
-        yield figure
 
 
-def _one(
+def _measure_set(
     encoder: FrozenEncoder,
     name: str,
     found: TransferSet,
@@ -90,43 +118,39 @@ def _one(
     penalise_bias: bool,
     place: Path | None,
 ) -> tuple[SetFigure, float]:
-    began, how = time.time(), how.afresh()
+    began = time.time()
     if found.per_class_train is not None:
         data = some_per_class(data, found.per_class_train)
     names = [f"{found.title}, {split}" for split in ("train", "val", "test")]
-    _, parts, copied = parted(encoder, data, how, seed, names)
-    if not parts.official_test:
-        how.say(f"{found.title} has no test split; a fifth of it is held out.")
-    parts, chance = parts.to(best_device(how.device)), parts.chance(per_class=found.per_class)
-    how.say(f"{found.title}: {chance}")
-    figure: Metric = mean_per_class if found.per_class else top1
+    splits = split_features(encoder, data, how, seed, names).to(best_device(how.device))
+    about = splits.about(per_class=found.per_class)
+    how.say(f"{found.title}: {len(splits.test.labels):,} test images, chance {about['chance']:.2f} %.")
+    score: Metric = mean_per_class if found.per_class else top1
     metric = SetFigure(name, "mean per class" if found.per_class else "top-1")
-    watched = how.counting(f"{found.title}, L2 weights", len(WEIGHTS))
-    options = {"metric": figure, "penalise_bias": penalise_bias, "progress": watched}
-    chosen = select(parts.train, parts.val, parts.n_classes, **options)
-    value = figure(chosen.probe.scores(parts.test.features), parts.test.labels)
+    chosen = select_weight(
+        splits.train,
+        splits.val,
+        splits.n_classes,
+        metric=score,
+        penalise_bias=penalise_bias,
+        progress=how.counting(f"{found.title}, L2 weights", len(WEIGHTS)),
+    )
+    value = score(chosen.probe.scores(splits.test.features), splits.test.labels)
+    penalised = "weight and bias" if penalise_bias else "weight"
     record = {
-        "protocol": _protocol(parts, penalise_bias),
+        "protocol": PROTOCOL.format(penalised=penalised, val=OFFICIAL if splits.official_val else DRAWN),
         "metric": str(metric),
         "value": round(value, 2),
         "l2_weight": chosen.w,
         "penalise_bias": penalise_bias,
         "validation": chosen.validation,
-        **parts.counts,
-        **chance.recorded,
-        **copied,
+        **about,
         "seed_of_split": seed,
         "seconds": round(time.time() - began, 1),
     }
     settings = {"seed": seed, "penalise_bias": penalise_bias, "figure": metric.figure}
     save("transfer", record, encoder, data, how, place, settings)
     return metric, value
-
-
-def _protocol(parts: Parts, penalise_bias: bool) -> str:
-    """What was done, in words."""
-    penalised = "weight and bias" if penalise_bias else "weight"
-    return PROTOCOL.format(penalised=penalised, val=OFFICIAL if parts.official_val else DRAWN)
 
 
 def some_per_class(data: ImageSet, n: int) -> ImageSet:
@@ -144,12 +168,12 @@ def refuse_unknown(sets: Sequence[str]) -> None:
     for name in sets:
         if name not in SETS and name not in NAMES and not Path(name).expanduser().exists():
             raise UserError(
-                f"There is no set {name!r}; give one or more of {', '.join(SETS)}, another name or a path."
-                f"{'' if '/' in name else nearest(name, [*SETS, *NAMES])}"
+                f"sets={name}: must be one or more of {', '.join(SETS)}, another name of a set, or a path."
+                f"{nearest(name, [*SETS, *NAMES])}"
             )
 
 
-def files_for(sets: Sequence[str], out: Path | None) -> dict[str, Path | None]:
+def files_for(sets: Sequence[str], out: Path | None) -> Mapping[str, Path | None]:
     """A file for each set beside `out`, named after the set; those of one name are told apart by a hash of theirs."""
     names = dict.fromkeys(NAMED_ELSEWHERE.get(name, name) for name in sets)
     if out is None:
@@ -165,3 +189,49 @@ def files_for(sets: Sequence[str], out: Path | None) -> dict[str, Path | None]:
 def short_name(name: str) -> str:
     """A name as it is, of a path the last part: of `.` that of the folder where we are."""
     return os.path.basename(os.path.abspath(Path(name).expanduser()))
+
+
+@dataclass(frozen=True)
+class Transfer(FeatureOptions):
+    """Logistic regression on frozen features of other data sets: the ten of Table 5, or any class folder.
+
+    Exit code 2 if a set that --sets names could not be measured; without --sets, if none could.
+
+    example: logo-ssl eval transfer runs/first --sets pets flowers photos/
+    """
+
+    sets: tuple[str, ...] = tuple(SETS)
+    """Names of these ten, or names and paths as for `pretrain`."""
+    seed: int = 0
+    """Decides the validation split, if the set has no official one."""
+    penalise_bias: bool = True
+    """Penalise the bias as well as the weights, as in the code behind the paper's table."""
+
+    def run(self) -> None:
+        """Evaluate, and show the figures compared with the paper's."""
+        encoder, console = self.open()
+        with self.extraction(console) as how:
+            settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "out": self.out}
+            figures = list(transfer(encoder, self.sets, how, overwrite=self.overwrite, **settings))
+        if figures:
+            show_transfer(console, figures)
+            say_unless_saved(self, encoder, console)
+        measured = {metric.set for metric, _ in figures}
+        lacking = [name for name in files_for(self.sets, None) if name not in measured]
+        if lacking and (self.sets != tuple(SETS) or not figures):
+            raise UserError(f"{', '.join(lacking)} could not be measured; see above.")
+
+
+def show_transfer(console: Console, figures: Sequence[tuple[SetFigure, float]]) -> None:
+    """A line for each set that could be measured: our figure, and the paper's next to it."""
+    known = {name: dict(zip(PAPER, column, strict=True)) for name, *column in zip(SETS, *PAPER.values(), strict=True)}
+    rows = PAPER if known.keys() & {metric.set for metric, _ in figures} else ()
+    table = Table(title="Transfer (%)" + (", and the paper's Table 5" if rows else ""))
+    table.add_column("set", overflow="fold")
+    for head in ("this encoder", *rows):
+        table.add_column(head, justify="right", min_width=len("100.00"), overflow="fold")
+    for metric, value in figures:
+        paper = known.get(metric.set, {})
+        theirs = (f"{paper[row]:.2f}" if row in paper else "" for row in rows)
+        table.add_row(str(metric), Text(f"{value:.2f}", "bold"), *theirs)
+    console.print(table)

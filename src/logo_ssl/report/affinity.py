@@ -16,24 +16,26 @@ from torch import Tensor
 from ..augment.preview import visible
 from ..data import ImageSet
 from ..errors import UserError
-from ..eval import Extraction, data_for, save
 from ..eval.affinity import (
+    CROPS,
     MEASURES,
-    Company,
     Measures,
     Pool,
     Reference,
-    company_of,
-    compare,
-    gather,
+    ReferenceGroup,
+    class_centres,
+    class_name,
+    compare_rankings,
+    find_reference,
+    gather_pool,
     load_measures,
-    normalised,
-    reference_by_hand,
+    reference_group,
+    rescale,
     slide,
 )
-from ..eval.affinity.company import CROPS, class_centres
-from ..eval.affinity.pool import class_name
-from ..eval.encoders import FrozenEncoder
+from ..eval.encoder import FrozenEncoder
+from ..eval.options import Extraction
+from ..eval.results import data_for, save
 from ..files import check_output
 from ..randomness import stream
 from ..recipes import read_recipe
@@ -104,11 +106,11 @@ class Affinity:
             say(measures.encoder.says[0])
         data = data_for(measures.encoder, self.data, say)
         max_side = read_recipe(run).loading.max_side
-        pool = gather(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
+        pool = gather_pool(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
         if pool.unread:
             were = "image was" if pool.unread == 1 else "images were"
             say(f"{pool.unread} {were} passed over that cannot be read; {len(pool.images)} are compared.")
-        given = [reference_by_hand(text, data, measures.encoder, max_side) for text in self.reference]
+        given = [find_reference(text, data, measures.encoder, max_side) for text in self.reference]
         references = given or chosen_references(pool, self.rows)
         return Seen(measures, data, pool, references, rank(pool, measures, self.seed))
 
@@ -116,7 +118,7 @@ class Affinity:
         """Draw each reference beside its company, and where in it the reference is found; gives back the files."""
         measures, data, pool, references, ranked = seen
         companies = [
-            company_of(
+            reference_group(
                 reference, pool, ranked.centres, data.classes, measures, stream(self.seed, "affinity company", i)
             )
             for i, reference in enumerate(references)
@@ -191,14 +193,14 @@ def rank(pool: Pool, measures: Measures, seed: int) -> Ranked:
     seen = []
     for i, image in enumerate(pool.images):
         boxes = measures.draw(image, 1 + CROPS, stream(seed, "affinity crops", i))
-        seen.append(measures.boxes_seen(image, boxes))
+        seen.append(measures.encode(image, boxes))
     references = torch.stack([crops.z[0] for crops in seen])
     others = torch.cat([crops.z[1:] for crops in seen])
     scores = measures.affinities(references, others)
     image = np.arange(len(pool.images)).repeat(CROPS)
     labels = None if pool.labels is None else np.array(pool.labels)
     centres = class_centres(pool, torch.cat([crops.features[1:] for crops in seen]), CROPS)
-    return Ranked(compare(scores, image, labels, seed), centres)
+    return Ranked(compare_rankings(scores, image, labels, seed), centres)
 
 
 def chosen_references(pool: Pool, rows: int) -> list[Reference]:
@@ -207,13 +209,13 @@ def chosen_references(pool: Pool, rows: int) -> list[Reference]:
     return [Reference(*each) for each in zip(pool.images, pool.names, labels, strict=True)][:rows]
 
 
-def compared(company: Company, measures: Measures, data: ImageSet) -> Comparison:
+def compared(company: ReferenceGroup, measures: Measures, data: ImageSet) -> Comparison:
     """A reference and its company as numbers and pixels; each measure from 0 to 1 over all crops of the row."""
     reference = company.reference
-    z = measures.boxes_seen(reference.image, company.box).z
-    others = torch.cat([measures.boxes_seen(member.image, member.boxes).z for member in company.members])
+    z = measures.encode(reference.image, company.box).z
+    others = torch.cat([measures.encode(member.image, member.boxes).z for member in company.members])
     counts = np.cumsum([len(member.boxes) for member in company.members])[:-1]
-    found = {name: np.split(normalised(values[0]), counts) for name, values in measures.affinities(z, others).items()}
+    found = {name: np.split(rescale(values[0]), counts) for name, values in measures.affinities(z, others).items()}
     groups = [
         Group(member.role, _pixels(member.image), _crops(measures, member.image, member.boxes), *values)
         for member, *values in zip(company.members, *(found[name] for name in MEASURES), strict=True)
@@ -224,14 +226,14 @@ def compared(company: Company, measures: Measures, data: ImageSet) -> Comparison
     return Comparison(title, _pixels(reference.image), company.box[0].tolist(), crop, groups)
 
 
-def heated(company: Company, measures: Measures) -> HeatMap:
+def heated(company: ReferenceGroup, measures: Measures) -> HeatMap:
     """Where in its company the reference is found; each measure from 0 to 1 over all images of the row."""
     reference, (_, _, tall, wide) = company.reference, company.box[0].tolist()
-    z = measures.boxes_seen(reference.image, company.box).z
+    z = measures.encode(reference.image, company.box).z
     window = tall / reference.image.shape[1], wide / reference.image.shape[2]
     heats = [slide(measures, z, member.image, window) for member in company.members]
     ends = np.cumsum([heat.learned.size for heat in heats])[:-1]
-    scaled = [np.split(normalised(np.concatenate([h[k].ravel() for h in heats])), ends) for k in range(len(MEASURES))]
+    scaled = [np.split(rescale(np.concatenate([h[k].ravel() for h in heats])), ends) for k in range(len(MEASURES))]
     images = [
         Heated(member.role, _pixels(member.image), *(part.reshape(heat.learned.shape) for part in parts))
         for member, heat, *parts in zip(company.members, heats, *scaled, strict=True)

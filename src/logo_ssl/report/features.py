@@ -11,10 +11,9 @@ from torch import Tensor
 from ..augment.preview import visible
 from ..data import BadImages, ImageSet, Split, squared
 from ..errors import UserError
-from ..eval.affinity.pool import class_name, held_out, name_of, spread
-from ..eval.encoders import FrozenEncoder
-from ..eval.extraction import exactly
-from ..eval.pixels import in_channels
+from ..eval.affinity import class_name, image_name, rows_by_class, test_or_train
+from ..eval.encoder import FrozenEncoder
+from ..eval.features import exact_convolutions, in_channels
 from ..features import extract
 from ..hardware import best_device
 from ..knn import nearest_neighbours
@@ -48,11 +47,11 @@ def look_around(
 
     Without a test split these are training images, and each is asked among the others.
     """
-    part, asked = held_out(data, encoder)
+    part, asked = test_or_train(data, encoder)
     alone = part == "train"
     known = in_channels(encoder, data.train)
-    queries_rows = torch.tensor(spread(asked, n, stream(seed, "report queries")))
-    bank_rows = queries_rows if alone else torch.tensor(spread(known, n, stream(seed, "report bank")))
+    queries_rows = torch.tensor(rows_by_class(asked, n, stream(seed, "report queries"))[:n])
+    bank_rows = queries_rows if alone else torch.tensor(rows_by_class(known, n, stream(seed, "report bank"))[:n])
     drawn = len(queries_rows), len(bank_rows) - alone
     _refuse_few(data, part, drawn, drawn)
     queries = _sample(encoder, data, asked, queries_rows, part, device)
@@ -79,9 +78,9 @@ def _sample(encoder: FrozenEncoder, data: ImageSet, split: Split, rows: Tensor, 
     shown = squared(Split(split.images[rows], rows), encoder.size, BadImages(len(rows), math.inf), workers=0)
     kept = rows if shown.labels is None else shown.labels
     backbone = encoder.backbone.to(best_device(device))
-    with exactly():
+    with exact_convolutions():
         features = extract(backbone, shown.array, encoder.mean, encoder.std, encoder.size).cpu()
-    names = [name_of(split, row, part, data) for row in kept.tolist()]
+    names = [image_name(split, row, part, data) for row in kept.tolist()]
     labels = split.labels[kept].tolist() if split.labels is not None and split.has_labels else None
     return Sample(shown.array, names, labels, F.normalize(features, dim=1))
 

@@ -3,8 +3,7 @@
 import torch
 
 from ..data import ImageSet
-from ..eval.affinity import Measures, company_of, gather
-from ..eval.affinity.company import class_centres
+from ..eval.affinity import Measures, class_centres, gather_pool, reference_group
 from ..randomness import stream
 from .affinity import chosen_references, compared
 from .affinity_bars import Comparison
@@ -16,14 +15,14 @@ CROPS = 2  # of each, whose features tell which class is near
 
 def choices(measures: Measures, data: ImageSet, max_side: int, seed: int) -> list[Comparison]:
     """References of different classes, where there are any, with how alike other crops are by both measures."""
-    pool = gather(data, measures.encoder, IMAGES, max_side, stream(seed, "affinity images"))
+    pool = gather_pool(data, measures.encoder, IMAGES, max_side, stream(seed, "affinity images"))
     features = [
-        measures.boxes_seen(image, measures.draw(image, CROPS, stream(seed, "report crops", i))).features
+        measures.encode(image, measures.draw(image, CROPS, stream(seed, "report crops", i))).features
         for i, image in enumerate(pool.images)
     ]
     centres = class_centres(pool, torch.cat(features), CROPS)
     companies = [
-        company_of(reference, pool, centres, data.classes, measures, stream(seed, "affinity company", i))
+        reference_group(reference, pool, centres, data.classes, measures, stream(seed, "affinity company", i))
         for i, reference in enumerate(chosen_references(pool, REFERENCES))
     ]
     return [compared(company, measures, data) for company in companies]

@@ -5,12 +5,13 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
+from ..eval import PROTOCOLS
 from ..run import is_number
 from .numbers import short, words
 from .reading import Told
 
 Better = Literal["higher", "lower", "neither"]
-TOP1 = ("knn", "linear", "finetune", "semi")
+TOP1 = tuple(name for name, protocol in PROTOCOLS.items() if protocol.figure == "top1")
 AIMLESS = {
     "loss": "loss, last",
     "l_gg": "global-to-global loss, last",

@@ -14,11 +14,11 @@ from ..data.decode import look_at
 from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..eval.affinity import measures_of
-from ..eval.encoders import load_encoder
-from ..eval.table5 import PAPER as TRANSFER
-from ..eval.table5 import SETS
+from ..eval.encoder import load_encoder
 from ..eval.table6 import COLUMNS, MEASURES
 from ..eval.table6 import PAPER as DETECTION
+from ..eval.transfer import PAPER as TRANSFER
+from ..eval.transfer import SETS
 from ..hardware import best_device, hardware
 from ..randomness import stream
 from ..recipes import Recipe, flat, is_harmless, read_recipe, unused

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ...errors import UserError
-from ...eval import FrozenEncoder
+from ...eval.encoder import FrozenEncoder
 from ...files import check_output, refuse_existing
 from ..embeddings import Encoder
 from ..module import frozen

@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import UserError
-from ...eval import FrozenEncoder
+from ...eval.encoder import FrozenEncoder
 from ...files import write_together
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import PARTS, recipe_as_written

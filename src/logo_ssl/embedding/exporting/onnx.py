@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UserError
-from ...eval import FrozenEncoder
+from ...eval.encoder import FrozenEncoder
 from ...files import write
 from ...models.batch_norm import with_plain_batch_norm
 from .weights import metadata_of, snippet

@@ -13,8 +13,7 @@ from torch import nn
 from ... import __version__
 from ...data.decode import ENOUGH
 from ...errors import UserError
-from ...eval import FrozenEncoder
-from ...eval.libraries import SOLO_PADDING
+from ...eval.encoder import SOLO_LEARN_PADDING, FrozenEncoder
 from ...files import write
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written
@@ -27,7 +26,7 @@ FOR_PHOTOGRAPHS = (
     "from torchvision.transforms import v2",
 )
 RESNETS = ("resnet18", "resnet34", "resnet50")
-STEMS = {"cifar": (3, 1, 1), "solo-learn": (3, 1, SOLO_PADDING[0]), "imagenet": (7, 2, 3)}
+STEMS = {"cifar": (3, 1, 1), "solo-learn": (3, 1, SOLO_LEARN_PADDING[0]), "imagenet": (7, 2, 3)}
 """Side, stride and padding of a ResNet's first convolution."""
 SAID_ELSEWHERE = "train with --backbone resnet18, or export `--to onnx` or `--to safetensors`, which take it"
 

@@ -1,0 +1,334 @@
+"""Encoders to evaluate: a run's, a library's, an untrained one, an export, or one from another project's checkpoint."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors
+import timm
+import timm.data
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from ..encoder_names import is_checkpoint_name, refuse_no_encoder
+from ..errors import UserError, nearest
+from ..models import build_backbone
+from ..models.hub import hub_if_reached
+from ..run import Run
+from ..train.weights import load_backbone, newest_encoder, read_backbone
+from .external_checkpoints import EncoderStem, match_keys, read_checkpoint, recognise
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
+UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
+IMAGENET_SIZE, CIFAR_SIZE = 224, 32
+SOLO_LEARN_PADDING = (2, 2)
+SMALLEST = 8  # pixels
+SEED = 0  # of untrained weights
+HUB_WEIGHTS = "model.safetensors"  # in a folder as on the Hugging Face Hub
+BROKEN = (safetensors.SafetensorError, RuntimeError, KeyError, TypeError, ValueError)
+"""What is raised for a file of ours that was torn or changed."""
+
+
+@dataclass(frozen=True)
+class FrozenEncoder:
+    """A backbone in eval mode that gives features [B F], and what its input needs."""
+
+    name: str
+    """The source that was asked for."""
+    backbone: nn.Module
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int
+    """Images are squares of so many pixels."""
+    fingerprint: str
+    """sha256 of architecture and weights, the same on every machine."""
+    says: tuple[str, ...] = ()
+    """Sentences about its weights and its images."""
+    run: Run | None = None
+    """The run it comes from, if it does."""
+    missing: tuple[str, ...] = ()
+    """Keys of the backbone that its checkpoint does not have: at most counters of batches."""
+    unused: tuple[str, ...] = ()
+    """Keys of its checkpoint that found no place."""
+    architecture: tuple[str, ...] = ()
+    """Backbone and stem, or the library and its name for it."""
+    unfinished: str | None = None
+    """How far its run has come, if that is not finished: epoch 12 of 200."""
+    heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
+    """The weights of projector and regressor then, from the same checkpoint."""
+    options: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """What was asked for besides its name, as a shell takes it: --size 32."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of the images that it sees."""
+        return len(self.mean)
+
+    @property
+    def network(self) -> tuple[str, str]:
+        """What its network is called, and its stem: tiny and cifar; torchvision/vgg16, whose stem is its own affair."""
+        match self.architecture:
+            case ("torchvision" | "timm" as library, name):
+                return f"{library}/{name}", ""
+            case (name, stem):
+                return name, stem
+            case _:
+                return "", ""
+
+
+class Source(NamedTuple):
+    """A backbone and what its source tells of it; None: ImageNet's custom."""
+
+    backbone: nn.Module
+    architecture: tuple[str, ...]
+    """What the weights do not tell, as strides: part of the fingerprint."""
+    channels: int = 3
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    size: int = IMAGENET_SIZE
+    says: tuple[str, ...] = ()
+    run: Run | None = None
+    missing: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    unfinished: str | None = None
+    heads: dict[str, Tensor] | None = None
+
+
+def load_encoder(
+    source: str,
+    *,
+    backbone: str | None = None,
+    stem: EncoderStem | None = None,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> FrozenEncoder:
+    """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
+
+    `backbone` and `stem` name what a checkpoint holds if its shapes do not tell; random/NAME takes a stem as well, and
+    has a channel for each value of `mean`. A run that is unfinished gives its newest checkpoint's encoder.
+    """
+    options = command_options({"backbone": backbone, "stem": stem, "size": size, "mean": mean, "std": std})
+    if size is not None and size < SMALLEST:
+        raise UserError(f"size={size}: must be {SMALLEST} px or more.")
+    found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
+    colours = found.channels == len(IMAGENET_MEAN)
+    mean = mean or found.mean or (IMAGENET_MEAN if colours else [UNKNOWN_MEAN] * found.channels)
+    std = std or found.std or (IMAGENET_STD if colours else [UNKNOWN_STD] * found.channels)
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != found.channels:
+            raise UserError(
+                f"{name}={values}: must be one value for each of the {found.channels} channels of {source}."
+            )
+    if not all(value > 0 for value in std):
+        raise UserError(f"std={std}: must be above 0.")
+    network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
+    looks = (
+        f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in (("mean", mean), ("std", std))
+    )
+    return FrozenEncoder(
+        source,
+        network,
+        tuple(mean),
+        tuple(std),
+        size,
+        weights_fingerprint(network.state_dict(), *found.architecture),
+        (*found.says, f"Images are shown at {size} px, with {' and '.join(looks)}."),
+        found.run,
+        found.missing,
+        found.unused,
+        found.architecture,
+        found.unfinished,
+        found.heads,
+        options,
+    )
+
+
+def command_options(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Options that are given, as words of a command line."""
+    words = list[str]()
+    for name, value in options.items():
+        if value is not None:
+            several = isinstance(value, Iterable) and not isinstance(value, str)
+            words += [f"--{name}", *map(str, value if several else [value])]
+    return tuple(words)
+
+
+def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) -> str:
+    """sha256 over what the network is (strides have no weights), and the names, types, shapes and bytes in it."""
+    digest = hashlib.sha256(repr(architecture).encode())
+    for name in sorted(weights):
+        value = weights[name].detach().cpu().contiguous()
+        digest.update(f"\n{name} {value.dtype} {tuple(value.shape)} ".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)  # numpy knows no bfloat16, but bytes
+    return digest.hexdigest()
+
+
+def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> Source:
+    refuse_no_encoder(source)
+    path = Path(source).expanduser()
+    kind = source.split("/", 1)
+    external = is_checkpoint_name(path) and not path.is_dir() and not _is_ours(path)
+    if (backbone and not external) or (stem and not external and kind[0] != "random"):
+        raise UserError(f"{source}: --backbone is for checkpoint files, --stem for these and random/NAME.")
+    match kind:
+        case ["torchvision", name]:
+            return _from_torchvision(name)
+        case ["timm", name]:
+            return _from_timm(name, size)
+        case ["random", name]:
+            return _untrained(name, stem or "imagenet", channels, size)
+    if path.is_dir():
+        exported = path / HUB_WEIGHTS
+        return _from_export(exported) if _is_ours(exported) else _from_run(Run.existing(path))
+    if external:
+        return _from_checkpoint(path, backbone, stem, size)
+    run = Run(path.parent)
+    return _from_backbone_file(run) if path.name == run.backbone_file.name else _from_export(path)
+
+
+def _from_torchvision(name: str) -> Source:
+    """A classifier of torchvision with its default weights, up to its last linear layer."""
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        raise UserError(f"torchvision has no classifier {name!r}.{nearest(name, known)}")
+    try:
+        weights: Any = torchvision.models.get_model_weights(name)["DEFAULT"]
+        backbone = torchvision.models.get_model(name, weights=weights)
+    except Exception as error:  # of the network or the disk, or of a model that nobody trained
+        raise _not_fetched(f"torchvision/{name}", error) from error
+    needs = weights.transforms()
+    says = (f"Weights: {weights}; features are the input of {remove_classifier(backbone)}.",)
+    return Source(backbone, ("torchvision", name), 3, needs.mean, needs.std, needs.crop_size[0], says)
+
+
+def remove_classifier(network: nn.Module) -> str:
+    """Make the last linear layer, which torchvision's classifiers end with, pass its input on; gives back its name."""
+    linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise UserError(f"{type(network).__name__} ends with no linear layer, so its features are unknown; try timm/.")
+    parent, _, child = linear[-1].rpartition(".")
+    setattr(network.get_submodule(parent), child, nn.Identity())
+    return linear[-1]
+
+
+def _from_timm(name: str, size: int | None) -> Source:
+    """A model of timm with its published weights, without its classifier."""
+    if not timm.is_model(name.split(".")[0]):
+        raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
+    options: dict[str, Any] = {"pretrained": True, "num_classes": 0}
+    sized: dict[str, Any] = {} if size is None else {"img_size": size}
+    backbone: Any
+    with hub_if_reached() as out_of_reach:
+        try:
+            try:
+                backbone = timm.create_model(name, **options, **sized)
+            except TypeError:  # convolutional networks take any size, and have no such option
+                backbone = timm.create_model(name, **options)
+        except Exception as error:  # of the network, the hub or the disk
+            raise _not_fetched(f"timm/{name}", out_of_reach or error) from error
+    needs = timm.data.resolve_model_data_config(backbone)
+    says = (f"Weights: {name}, tag {backbone.pretrained_cfg.get('tag') or 'default'}.",)
+    looks = (len(needs["mean"]), needs["mean"], needs["std"], needs["input_size"][-1])
+    return Source(backbone, ("timm", name), *looks, says)
+
+
+def _not_fetched(what: str, error: Exception | str) -> UserError:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    return UserError(
+        f"The published weights of {what} could not be fetched ({reason}); give a checkpoint file instead."
+    )
+
+
+def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) -> Source:
+    """A backbone of ours as it is before training, always the same."""
+    size = _usual_size(stem) if size is None else size
+    says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
+    return Source(seeded_backbone(name, stem, channels, size), (name, stem), channels, size=size, says=says)
+
+
+def _usual_size(stem: EncoderStem) -> int:
+    """The side of the images that a network with that stem is made for."""
+    return IMAGENET_SIZE if stem == "imagenet" else CIFAR_SIZE
+
+
+def seeded_backbone(name: str, stem: EncoderStem, channels: int, size: int) -> nn.Module:
+    """A backbone whose first weights are always the same, whatever was drawn before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        backbone = build_backbone(name, "cifar" if stem == "solo-learn" else stem, channels, size)
+    if stem == "solo-learn":
+        conv1 = getattr(backbone, "conv1", None)
+        if not isinstance(conv1, nn.Conv2d):
+            raise UserError(f"stem=solo-learn: {name} is not a ResNet; use imagenet or cifar.")
+        conv1.padding = SOLO_LEARN_PADDING
+    return backbone
+
+
+def _from_checkpoint(path: Path, name: str | None, stem: EncoderStem | None, size: int | None) -> Source:
+    """The encoder in a checkpoint of MoCo, SimSiam, lightly, solo-learn, torchvision or timm."""
+    weights = read_checkpoint(path)
+    name, stem = recognise(path, weights, name, stem)
+    assert name is not None
+    size = _usual_size(stem) if size is None else size
+    channels = next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
+    network = seeded_backbone(name, stem, channels, size)
+    found = match_keys(network.state_dict(), weights, f"{name} with the {stem} stem")
+    network.load_state_dict(found.weights, strict=False)
+    says = [f"{path.name} is read as {name} with the {stem} stem.", str(found)]
+    if stem == "cifar" and "classifier.weight" in weights:  # as in solo-learn's
+        says.append("If it comes from solo-learn, give --stem solo-learn.")
+    source = Source(network, (name, stem), channels, size=size, says=tuple(says))
+    return source._replace(missing=tuple(found.missing), unused=tuple(found.unused))
+
+
+def _from_run(run: Run) -> Source:
+    """The encoder of a run; of an unfinished one, that of its newest checkpoint."""
+    try:
+        newest = newest_encoder(run)
+    except BROKEN as error:
+        raise UserError(f"The newest of {run.checkpoints} does not fit its recipe ({error}).") from error
+    if newest is None:
+        return _from_backbone_file(run)
+    state = f"without {run.backbone_file.name}" if newest.ended else "unfinished"
+    says = (f"{run.path}: {newest.progress}, {state}; this is the encoder of its newest checkpoint.",)
+    found = _ours(newest.backbone, newest.needs, run)
+    return found._replace(says=says, unfinished=None if newest.ended else newest.progress, heads=newest.heads)
+
+
+def _from_backbone_file(run: Run) -> Source:
+    try:
+        return _ours(*load_backbone(run), run)
+    except BROKEN as error:
+        raise UserError(f"{run.backbone_file} is not a whole encoder ({error}); train it or copy it again.") from error
+
+
+def _from_export(path: Path) -> Source:
+    """What `logo-ssl export --to safetensors` or `--to hf` wrote."""
+    try:
+        weights, needs = read_backbone(path)
+        backbone = seeded_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
+        backbone.load_state_dict(weights)
+    except BROKEN as error:
+        raise UserError(f"{path} is not a whole encoder ({error}); export or copy it again.") from error
+    return _ours(backbone, needs)
+
+
+def _ours(backbone: nn.Module, needs: dict[str, Any], run: Run | None = None) -> Source:
+    known = run if run is not None and run.recipe_file.is_file() else None
+    architecture, mean = (needs["backbone"], needs["stem"]), needs["mean"]
+    return Source(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is a backbone that we wrote: it says what it is and what its input needs."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return False
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return set(file.metadata() or {}) >= {"backbone", "stem", "size", "mean", "std"}
+    except safetensors.SafetensorError:
+        return False

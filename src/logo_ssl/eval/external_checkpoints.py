@@ -1,0 +1,244 @@
+"""Checkpoints of other projects: read without running their code, recognised by shapes, matched by key."""
+
+import json
+import pickle
+import re
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import safetensors
+import safetensors.torch
+import torch
+import torch._utils
+from torch import Tensor
+
+from ..encoder_names import SUFFIXES
+from ..errors import UserError
+
+EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn"]
+"""Ours, and solo-learn's for CIFAR: a 3x3 convolution of stride 1 that pads by 2 pixels, and no max-pool."""
+HOLDERS = ("state_dict", "model_state_dict", "model", "net", "backbone", "encoder")
+"""Where training scripts put the weights, the likeliest first."""
+COUNTER = "num_batches_tracked"
+COPIES = ("encoder_k", "momentum", "teacher", "ema", "target")
+"""What names of momentum copies contain; one serves only if nothing else in the checkpoint does."""
+PREFIX_DEPTH = 4  # parts of a key, as in module.model.encoder_q.
+LAYERS = ("layer1", "layer2", "layer3", "layer4")
+RESNETS: dict[tuple[bool, tuple[int, ...]], str] = {
+    (False, (2, 2, 2, 2)): "resnet18",
+    (False, (3, 4, 6, 3)): "resnet34",
+    (True, (3, 4, 6, 3)): "resnet50",
+}
+"""By whether blocks are bottlenecks, and how many each layer has."""
+SOLO_LEARN_NAME = re.compile(r"-ep=\d+\.ckpt$")  # solo/utils/checkpointer.py
+MOST_NAMED = 5
+
+# -- Reading: a pickle may call what rebuilds tensors, and nothing else.
+
+REBUILT: dict[tuple[str, str], Callable[..., Any]] = {
+    ("torch._utils", "_rebuild_tensor"): torch._utils._rebuild_tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
+    ("torch._utils", "_rebuild_parameter"): torch._utils._rebuild_parameter,
+    ("torch", "Size"): torch.Size,
+}
+"""All that a pickle may call; storages are torch's own to find."""
+
+
+class Inert:
+    """Stands for whatever is not read: it takes any argument, state and item, and does nothing."""
+
+    def __call__(self, *_: Any, **__: Any) -> "Inert":
+        """Nothing new."""
+        return self
+
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        pass
+
+    __init__ = __setstate__ = __setitem__ = append = extend = add = _ignore
+
+
+class SafeUnpickler(pickle.Unpickler):
+    """Imports nothing, and calls only what rebuilds tensors."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        """What stands for a name: nearly always an inert class."""
+        name = (module_name, global_name)
+        if name == ("collections", "OrderedDict"):
+            return OrderedDict
+        if name in REBUILT:  # wrapped, since a pickle may set attributes of what it finds
+            return lambda *arguments: REBUILT[name](*arguments)
+        return Inert
+
+
+SAFE_PICKLE: Any = SimpleNamespace(
+    __name__="safe_pickle", Unpickler=SafeUnpickler, load=lambda file, **options: SafeUnpickler(file, **options).load()
+)
+"""What `torch.load(pickle_module=...)` takes in place of Python's."""
+
+
+def read_checkpoint(path: Path) -> dict[str, Tensor]:
+    """The weights in a checkpoint, whatever is around them."""
+    if not path.is_file():
+        raise UserError(f"There is no checkpoint {path}; give the path of a {', '.join(SUFFIXES)} file.")
+    try:
+        content = safetensors.torch.load_file(path) if path.suffix == ".safetensors" else _unpickle(path)
+    except Exception as error:  # torch raises whatever torn bytes lead it to
+        raise UserError(f"{path} is not a whole checkpoint ({type(error).__name__}); download it again.") from error
+    held = [_tensors(content.get(name)) for name in HOLDERS] if isinstance(content, Mapping) else []
+    weights = max([*held, _tensors(content)], key=len)  # scripts save a tensor or two beside them, such as an accuracy
+    if not weights:
+        raise UserError(f"{path} has no weights; save a state_dict, plain or under the key 'state_dict'.")
+    return weights
+
+
+def _unpickle(path: Path) -> Any:
+    """What is in a pickle; objects beside the weights, such as settings, are inert."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # names that torch does not trust; TorchScript was refused by a RuntimeError
+            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=SAFE_PICKLE)
+
+
+def _tensors(content: Any) -> dict[str, Tensor]:
+    items = content.items() if isinstance(content, Mapping) else ()
+    return {str(key): value for key, value in items if isinstance(value, Tensor)}
+
+
+# -- Recognising: how projects call the parts of a ResNet, and which one it is.
+
+
+def _numbered(*children: str, shortcut: str = "downsample") -> Callable[[str], str]:
+    places = {name: str(place) for place, name in enumerate(children)}
+
+    def rename(key: str) -> str:
+        first, dot, rest = key.partition(".")
+        return places.get(first, first) + dot + rest.replace("downsample", shortcut)
+
+    return rename
+
+
+NAMINGS: tuple[Callable[[str], str], ...] = (
+    lambda key: key,  # torchvision, timm, MoCo, SimSiam, solo-learn
+    _numbered("conv1", "bn1", "relu", "maxpool", *LAYERS),  # lightly: nn.Sequential(*resnet.children())
+    _numbered("conv1", "bn1", *LAYERS, shortcut="shortcut"),  # lightly's own ResNetGenerator, in the same way
+)
+
+
+class Guess(NamedTuple):
+    """A network by the shapes of its weights; its name is None if only the stem is known."""
+
+    backbone: str | None
+    stem: EncoderStem
+
+
+def guess_resnet(weights: Mapping[str, Tensor]) -> Guess:
+    """The ResNet that a checkpoint holds, if it does."""
+    guesses: list[Guess] = []
+    for naming in NAMINGS:
+        anchor = naming("layer1.0.conv1.weight")
+        for prefix in (key.removesuffix(anchor) for key in weights if key.endswith(anchor)):
+            first = weights.get(prefix + naming("conv1.weight"))
+            if first is not None:
+                blocks = tuple(_count_blocks(weights, prefix, naming, layer) for layer in LAYERS)
+                deep = prefix + naming("layer1.0.conv3.weight") in weights
+                guesses.append(Guess(RESNETS.get((deep, blocks)), "cifar" if first.shape[-1] == 3 else "imagenet"))
+    # a number may be a layer in one naming, another in the next
+    return max(guesses, key=lambda guess: guess.backbone is not None, default=Guess(None, "imagenet"))
+
+
+def _count_blocks(weights: Mapping[str, Tensor], prefix: str, naming: Callable[[str], str], layer: str) -> int:
+    n = 0
+    while prefix + naming(f"{layer}.{n}.conv1.weight") in weights:
+        n += 1
+    return n
+
+
+def recognise(path: Path, weights: Mapping[str, Tensor], name: str | None, stem: EncoderStem | None) -> Guess:
+    """Which network a checkpoint holds: as it was named, else by its shapes."""
+    found = guess_resnet(weights)
+    if found.backbone is not None and name in RESNETS.values() and name != found.backbone:
+        # a larger ResNet has a smaller one's keys
+        raise UserError(f"backbone={name}: {path} holds a {found.backbone} by its shapes.")
+    name = name or found.backbone
+    if name is None:
+        raise UserError(f"{path} does not hold a known ResNet; name its network with --backbone.")
+    if stem is None:
+        stem = "solo-learn" if found.stem == "cifar" and _is_solo_learn(path) else found.stem
+    return Guess(name, stem)
+
+
+def _is_solo_learn(path: Path) -> bool:
+    """Whether a file is called as solo-learn calls its own, or has its args.json beside it."""
+    if SOLO_LEARN_NAME.search(path.name):
+        return True
+    try:
+        settings = json.loads(path.with_name("args.json").read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(settings, dict) and {"method", "backbone"} <= settings.keys()
+
+
+# -- Matching: which weight of a checkpoint belongs where.
+
+
+class Match(NamedTuple):
+    """Weights for a backbone, where they were, and what is left over on either side."""
+
+    weights: dict[str, Tensor]
+    prefix: str
+    missing: list[str]
+    """Counters of batches that the checkpoint does not have."""
+    unused: list[str]
+    """Keys of the checkpoint that found no place."""
+
+    def __str__(self) -> str:
+        where = f" under {self.prefix!r}" if self.prefix else ""
+        unused = f"; not used: {_few(self.unused)}" if self.unused else ""
+        return f"{len(self.weights)} tensors of the checkpoint{where} fit the backbone by name and shape{unused}."
+
+
+def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: str) -> Match:
+    """The weights that fit a backbone under one prefix, the one where most do; UserError if any is missing there.
+
+    Only counters of batches may be, which evaluation does not read and old checkpoints do not have.
+    """
+    parts = (key.split(".")[:-1][:PREFIX_DEPTH] for key in weights)
+    prefixes = list(dict.fromkeys(["", *(".".join(p[: n + 1]) + "." for p in parts for n in range(len(p)))]))
+    trained = [prefix for prefix in prefixes if not any(word in prefix for word in COPIES)]
+    lacking = needed = [key for key in own if not key.endswith(COUNTER)]
+    for among in (trained, prefixes):
+        places, prefix = _best_places(own, weights, among)
+        missing = [key for key in needed if key not in places]
+        if not missing:
+            found = {key: weights[place] for key, place in places.items()}
+            unused = weights.keys() - places.values()
+            return Match(found, prefix, sorted(own.keys() - found.keys()), sorted(unused))
+        lacking = min(lacking, missing, key=len)
+    raise UserError(
+        f"The checkpoint lacks {len(lacking)} of {len(needed)} weights of {what} by name and shape ({_few(lacking)}); "
+        "name its network with --backbone and --stem."
+    )
+
+
+def _best_places(
+    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], prefixes: list[str]
+) -> tuple[dict[str, str], str]:
+    """Where in the checkpoint most of the backbone's weights are, and under which prefix."""
+    best, where = dict[str, str](), ""
+    for prefix in prefixes:
+        for naming in NAMINGS:
+            places = {key: prefix + naming(key) for key in own}
+            fitting = {k: p for k, p in places.items() if p in weights and weights[p].shape == own[k].shape}
+            if len(fitting) > len(best):
+                best, where = fitting, prefix
+    return best, where
+
+
+def _few(keys: list[str]) -> str:
+    more = len(keys) - MOST_NAMED
+    return ", ".join(keys[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

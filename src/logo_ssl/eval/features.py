@@ -1,0 +1,290 @@
+"""Features of data sets: decoded, computed part by part so that memory is bounded, and kept in a cache."""
+
+import hashlib
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import TypeVar
+
+import safetensors
+import safetensors.torch
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from ..data import BadImages, Photos, Split, fingerprint, nvjpeg
+from ..data.decode import image_sizes, none_readable
+from ..data.loader import CHUNK, PrefetchFeed
+from ..data.workers import Decoding, Feed, Reader, Reading, WorkerFeed, fitting_workers
+from ..errors import UserError
+from ..features import extract
+from ..files import write
+from ..hardware import best_device, hardware
+from .encoder import FrozenEncoder
+from .options import Extraction
+
+T = TypeVar("T")
+PREPROCESSING = 5  # to be raised when decoding, squares or `extract` change what an encoder sees
+PART = 64 * CHUNK  # images whose features make one file, 134 MB at 2048 features; an interruption loses no more
+MOST_BYTES = 20 * 10**9  # holds ImageNet's 1.3 million images at 2048 features (10.6 GB), and more
+SUFFIX = ".safetensors"
+PIXELS_PER_WORKER = 24_000
+"""Of a photograph; a guess between 16 workers at 500 x 375, who beat nvJPEG (docs/results/speed.md), and none."""
+SIDE = 64  # pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken
+
+
+def features_of(
+    encoder: FrozenEncoder, split: Split, how: Extraction | None = None, what: str = "images"
+) -> Float[Tensor, "N F"]:
+    """Features of all images of a split, on the CPU; the rows of images that cannot be read are NaN."""
+    how = how or Extraction()
+    if isinstance(split.images, Photos):
+        split = replace(split, images=replace(split.images))  # files may have been written since they were last asked
+    store = FeatureStore(cache_folder()) if how.cache else None
+    key = "" if store is None else features_key(encoder, split, how)
+    features: Tensor | None = None
+    missing: list[Tensor] = []
+    for rows in torch.arange(len(split)).split(PART):
+        known = None if store is None else store.load(f"{key}-{rows[0]}", len(rows))
+        if known is None:
+            missing.append(rows)
+        else:
+            features = _place(features, known, rows, len(split))
+    for rows, new in zip(missing, compute(encoder, split, missing, how, what), strict=True):
+        features = _place(features, new, rows, len(split))
+        if store is not None and not new.isnan().any():  # what could not be read may be repaired
+            try:
+                store.save(f"{key}-{rows[0]}", new)
+            except OSError as error:  # costs time later, not the evaluation now
+                how.say(f"Features are not kept: {store.folder} cannot be written ({error.strerror}).")
+                store = None
+    assert features is not None
+    return features
+
+
+def _place(whole: Tensor | None, part: Tensor, rows: Tensor, n: int) -> Tensor:
+    """The part in its rows of the whole: joining all parts at the end would take twice the memory."""
+    whole = part.new_empty(n, part.shape[1]) if whole is None else whole
+    whole[int(rows[0]) : int(rows[-1]) + 1] = part
+    return whole
+
+
+def labelled_features(
+    encoder: FrozenEncoder, split: Split, how: Extraction | None = None, what: str = "images"
+) -> tuple[Float[Tensor, "N F"], Int[Tensor, " N"]]:
+    """Features and labels of the images that can be read."""
+    how = how or Extraction()
+    assert split.labels is not None
+    features = features_of(encoder, split, how, what)
+    bad = features[:, 0].isnan()
+    if not bad.any():
+        return features, split.labels
+    assert isinstance(split.images, Photos)
+    if bad.all():
+        raise none_readable(split.images, what)
+    how.leave_out([split.images.name(row) for row in bad.nonzero()[:, 0].tolist()], len(split), what)
+    return features[~bad], split.labels[~bad]
+
+
+def readable(split: Split, how: Extraction, what: str) -> Split:
+    """The images of a split that can be decoded; too many that cannot stop an evaluation."""
+    if not isinstance(split.images, Photos):
+        return split
+    bad, kept = BadImages(len(split), how.max_bad), list[bool]()
+    workers = min(fitting_workers(how.workers, 3 * SIDE**2), len(split) // CHUNK)
+    with closing(Reader(Reading(Decoding(split.images, max_side=SIDE)), workers)) as reader:
+        for messages in reader.read(torch.arange(len(split)).split(CHUNK)):
+            bad.note([found for message in messages for found in message.bad])
+            kept += [not failed for message in messages for failed in message.failed]
+            how.progress(f"reading {what}", len(kept), len(split))
+    if all(kept):
+        return split
+    if not any(kept):
+        raise none_readable(split.images, what)
+    how.leave_out([split.images.name(row) for row, good in enumerate(kept) if not good], len(split), what)
+    return split[torch.tensor(kept)]
+
+
+# -- Computing
+
+
+def exact_convolutions() -> AbstractContextManager[None]:
+    """Convolutions that repeat on CUDA: without TF32, which keeps 10 bits, and kernels that are chosen by the clock."""
+    return torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=False)
+
+
+def compute(
+    encoder: FrozenEncoder,
+    split: Split,
+    parts: list[Int[Tensor, " _"]],
+    how: Extraction,
+    what: str,
+    bad: BadImages | None = None,
+) -> Generator[Float[Tensor, "n F"], None, None]:
+    """Features of each part of a split, on the CPU; the rows of images that cannot be read are NaN."""
+    if not parts:
+        return
+    device = best_device(how.device)
+    encoder.backbone.to(device)
+    bad = BadImages(len(split), how.max_bad) if bad is None else bad
+    order = [rows for part in parts for rows in part.split(CHUNK)]
+    done = len(split) - sum(map(len, parts))
+    waiting, found = iter(parts), list[Tensor]()
+    part = next(waiting)
+    with closing(_decode(encoder, split, order, how, bad)) as shown:
+        made = (_fetch(_forward(encoder, pixels, how)) for pixels in shown)
+        for arrival in _one_behind(made) if device.type == "cuda" else made:
+            found.append(features := arrival())
+            done += len(features)
+            how.progress(f"features of {what}", done, len(split))
+            if sum(map(len, found)) == len(part):
+                yield _mark_bad(torch.cat(found), encoder, split, part, bad)
+                part, found = next(waiting, part), []
+
+
+def _forward(encoder: FrozenEncoder, pixels: UInt8[Tensor, "n C H W"], how: Extraction) -> Float[Tensor, "n F"]:
+    try:
+        with exact_convolutions():
+            return extract(encoder.backbone, pixels, encoder.mean, encoder.std, encoder.size, how.batch_size)
+    except torch.OutOfMemoryError as error:
+        device = hardware(best_device(how.device))
+        raise UserError(f"batch_size={how.batch_size}: {device} has too little memory; use fewer images.") from error
+
+
+def _fetch(features: Float[Tensor, "n F"]) -> Callable[[], Float[Tensor, "n F"]]:
+    """Sends features to the CPU at once, before the next are computed; the call waits for them alone."""
+    if not features.is_cuda:
+        return features.cpu
+    here = torch.empty(features.shape, dtype=features.dtype, pin_memory=True).copy_(features, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(features.device))
+
+    def arrival() -> Float[Tensor, "n F"]:
+        arrived.synchronize()
+        return here
+
+    return arrival
+
+
+def _one_behind(arrivals: Iterator[T]) -> Iterator[T]:
+    """The same, each when the next is under way: whoever waits for it keeps no GPU waiting."""
+    under_way: list[T] = []
+    for newest in arrivals:
+        yield from under_way
+        under_way = [newest]
+    yield from under_way
+
+
+def _mark_bad(
+    features: Float[Tensor, "n F"], encoder: FrozenEncoder, split: Split, rows: Int[Tensor, " n"], bad: BadImages
+) -> Float[Tensor, "n F"]:
+    """The features, NaN for a bad image, whose place another had taken."""
+    if not features.isfinite().all():
+        raise UserError(f"{encoder.name} gives features that are not finite; check its mean and std.")
+    if isinstance(split.images, Photos) and len(bad):
+        gone = [split.images.name(row) in bad for row in rows.tolist()]
+        features[torch.tensor(gone)] = torch.nan
+    return features
+
+
+# -- Decoding
+
+
+def in_channels(encoder: FrozenEncoder, split: Split) -> Split:
+    """The images in the channels that an encoder sees: grey fills all of them, and others are refused."""
+    if split.channels not in (1, encoder.channels):
+        raise UserError(f"{encoder.name} sees {encoder.channels} channels, and these images have {split.channels}.")
+    if split.channels == encoder.channels:
+        return split
+    return Split(split.array.expand(-1, encoder.channels, -1, -1), split.labels)  # a view, which takes no memory
+
+
+def decodes_on_gpu(how: Extraction, photos: Photos, size: int) -> bool:
+    """Whether nvJPEG decodes these photographs: if it is asked for, or workers are too few for their size."""
+    if how.decoder == "workers":
+        return False
+    device = best_device(how.device)
+    works = device.type == "cuda" and nvjpeg.works(device)
+    if how.decoder == "nvjpeg" and not works:
+        raise UserError("decoder='nvjpeg': this machine does not have it; use auto or workers.")
+    if how.decoder == "nvjpeg" or not works:
+        return works
+    workers = fitting_workers(how.workers, 3 * size**2, some_day=True)
+    pixels = [width * height for width, height in image_sizes(photos)]
+    return bool(pixels) and workers * PIXELS_PER_WORKER < median(pixels)
+
+
+def _decode(
+    encoder: FrozenEncoder, split: Split, order: list[Int[Tensor, " _"]], how: Extraction, bad: BadImages
+) -> Generator[UInt8[Tensor, "n C H W"], None, None]:
+    """The pixels of each group of rows: photographs as central squares, arrays as they are."""
+    shown = in_channels(encoder, split)
+    if not isinstance(shown.images, Photos):
+        yield from (shown.array[rows] for rows in order)
+        return
+    decoding = Decoding(shown.images, max_side=0, square=encoder.size)
+    workers = min(fitting_workers(how.workers, 3 * encoder.size**2), len(order))
+    device = best_device(how.device)
+    if decodes_on_gpu(how, shown.images, encoder.size):
+        # In turns with the network: at the same time, each image would wait for the end of a kernel.
+        feed: Feed = nvjpeg.NvjpegFeed(decoding, bad, workers, device)
+    elif device.type == "cuda":
+        feed = PrefetchFeed(WorkerFeed(decoding, bad, workers), device)
+    else:
+        feed = WorkerFeed(decoding, bad, workers)
+    with closing(feed):
+        yield from (batch.pixels for batch in feed.batches(order))
+
+
+# -- Keeping
+
+
+def features_key(encoder: FrozenEncoder, split: Split, how: Extraction) -> str:
+    """What features depend on: all that goes in, not where or how fast they are computed."""
+    photos = split.images if isinstance(split.images, Photos) else None
+    rounded = ("nvjpeg",) if photos is not None and decodes_on_gpu(how, photos, encoder.size) else ()
+    written = "" if photos is None else hashlib.sha256(photos.stats).hexdigest()  # a file of equal size may be another
+    about = (encoder.fingerprint, fingerprint(split.images), written, encoder.size, encoder.mean, encoder.std)
+    parts = (*about, PREPROCESSING, *rounded)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def cache_folder() -> Path:
+    """$LOGO_CACHE, or a folder in the user's cache."""
+    return Path(os.environ.get("LOGO_CACHE") or "~/.cache/logo-ssl/features").expanduser()
+
+
+class FeatureStore:
+    """Features by name in a folder; beyond `most_bytes`, those that were not used for longest are removed."""
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.folder, self.most_bytes = folder, most_bytes
+
+    def load(self, name: str, n_rows: int) -> Float[Tensor, "N F"] | None:
+        """The features of that name, if they are there, whole, and of so many rows."""
+        path = self.folder / f"{name}{SUFFIX}"
+        try:
+            features = safetensors.torch.load_file(path)["features"]
+        except (OSError, KeyError, safetensors.SafetensorError):
+            return None
+        if features.dim() != 2 or len(features) != n_rows:
+            return None
+        with suppress(OSError):  # in a cache of others, who see to it themselves
+            os.utime(path)  # it was of use
+        return features
+
+    def save(self, name: str, features: Float[Tensor, "N F"]) -> None:
+        """Keep features; OSError when the disk refuses."""
+        write(self.folder / f"{name}{SUFFIX}", safetensors.torch.save({"features": features.contiguous()}))
+        files: list[tuple[float, int, Path]] = []
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            with suppress(FileNotFoundError):  # another process forgets as well
+                files.append(((status := path.stat()).st_mtime, status.st_size, path))
+        kept = 0
+        for _, size, path in sorted(files, reverse=True):
+            kept += size
+            if kept > self.most_bytes:
+                path.unlink(missing_ok=True)

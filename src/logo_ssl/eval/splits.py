@@ -1,0 +1,249 @@
+"""Splits of labelled data: which images train, which choose, which test; and what guessing would reach on them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..data import ImageSet, Photos, Split
+from ..data.images import CALLED
+from ..errors import UserError
+from ..hardware import exact_device
+from ..randomness import stream
+from .encoder import FrozenEncoder
+from .features import labelled_features
+from .leakage import count_copies
+from .options import Extraction
+from .sgd_probe import LabelledFeatures
+
+TEST_SHARE, VAL_SHARE = 0.2, 0.2
+NAMES = tuple(CALLED.values())
+
+
+class LabelledSplits(NamedTuple):
+    """Images that all have labels from 0 to n_classes - 1; `test` is None if nothing labelled is held out."""
+
+    train: Split
+    test: Split | None
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are, each with an image in train."""
+        return int(labels_of(self.train).max()) + 1
+
+
+def labelled_splits(data: ImageSet) -> LabelledSplits:
+    """The labelled images of a data set, classes numbered from 0 in their order."""
+    train = _with_labels(data.train)
+    if train is None and len(data.classes) != 1:
+        raise UserError(f"{data.name} has no labels; give class folders, an .npz with train_labels, or a named set.")
+    if train is None or len(values := labels_of(train).unique()) == 1 or len(data.classes) == 1:
+        raise UserError(f"{data.name} has labelled images of one class only; give two classes or more.")
+    return LabelledSplits(_number(train, values), _held_out(data, data.test, values, "test"))
+
+
+def labelled_val(data: ImageSet) -> Split | None:
+    """The labelled validation images, numbered like those of `labelled_splits`."""
+    train = _with_labels(data.train)
+    return None if train is None else _held_out(data, data.val, labels_of(train).unique(), "validation")
+
+
+def labels_of(split: Split) -> Int[Tensor, " N"]:
+    """The labels of a split that has them."""
+    if split.labels is None:
+        raise TypeError("this split has no labels; use `labelled_splits` first")
+    return split.labels
+
+
+def _held_out(data: ImageSet, split: Split | None, values: Int[Tensor, " classes"], part: str) -> Split | None:
+    """The labelled images of a split, numbered; a class that train lacks is refused."""
+    if split is None or split.labels is None:
+        return None
+    # -1 marks an array's images without a label, and a folder's images of a class that train lacks
+    strange = ~torch.isin(split.labels, values)
+    strange = strange if isinstance(split.images, Photos) else strange & (split.labels >= 0)
+    if strange.any():
+        row = int(strange.nonzero()[0])
+        first = split.images.name(row) if isinstance(split.images, Photos) else f"of class {int(split.labels[row])}"
+        raise UserError(
+            f"{data.name} has {int(strange.sum()):,} {part} images of classes without training images (the first: "
+            f"{first}); add training images, or remove these."
+        )
+    known = _with_labels(split)
+    return None if known is None else _number(known, values)
+
+
+def _with_labels(split: Split) -> Split | None:
+    """Without the images that -1 marks as unlabelled."""
+    if split.labels is None or not split.has_labels:
+        return None
+    return split if (split.labels >= 0).all() else split[split.labels >= 0]
+
+
+def _number(split: Split, values: Int[Tensor, " classes"]) -> Split:
+    return Split(split.images, torch.searchsorted(values, labels_of(split)))
+
+
+class SplitRows(NamedTuple):
+    """Rows of the training images: to learn from, to choose by, and to test on if there is no other test."""
+
+    train: Int[Tensor, " train"]
+    val: Int[Tensor, " val"]
+    test: Int[Tensor, " test"]
+
+    @property
+    def known(self) -> Int[Tensor, " known"]:
+        """What the last classifier learns from: all but the test."""
+        return torch.cat([self.train, self.val]).sort().values
+
+
+class FeatureSplits(NamedTuple):
+    """Features to learn from, to choose by, and to test on."""
+
+    train: LabelledFeatures
+    val: LabelledFeatures
+    test: LabelledFeatures
+    official_test: bool
+    official_val: bool
+    rows: SplitRows
+    images: tuple[Split, ...] = ()
+    """The readable images to learn from and, after them, to choose by; `rows` count them all."""
+    copies: dict[str, int] = {}  # noqa: RUF012 (never changed)
+    """How many images were compared between the splits, and found in two of them."""
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are to learn."""
+        return int(max(self.train.labels.max(), self.val.labels.max())) + 1
+
+    def about(self, *, per_class: bool = False) -> dict[str, int | float | bool]:
+        """What a record holds of them: how many images, which splits are official, chance, copies."""
+        known = torch.cat([self.train.labels, self.val.labels])
+        return {
+            "official_test": self.official_test,
+            "official_val": self.official_val,
+            "val_images": len(self.val.labels),
+            "train_images": len(known),
+            "test_images": len(self.test.labels),
+            "classes": self.n_classes,
+            **guessing(self.test.labels, known, per_class=per_class),
+            **self.copies,
+        }
+
+    def to(self, device: torch.device) -> "FeatureSplits":
+        """All of it on a device, or on the CPU if the device has no float64, which probes and metrics need."""
+        device = exact_device(device)
+        train, val, test = (LabelledFeatures(part.features.to(device), part.labels.to(device)) for part in self[:3])
+        return self._replace(train=train, val=val, test=test)
+
+
+def split_features(
+    encoder: FrozenEncoder, data: ImageSet, how: Extraction, seed: int, names: Sequence[str] = NAMES
+) -> FeatureSplits:
+    """The features of all readable images; validation images choose, if there are any as well as a test."""
+    train, test = labelled_splits(data)
+    val = None if test is None else labelled_val(data)
+    copies = count_copies(train, test, val, say=how.say)
+    seen, features, rows = _readable_features(encoder, train, how, names[0])
+    images, chosen_by = (seen,), None
+    if data.val_in_train is not None:
+        chosen_by = data.val_in_train[labels_of(data.train) >= 0][rows]
+    if val is not None:
+        others, more, _ = _readable_features(encoder, val, how, names[1])
+        images, features = (seen, others), torch.cat([features, more])
+        chosen_by = torch.arange(len(features)) >= len(rows)
+    held_out = None if test is None else LabelledFeatures(*labelled_features(encoder, test, how, names[2]))
+    labels = torch.cat([labels_of(split) for split in images])
+    splits = split_rows_of(LabelledFeatures(features, labels), held_out, seed, data.name, chosen_by)
+    return splits._replace(images=images, copies=copies)
+
+
+def _readable_features(
+    encoder: FrozenEncoder, split: Split, how: Extraction, what: str
+) -> tuple[Split, Float[Tensor, "n F"], Int[Tensor, " n"]]:
+    """The images that can be read, their features and their rows, by which they are labelled meanwhile."""
+    features, rows = labelled_features(encoder, Split(split.images, torch.arange(len(split))), how, what)
+    return split if len(rows) == len(split) else split[rows], features, rows
+
+
+def split_rows_of(
+    train: LabelledFeatures,
+    test: LabelledFeatures | None,
+    seed: int,
+    name: str = "this data set",
+    val: Bool[Tensor, " N"] | None = None,
+) -> FeatureSplits:
+    """Split features; the seed decides what is random. Given a test, `val` marks the official rows to choose by."""
+    official_val = test is not None and val is not None and bool(val.any() and not val.all())
+    if official_val:
+        assert val is not None
+        rows = SplitRows((~val).nonzero()[:, 0], val.nonzero()[:, 0], torch.arange(0))
+    else:
+        known, held_out = torch.arange(len(train.labels)), torch.arange(0)
+        if test is None:
+            known, held_out = split_test(train.labels, seed, name)
+        fitted, chosen_by = stratified_split(train.labels[known], VAL_SHARE, stream(seed, "validation split"))
+        if len(chosen_by) == 0:
+            raise UserError(f"{name} has too few images of each class to hold some out for validation; give more.")
+        rows = SplitRows(known[fitted], known[chosen_by], held_out)
+    tested = train.rows(rows.test) if test is None else test
+    return FeatureSplits(train.rows(rows.train), train.rows(rows.val), tested, test is not None, official_val, rows)
+
+
+def split_test(labels: Int[Tensor, " N"], seed: int, name: str) -> tuple[Int[Tensor, " known"], Int[Tensor, " test"]]:
+    """Rows to know and rows to test on, of a data set without a test split."""
+    known, test = stratified_split(labels, TEST_SHARE, stream(seed, "test split"))
+    if len(test) == 0:
+        raise UserError(f"{name} has too few images of each class to hold some out for a test; give more.")
+    return known, test
+
+
+def stratified_split(
+    labels: Int[Tensor, " N"], fraction: float, generator: torch.Generator
+) -> tuple[Int[Tensor, " train"], Int[Tensor, " val"]]:
+    """Hold out the fraction of each class, rounded: at least one image, but never a class's only one; rows ascend."""
+    images = torch.bincount(labels)
+    quota = (images * fraction).round().long().clamp(min=1)
+    quota = torch.minimum(quota, (images - 1).clamp(min=0))
+    chosen = _rank_in_class(labels, generator) < quota[labels]
+    return (~chosen).nonzero()[:, 0], chosen.nonzero()[:, 0]
+
+
+def balanced_share(labels: Int[Tensor, " N"], fraction: float, generator: torch.Generator) -> Int[Tensor, " share"]:
+    """The fraction of each class, rounded, at least one image; a larger share from the same state holds the smaller."""
+    quota = (torch.bincount(labels) * fraction).round().long().clamp(min=1)
+    return (_rank_in_class(labels, generator) < quota[labels]).nonzero()[:, 0]
+
+
+def _rank_in_class(labels: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+    """Each image's place in a random order of its class; the same state and order of images give the same."""
+    shuffled = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    images = torch.bincount(labels)
+    first = images.cumsum(0) - images  # where each class begins
+    place = torch.arange(len(labels), device=labels.device) - first[labels[by_class]]
+    return torch.empty_like(place).scatter_(0, by_class, place)
+
+
+def guessing(test: Int[Tensor, " Q"], train: Int[Tensor, " N"], *, per_class: bool = False) -> dict[str, int | float]:
+    """Percent that needs no features: by the class of any training image, and by the commonest class among them.
+
+    `per_class`: if the figure is a mean over the classes of the test.
+    """
+    n = int(max(test.max(), train.max())) + 1
+    tested, known = (labels.bincount(minlength=n).double() for labels in (test, train))
+    n_tested = int((tested > 0).sum())
+    tested = (tested > 0).double() if per_class else tested
+    tested, known = tested / tested.sum(), known / known.sum()
+    found = {
+        "chance": round(100 * float(tested @ known), 2),
+        "commonest": round(100 * float(tested[known.argmax()]), 2),
+    }
+    return found if n_tested == n else found | {"classes_asked_for": n_tested}
+
+
+def tops_for(n_classes: int) -> tuple[int, ...]:
+    """1 and 5; of five classes or fewer, five guesses name them all."""
+    return (1, 5) if n_classes > 5 else (1,)

@@ -1,0 +1,350 @@
+"""Encoders of every source give their own features, and nothing in a checkpoint is run."""
+
+import argparse
+import io
+import os
+import socket
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from huggingface_hub import constants
+from torch import nn
+
+from logo_ssl.data import ImageSet
+from logo_ssl.embedding import export
+from logo_ssl.errors import UserError
+from logo_ssl.eval.encoder import load_encoder, weights_fingerprint
+from logo_ssl.eval.external_checkpoints import REBUILT, SAFE_PICKLE, Inert, guess_resnet
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    """torchvision's ResNet-18 with a CIFAR stem, running statistics that are not the first ones, and no classifier."""
+    torch.manual_seed(7)
+    net = torchvision.models.resnet18()
+    net.conv1, net.maxpool, net.fc = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity(), nn.Identity()
+    for norm in net.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_(0, 0.1)
+            norm.running_var.uniform_(0.5, 1.5)
+    return net.eval()
+
+
+def heads(prefix: str) -> dict[str, torch.Tensor]:
+    return {f"{prefix}.{i}.{kind}": torch.zeros(3) for i in (0, 2) for kind in ("weight", "bias")}
+
+
+def moco(net):
+    copy = {f"module.encoder_k.{k}": torch.zeros_like(v) for k, v in net.state_dict().items()}
+    own = {f"module.encoder_q.{k}": v for k, v in net.state_dict().items()}
+    queue = {"module.queue": torch.zeros(3, 8), "module.queue_ptr": torch.zeros(1)}
+    weights = copy | own | heads("module.encoder_q.fc") | queue
+    return {"epoch": 200, "arch": "resnet18", "state_dict": weights, "optimizer": {"state": {}}}
+
+
+def simsiam(net):
+    own = {f"module.encoder.{k}": v for k, v in net.state_dict().items()}
+    return {"epoch": 100, "state_dict": own | heads("module.encoder.fc") | heads("module.predictor")}
+
+
+def lightly(net):
+    own = {f"backbone.{k}": v for k, v in nn.Sequential(*list(net.children())[:-1]).state_dict().items()}
+    copy = {k.replace("backbone", "backbone_momentum"): torch.zeros_like(v) for k, v in own.items()}
+    return {"state_dict": copy | own | heads("projection_head.layers"), "pytorch-lightning_version": "2.0"}
+
+
+def lightly_generator(net):
+    children = [net.conv1, net.bn1, net.layer1, net.layer2, net.layer3, net.layer4]
+    own = nn.Sequential(*children).state_dict()
+    return {"state_dict": {f"model.backbone.{k.replace('downsample', 'shortcut')}": v for k, v in own.items()}}
+
+
+def plain(net):
+    return net.state_dict() | {"fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+
+
+FORMATS = [moco, simsiam, lightly, lightly_generator, plain]
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_a_foreign_checkpoint_gives_the_features_of_its_network(resnet, tmp_path, layout):
+    torch.save(layout(resnet), tmp_path / "checkpoint.pth.tar")
+    encoder = load_encoder(str(tmp_path / "checkpoint.pth.tar"), size=16)
+    x = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(encoder.backbone(x), resnet(x))
+    assert not encoder.backbone.training
+    assert (encoder.size, encoder.mean) == (16, (0.485, 0.456, 0.406))
+    assert "resnet18 with the cifar stem" in encoder.says[0]
+    assert encoder.missing == ()
+
+
+@pytest.fixture
+def solo(resnet):
+    own = {f"backbone.{k}": v for k, v in resnet.state_dict().items()}
+    return {"state_dict": own | {"classifier.weight": torch.zeros(10, 512)}}
+
+
+def test_solo_learn_pads_its_cifar_stem_by_two(solo, tmp_path):
+    torch.save(solo, tmp_path / "byol-cifar10-ab12-ep=999.ckpt")
+    encoder = load_encoder(str(tmp_path / "byol-cifar10-ab12-ep=999.ckpt"))
+    assert encoder.backbone.conv1.padding == (2, 2)
+    torch.save(solo, tmp_path / "x.ckpt")
+    other = load_encoder(str(tmp_path / "x.ckpt"), stem="cifar")
+    assert other.fingerprint != encoder.fingerprint  # though the weights are equal
+    assert load_encoder(str(tmp_path / "x.ckpt"), stem="solo-learn").fingerprint == encoder.fingerprint
+    (tmp_path / "args.json").write_text('{"method": "byol", "backbone": {"name": "resnet18"}}')
+    assert load_encoder(str(tmp_path / "x.ckpt")).backbone.conv1.padding == (2, 2)
+
+
+def test_a_classifier_beside_a_backbone_is_not_yet_solo_learn(solo, tmp_path):
+    torch.save(solo, tmp_path / "mine.ckpt")
+    encoder = load_encoder(str(tmp_path / "mine.ckpt"))
+    assert encoder.backbone.conv1.padding == (1, 1)
+    assert any("--stem solo-learn" in sentence for sentence in encoder.says)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+def test_the_shapes_tell_the_resnet_and_its_stem(name):
+    with torch.device("meta"):
+        weights = torchvision.models.get_model(name).state_dict()
+    assert guess_resnet({f"module.encoder_q.{k}": v for k, v in weights.items()}) == (name, "imagenet")
+
+
+class Malicious:
+    def __init__(self, file) -> None:
+        self.file = file
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("new_format", [True, False])
+@pytest.mark.parametrize("place", ["beside", "among"])
+def test_a_malicious_checkpoint_runs_nothing(resnet, tmp_path, new_format, place):
+    weights, bomb = resnet.state_dict(), {"bomb": Malicious(tmp_path / "ran")}
+    content = {"state_dict": weights} | bomb if place == "beside" else {"state_dict": weights | bomb}
+    torch.save(content, tmp_path / "bomb.pth", _use_new_zipfile_serialization=new_format)
+    encoder = load_encoder(str(tmp_path / "bomb.pth"), size=16)
+    assert encoder.backbone.conv1.weight.equal(resnet.conv1.weight)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["os system", "builtins eval", "builtins getattr", "torch.hub load", "subprocess Popen"]
+)
+def test_an_unknown_name_is_never_imported(name):
+    module, function = name.split()
+    found = SAFE_PICKLE.load(io.BytesIO(f"c{module}\n{function}\n(S'touch ran'\ntR.".encode()))
+    assert isinstance(found, Inert)
+
+
+def test_a_pickle_cannot_change_what_it_finds(monkeypatch):
+    monkeypatch.setattr(REBUILT["torch._utils", "_rebuild_tensor"], "__doc__", "as it was")
+    SAFE_PICKLE.load(io.BytesIO(b"\x80\x02ctorch._utils\n_rebuild_tensor\n(N}X\x07\x00\x00\x00__doc__N\x73tb."))
+    assert REBUILT["torch._utils", "_rebuild_tensor"].__doc__ == "as it was"
+
+
+class Settings(dict):
+    """Of a kind that is not on this machine, as omegaconf's: built by its class, a state and items."""
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr=lr)
+        self.flags, self.kinds, self.queue = {"readonly": True}, (dict, Settings), deque([lr])
+
+
+@pytest.mark.parametrize("new_format", [True, False])
+def test_settings_of_any_kind_may_lie_beside_the_weights(resnet, tmp_path, new_format):
+    extras = {"args": argparse.Namespace(lr=1), "best": np.float64(1), "cfg": Settings(0.1), "seen": {1, 2}}
+    content = extras | {"model": resnet.state_dict()}
+    torch.save(content, tmp_path / "x.pth", _use_new_zipfile_serialization=new_format)
+    encoder = load_encoder(str(tmp_path / "x.pth"), size=16)
+    weights = encoder.backbone.state_dict()
+    assert all(weights[key].equal(value) for key, value in resnet.state_dict().items())
+
+
+@pytest.fixture
+def run(tmp_path, images: ImageSet):
+    recipe = find_recipe("tiny").changed(crops__global_size=16)
+    run = Run(tmp_path / "run")
+    save_encoder(run, build(recipe, images))
+    run.recipe_file.write_text(recipe.to_json())
+    return run
+
+
+def test_a_run_gives_its_encoder_and_what_it_needs(run):
+    encoder = load_encoder(str(run.path))
+    assert (encoder.size, encoder.channels, encoder.run.path) == (16, 3, run.path)
+    assert load_encoder(str(run.path), size=24).size == 24
+    by_file = load_encoder(str(run.backbone_file))
+    assert (by_file.fingerprint, by_file.mean) == (encoder.fingerprint, encoder.mean)
+
+
+def test_untrained_encoders_are_always_the_same_and_tell_strides_apart():
+    first = load_encoder("random/tiny", size=16)
+    torch.rand(3)
+    assert load_encoder("random/tiny", size=16).fingerprint == first.fingerprint
+    assert load_encoder("random/tiny", size=16, stem="cifar").fingerprint != first.fingerprint
+    assert load_encoder("random/tiny", size=16, mean=[0.5], std=[0.2]).channels == 1
+
+
+def test_torchvision_gives_the_features_before_its_classifier(monkeypatch):
+    monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", lambda *_, **__: state)
+    net = torchvision.models.resnet18().eval()
+    state = net.state_dict()
+    encoder = load_encoder("torchvision/resnet18")
+    x = torch.randn(1, 3, 64, 64)
+    torch.testing.assert_close(net.fc(encoder.backbone(x)), net(x))
+    assert (encoder.size, encoder.std) == (224, (0.229, 0.224, 0.225))
+
+
+def test_weights_that_cannot_be_fetched_are_said(monkeypatch):
+    def offline(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", offline)
+    monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", offline)
+    monkeypatch.setattr("timm.create_model", offline)
+    monkeypatch.setattr("logo_ssl.models.hub._out_of_reach", lambda: None)
+    for source in ("torchvision/resnet18", "timm/resnet18"):
+        with pytest.raises(UserError, match=rf"weights of {source} could not be fetched \(no network\)"):
+            load_encoder(source)
+    with pytest.raises(UserError, match=r"torchvision has no classifier 'resnet19'. Did you mean resnet18"):
+        load_encoder("torchvision/resnet19")
+    with pytest.raises(UserError, match=r"timm has no model 'resnet19'"):
+        load_encoder("timm/resnet19")
+    with pytest.raises(UserError, match=r"No backbone is called 'resnet19'"):
+        load_encoder("random/resnet19")
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+@pytest.mark.parametrize("reached", [False, True])
+def test_a_hub_that_is_out_of_reach_is_asked_once_and_its_cache_is_still_looked_in(monkeypatch, reached, proxied):
+    asked, was_offline = [], []
+
+    def connect(place, timeout):
+        asked.append(place)
+        if not reached:
+            raise socket.gaierror(-2, "Name or service not known")
+        return io.BytesIO()
+
+    def create(*_, **__):
+        was_offline.append(constants.HF_HUB_OFFLINE)
+        raise OSError("the hub's own words")
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setattr("timm.create_model", create)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.test")
+    monkeypatch.setattr("logo_ssl.models.hub.getproxies", lambda: {"no": "here"} | ({"https": "x"} if proxied else {}))
+    given_up = not reached and not proxied
+    said = "hub.test is out of reach: Name or service not known" if given_up else "the hub's own words"
+    with pytest.raises(UserError, match=rf"timm/resnet18 could not be fetched \({said}\)"):
+        load_encoder("timm/resnet18")
+    assert asked == ([] if proxied else [("hub.test", 443)])
+    assert was_offline == [given_up]
+    assert constants.HF_HUB_OFFLINE is False
+
+
+def test_keys_that_found_no_place_are_kept_and_missing_counters_are_no_loss(resnet, tmp_path):
+    checkpoint = moco(resnet)
+    weights = checkpoint["state_dict"]
+    gone = [key for key in weights if key.startswith("module.encoder_q.") and key.endswith("num_batches_tracked")]
+    checkpoint["state_dict"] = {key: value for key, value in weights.items() if key not in gone}
+    checkpoint["best_acc1"] = torch.tensor(71.1)  # as main_lincls.py saves
+    torch.save(checkpoint, tmp_path / "m.pth")
+    encoder = load_encoder(str(tmp_path / "m.pth"), size=16)
+    assert "100 tensors" in encoder.says[1]
+    assert set(encoder.missing) == {key.removeprefix("module.encoder_q.") for key in gone}
+    used = {f"module.encoder_q.{key}" for key in resnet.state_dict()}
+    assert set(encoder.unused) == checkpoint["state_dict"].keys() - used
+
+
+def test_size_and_normalisation_follow_the_stem_unless_they_are_given(resnet, tmp_path):
+    torch.save(resnet.state_dict(), tmp_path / "cifar.pt")
+    encoder = load_encoder(str(tmp_path / "cifar.pt"))
+    assert (encoder.size, encoder.mean, encoder.std) == (32, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    own = load_encoder(str(tmp_path / "cifar.pt"), mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.1), size=40)
+    assert (own.size, own.mean, own.std) == (40, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
+    assert own.options == ("--size", "40", "--mean", "0.5", "0.4", "0.3", "--std", "0.2", "0.2", "0.1")
+    untrained = load_encoder("random/resnet18", stem="cifar")
+    assert (untrained.size, untrained.backbone.conv1.kernel_size) == (32, (3, 3))
+    assert load_encoder("random/resnet18").size == 224
+
+
+def truncated(path, resnet):
+    torch.save(resnet.state_dict(), path)
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def scripted(path, resnet):
+    torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), path)
+
+
+def without(key, path, resnet):
+    torch.save({k: v for k, v in resnet.state_dict().items() if k != key}, path)
+
+
+REFUSED = {
+    "torn.pth": (lambda path, net: path.write_bytes(b"nothing"), {}, "not a whole checkpoint"),
+    "torn.safetensors": (lambda path, net: path.write_bytes(b"nothing"), {}, "not a whole checkpoint"),
+    "truncated.pt": (truncated, {}, "not a whole checkpoint"),
+    "script.pt": (scripted, {}, "not a whole checkpoint"),
+    "empty.pth": (lambda path, net: torch.save({"epoch": 3}, path), {}, "no weights"),
+    "gone.pth": (lambda path, net: None, {}, "no checkpoint"),
+    "partly.pt": (lambda path, net: without("bn1.running_mean", path, net), {}, "1 of 100 weights.*bn1.running_mean"),
+    "other-shape.pt": (lambda path, net: torch.save(net.state_dict() | {"bn1.bias": torch.zeros(3)}, path), {}, "bn1"),
+    "no-resnet.pt": (lambda path, net: torch.save({"proj.weight": torch.zeros(2)}, path), {}, "--backbone"),
+    "named.pt": (lambda path, net: torch.save(net.state_dict(), path), {"backbone": "resnet34"}, "holds a resnet18"),
+    "misnamed.pt": (lambda path, net: torch.save(net.state_dict(), path), {"backbone": "tiny"}, "20 of 20 weights"),
+    "values.pt": (lambda path, net: torch.save(net.state_dict(), path), {"std": (1.0,)}, "std.*3 channels"),
+    "zero.pt": (lambda path, net: torch.save(net.state_dict(), path), {"std": (1.0, 0.0, 1.0)}, "std.*above 0"),
+    "small.pt": (lambda path, net: torch.save(net.state_dict(), path), {"size": 4}, "size=4"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_checkpoint_that_cannot_serve_is_refused(resnet, tmp_path, name):
+    write, options, named = REFUSED[name]
+    write(tmp_path / name, resnet)
+    with pytest.raises(UserError, match=named):
+        load_encoder(str(tmp_path / name), **options)
+
+
+@pytest.mark.parametrize("source", ["torchvision/resnet18", "timm/resnet18", "random/resnet18"])
+def test_a_backbone_is_refused_for_an_encoder_that_has_one(source):
+    with pytest.raises(UserError, match="--backbone is for checkpoint files"):
+        load_encoder(source, backbone="resnet18")
+
+
+def test_a_run_without_a_whole_encoder_is_refused(run, tmp_path):
+    run.backbone_file.write_bytes(b"torn")
+    with pytest.raises(UserError, match="is not a whole encoder"):
+        load_encoder(str(run.path))
+    run.backbone_file.unlink()
+    with pytest.raises(UserError, match=r"has no backbone.safetensors yet"):
+        load_encoder(str(run.path))
+    with pytest.raises(UserError, match="holds no run"):
+        load_encoder(str(tmp_path))
+
+
+def test_a_fingerprint_is_the_same_on_every_machine():
+    weights = {"b": torch.arange(3.0), "a": torch.ones(2, 2, dtype=torch.bfloat16), "n": torch.tensor(5)}
+    expected = "53a3f704d560f57ea65f1e61413fbc0c907c2d6d13467b4ee3c525efa7861d68"
+    assert weights_fingerprint(weights, "net") == expected
+    assert weights_fingerprint(dict(reversed(weights.items())), "net") == expected
+    assert weights_fingerprint(weights | {"n": torch.tensor(6)}, "net") != expected
+
+
+def test_a_folder_as_on_the_hub_is_an_encoder(tmp_path):
+    source = load_encoder("random/resnet18", size=32)
+    export(source, "hf", tmp_path / "encoder-hf")
+    found = load_encoder(str(tmp_path / "encoder-hf"))
+    assert (found.fingerprint, found.size, found.mean) == (source.fingerprint, source.size, source.mean)

@@ -1,0 +1,158 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.errors import UserError
+from logo_ssl.eval.sgd_probe import LabelledFeatures
+from logo_ssl.eval.splits import balanced_share, guessing, labelled_splits, split_rows_of, stratified_split
+
+labels_of_images = st.lists(st.integers(0, 6), min_size=1, max_size=80).map(torch.tensor)
+fractions = st.floats(0.01, 1)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@given(labels_of_images, fractions)
+def test_a_split_uses_every_image_once_and_leaves_each_class_to_train_on(labels, fraction):
+    train, val = stratified_split(labels, fraction, seeded())
+    assert sorted([*train.tolist(), *val.tolist()]) == list(range(len(labels)))
+    assert set(labels[train].tolist()) == set(labels.tolist())
+    for c in labels.unique():
+        n, chosen = int((labels == c).sum()), int((labels[val] == c).sum())
+        assert abs(chosen - n * fraction) <= 0.5 + 1e-4 or chosen in (1, n - 1)
+
+
+@given(labels_of_images, fractions)
+def test_a_share_holds_each_class_in_proportion_and_never_none(labels, fraction):
+    share = balanced_share(labels, fraction, seeded())
+    for c in labels.unique():
+        n, chosen = int((labels == c).sum()), int((labels[share] == c).sum())
+        assert chosen >= 1
+        assert abs(chosen - n * fraction) <= 0.5 + 1e-4 or chosen == 1
+
+
+@given(labels_of_images, fractions, fractions)
+def test_a_larger_share_holds_the_smaller(labels, one, other):
+    small, large = (set(balanced_share(labels, f, seeded()).tolist()) for f in sorted((one, other)))
+    assert small <= large
+
+
+def test_draws_follow_the_generator_alone():
+    labels = torch.arange(300) % 7
+    assert stratified_split(labels, 0.2, seeded(3))[1].equal(stratified_split(labels, 0.2, seeded(3))[1])
+    assert not stratified_split(labels, 0.2, seeded(3))[1].equal(stratified_split(labels, 0.2, seeded(4))[1])
+
+
+def test_every_image_of_a_class_is_drawn_as_often():
+    labels, draws = torch.tensor([0] * 5 + [1] * 3), 3000
+    generator, drawn = seeded(), torch.zeros(8)
+    for _ in range(draws):
+        drawn[balanced_share(labels, 0.2, generator)] += 1
+    assert (drawn / draws - torch.tensor([1 / 5] * 5 + [1 / 3] * 3)).abs().max() < 0.04
+
+
+def data(*labels: int) -> LabelledFeatures:
+    return LabelledFeatures(torch.arange(float(len(labels)))[:, None], torch.tensor(labels, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("official", [True, False])
+def test_parts_never_share_an_image_and_their_rows_say_which_they_have(official):
+    train = data(*(i % 5 for i in range(50)))
+    parts = split_rows_of(train, data(0, 1) if official else None, seed=3)
+    rows = [*parts.rows]
+    assert sorted(torch.cat(rows).tolist()) == list(range(50))
+    assert (len(parts.rows.test) == 0) == official
+    for features, mine in zip((parts.train, parts.val), rows[:2], strict=True):
+        assert features.features.flatten().tolist() == mine.tolist()
+        assert features.labels.equal(train.labels[mine])
+    assert parts.rows.known.tolist() == sorted([*parts.rows.train.tolist(), *parts.rows.val.tolist()])
+    if not official:
+        assert parts.test.features.flatten().tolist() == parts.rows.test.tolist()
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "what"),
+    [(data(0, 1, 2), data(0, 1), "validation"), (data(0, 1, 2), None, "test"), (data(0, 0, 1, 1), None, "validation")],
+)
+def test_a_part_that_would_be_empty_is_refused(train, test, what):
+    with pytest.raises(UserError, match=f"few has too few images .*{what}"):
+        split_rows_of(train, test, 0, "few")
+
+
+def test_probes_on_an_apple_device_run_on_the_cpu():
+    parts = split_rows_of(data(0, 0, 0, 1, 1, 1), None, 0).to(torch.device("mps"))
+    assert {tensor.device.type for labelled in parts[:3] for tensor in labelled} == {"cpu"}
+
+
+def test_the_rows_that_authors_chose_by_choose_given_an_official_test():
+    train, val = data(*(i % 2 for i in range(6))), torch.tensor([0, 1, 1, 0, 0, 0]).bool()
+    parts = split_rows_of(train, data(0, 1), 0, val=val)
+    assert parts.official_val
+    assert [part.features.flatten().tolist() for part in parts[:2]] == [[0, 3, 4, 5], [1, 2]]
+    assert [rows.tolist() for rows in parts.rows] == [[0, 3, 4, 5], [1, 2], []]
+    counts = {"train_images": 6, "val_images": 2, "test_images": 2, "classes": 2, "chance": 50.0, "commonest": 50.0}
+    assert parts.about() == {"official_test": True, "official_val": True, **counts}
+
+
+@pytest.mark.parametrize("val", [torch.zeros(6).bool(), torch.ones(6).bool()])
+def test_an_official_validation_split_that_leaves_a_part_empty_gives_way(val):
+    parts = split_rows_of(data(*(i % 2 for i in range(6))), data(0, 1), 0, val=val)
+    assert not parts.official_val
+    assert (len(parts.train.labels), len(parts.val.labels)) == (4, 2)
+
+
+def image_set(train: list[int] | None, test: list[int] | None = None, classes: tuple[str, ...] = ()) -> ImageSet:
+    def split(labels: list[int] | None) -> Split:
+        n = 4 if labels is None else len(labels)
+        return Split(torch.zeros(n, 3, 8, 8, dtype=torch.uint8), None if labels is None else torch.tensor(labels))
+
+    return ImageSet("set", split(train), None if test is None else split(test), classes)
+
+
+def test_labels_are_numbered_from_0_in_both_splits_and_minus_1_means_none():
+    train, test = labelled_splits(image_set([3, 7, 7, 5], [7, 3]))
+    assert train.labels.tolist() == [0, 2, 2, 1]
+    assert test.labels.tolist() == [2, 0]
+    assert labelled_splits(image_set([3, 7])).n_classes == 2
+    train, test = labelled_splits(image_set([-1, 4, 9, -1], [-1, 9]))
+    assert train.labels.tolist() == [0, 1]
+    assert len(test) == 1
+    assert labelled_splits(image_set([0, 1], [-1])).test is None
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (image_set(None), "set has no labels"),
+        (image_set([-1, -1]), "set has no labels"),
+        (image_set([1, 1, -1, 1], classes=("dog", "cat")), "one class only"),
+        (image_set([0, 1], [1, 4, 4]), "2 test images .* of class 4"),
+    ],
+)
+def test_labels_that_cannot_serve_are_refused(given, named):
+    with pytest.raises(UserError, match=named):
+        labelled_splits(given)
+
+
+@pytest.mark.parametrize("known_too", [True, False])
+def test_a_test_folder_of_a_class_that_train_lacks_is_refused_with_an_image(photos, known_too):
+    for part in ("train", "val"):
+        (photos / part).mkdir()
+    for name in "abc":
+        (photos / name).rename(photos / ("val" if name == "c" else "train") / name)
+    if known_too:
+        (photos / "val" / "a").mkdir()
+        next((photos / "train" / "a").iterdir()).rename(photos / "val" / "a" / "0.png")
+    with pytest.raises(UserError, match=r"10 test images .*val/c/.*png"):
+        labelled_splits(load_data(str(photos), 16))
+
+
+def test_what_guessing_gives_depends_on_how_common_classes_are():
+    bank, asked = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
+    assert guessing(asked, bank) == {"chance": 100 * (0.75 * 0.25 + 0.25 * 0.75), "commonest": 25.0}
+    assert guessing(asked, bank, per_class=True) == {"chance": 50.0, "commonest": 50.0}
+    assert guessing(torch.tensor([0, 0, 2]), torch.tensor([0, 1, 2]))["classes_asked_for"] == 2
