@@ -19,8 +19,7 @@ from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
 import logo_ssl
-from logo_ssl.data import ImageSet, load_data
-from logo_ssl.data.folder import split_of
+from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.data.images import Paths
 from logo_ssl.data.npz import load_npz
 from logo_ssl.embedding import embeddings, tables
@@ -324,7 +323,7 @@ def test_splits_follow_each_other_and_arrays_have_numbers(encoder, tmp_path):
 
 def test_bad_images_count_against_the_images_of_all_splits(encoder, photos, tmp_path):
     train, test = sorted((photos / "a").iterdir()), sorted((photos / "c").iterdir())[:2]
-    split = [split_of([str(path) for path in paths], [None] * len(paths), ()) for paths in (train, test)]
+    split = [Split.from_paths([str(path) for path in paths]) for paths in (train, test)]
     data, out = ImageSet("two splits", *split), tmp_path / "f.csv"
     (photos / "a" / "00.png").write_bytes(b"")
     test[0].write_bytes(b"")
