@@ -14,6 +14,7 @@ from shown_runs import SMALL
 
 from logo_ssl import cli
 from logo_ssl.data import load_data
+from logo_ssl.data.decode import DatasetInfo
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.frameworks import SimSiamConfig

@@ -117,18 +117,20 @@ def _page(
         for crop, left in zip(crops, lefts[1:], strict=False):
             side = len(crop.pixels)
             page.paste(Image.fromarray(crop.pixels), (left, top))
-            pen.rectangle((left - LINE, top - LINE, left + side + LINE - 1, top + side + LINE - 1), None, crop.colour, LINE)
+            frame = (left - LINE, top - LINE, left + side + LINE - 1, top + side + LINE - 1)
+            pen.rectangle(frame, None, crop.colour, LINE)
             title = f"{crop.name} (flipped)" if crop.flipped else crop.name
-            pen.text((left - LINE, top - LINE - 4), title, crop.colour, large, anchor="ls")
+            pen.text((frame[0], frame[1] - 4), title, crop.colour, large, anchor="ls")
             y, x, tall, wide = (round(value * scale[k % 2]) for k, value in enumerate(crop.box))
-            corners = [(MARGIN + x, top + y), (MARGIN + x + wide - 1, top + y + tall - 1)]
-            pen.rectangle([*corners[0], *corners[1]], None, "white", LINE + 1)  # a halo
-            pen.rectangle([*corners[0], *corners[1]], None, crop.colour, LINE - 1)
-            free = next((corner for corner in corners if all(abs(corner[0] - t[0]) + abs(corner[1] - t[1]) > 24 for t in taken)), corners[0])
-            taken.append(free)
-            label = (free[0] - 2, free[1] - 2) if free == corners[0] else (free[0] - 22, free[1] - 16)
-            pen.rectangle((*label, label[0] + 22, label[1] + 17), crop.colour)
-            pen.text((label[0] + 11, label[1] + 8), crop.name, "white", small, anchor="mm")
+            box = (MARGIN + x, top + y, MARGIN + x + wide - 1, top + y + tall - 1)
+            pen.rectangle(box, None, "white", LINE + 1)  # a halo
+            pen.rectangle(box, None, crop.colour, LINE - 1)
+            corners = [(x, y) for y in (box[1] + 8, box[3] - 8) for x in (box[0] + 11, box[2] - 11)]
+            free = [c for c in corners if all(abs(c[0] - t[0]) > 22 or abs(c[1] - t[1]) > 16 for t in taken)]
+            taken.append((free or corners)[0])
+        for crop, (x, y) in zip(crops, taken, strict=True):  # over all boxes
+            pen.rectangle((x - 11, y - 8, x + 11, y + 8), crop.colour)
+            pen.text((x, y), crop.name, "white", small, anchor="mm")
         top += room[1] + GAP
     page.save(file := io.BytesIO(), "PNG")
     return file.getvalue()
