@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from PIL import Image
 
 from logo_ssl import __version__, cli

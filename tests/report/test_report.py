@@ -14,6 +14,7 @@ from shown_runs import SMALL
 
 from logo_ssl import cli
 from logo_ssl.data import load_data
+from logo_ssl.data.decode import DatasetInfo
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.frameworks import SimSiamConfig
@@ -425,7 +426,7 @@ def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch,
 )
 def test_rows_stand_beside_the_papers_and_say_whose_settings_they_have(tmp_path, light, recipe, rows):
     run = Run(tmp_path / "mine")
-    chosen = choose(Facts(50_000, 32, 3, True), Machine("cuda", "a GPU", 10**11))
+    chosen = choose(DatasetInfo(50_000, 32, 3, True), Machine("cuda", "a GPU", 10**11))
     write(run.recipe_file, (chosen if recipe == "auto" else find_recipe(recipe)).changed(epochs=3).to_json())
     told = Teller(crops=False, images=0).tell([run])
     read = Reader(page(told))

@@ -173,10 +173,11 @@ def _classes_in(folder: Path, classes: tuple[str, ...]) -> Split:
     found = {name: find_images(str(folder / name)).images for name in classes if (folder / name).is_dir()}
     missing = [name for name in classes if not found.get(name)]
     if missing or not classes:
-        lacks = (
-            f"images of {len(missing)} of {len(classes)} classes, the first is {missing[0]}" if missing else "classes"
+        first = f", the first is {missing[0]}" if missing else ""
+        raise DataMissing(
+            f"{folder} has no images of {len(missing)} of {len(classes)} classes{first}; place them as "
+            f"{folder}/CLASS/*.JPEG."
         )
-        raise DataMissing(f"{folder} has no {lacks}; sort them into {folder}/CLASS/*.JPEG.")
     paths = [path for name in classes for path in found[name]]
     return Split.from_paths(paths, [name for name in classes for _ in found[name]], classes)
 

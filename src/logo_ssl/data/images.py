@@ -103,31 +103,6 @@ class Paths(Files):
 
 
 @dataclass(frozen=True)
-class InMemory(Files):
-    """Other files, read once into one array."""
-
-    files: Files
-    contents: UInt8[np.ndarray, " bytes"]
-    ends: Int64[np.ndarray, " _"]
-    """Where each file's bytes begin, and the end of the last; nothing is between if reading failed."""
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def name(self, i: int) -> str:
-        """As before."""
-        return self.files.name(i)
-
-    def read(self, i: int) -> bytes:
-        """From memory; from its file again if reading failed, for its reason."""
-        return self.contents[self.ends[i] : self.ends[i + 1]].tobytes() or self.files.read(i)
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """As before."""
-        return self.files.stat(i)
-
-
-@dataclass(frozen=True)
 class Chained(Files):
     """Some files, and behind them others."""
 
@@ -202,7 +177,20 @@ class Photos(Files):
 
     def __getstate__(self) -> dict[str, Any]:
         """What is sent to worker processes, who need no stats."""
-        return {"files": self.files, "rows": self.rows}
+        return {name: value for name, value in vars(self).items() if name != "stats"}
+
+
+@dataclass(frozen=True)
+class InMemory(Photos):
+    """Photographs whose bytes are read once into one array."""
+
+    contents: UInt8[np.ndarray, " bytes"]
+    ends: Int64[np.ndarray, " _"]
+    """Where each file's bytes begin, and the end of the last; nothing is between if reading failed."""
+
+    def read(self, i: int) -> bytes:
+        """From memory; from its file again if reading failed, for its reason."""
+        return self.contents[self.ends[i] : self.ends[i + 1]].tobytes() or super().read(i)
 
 
 @dataclass(frozen=True)

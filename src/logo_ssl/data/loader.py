@@ -205,7 +205,7 @@ def place(
 
     So many processes share this machine's memory and cores: each holds its own images and has its own workers.
     """
-    check_loading(images, device, config)
+    _check(images, device, config)
     if isinstance(images, Photos):
         return _place_photos(images, device, config, bad, say_progress, sharers)
     size, fits = _gb(images.nbytes), images.nbytes <= DEVICE_SHARE * available_memory(device)
@@ -214,7 +214,7 @@ def place(
     return _to_device(TensorFeed(images), device), f"{size} of pixels in RAM, sent batch by batch"
 
 
-def check_loading(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
+def _check(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
     """UserError if the settings cannot work."""
     if isinstance(images, Tensor) and config.placement in ("encoded", "disk"):
         raise UserError(
@@ -317,7 +317,7 @@ def _in_memory(photos: Photos, say_progress: Callable[[int], None]) -> Photos:
         part = parts.pop(0)
         together[at : at + len(part)] = part
         at += len(part)
-    return Photos.all(InMemory(photos, together, ends))
+    return InMemory(photos.files, photos.rows, together, ends)
 
 
 def _estimated_bytes(photos: Photos, max_side: int) -> tuple[int, int]:

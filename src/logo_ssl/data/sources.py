@@ -98,20 +98,7 @@ def _hint(path: Path) -> str:
 
 def locate(source: str) -> str:
     """A name as it is, a path made absolute: a run must find its data from any folder."""
-    return source if source in NAMES or not source.strip() else str(absolute(Path(source)))
-
-
-def absolute(path: Path) -> Path:
-    """The path from the root, without `..` if that only leads back: not behind a link, nor behind what is not a folder.
-
-    `os.path.normpath` would take `link/..` away as well, which leads to where the link's folder is.
-    """
-    root, *parts = path.expanduser().absolute().parts
-    kept = Path(root)
-    for part in parts:
-        leads_back = part == ".." and kept.name != ".." and kept.is_dir() and not kept.is_symlink()
-        kept = kept.parent if leads_back else kept / part
-    return kept
+    return source if source in NAMES or not source.strip() else str(Path(source).expanduser().absolute())
 
 
 def is_placed(source: str) -> bool:

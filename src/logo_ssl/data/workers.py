@@ -149,11 +149,11 @@ class Reader:
     """What worker processes make of each group of rows; they stay alive from one epoch to the next."""
 
     def __init__(self, reading: Reading, workers: int) -> None:
-        self.order: list[list[int]] = []
+        self.order: list[list[int]] = []  # of the messages to come, which each iteration of the loader reads anew
         self.batches: Iterator[Message] | None = None
         self.loader = DataLoader(
             reading,
-            batch_sampler=_Order(self),
+            batch_sampler=self.order,
             collate_fn=_as_it_is,  # type: ignore[arg-type] (of __getitems__, which gives what is collated)
             persistent_workers=workers > 0,
             prefetch_factor=AHEAD if workers else None,
@@ -163,7 +163,7 @@ class Reader:
     def read(self, order: Iterable[Tensor]) -> Iterator[list[Message]]:
         """The messages of each group of rows, in order."""
         groups = [[part.tolist() for part in rows.split(PER_MESSAGE)] for rows in order]
-        self.order = [part for group in groups for part in group]
+        self.order[:] = [part for group in groups for part in group]
         self.batches = messages = start(self.loader)
         for group in groups:
             yield [_received(messages) for _ in group]
@@ -179,19 +179,6 @@ def _received(messages: Iterator[Message]) -> Message:
         return next(messages)
     except ConnectionError:  # a worker died while it sent: asked again, torch tells so
         return next(messages)
-
-
-class _Order:
-    """The rows of the messages to come, read anew by each iteration of a loader."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.reader.order)
-
-    def __len__(self) -> int:
-        return len(self.reader.order)
 
 
 def _as_it_is(message: Message) -> Message:

@@ -1,5 +1,6 @@
 """Affinity of crops: what a run's regressor learned compared with cosine, and how well both rank crops of an image."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from ..augment import CropPlan, draw_boxes
 from ..augment.transforms import normalise, resized_crop
 from ..data import ImageSet, Photos, Split
 from ..data.decode import BadImage, decode
-from ..data.sources import absolute
 from ..errors import UserError
 from ..hardware import best_device
 from ..recipes import flat, read_recipe
@@ -260,7 +260,7 @@ def _row_of(path: Path, split: Split) -> int | None:
     """The row of a file in a split of files, if it is there."""
     if not isinstance(split.images, Photos):
         return None
-    wanted = str(absolute(path))
+    wanted = os.path.abspath(path.expanduser())
     names = ((row, split.images.name(row)) for row in range(len(split)))
     return next((row for row, name in names if name.rsplit("/", 1)[-1] == path.name and wanted.endswith(name)), None)
 
