@@ -1,10 +1,10 @@
 """How fast does a detector learn? Iterations/s of our ResNet-50-C4 beside torchvision's own detector, as one JSON line.
 
 Whole steps (transfer, scaling, forward, backward, SGD) at the protocol's scales, taken in turns: ours with boxes as on
-VOC and with masks as on COCO, and `fasterrcnn_resnet50_fpn` with its batch norms trained. Pictures are soft noise of
+VOC and with masks as on COCO, and `fasterrcnn_resnet50_fpn` with its batch norms trained. Images are soft noise of
 VOC's sizes. Besides: what loading alone gives from JPEG files, and a training through Lightning from these files.
 detection/speed.py quotes iterations_per_s of `box` and `mask`. `--tiny`, and any machine without CUDA, takes a small
-detector and small pictures: it shows that this runs, and measures nothing.
+detector and small images: it shows that this runs, and measures nothing.
 """
 
 import argparse
@@ -20,12 +20,12 @@ import torch
 import torchvision
 from PIL import Image
 
-from logo_ssl.detection.detector import build_detector
-from logo_ssl.detection.pictures import Told, ToldPicture, settled
-from logo_ssl.detection.recipe import COCO_RECIPE, VOC_RECIPE
-from logo_ssl.detection.samples import Batches, TrainingPictures
-from logo_ssl.detection.speed import BATCH, RECIPES
-from logo_ssl.detection.training import Workshop, train_detector
+from logo_ssl.detection.config import COCO_RECIPE, VOC_RECIPE
+from logo_ssl.detection.data import clean_annotations
+from logo_ssl.detection.formats import ImageAnnotation, ObjectAnnotation
+from logo_ssl.detection.model import build_detector
+from logo_ssl.detection.samples import Batches, TrainingImages
+from logo_ssl.detection.train import TrainerConfig, train_detector
 from logo_ssl.hardware import best_device, hardware, provenance
 
 SIZES = ((375, 500), (500, 375), (333, 500), (500, 333), (375, 500), (400, 500), (375, 500), (500, 334))
@@ -35,22 +35,22 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def soft_noise(folder, n, shrink=1):
-    """Pictures in a folder, with three objects each: their truth, masks and all."""
+    """Images in a folder, with three objects each: their truth, masks and all."""
     rng, told = np.random.default_rng(0), []
     for i in range(n):
         height, width = (side // shrink for side in SIZES[i % len(SIZES)])
         coarse = rng.integers(0, 256, (height // 16 + 1, width // 16 + 1, 3), dtype=np.uint8)
         file = Path(folder) / f"{i}.jpg"
         Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC).save(file, quality=90)
-        told.append(ToldPicture(file, height, width, [thing(rng, height, width) for _ in range(3)]))
-    return settled(told, CLASSES)
+        told.append(ImageAnnotation(file, height, width, [thing(rng, height, width) for _ in range(3)]))
+    return clean_annotations(told, CLASSES)
 
 
 def thing(rng, height, width):
     left, top = rng.uniform(0, 0.6, 2) * (width, height)
     right, bottom = left + rng.uniform(0.1, 0.4) * width, top + rng.uniform(0.1, 0.4) * height
     outline = [left, top, right, top, right, bottom, left, bottom]
-    return Told(str(rng.choice(CLASSES)), (left, top, right, bottom), [outline])
+    return ObjectAnnotation(str(rng.choice(CLASSES)), (left, top, right, bottom), [outline])
 
 
 def ours(recipe, masks, backbone):
@@ -106,23 +106,23 @@ def timed(step, i):
     return time.perf_counter() - began
 
 
-def loading(pictures, n):
+def loading(images, n):
     """Batches a second that worker processes decode."""
-    batches = iter(Batches(pictures, n, workers=-1))
+    batches = iter(Batches(images, n, workers=-1))
     next(batches)  # the workers have begun
     began = time.perf_counter()
     seen = sum(1 for _ in batches)
     return seen / (time.perf_counter() - began)
 
 
-def through_lightning(detector, pictures, recipe, device):
+def through_lightning(detector, images, recipe, device):
     """Iterations a second of a training from files, without its first fifth."""
     times = []
     train_detector(
         detector,
-        pictures,
+        images,
         recipe,
-        Workshop(device.type, workers=-1),
+        TrainerConfig(device.type, workers=-1),
         progress=lambda what, done, total: times.append(time.perf_counter()),
     )
     first = len(times) // 5
@@ -134,11 +134,11 @@ def main(line=None):
     parser.add_argument("--steps", type=int, default=40, help="of each detector, after a warm-up")
     parser.add_argument("--warm-up", type=int, default=8)
     parser.add_argument("--pictures", type=int, default=256, help="files to load from")
-    parser.add_argument("--tiny", action="store_true", help="a small detector on small pictures, on the CPU")
+    parser.add_argument("--tiny", action="store_true", help="a small detector on small images, on the CPU")
     arguments = parser.parse_args(line)
     device = torch.device("cpu") if arguments.tiny else best_device("auto")
     tiny = device.type != "cuda"
-    recipes, shrink = RECIPES, 1
+    recipes, shrink = {"box": VOC_RECIPE, "mask": COCO_RECIPE}, 1
     backbone, other = "resnet50", "fasterrcnn_resnet50_fpn"
     if tiny:
         backbone, other, shrink = "resnet18", "fasterrcnn_mobilenet_v3_large_320_fpn", 5
@@ -148,10 +148,10 @@ def main(line=None):
         data = soft_noise(folder, arguments.pictures, shrink)
         n_batches = max(arguments.steps, 4)
         sets = {
-            name: TrainingPictures(data, replace(recipe, iterations=n_batches, norm_batches=0), name == "mask")
+            name: TrainingImages(data, replace(recipe, iterations=n_batches, norm_batches=0), name == "mask")
             for name, recipe in recipes.items()
         }
-        batches = {name: list(Batches(pictures, 4, workers=0)) for name, pictures in sets.items()}
+        batches = {name: list(Batches(images, 4, workers=0)) for name, images in sets.items()}
         if device.type == "cuda":
             batches = {
                 name: [[s._replace(pixels=s.pixels.contiguous().pin_memory()) for s in batch] for batch in of]
@@ -169,7 +169,7 @@ def main(line=None):
                 if device.type == "cuda":
                     peaks[name] = max(peaks.get(name, 0), torch.cuda.max_memory_allocated())
         del steppers
-        loaded = {name: round(loading(pictures, n_batches), 2) for name, pictures in sets.items()}
+        loaded = {name: round(loading(images, n_batches), 2) for name, images in sets.items()}
         trained = through_lightning(detectors["box"], sets["box"], sets["box"].recipe, device)
     known = {name: times[arguments.warm_up :] for name, times in seconds.items()}
     speed = {name: 1 / statistics.mean(times) for name, times in known.items()}  # the mean: scales differ
@@ -194,7 +194,7 @@ def main(line=None):
             "voc07+12": round(VOC_RECIPE.iterations / speed["box"] / 3600, 2),
             "coco": round(COCO_RECIPE.iterations / speed["mask"] / 3600, 2),
         }
-        if recipe.batch_size == BATCH
+        if recipe.batch_size == VOC_RECIPE.batch_size
         else None,
         "peak_memory_gb": {name: round(value / 1e9, 2) for name, value in peaks.items()},
     }

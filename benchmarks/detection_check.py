@@ -1,6 +1,6 @@
 """Does detection learn, and does pretraining help it? On a small folder in COCO's layout; one JSON line for each check.
 
-overfit: ResNet-18-C4 from scratch on 16 pictures, tested on the same 16; AP50 of its one class ("object") should pass
+overfit: ResNet-18-C4 from scratch on 16 images, tested on the same 16; AP50 of its one class ("object") should pass
 80. compare: as many iterations from a run's backbone and from random weights, trained on train and tested on val, for
 each seed; once in COCO's layout and once converted to VOC's. For example, on one GPU:
 
@@ -21,8 +21,8 @@ from xml.sax.saxutils import escape
 import torch
 
 from logo_ssl.detection import load_detection
-from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig, scaled
-from logo_ssl.eval.detect import detect
+from logo_ssl.detection.config import DetectionRecipe, DetectorConfig, scaled
+from logo_ssl.detection.evaluate import detect
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.options import Extraction
 from logo_ssl.hardware import best_device, hardware, provenance
@@ -66,8 +66,8 @@ def measured(source, data, recipe, how):
 
 
 def overfit(data, arguments, how):
-    few = [picture for picture in data.train.pictures if len(picture.labels)][: arguments.pictures]
-    part = replace(data.train, pictures=tuple(few))
+    few = [image for image in data.train.images if len(image.labels)][: arguments.pictures]
+    part = replace(data.train, images=tuple(few))
     recipe = recipe_of(arguments.overfit_steps, arguments.overfit_side, arguments, flip=False)
     figures, seconds = measured(RANDOM, data._replace(train=part, test=part), recipe, how)
     about = {"pictures": len(few), "objects": part.n_objects, "recipe": asdict(recipe)}
@@ -104,20 +104,20 @@ def compare(data, layout, arguments, how):
 
 
 def as_voc(data, folder):
-    """The same pictures and boxes in VOC's layout."""
+    """The same images and boxes in VOC's layout."""
     for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)
     for split, part in (("train", data.train), ("test", data.test)):
         names = []
-        for picture in part.pictures:
-            name = f"{split}-{picture.path.stem}"
-            shutil.copy(picture.path, folder / "JPEGImages" / f"{name}{picture.path.suffix}")
+        for image in part.images:
+            name = f"{split}-{image.path.stem}"
+            shutil.copy(image.path, folder / "JPEGImages" / f"{name}{image.path.suffix}")
             things = "".join(
                 f"<object><name>{escape(part.classes[label - 1])}</name><bndbox><xmin>{left + 1}</xmin>"
                 f"<ymin>{top + 1}</ymin><xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object>"
-                for (left, top, right, bottom), label in zip(picture.boxes.tolist(), picture.labels, strict=True)
+                for (left, top, right, bottom), label in zip(image.boxes.tolist(), image.labels, strict=True)
             )
-            size = f"<size><width>{picture.width}</width><height>{picture.height}</height></size>"
+            size = f"<size><width>{image.width}</width><height>{image.height}</height></size>"
             (folder / "Annotations" / f"{name}.xml").write_text(f"<annotation>{size}{things}</annotation>")
             names.append(name)
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
@@ -130,13 +130,13 @@ def main(line=None):
     parser.add_argument("--run", help="a run with a ResNet-18; without it, there is nothing to compare")
     parser.add_argument("--steps", type=int, default=600, help="iterations of each training to compare")
     parser.add_argument("--overfit-steps", type=int, default=1200, help="0: leave it out")
-    parser.add_argument("--side", type=int, default=448, help="short side of the pictures in pixels")
+    parser.add_argument("--side", type=int, default=448, help="short side of the images in pixels")
     parser.add_argument("--overfit-side", type=int, default=640, help="larger, since every small object must be found")
     parser.add_argument("--pictures", type=int, default=16, help="to overfit")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--layouts", nargs="*", choices=("coco", "voc"), default=("coco", "voc"), help="to compare in")
     parser.add_argument("--batch-size", type=int, default=BASE.batch_size)
-    parser.add_argument("--regions", type=int, default=BASE.detector.regions, help="of a picture to learn from")
+    parser.add_argument("--regions", type=int, default=BASE.detector.regions, help="of an image to learn from")
     parser.add_argument("--norm-batches", type=int, default=BASE.norm_batches)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=-1)

@@ -1,7 +1,7 @@
 """How far are a detector's masks from what they should be? Pasting, cutting and keeping them; one JSON line.
 
 paste: torchvision's masks beside ours, which are exact (IoU, and how much larger). cut: how far masks to learn from are
-moved, in pixels of the resized picture, as they are cut here and with either half pixel mended alone. keep: bytes of
+moved, in pixels of the resized image, as they are cut here and with either half pixel mended alone. keep: bytes of
 outlines as lists and as arrays, and how many masks plain float32 would change. docs/decisions/0020 quotes it.
 """
 
@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.ops import roi_align
 
-from logo_ssl.detection.masks import decoded, packed, run_lengths
-from logo_ssl.detection.pasting import INSIDE, pasted
+from logo_ssl.detection.masks import INSIDE, decoded, packed, paste_masks, run_lengths
 from logo_ssl.hardware import hardware, provenance
 
 HEIGHT, WIDTH, CELLS, FINE = 480, 640, 14, 20
@@ -41,7 +40,7 @@ def pasting(n):
         boxes = torch.cat((corners, corners + sides), 1)
         sharpness = 0.8 + 0.4 * torch.rand(n, 1, 1, generator=generator)
         masks = torch.sigmoid(6 * (1 - sharpness * (down**2 + across**2)))
-        ours = pasted(masks, boxes, HEIGHT, WIDTH)
+        ours = paste_masks(masks, boxes, HEIGHT, WIDTH)
         theirs = paste_masks_in_image(masks[:, None], boxes, (HEIGHT, WIDTH))[:, 0] > INSIDE
         shared, either, area = ((m.sum((1, 2))).double() for m in (ours & theirs, ours | theirs, ours))
         larger = theirs.sum((1, 2)).double() / area - 1

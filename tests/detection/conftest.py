@@ -1,4 +1,4 @@
-"""Pictures that many tests learn from; none changes them."""
+"""Images that many tests learn from; none changes them."""
 
 import pytest
 from drawn import save_coco
@@ -8,7 +8,7 @@ from logo_ssl.detection import load_detection, samples
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    """Five pictures to train on, two to test on, in COCO's layout and with masks."""
+    """Five images to train on, two to test on, in COCO's layout and with masks."""
     return load_detection(str(save_coco(tmp_path_factory.mktemp("drawn") / "coco", {"train": 5, "val": 2})))
 
 

@@ -1,4 +1,4 @@
-"""Made-up pictures of squares and discs, in COCO's and in VOC's layout."""
+"""Made-up images of squares and discs, in COCO's and in VOC's layout."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ COLOURS = {"square": (230, 40, 40), "disc": (40, 60, 230)}
 def draw(
     rng: np.random.Generator, size: int = SIZE
 ) -> tuple[np.ndarray, list[tuple[str, tuple[int, ...], np.ndarray]]]:
-    """A picture with one object in each of two quarters: pixels, and (category, box, mask) of each."""
+    """An image with one object in each of two quarters: pixels, and (category, box, mask) of each."""
     pixels = rng.integers(90, 130, (size, size, 3), dtype=np.uint8)
     objects = []
     y, x = np.mgrid[:size, :size]
@@ -41,7 +41,7 @@ def run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 
 def save_coco(root: Path, counts: dict[str, int], seed: int = 0, size: int = SIZE) -> Path:
-    """Write pictures for each split, with run lengths as masks."""
+    """Write images for each split, with run lengths as masks."""
     rng = np.random.default_rng(seed)
     (root / "annotations").mkdir(parents=True)
     numbers = {name: 7 + 3 * i for i, name in enumerate(COLOURS)}
@@ -63,7 +63,7 @@ def save_coco(root: Path, counts: dict[str, int], seed: int = 0, size: int = SIZ
 
 
 def save_voc(folder: Path, lists: dict[str, int], seed: int = 0, size: int = SIZE) -> Path:
-    """Write pictures and XML, with a list for each split."""
+    """Write images and XML, with a list for each split."""
     rng = np.random.default_rng(seed)
     for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)

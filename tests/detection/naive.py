@@ -24,7 +24,7 @@ def area_of(shape):
 
 
 def coco_ap(truths, found, n_classes, overlap, size="AP", thresholds=None):
-    """truths: a list of (label, shape, crowd, area) for each picture; found: of (label, shape, score)."""
+    """truths: a list of (label, shape, crowd, area) for each image; found: of (label, shape, score)."""
     low, high = SIZES[size]
     values = []
     for label in range(1, n_classes + 1):
@@ -32,24 +32,24 @@ def coco_ap(truths, found, n_classes, overlap, size="AP", thresholds=None):
             judged, n_asked = [], 0
             for objects, guesses in zip(truths, found, strict=True):
                 asked = [o for o in objects if o[0] == label]
-                spared = [o[2] or not low <= o[3] <= high for o in asked]
-                order = sorted(range(len(asked)), key=lambda k, spared=spared: spared[k])
-                asked, spared = [asked[k] for k in order], [spared[k] for k in order]
-                n_asked += spared.count(False)
+                ignored = [o[2] or not low <= o[3] <= high for o in asked]
+                order = sorted(range(len(asked)), key=lambda k, ignored=ignored: ignored[k])
+                asked, ignored = [asked[k] for k in order], [ignored[k] for k in order]
+                n_asked += ignored.count(False)
                 taken = [False] * len(asked)
                 for _, shape, score in sorted((g for g in guesses if g[0] == label), key=lambda g: -g[2])[:100]:
                     best, match = min(threshold, 1 - 1e-10), None
                     for k, (_, other, crowd, _) in enumerate(asked):
                         if taken[k] and not crowd:
                             continue
-                        if match is not None and not spared[match] and spared[k]:
+                        if match is not None and not ignored[match] and ignored[k]:
                             break
                         shared = overlap(shape, other, crowd)
                         if shared >= best:
                             best, match = shared, k
                     if match is not None:
                         taken[match] = True
-                        if not spared[match]:
+                        if not ignored[match]:
                             judged.append((score, True))
                     elif low <= area_of(shape) <= high:
                         judged.append((score, False))
@@ -68,7 +68,7 @@ def _at_recalls(right, n_asked):
 
 
 def voc07_ap(truths, found, n_classes, threshold):
-    """truths: a list of (label, box, difficult) for each picture; found: of (label, box, score)."""
+    """truths: a list of (label, box, difficult) for each image; found: of (label, box, score)."""
     values = []
     for label in range(1, n_classes + 1):
         n_asked = sum(o[0] == label and not o[2] for objects in truths for o in objects)

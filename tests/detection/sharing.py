@@ -12,8 +12,8 @@ import torch
 from small_detectors import HOW, SMALL, at_iteration, power_cut, small, thin_encoder
 
 from logo_ssl.detection import load_detection, samples
-from logo_ssl.detection.training import Detecting
-from logo_ssl.eval.detect import detect
+from logo_ssl.detection.evaluate import detect
+from logo_ssl.detection.train import DetectorModule
 from logo_ssl.train.checkpoint import agreement
 
 RECIPE = small(replace(SMALL, iterations=4, batch_size=4, warm_up=1), short_sides=(64,))
@@ -31,7 +31,7 @@ def train(data, devices, folder=None, masks=False):
         seen.append({name: value.clone() for name, value in self.detector.state_dict().items()})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Detecting, "on_train_end", keep)
+        patch.setattr(DetectorModule, "on_train_end", keep)
         patch.setattr(samples, "fitting_workers", lambda *asked: WORKERS.append(asked) or 0)
         where = {"devices": devices, "workers": 4, "checkpoint_minutes": 1e-9}
         refreshed, _ = small_detectors.train(data, folder, RECIPE, masks, **where)

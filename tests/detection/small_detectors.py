@@ -3,19 +3,20 @@
 from dataclasses import replace
 
 import torch
-from thin import ThinResNet
+from torch import nn
+from torchvision.models.resnet import BasicBlock
 
-from logo_ssl.detection.detector import build_detector
-from logo_ssl.detection.recipe import DetectionRecipe, DetectorConfig
-from logo_ssl.detection.samples import TrainingPictures
-from logo_ssl.detection.training import Detecting, Workshop, train_detector
+from logo_ssl.detection.config import DetectionRecipe, DetectorConfig
+from logo_ssl.detection.model import build_detector
+from logo_ssl.detection.samples import TrainingImages
+from logo_ssl.detection.train import DetectorModule, TrainerConfig, train_detector
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.options import Extraction
 
 MEAN, STD = (0.5,) * 3, (0.25,) * 3
-CLASSES = 2  # of the pictures in drawn.py
+CLASSES = 2  # of the images in drawn.py
 HOW = Extraction(device="cpu", workers=0)
-HERE = Workshop(device="cpu", workers=0)
+HERE = TrainerConfig(device="cpu", workers=0)
 SMALL = DetectionRecipe(
     DetectorConfig(
         short_sides=(48, 64), test_side=64, anchors=(16, 32), candidates=(60, 60), proposals=(40, 20), regions=8
@@ -26,6 +27,28 @@ SMALL = DetectionRecipe(
     warm_up=2,
     norm_batches=2,
 )
+
+
+class ThinResNet(nn.Module):
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        self.layer1 = stage(width, width, 1)
+        self.layer2 = stage(width, 2 * width, 2)
+        self.layer3 = stage(2 * width, 4 * width, 2)
+        self.layer4 = stage(4 * width, 4 * width, 2)
+
+    def forward(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        return self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean((2, 3))
+
+
+def stage(n_in: int, n_out: int, stride: int) -> nn.Sequential:
+    shortcut = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out))
+    return nn.Sequential(BasicBlock(n_in, n_out, stride, shortcut))
 
 
 def small(recipe=SMALL, **changes):
@@ -48,21 +71,21 @@ def thin_encoder():
 def train(data, folder=None, recipe=SMALL, masks=False, **where):
     """The weights that a training ends with, and what was said about it."""
     detector, said = untrained(recipe, masks), []
-    pictures = TrainingPictures(data.train, recipe, masks)
-    train_detector(detector, pictures, recipe, replace(HERE, folder=folder, **where), say=said.append)
+    images = TrainingImages(data.train, recipe, masks)
+    train_detector(detector, images, recipe, replace(HERE, folder=folder, **where), say=said.append)
     return detector.state_dict(), said
 
 
 def at_iteration(monkeypatch, number, action):
     """Call `action()` before the iteration of that number (from 0)."""
-    original = Detecting.training_step
+    original = DetectorModule.training_step
 
     def watched(self, batch, batch_idx):
         if self.global_step == number:
             action()
         return original(self, batch, batch_idx)
 
-    monkeypatch.setattr(Detecting, "training_step", watched)
+    monkeypatch.setattr(DetectorModule, "training_step", watched)
 
 
 def power_cut():

@@ -1,6 +1,5 @@
-"""How well does an encoder detect and segment objects? Pictures with boxes, a detector on the encoder, and its AP."""
+"""Detection and instance segmentation with an encoder as backbone: images with boxes, a detector, average precision."""
 
-from .pictures import Picture, PictureSet
-from .sources import Detection, load_detection
+from .data import AnnotatedImage, AnnotatedImages, DetectionData, load_detection
 
-__all__ = ["Detection", "Picture", "PictureSet", "load_detection"]
+__all__ = ["AnnotatedImage", "AnnotatedImages", "DetectionData", "load_detection"]

@@ -1,9 +1,11 @@
-"""How does a mask stand in a file? As polygons or run lengths, which a COCO library turns into pixels and back."""
+"""Masks of objects: COCO's polygons and run lengths, and a predicted mask pasted into its box."""
 
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64, UInt8
+import torch
+from jaxtyping import Bool, Float, Float64, Int64, UInt8
+from torch import Tensor
 
 from ..errors import UserError
 
@@ -14,7 +16,7 @@ FEWEST = 6
 DECIMALS = 2
 """Of COCO's coordinates."""
 FAR = 4
-"""Sides of a picture that a corner may lie away: the library walks along every edge, wherever it leads."""
+"""Sides of an image that a corner may lie away: the library walks along every edge, wherever it leads."""
 MOST_BITS = 30
 """By which a part of a compressed run is shifted: 32 bits are what the library has."""
 
@@ -32,7 +34,7 @@ def coco_library() -> Any:
 def packed(segmentation: Any) -> Any:
     """The same mask with its numbers in arrays: as lists, those of all of COCO would take gigabytes.
 
-    What is no mask stays as it is, for `run_lengths` to tell.
+    What is not a mask stays as it is: `run_lengths` raises.
     """
     try:
         if isinstance(segmentation, list):
@@ -58,7 +60,7 @@ def _exact(polygon: Float[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
 
 
 def _finite(polygon: list[float]) -> Float64[np.ndarray, " n"]:
-    """The numbers of a polygon; the library would allocate without end for what is none."""
+    """The numbers of a polygon; the library would allocate without end otherwise."""
     if not all(issubclass(kind, int | float) and kind is not bool for kind in set(map(type, polygon))):
         raise ValueError("a polygon is a list of numbers")
     exact = np.array(polygon, np.float64)
@@ -74,7 +76,7 @@ def _whole(counts: list[int]) -> Int64[np.ndarray, " n"]:
 
 
 def has_outline(segmentation: Any) -> bool:
-    """False for polygons of which none has three corners; what is no mask at all is told by others."""
+    """False for polygons of which none has three corners; `run_lengths` raises for what is not a mask at all."""
     return not isinstance(segmentation, tuple) or any(len(polygon) >= FEWEST for polygon in segmentation)
 
 
@@ -87,7 +89,7 @@ def run_lengths(segmentation: Any, height: int, width: int) -> RunLengths:
             return _of_polygons([_finite(polygon) for polygon in segmentation], height, width)
         return _of_runs(segmentation, height, width)
     except (TypeError, ValueError, KeyError, OverflowError, RuntimeError) as error:
-        raise UserError(f"its mask is neither polygons nor run lengths of the picture ({error})") from error
+        raise UserError(f"its mask is neither polygons nor run lengths of the image ({error}).") from error
 
 
 def _of_polygons(polygons: list[Float64[np.ndarray, " _"]], height: int, width: int) -> RunLengths:
@@ -97,7 +99,7 @@ def _of_polygons(polygons: list[Float64[np.ndarray, " _"]], height: int, width: 
         return encoded(np.zeros((height, width), np.uint8))
     farthest = max(np.abs(polygon).max() for polygon in with_area)
     if farthest > FAR * max(height, width):
-        raise ValueError(f"a coordinate of {farthest:g} in a picture of {width} x {height} px")
+        raise ValueError(f"a coordinate of {farthest:g} in an image of {width} x {height} px")
     return masks.merge(masks.frPyObjects([polygon.tolist() for polygon in with_area], height, width))
 
 
@@ -108,7 +110,7 @@ def _of_runs(runs: RunLengths, height: int, width: int) -> RunLengths:
     compressed = isinstance(told, str | bytes)
     counts = _uncompressed(told) if compressed else told if isinstance(told, np.ndarray) else _whole(told)
     if (counts < 0).any() or (counts > height * width).any() or counts.sum() != height * width:
-        raise ValueError(f"counts that do not fill the {height * width} pixels of a picture")
+        raise ValueError(f"counts that do not fill the {height * width} pixels of an image")
     if compressed:
         return runs
     return coco_library().core.mask.frPyObjects(runs | {"counts": counts.tolist()}, height, width)
@@ -138,3 +140,37 @@ def encoded(mask: UInt8[np.ndarray, "H W"]) -> RunLengths:
 def decoded(segmentation: Any, height: int, width: int) -> UInt8[np.ndarray, "H W"]:
     """The pixels of a mask, 0 or 1."""
     return np.ascontiguousarray(coco_library().core.mask.decode(run_lengths(segmentation, height, width)))
+
+
+INSIDE = 0.5
+AT_ONCE = 1 << 28
+"""Pixels of all masks that are pasted together: 1 GiB of float32."""
+
+
+def paste_masks(
+    masks: Float[Tensor, "n M M"], boxes: Float[Tensor, "n 4"], height: int, width: int
+) -> Bool[Tensor, "n {height} {width}"]:
+    """Masks in their boxes, bilinear at the centre of every pixel, and 0 around them.
+
+    torchvision rounds boxes to whole pixels and makes each one wider: masks of small objects are a tenth too large.
+    """
+    n = max(1, AT_ONCE // (height * width))
+    parts = zip(masks.split(n), boxes.split(n), strict=True)
+    with torch.autocast(masks.device.type, enabled=False):
+        return torch.cat([_paste_masks(part.float(), places.float(), height, width) for part, places in parts])
+
+
+def _paste_masks(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
+    left, top, right, bottom = boxes.unbind(1)
+    cells = masks.shape[-1]
+    rows, columns = _cell_weights(top, bottom, height, cells), _cell_weights(left, right, width, cells)
+    return rows @ masks @ columns.mT >= INSIDE
+
+
+def _cell_weights(
+    begin: Float[Tensor, " n"], end: Float[Tensor, " n"], pixels: int, cells: int
+) -> Float[Tensor, "n _ _"]:
+    """How much of each cell a pixel's centre sees along one side: all at the cell's centre, none a cell further on."""
+    centres = torch.arange(pixels, device=begin.device) + 0.5
+    seen = (centres - begin[:, None]) / (end - begin)[:, None] * cells - 0.5
+    return (1 - (seen[..., None] - torch.arange(cells, device=begin.device)).abs()).clamp(0)

@@ -20,6 +20,6 @@ PROTOCOLS = {
     ),
     "finetune": Protocol("all weights trained with all labels", "eval.finetune:FineTune", "top1"),
     "semi": Protocol("all weights trained with few labels", "eval.finetune:Semi", "top1"),
-    "detect": Protocol("object detection with the encoder as backbone", "eval.detect_commands:Detect", "AP"),
-    "segment": Protocol("instance segmentation with the encoder as backbone", "eval.detect_commands:Segment", "AP"),
+    "detect": Protocol("object detection with the encoder as backbone", "detection.evaluate:Detect", "AP"),
+    "segment": Protocol("instance segmentation with the encoder as backbone", "detection.evaluate:Segment", "AP"),
 }

@@ -12,11 +12,11 @@ from ..augment.preview import draw_crops
 from ..data import ImageSet, load_data, locate, statistics
 from ..data.decode import look_at
 from ..data.sources import NAMES
+from ..detection.evaluate import COLUMNS, MEASURES
+from ..detection.evaluate import PAPER as DETECTION
 from ..errors import DataMissing, UserError
 from ..eval.affinity import measures_of
 from ..eval.encoder import load_encoder
-from ..eval.table6 import COLUMNS, MEASURES
-from ..eval.table6 import PAPER as DETECTION
 from ..eval.transfer import PAPER as TRANSFER
 from ..eval.transfer import SETS
 from ..hardware import best_device, hardware

@@ -1,7 +1,7 @@
-"""How does a detector learn? SGD with steps, through Lightning; then its batch norms see training pictures again."""
+"""Training of a detector: SGD with steps through Lightning, exact resume, new statistics of batch norms at the end."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -24,23 +24,21 @@ from ..train.compile import first_line
 from ..train.divergence import Diverged
 from ..train.loggers import Sessions
 from ..train.trainer import DDP, check_processes, explain_end, processes_for, quiet, take_over_signals
-from .detector import Detector
-from .recipe import DetectionRecipe, learning_rate
-from .samples import Batches, Read, Sample, TrainingPictures, whole
+from .config import DetectionRecipe, learning_rate
+from .model import Detector
+from .samples import Batches, Progress, Read, Sample, Say, TrainingImages, raise_errors
 
 LOOK_EVERY = 50
 """Iterations between looks at the loss: each look waits for the device."""
 LINES = 10
-"""Sentences about the loss in a training."""
+"""Printed lines about the loss in a training."""
 KEPT = re.compile(rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|\.?(sessions|sittings)\.json(\.\w+)?|\.lock")
 """How the files of a training's folder are called."""
 CURE = "the same command goes on"
-Progress = Callable[[str, int, int], None]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Workshop:
+class TrainerConfig:
     """Where a detector is trained, and how often that is saved; nothing here changes what it learns."""
 
     device: str = "auto"
@@ -48,21 +46,21 @@ class Workshop:
     """Processes that share each batch."""
     nodes: int = 1
     workers: int = -1
-    """Processes that decode pictures, on each machine in all; -1: one per core."""
+    """Processes that decode images, on each machine in all; -1: one per core."""
     folder: Path | None = None
     """Where an interrupted training can go on from; None: nowhere."""
     identity: str = ""
-    """What is trained on what; a training of another identity is not gone on with."""
+    """What is trained on what; a training of another identity is not continued."""
     checkpoint_every: int = 1
     checkpoint_minutes: float = 10.0
     checkpoint_keep: int = 1
 
 
-class Trained(NamedTuple):
+class TrainingSummary(NamedTuple):
     """How a training went."""
 
     resumed_at: int
-    """Iterations that had been done before; 0: it began here."""
+    """Iterations done by earlier sessions."""
     seconds: float
     """Of all sessions; one that was killed counts up to its last checkpoint."""
     sessions: int
@@ -70,14 +68,14 @@ class Trained(NamedTuple):
     """Sessions of which the end is not known."""
 
 
-class Detecting(L.LightningModule):
+class DetectorModule(L.LightningModule):
     """A detector in training."""
 
     def __init__(
         self, detector: Detector, recipe: DetectionRecipe, identity: str, progress: Progress, say: Say
     ) -> None:
         super().__init__()
-        self.detector, self.recipe, self.identity, self.told, self.say = detector, recipe, identity, progress, say
+        self.detector, self.recipe, self.identity, self.progress, self.say = detector, recipe, identity, progress, say
 
     def training_step(self, batch: list[Read], batch_idx: int) -> Tensor:
         """The sum of all losses of a batch; the draws of an iteration come from its number."""
@@ -85,8 +83,8 @@ class Detecting(L.LightningModule):
         self.detector.draws.begin(self.recipe.seed, iteration, rank() * len(batch))
         loss = torch.stack(list(losses_of(self.detector, batch).values())).sum()
         if iteration % LOOK_EVERY == 0 and not loss.isfinite():
-            raise UserError(f"The loss is no finite number at iteration {iteration}; lower lr, or warm up for longer.")
-        self.told("training", done := iteration + 1, self.recipe.iterations)
+            raise UserError(f"The loss is not finite at iteration {iteration}; lower lr, or warm up for longer.")
+        self.progress("training", done := iteration + 1, self.recipe.iterations)
         if done % max(self.recipe.iterations // LINES, 1) == 0:
             rate = learning_rate(self.recipe, iteration)
             self.say(
@@ -113,35 +111,35 @@ class Detecting(L.LightningModule):
         return {"optimizer": sgd, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Say what is trained."""
+        """Keep what is trained."""
         checkpoint["identity"] = self.identity
 
 
 def losses_of(detector: Detector, batch: Sequence[Read]) -> dict[str, Tensor]:
     """What the detector makes of a batch in train mode."""
-    there = whole(batch)
+    there = raise_errors(batch)
     return detector([sample.pixels for sample in there], [sample.target for sample in there])
 
 
 def train_detector(
     detector: Detector,
-    pictures: TrainingPictures,
+    images: TrainingImages,
     recipe: DetectionRecipe,
-    where: Workshop = Workshop(),  # noqa: B008 (frozen)
+    where: TrainerConfig = TrainerConfig(),  # noqa: B008 (frozen)
     progress: Progress = lambda what, done, total: None,
     say: Say = lambda sentence: None,
-) -> Trained:
+) -> TrainingSummary:
     """Train a detector in place, in bfloat16 on CUDA, and refresh its batch norms.
 
-    With a folder, a training that was interrupted there goes on. Of several processes, only the first has a detector to
-    test in the end.
+    With a folder, it continues a training that was interrupted there. Of several processes, only the first has a
+    detector to test in the end.
     """
     check_processes(where, recipe.batch_size)
     processes = processes_for(where)
-    checkpoint = _begun(where, say)
+    checkpoint = _checkpoint(where, say)
     done = 0 if checkpoint is None else load(checkpoint)["global_step"]
     if done:
-        say(f"Going on after {done:,} iterations.")
+        say(f"Continuing after {done:,} iterations.")
     with quiet(), _session(where, resumed=checkpoint is not None) as sessions:
         trainer = _trainer(where, say, sessions)
         device = trainer.strategy.root_device
@@ -150,14 +148,14 @@ def train_detector(
             detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
         part = (trainer.global_rank, trainer.world_size)
         waiting = partial(interruptible, trainer)
-        batches = Batches(pictures, recipe.iterations, where.workers, done, part, processes.devices, waiting)
-        module = Detecting(detector.train(), recipe, where.identity, progress, say)
-        with torch.random.fork_rng(cuda), _in_a_sentence(recipe, where, trainer):
+        batches = Batches(images, recipe.iterations, where.workers, done, part, processes.devices, waiting)
+        module = DetectorModule(detector.train(), recipe, where.identity, progress, say)
+        with torch.random.fork_rng(cuda), _user_errors(recipe, where, trainer):
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
             if is_first():
-                again = Batches(pictures, recipe.norm_batches, where.workers)
+                again = Batches(images, recipe.norm_batches, where.workers)
                 refresh_norms(detector.to(device), again, device, recipe.seed)
-        return Trained(done, sessions.seconds(), sessions.number(), sessions.killed())
+        return TrainingSummary(done, sessions.seconds(), sessions.number(), sessions.killed())
 
 
 @torch.no_grad()
@@ -172,7 +170,7 @@ def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: tor
         for norm in norms:
             norm.momentum = 1 / n  # the n-th of a running mean
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            losses_of(detector, [_sent(sample, device) for sample in whole(batch)])
+            losses_of(detector, [_to_device(sample, device) for sample in raise_errors(batch)])
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     set_synchronised(detector, True)
@@ -180,29 +178,26 @@ def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: tor
 
 
 @contextmanager
-def alone_in(folder: Path | None) -> Iterator[None]:
+def claim_folder(folder: Path | None) -> Iterator[None]:
     """Hold the folder of a training; of several processes the first one does."""
     with locked(folder) if folder is not None and is_first() else nullcontext():
         yield
 
 
-def _begun(where: Workshop, say: Say) -> Path | None:
+def _checkpoint(where: TrainerConfig, say: Say) -> Path | None:
     """The checkpoint to go on from, if there is one."""
     if where.folder is None:
         return None
     checkpoint = newest_whole(where.folder, say)
     if checkpoint is not None and load(checkpoint).get("identity") != where.identity:
-        raise UserError(
-            f"{where.folder} holds an unfinished training of another encoder, on other pictures or by other settings; "
-            "remove it, or choose another --out."
-        )
+        raise UserError(f"{where.folder} has a training of another encoder, data or settings: choose another --out.")
     if is_first():
         clear(where.folder, checkpoint)
     return checkpoint
 
 
 @contextmanager
-def _session(where: Workshop, *, resumed: bool) -> Iterator[Sessions]:
+def _session(where: TrainerConfig, *, resumed: bool) -> Iterator[Sessions]:
     """Count the time from now on, and keep the account where the training is kept."""
     sessions = Sessions(Run(where.folder or Path()), resumed=resumed)
     try:
@@ -212,7 +207,7 @@ def _session(where: Workshop, *, resumed: bool) -> Iterator[Sessions]:
             sessions.save(ended=True)
 
 
-def _trainer(where: Workshop, say: Say, sessions: Sessions) -> L.Trainer:
+def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
     processes = processes_for(where)
     kept = where.folder is not None
     folder = where.folder or Path()
@@ -238,27 +233,24 @@ def _trainer(where: Workshop, say: Say, sessions: Sessions) -> L.Trainer:
     return trainer
 
 
-def _on_cuda(where: Workshop) -> bool:
+def _on_cuda(where: TrainerConfig) -> bool:
     return where.device == "cuda" or (where.device == "auto" and torch.cuda.is_available())
 
 
 @contextmanager
-def _in_a_sentence(recipe: DetectionRecipe, where: Workshop, trainer: L.Trainer) -> Iterator[None]:
-    """What can be mended is told in a sentence."""
+def _user_errors(recipe: DetectionRecipe, where: TrainerConfig, trainer: L.Trainer) -> Iterator[None]:
+    """Turn out-of-memory and divergence into a UserError."""
     try:
         with explain_end(trainer, CURE if where.folder else "start again"):
             yield
     except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"The device has too little memory for batches of {recipe.batch_size} pictures; lower batch_size or "
-            "short_sides, or use more devices."
-        ) from error
+        raise UserError(f"Out of memory: lower batch_size={recipe.batch_size} or short_sides.") from error
     except Diverged as error:
         raise UserError(
-            f"A weight is no finite number at iteration {error.step}; lower lr, or warm up for longer."
+            f"A weight is not finite at iteration {error.step}; lower lr, or warm up for longer."
         ) from error
 
 
-def _sent(sample: Sample, device: torch.device) -> Sample:
+def _to_device(sample: Sample, device: torch.device) -> Sample:
     target = {name: value.to(device, non_blocking=True) for name, value in sample.target.items()}
     return Sample(sample.pixels.to(device, non_blocking=True), target)

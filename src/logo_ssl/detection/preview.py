@@ -1,4 +1,4 @@
-"""What did a detector find? Its best, its worst and some random pictures, with the truth on the left of each pair."""
+"""Sheets of the best, the worst and some random test images: annotations on the left, detections on the right."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -14,20 +14,19 @@ from PIL.PngImagePlugin import PngInfo
 from ..files import write
 from ..randomness import stream
 from ..text import counted
+from .data import AnnotatedImage
 from .masks import decoded
-from .pictures import Picture
-from .precision import Detected
-from .voc_metric import area, intersection, overlap
+from .metrics import Detections, area, intersection, overlap
 
 EACH, COLUMNS = 6, 2
-"""Pictures of a kind, and pairs in a row."""
+"""Images of a kind, and pairs in a row."""
 SIDE, GAP, LETTER = 360, 8, 13  # pixels
 SURE = 0.5
 """Score from which a detection is drawn and judged, and overlap from which it is right."""
 TRUE, RIGHT, WRONG, SPARED = "#009E73", "#0072B2", "#D55E00", "#969A9E"
 """Objects, what was found of them, what is none, and what does not count: told apart by the colour-blind."""
 SHINE = 0.4
-"""Of a mask over its picture."""
+"""Of a mask over its image."""
 
 
 class Shown(NamedTuple):
@@ -39,81 +38,85 @@ class Shown(NamedTuple):
     mask: Bool[np.ndarray, "H W"] | None
 
 
-def drawn_files(folder: Path) -> dict[str, Path]:
-    """Which pictures are drawn in a folder."""
+def preview_files(folder: Path) -> dict[str, Path]:
+    """Which images are drawn in a folder."""
     return {name: folder / f"{name}.png" for name in ("best", "worst", "random")}
 
 
-def draw_found(
-    pictures: Sequence[Picture],
-    detected: Sequence[Detected],
+def save_previews(
+    images: Sequence[AnnotatedImage],
+    detected: Sequence[Detections],
     classes: tuple[str, ...],
     folder: Path,
     masks: bool = False,
 ) -> dict[str, Path]:
     """Write best.png, worst.png and random.png, with the objects' masks where these are asked for; the files."""
-    scores = [harmony(picture, each) for picture, each in zip(pictures, detected, strict=True)]
+    scores = [f1_score(image, each) for image, each in zip(images, detected, strict=True)]
     order = np.argsort(-np.array(scores), kind="stable").tolist()
-    chance = torch.randperm(len(pictures), generator=stream(0, "pictures to draw")).tolist()
+    chance = torch.randperm(len(images), generator=stream(0, "pictures to draw")).tolist()
     chosen = {"best": order[:EACH], "worst": order[::-1][:EACH], "random": chance[:EACH]}
-    files, about = drawn_files(folder), PngInfo()
+    files, about = preview_files(folder), PngInfo()
     about.add_text("Software", "logo-ssl")
     for name, file in files.items():
-        pairs = [_pair(pictures[row], detected[row], classes, scores[row], masks) for row in chosen[name]]
+        pairs = [_pair(images[row], detected[row], classes, scores[row], masks) for row in chosen[name]]
         content = io.BytesIO()
         _sheet(pairs).save(content, "png", pnginfo=about)
         write(file, content.getvalue())
     return files
 
 
-def harmony(picture: Picture, detected: Detected) -> float:
+def f1_score(image: AnnotatedImage, detected: Detections) -> float:
     """Twice what was found rightly over what is asked for and what was found of it or wrongly (F1); 1 for none."""
-    right = matched(picture, detected)
-    judged = (detected.scores >= SURE) & ~spared(picture, detected, right)
-    n_all = int(asked_for(picture).sum()) + int(judged.sum())
+    right = matched(image, detected)
+    judged = (detected.scores >= SURE) & ~ignored(image, detected, right)
+    n_all = int(counted_objects(image).sum()) + int(judged.sum())
     return 2 * int(right.sum()) / n_all if n_all else 1.0
 
 
-def asked_for(picture: Picture) -> Bool[np.ndarray, " n"]:
+def counted_objects(image: AnnotatedImage) -> Bool[np.ndarray, " n"]:
     """Which objects count: neither crowds nor difficult ones."""
-    return ~(picture.crowd | picture.difficult)
+    return ~(image.crowd | image.difficult)
 
 
-def matched(picture: Picture, detected: Detected) -> Bool[np.ndarray, " found"]:
+def matched(image: AnnotatedImage, detected: Detections) -> Bool[np.ndarray, " found"]:
     """Which detections are sure and right: the surest first, each object once."""
-    free = asked_for(picture)
+    free = counted_objects(image)
     right = np.zeros(len(detected.scores), bool)
-    shared = overlap(detected.boxes, picture.boxes)
+    shared = overlap(detected.boxes, image.boxes)
     for n in np.argsort(-detected.scores, kind="stable"):
         if detected.scores[n] < SURE or not len(free):
             continue
-        fits = np.where(free & (picture.labels == detected.labels[n]), shared[n], 0)
+        fits = np.where(free & (image.labels == detected.labels[n]), shared[n], 0)
         best = int(fits.argmax())
         if fits[best] > SURE:
             free[best], right[n] = False, True
     return right
 
 
-def spared(picture: Picture, detected: Detected, right: Bool[np.ndarray, " found"]) -> Bool[np.ndarray, " found"]:
+def ignored(
+    image: AnnotatedImage, detected: Detections, right: Bool[np.ndarray, " found"]
+) -> Bool[np.ndarray, " found"]:
     """Which detections are sure and of an object that is not asked for: neither right nor wrong.
 
     A difficult object is found like any other, as VOC has it, and a crowd by all that lie in it, as COCO does.
     """
-    difficult = picture.difficult & (overlap(detected.boxes, picture.boxes) > SURE)
-    inside = intersection(detected.boxes, picture.boxes) > SURE * area(detected.boxes)[:, None]
-    alike = picture.labels == detected.labels[:, None]
-    return (detected.scores >= SURE) & ~right & (alike & (difficult | (picture.crowd & inside))).any(1)
+    difficult = image.difficult & (overlap(detected.boxes, image.boxes) > SURE)
+    inside = intersection(detected.boxes, image.boxes) > SURE * area(detected.boxes)[:, None]
+    alike = image.labels == detected.labels[:, None]
+    return (detected.scores >= SURE) & ~right & (alike & (difficult | (image.crowd & inside))).any(1)
 
 
-def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score: float, masks: bool) -> Image.Image:
-    seen = Image.fromarray(picture.pixels())
-    size, asked = (picture.height, picture.width), asked_for(picture)
+def _pair(
+    image: AnnotatedImage, detected: Detections, classes: tuple[str, ...], score: float, masks: bool
+) -> Image.Image:
+    seen = Image.fromarray(image.pixels())
+    size, asked = (image.height, image.width), counted_objects(image)
     truth = [
-        Shown(box, TRUE if asked[n] else SPARED, classes[label - 1], picture.mask(n).astype(bool) if masks else None)
-        for n, (box, label) in enumerate(zip(picture.boxes, picture.labels, strict=True))
+        Shown(box, TRUE if asked[n] else SPARED, classes[label - 1], image.mask(n).astype(bool) if masks else None)
+        for n, (box, label) in enumerate(zip(image.boxes, image.labels, strict=True))
     ]
-    right = matched(picture, detected)
-    colours = np.where(right, RIGHT, np.where(spared(picture, detected, right), SPARED, WRONG)).tolist()
+    right = matched(image, detected)
+    colours = np.where(right, RIGHT, np.where(ignored(image, detected, right), SPARED, WRONG)).tolist()
     shapes = detected.masks or (None,) * len(right)
     found = [
         Shown(
@@ -128,14 +131,14 @@ def _pair(picture: Picture, detected: Detected, classes: tuple[str, ...], score:
     pair = Image.new("RGB", (2 * SIDE, sides[0].height + 2 * LETTER), "white")
     for n, side in enumerate(sides):
         pair.paste(side, (n * SIDE, 2 * LETTER))
-    titles = f"{picture.path.name}: {counted(int(asked.sum()), 'object')}", f"found, F1 {score:.2f}"
+    titles = f"{image.path.name}: {counted(int(asked.sum()), 'object')}", f"found, F1 {score:.2f}"
     for n, title in enumerate(titles):
         ImageDraw.Draw(pair).text((n * SIDE + 2, LETTER // 2), title, "black", ImageFont.load_default(LETTER))
     return pair
 
 
 def _drawn(seen: Image.Image, things: Iterable[Shown]) -> Image.Image:
-    """A picture, shrunk or enlarged to the sheet's scale, with things on it."""
+    """An image, shrunk or enlarged to the sheet's scale, with things on it."""
     things = list(things)
     pixels = np.asarray(seen, np.float32)
     for thing in things:

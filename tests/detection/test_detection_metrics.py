@@ -1,40 +1,42 @@
-"""Do both measures agree with their definitions, on cases that can be counted by hand and on random ones?"""
+"""Average precision against its definition and other tools; masks in files."""
 
+import json
 from pathlib import Path
 
 import naive
 import numpy as np
 import pytest
 from drawn import run_lengths as plain_run_lengths
+from drawn import run_lengths as uncompressed
+from drawn import save_coco, save_voc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logo_ssl.detection.coco_metric import coco_metric
+from logo_ssl.detection import load_detection
+from logo_ssl.detection.data import ImageAnnotation, ObjectAnnotation, clean_annotations
 from logo_ssl.detection.masks import decoded, encoded, packed, run_lengths
-from logo_ssl.detection.pictures import Told, ToldPicture, settled
-from logo_ssl.detection.precision import Detected
-from logo_ssl.detection.voc_metric import eleven_points, voc07_metric
+from logo_ssl.detection.metrics import Detections, coco_metric, eleven_points, result_files, voc07_metric, write_results
 from logo_ssl.errors import UserError
 
 SIDE = 120
 CLASSES = ("cat", "dog")
 
 
-def pictures_of(truths):
+def images_of(truths):
     """From lists of (label, box, crowd, difficult, area, segmentation)."""
     told = [
         [
-            Told(CLASSES[label - 1], box, shape, crowd, difficult, area)
+            ObjectAnnotation(CLASSES[label - 1], box, shape, crowd, difficult, area)
             for label, box, crowd, difficult, area, shape in each
         ]
         for each in truths
     ]
-    return settled([ToldPicture(Path("p"), SIDE, SIDE, each) for each in told], CLASSES).pictures
+    return clean_annotations([ImageAnnotation(Path("p"), SIDE, SIDE, each) for each in told], CLASSES).images
 
 
 def detected(found, masks=False):
     return [
-        Detected(
+        Detections(
             np.array([box for _, box, _ in each], np.float32).reshape(-1, 4),
             np.array([score for _, _, score in each], np.float32),
             np.array([label for label, _, _ in each], np.int64),
@@ -77,8 +79,8 @@ def scored(scene, seed):
 def test_coco_boxes_follow_the_definition(scene, seed):
     found = scored(scene, seed)
     truths = [[(k, box, crowd, naive.area_of(box)) for k, box, crowd in each] for each, _ in scene]
-    pictures = pictures_of([[(k, box, crowd, False, area, None) for k, box, crowd, area in each] for each in truths])
-    ours = coco_metric(pictures, detected(found), CLASSES).overall
+    images = images_of([[(k, box, crowd, False, area, None) for k, box, crowd, area in each] for each in truths])
+    ours = coco_metric(images, detected(found), CLASSES).overall
     for size in naive.SIZES:
         assert ours[size] == pytest.approx(naive.coco_ap(truths, found, 2, naive.box_overlap, size), abs=1e-3)
     for name, threshold in (("AP50", 0.5), ("AP75", 0.75)):
@@ -96,7 +98,7 @@ def test_coco_masks_follow_the_definition(scene, seed):
         for each, _ in scene
     ]
     masks = [[(k, mask_of(box), score) for k, box, score in each] for each in found]
-    ours = coco_metric(pictures_of(shown), detected(found, masks=True), CLASSES, "segm").overall
+    ours = coco_metric(images_of(shown), detected(found, masks=True), CLASSES, "segm").overall
     for size in naive.SIZES:
         assert ours[size] == pytest.approx(naive.coco_ap(truths, masks, 2, naive.mask_overlap, size), abs=1e-3)
 
@@ -106,8 +108,8 @@ def test_coco_masks_follow_the_definition(scene, seed):
 def test_voc07_follows_the_definition(scene, seed):
     found = scored(scene, seed)
     truths = [each for each, _ in scene]
-    pictures = pictures_of([[(k, box, False, difficult, None, None) for k, box, difficult in each] for each in truths])
-    ours = voc07_metric(pictures, detected(found), CLASSES).overall
+    images = images_of([[(k, box, False, difficult, None, None) for k, box, difficult in each] for each in truths])
+    ours = voc07_metric(images, detected(found), CLASSES).overall
     for name, threshold in (("AP50", 0.5), ("AP75", 0.75)):
         assert ours[name] == pytest.approx(naive.voc07_ap(truths, found, 2, threshold), abs=1e-3)
 
@@ -116,8 +118,8 @@ CAT, FAR = (10, 10, 50, 50), (60, 60, 100, 100)
 
 
 def both(truths, found):
-    pictures = pictures_of([[(k, box, False, False, None, None) for k, box in each] for each in truths])
-    return coco_metric(pictures, detected(found), CLASSES), voc07_metric(pictures, detected(found), CLASSES)
+    images = images_of([[(k, box, False, False, None, None) for k, box in each] for each in truths])
+    return coco_metric(images, detected(found), CLASSES), voc07_metric(images, detected(found), CLASSES)
 
 
 def test_cases_that_can_be_counted_by_hand():
@@ -209,5 +211,74 @@ def test_compressed_counts_are_read_as_the_library_writes_them(column, times):
         run_lengths(compressed | {"size": [mask.size + 1, 1]}, mask.size + 1, 1)
 
 
-def test_a_corner_may_lie_outside_its_picture():
+def test_a_corner_may_lie_outside_its_image():
     assert decoded([[-30, -30, 60, -30, 60, 60, -30, 60]], 20, 30).all()
+
+
+def nearly_found(image, rng):
+    """The objects of an image a little beside their places, some of them of a wrong class, and more or less sure."""
+    boxes = image.boxes + rng.normal(0, 2, image.boxes.shape).astype(np.float32)
+    labels = np.where(rng.random(len(boxes)) < 0.2, 3 - image.labels, image.labels)
+    masks = (np.roll(image.mask(n), rng.integers(-2, 3), (0, 1)) for n in range(len(boxes)))
+    told = tuple(run_lengths(uncompressed(mask), image.height, image.width) for mask in masks)
+    return Detections(boxes, rng.random(len(boxes), np.float32), labels, told)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Images whose test counts images and categories otherwise than we do, and than its training."""
+    root = save_coco(tmp_path / "coco", {"train": 2, "val": 12})
+    file = root / "annotations" / "instances_val.json"
+    told = json.loads(file.read_text())
+    swapped = {7: 900, 10: 3}
+    for image in told["images"]:
+        image["id"] = 1000 - image["id"]
+    for annotation in told["annotations"]:
+        annotation |= {"image_id": 1000 - annotation["image_id"], "category_id": swapped[annotation["category_id"]]}
+    for category in told["categories"]:
+        category["id"] = swapped[category["id"]]
+    file.write_text(json.dumps(told))
+    return root
+
+
+@pytest.mark.parametrize("kind", ["bbox", "segm"])
+def test_a_coco_evaluator_comes_to_our_figures_by_the_files_alone(root, tmp_path, kind):
+    import faster_coco_eval  # an extra, which the other tests do without
+
+    test, rng = load_detection(str(root), masks=True).test, np.random.default_rng(0)
+    found = [nearly_found(image, rng) for image in test.images]
+    write_results(test, found, tmp_path, masks=True)
+    truth = faster_coco_eval.COCO(str(root / "annotations" / "instances_val.json"))
+    theirs = faster_coco_eval.COCOeval_faster(
+        truth, truth.loadRes(str(result_files(tmp_path, masks=True)[kind])), kind, print_function=lambda *_: None
+    )
+    theirs.evaluate()
+    theirs.accumulate()
+    theirs.summarize()
+    ours = coco_metric(test.images, found, test.classes, kind).overall
+    assert 5 < ours["AP"] < 95
+    names = ("AP", "AP50", "AP75", "APs", "APm", "APl")
+    shares = (-1 if ours[name] is None else ours[name] / 100 for name in names)
+    np.testing.assert_allclose([*theirs.stats[:6]], [*shares], atol=1e-6)
+
+
+def test_images_in_vocs_layout_are_known_by_their_names(tmp_path):
+    test = load_detection(str(save_voc(tmp_path / "voc", {"train": 2, "test": 2}))).test
+    nothing = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+    one = Detections(np.array([[1, 2, 4, 8]], np.float32), np.array([0.5], np.float32), np.array([2]))
+    write_results(test, [nothing, one], tmp_path, masks=False)
+    (told,) = json.loads((tmp_path / "boxes.json").read_text())
+    expected = {"image_id": "test1", "category_id": 2, "score": 0.5, "bbox": [1, 2, 3, 6]}
+    assert told == expected
+    assert not (tmp_path / "masks.json").exists()
+
+
+def test_a_class_that_the_test_does_not_list_takes_the_number_of_no_other(root, tmp_path):
+    file = root / "annotations" / "instances_val.json"
+    told = json.loads(file.read_text())
+    told["categories"] = [category for category in told["categories"] if category["id"] == 3]
+    told["annotations"] = [annotation for annotation in told["annotations"] if annotation["category_id"] == 3]
+    file.write_text(json.dumps(told))
+    test = load_detection(str(root)).test
+    assert dict(zip(test.classes, test.numbers, strict=True)) == {"square": 4, "disc": 3}
+    assert load_detection(str(root), agnostic=True).test.numbers == (1,)

@@ -1,0 +1,346 @@
+"""Images with objects: VOC 07+12, COCO, or a folder in either layout, with clean annotations."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, UInt8
+
+from ..data import data_root
+from ..data.decode import BadImage, decode, plain_reason, seen_size
+from ..errors import DataMissing, UserError, nearest
+from ..text import counted
+from .config import COCO, VOC
+from .formats import UNKNOWN, VOC_CLASSES, ImageAnnotation, ObjectAnnotation, has_list, read_coco, read_voc
+from .masks import decoded, has_outline, run_lengths
+
+Made = TypeVar("Made")
+SHRUNK = 64
+"""Pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken."""
+NAMED = 5
+"""Names that a message lists; the rest are counted."""
+AGNOSTIC = ("object",)
+"""The one class when all categories are the same."""
+NAMES = (VOC, COCO)
+YEARS = ("VOC2007", "VOC2012")
+TRAIN, TEST = ("trainval", "train"), ("test", "val")
+LAYOUTS = (
+    "annotations/*train*.json and *val*.json (COCO), or Annotations/, JPEGImages/ and ImageSets/Main/train.txt and "
+    "test.txt (VOC), or train/ and test/ with Annotations/ and JPEGImages/ in each"
+)
+
+
+class Counts(NamedTuple):
+    """How many images a set has to train and to test on, and how many classes."""
+
+    train: int
+    test: int
+    classes: int
+
+
+OFFICIAL = {VOC: Counts(16_551, 4_952, 20), COCO: Counts(118_287, 5_000, 80)}
+"""The sets of the paper's Table 6: known by what they hold, wherever they are."""
+
+
+class UnusableImage(UserError):  # noqa: N818 (a state of its file)
+    """An image that cannot be used, and why."""
+
+
+@dataclass(frozen=True, eq=False)
+class AnnotatedImage:
+    """Where an image is, and the objects in it."""
+
+    path: Path
+    height: int
+    width: int
+    boxes: Float32[np.ndarray, "n 4"]
+    labels: Int64[np.ndarray, " n"]
+    """1 and more; 0 is the background."""
+    crowd: Bool[np.ndarray, " n"]
+    """Groups in one box: neither examples to learn from, nor mistakes to find."""
+    difficult: Bool[np.ndarray, " n"]
+    """Learned from, but neither asked for nor counted by VOC's metric."""
+    area: Float32[np.ndarray, " n"]
+    segmentations: tuple[Any, ...]
+    number: Any = None
+    """Its id in the annotation file."""
+
+    def pixels(self) -> UInt8[np.ndarray, "H W 3"]:
+        """The image itself."""
+        try:
+            seen = decode(self.path.read_bytes())
+        except (OSError, BadImage) as error:
+            raise UnusableImage(f"{self.path} cannot be read ({plain_reason(error)}).") from error
+        self._check_size(*seen.shape[:2])
+        return seen
+
+    def mask(self, row: int) -> UInt8[np.ndarray, "H W"]:
+        """The pixels of an object's mask, 0 or 1."""
+        return self._mask(decoded, row)
+
+    def check(self, whole: bool = True, masks: bool = False) -> None:
+        """Raise an UnusableImage if the header, the whole file (shrunk) or a mask is broken."""
+        try:
+            self._check_size(*seen_size(self.path))
+            if whole:
+                decode(self.path.read_bytes(), SHRUNK)
+        except (OSError, BadImage) as error:
+            raise UnusableImage(f"{self.path} cannot be read ({plain_reason(error)}).") from error
+        for row in range(len(self.segmentations) if masks else 0):
+            self._mask(run_lengths, row)
+
+    def _mask(self, make: Callable[[Any, int, int], Made], row: int) -> Made:
+        try:
+            return make(self.segmentations[row], self.height, self.width)
+        except UserError as error:
+            raise UnusableImage(f"{self.path}, object {row + 1} at {self.boxes[row].tolist()}: {error}") from error
+
+    def _check_size(self, height: int, width: int) -> None:
+        if (height, width) != (self.height, self.width):
+            told = f"{width} x {height} px, but {self.width} x {self.height} px in its annotation"
+            raise UnusableImage(f"{self.path} is {told}.")
+
+
+@dataclass(frozen=True, eq=False)
+class AnnotatedImages:
+    """Images with objects of some classes, and how many were corrected, dropped or left out."""
+
+    classes: tuple[str, ...]
+    images: tuple[AnnotatedImage, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Objects of categories that are not classes here, dropped."""
+    numbers: tuple[int, ...] = ()
+    """Ids of the classes in the annotation file."""
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def n_objects(self) -> int:
+        """Objects in all images."""
+        return sum(len(image.labels) for image in self.images)
+
+
+class DetectionData(NamedTuple):
+    """What a detector learns from, and what it is tested on."""
+
+    name: str
+    train: AnnotatedImages
+    test: AnnotatedImages
+    is_voc: bool
+    """Whether the 11-point metric of VOC 2007 is the custom."""
+    official: bool = False
+    """Whether it is one of the sets of the paper's Table 6."""
+
+    @property
+    def comparable_with_paper(self) -> bool:
+        """Whether its figures can be compared with the paper's: with all classes apart."""
+        return self.official and self.train.classes != AGNOSTIC
+
+    def about(self) -> list[str]:
+        """One line for each part, and a warning of test images in train and of classes that train lacks."""
+        lines = []
+        for what, part in (("train", self.train), ("test", self.test)):
+            odd = "".join(f"; {n:,} {of}" for of, n in part.counts.items() if n)
+            lines.append(
+                f"{self.name}, {what}: {counted(len(part), 'image')}, {counted(part.n_objects, 'object')}{odd}."
+            )
+        if both := self._in_both():
+            lines.append(f"Both in train and in test: {counted(len(both), 'image')} ({first_of(both)}).")
+        seen, asked = (
+            {int(label) for image in part.images for label in image.labels} for part in (self.train, self.test)
+        )
+        if never := [self.test.classes[label - 1] for label in sorted(asked - seen)]:
+            lines.append(f"Classes that only test images have: {first_of(never)}.")
+        if self.name in OFFICIAL and not self.official:
+            expected = OFFICIAL[self.name]
+            lines.append(
+                f"Not the {self.name} of Table 6 ({expected.train:,} + {expected.test:,} images of {expected.classes} "
+                "classes): its figures are not compared with the paper's."
+            )
+        return lines
+
+    def _in_both(self) -> list[str]:
+        """Test images that are training images, byte by byte; only files of a size that both have are read."""
+        train, test = (
+            {image.path: image.path.stat().st_size for image in part.images if image.path.is_file()}
+            for part in (self.train, self.test)
+        )
+        shared = set(train.values()) & set(test.values())
+        known = {_digest(path) for path, size in train.items() if size in shared}
+        return [path.name for path, size in test.items() if size in shared and _digest(path) in known]
+
+
+def _digest(file: Path) -> bytes:
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).digest()
+
+
+def first_of(names: Sequence[str], between: str = ", ") -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return between.join(names[:NAMED]) + more
+
+
+def clean_annotations(
+    annotations: Iterable[ImageAnnotation], classes: Sequence[str], agnostic: bool = False, masks: bool = False
+) -> AnnotatedImages:
+    """Clip boxes to their images; drop and count objects that cannot be learned or found; keep empty images.
+
+    `agnostic` makes one class of all categories; with `masks`, an object needs an outline.
+    """
+    number = None if agnostic else {name: i for i, name in enumerate(classes, 1)}
+    counts, unknown = Counter[str](), Counter[str]()
+    images = tuple(_clean_image(image, number, counts, unknown, masks) for image in annotations)
+    if unknown:
+        counts[f"of unknown categories ({first_of([*unknown])}), dropped"] = unknown.total()
+    classes = AGNOSTIC if agnostic else tuple(classes)
+    return AnnotatedImages(classes, images, counts, unknown, numbers=tuple(range(1, len(classes) + 1)))
+
+
+def _clean_image(
+    image: ImageAnnotation, number: dict[str, int] | None, counts: Counter[str], unknown: Counter[str], masks: bool
+) -> AnnotatedImage:
+    kept: list[ObjectAnnotation] = []
+    for found in image.objects:
+        if not all(map(isfinite, found.box)):
+            raise UserError(f"{image.path} has a box of {found.box}: must be finite numbers.")
+        left, right = (min(max(x, 0.0), float(image.width)) for x in found.box[::2])
+        top, bottom = (min(max(y, 0.0), float(image.height)) for y in found.box[1::2])
+        box = (left, top, right, bottom)
+        if found.category == UNKNOWN:
+            counts["of categories without a name, dropped"] += 1
+        elif number is not None and found.category not in number:
+            unknown[found.category] += 1
+        elif found.box[2] <= found.box[0] or found.box[3] <= found.box[1]:
+            counts["without area, dropped"] += 1
+        elif right <= left or bottom <= top:
+            counts["wholly outside the image, dropped"] += 1
+        elif masks and not has_outline(found.segmentation):
+            counts["with outlines of fewer than three corners, dropped"] += 1
+        else:
+            counts["partly outside the image, clipped"] += box != found.box
+            kept.append(found._replace(box=box))
+    counts["image(s) without objects"] += not kept
+    boxes = np.array([found.box for found in kept], np.float32).reshape(-1, 4)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    areas = [side.prod() if found.area is None else found.area for found, side in zip(kept, sides, strict=True)]
+    return AnnotatedImage(
+        image.path,
+        image.height,
+        image.width,
+        boxes,
+        np.array([1 if number is None else number[found.category] for found in kept], np.int64),
+        np.array([found.crowd for found in kept], bool),
+        np.array([found.difficult for found in kept], bool),
+        np.array(areas, np.float32),
+        tuple(found.segmentation for found in kept),
+        image.number,
+    )
+
+
+def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> DetectionData:
+    """The set of that name, or at that path.
+
+    `agnostic` makes one class of all categories; with `masks`, objects without an outline are left out.
+    """
+    path = data_root() / {VOC: "VOCdevkit", COCO: COCO}[source] if source in NAMES else Path(source).expanduser()
+    if source == VOC or (path / YEARS[0]).is_dir():
+        return _voc(path, agnostic)
+    if not source.strip() or not path.is_dir():
+        if source == COCO:
+            raise DataMissing(
+                f"coco is not in {path}; place train2017/, val2017/ and annotations/instances_train2017.json and "
+                f"instances_val2017.json there, or point LOGO_DATA at the folder that holds {COCO}/."
+            )
+        known = f"{', '.join(NAMES)}.{nearest(source, NAMES)}"
+        raise DataMissing(f"data={source!r}: must be a folder with {LAYOUTS}, or a name: {known}")
+    files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
+    if files:
+        return _coco(path, files, agnostic, masks)
+    if (path / "Annotations").is_dir() and has_list(path, TRAIN) and has_list(path, TEST):
+        return _custom_voc(path.name, [*read_voc(path, TRAIN)], [*read_voc(path, TEST)], agnostic)
+    parts = [[path / name for name in names if (path / name / "Annotations").is_dir()] for names in (TRAIN, TEST)]
+    if all(parts):
+        return _custom_voc(path.name, [*read_voc(parts[0][0])], [*read_voc(parts[1][0])], agnostic)
+    raise UserError(f"{path} has no boxes to learn from and to test on; it needs {LAYOUTS}.")
+
+
+def _voc(devkit: Path, agnostic: bool) -> DetectionData:
+    """The official years: trainval of 2007 and 2012, and test of 2007."""
+    places = [devkit / year for year in YEARS]
+    if not all((place / "Annotations").is_dir() for place in places):
+        raise DataMissing(
+            f"{VOC} is not in {devkit}; unpack VOCtrainval and VOCtest of 2007 and VOCtrainval of 2012 there, so that "
+            f"{places[0]} and {places[1]} exist, or point LOGO_DATA at the folder that holds VOCdevkit/."
+        )
+    train = chain.from_iterable(read_voc(place, ("trainval",)) for place in places)
+    return _both(VOC, train, read_voc(places[0], ("test",)), VOC_CLASSES, agnostic, is_voc=True)
+
+
+def _custom_voc(name: str, train: list[ImageAnnotation], test: list[ImageAnnotation], agnostic: bool) -> DetectionData:
+    """Any other images in VOC's layout: their classes are those of the training images."""
+    classes = sorted({found.category for image in train for found in image.objects if found.category})
+    classes = VOC_CLASSES if set(classes) <= set(VOC_CLASSES) else classes
+    return _both(name, train, test, classes, agnostic, is_voc=True)
+
+
+def _coco(root: Path, files: list[Path], agnostic: bool, masks: bool) -> DetectionData:
+    read = []
+    for names in (TRAIN, TEST):
+        fitting = [file for name in names for file in files if name in _words(file)]
+        fitting = [file for file in fitting if "instances" in file.stem] or fitting
+        if not fitting:
+            raise UserError(f"{files[0].parent} has no JSON file named after {' or '.join(names)}; it needs {LAYOUTS}.")
+        file = fitting[0]
+        part = next(name for name in names if name in _words(file))
+        folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
+        read.append(read_coco(file, [*folders, root, file.parent]))
+    train, test = read
+    classes = tuple(train.categories)
+    both = _both(root.name, train.images, test.images, classes, agnostic, is_voc=False, masks=masks)
+    return both if agnostic else both._replace(test=replace(both.test, numbers=_numbers(classes, test.categories)))
+
+
+def _numbers(classes: Sequence[str], known: Mapping[str, int]) -> tuple[int, ...]:
+    """Ids of the classes in a file; a class that it does not list gets one that it does not use."""
+    new = count(max(known.values(), default=0) + 1)
+    return tuple(known[name] if name in known else next(new) for name in classes)
+
+
+def _words(file: Path) -> list[str]:
+    """The words of a file's name: `instances_val2017` is of val, and `trainval` is not."""
+    return re.findall("[a-z]+", file.stem.lower())
+
+
+def _both(
+    name: str,
+    train_annotations: Iterable[ImageAnnotation],
+    test_annotations: Iterable[ImageAnnotation],
+    classes: Sequence[str],
+    agnostic: bool,
+    is_voc: bool,
+    masks: bool = False,
+) -> DetectionData:
+    train, test = (
+        clean_annotations(annotations, classes, agnostic, masks)
+        for annotations in (train_annotations, test_annotations)
+    )
+    if test.unknown:
+        raise UserError(
+            f"The test of {name} has {test.unknown.total():,} objects of classes that train does not have: "
+            f"{first_of([*test.unknown])}. Change the annotations, or make one class of all with --agnostic."
+        )
+    for what, part in (("train", train), ("test", test)):
+        if not part.n_objects:
+            raise UserError(f"{name} has no objects of known categories to {what} on.")
+    known_as = VOC if is_voc else COCO
+    official = OFFICIAL[known_as] == (len(train), len(test), len(classes))
+    return DetectionData(known_as if official else name, train, test, is_voc, official)

@@ -1,0 +1,200 @@
+"""Average precision: VOC 2007's measure and COCO's; detections as COCO's result files.
+
+Tables for VOC 07+12 are made with precision at eleven recalls at every overlap (detectron2's evaluator does so), not
+with COCO's measure.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int64
+
+from ..files import write
+from .data import AnnotatedImage, AnnotatedImages
+from .masks import RunLengths, coco_library, run_lengths
+
+THRESHOLDS = tuple(percent / 100 for percent in range(50, 100, 5))
+"""Overlaps from which a detection counts; AP is the mean over them."""
+
+
+class Detections(NamedTuple):
+    """What a detector found in an image."""
+
+    boxes: Float32[np.ndarray, "n 4"]
+    scores: Float32[np.ndarray, " n"]
+    labels: Int64[np.ndarray, " n"]
+    masks: tuple[RunLengths, ...] = ()
+
+
+class AveragePrecision(NamedTuple):
+    """Percent; None where there is nothing to find."""
+
+    overall: dict[str, float | None]
+    """AP, AP50, AP75, and by size where the metric knows sizes."""
+    per_class: dict[str, float | None]
+    """AP of each class."""
+
+
+def summary(table: np.ndarray, classes: tuple[str, ...]) -> AveragePrecision:
+    """AP, AP50 and AP75 of a table [thresholds x classes] of shares, negative where a class has no objects."""
+    rows = {"AP": slice(None), "AP50": THRESHOLDS.index(0.5), "AP75": THRESHOLDS.index(0.75)}
+    overall = {name: mean(table[row]) for name, row in rows.items()}
+    return AveragePrecision(overall, {name: mean(table[:, k]) for k, name in enumerate(classes)})
+
+
+def mean(shares: np.ndarray) -> float | None:
+    """The mean in percent of those that are known."""
+    known = shares[shares > -1]
+    return round(100 * float(known.mean()), 4) if known.size else None
+
+
+RECALLS = 11
+
+
+def voc07_metric(
+    images: Sequence[AnnotatedImage], detected: Sequence[Detections], classes: tuple[str, ...]
+) -> AveragePrecision:
+    """AP, AP50, AP75 and AP by class; difficult objects (and crowds) are neither asked for nor counted."""
+    table = np.stack([_precision_of_class(images, detected, label) for label in range(1, len(classes) + 1)], 1)
+    return summary(table, classes)
+
+
+def _precision_of_class(
+    images: Sequence[AnnotatedImage], detected: Sequence[Detections], label: int
+) -> Float[np.ndarray, " T"]:
+    """Precision at each overlap; -1 where no object of the class is asked for."""
+    truths = [np.flatnonzero(image.labels == label) for image in images]
+    ignored = [(image.difficult | image.crowd)[rows] for image, rows in zip(images, truths, strict=True)]
+    n_asked = sum(int((~each).sum()) for each in ignored)
+    if not n_asked:
+        return np.full(len(THRESHOLDS), -1.0)
+    scores, places, overlaps, objects = [], [], [], []
+    for i, (image, each) in enumerate(zip(images, detected, strict=True)):
+        rows = np.flatnonzero(each.labels == label)
+        shared = overlap(each.boxes[rows], image.boxes[truths[i]])
+        best = shared.argmax(1) if len(truths[i]) else np.full(len(rows), -1)
+        scores += each.scores[rows].tolist()
+        places += [i] * len(rows)
+        objects += best.tolist()
+        overlaps += shared.max(1).tolist() if len(truths[i]) else [0.0] * len(rows)
+    order = np.argsort(-np.array(scores, np.float64), kind="stable").tolist()
+    at = []
+    for threshold in THRESHOLDS:
+        taken: set[tuple[int, int]] = set()
+        right: list[bool] = []
+        for n in order:
+            found = (places[n], objects[n])
+            if overlaps[n] <= threshold:
+                right.append(False)
+            elif not ignored[found[0]][found[1]]:
+                right.append(found not in taken)
+                taken.add(found)
+        at.append(eleven_points(np.array(right, bool), n_asked))
+    return np.array(at)
+
+
+def eleven_points(right: Bool[np.ndarray, " n"], n_asked: int) -> float:
+    """The mean over recalls 0, 0.1, ..., 1 of the best precision at that recall or above; best scores first."""
+    found = right.cumsum()
+    precision = found / np.arange(1, len(right) + 1)
+    reached = [precision[10 * found >= tenth * n_asked] for tenth in range(RECALLS)]  # whole numbers, no rounding
+    return sum(float(each.max()) if each.size else 0.0 for each in reached) / RECALLS
+
+
+def overlap(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "m 4"]) -> Float[np.ndarray, "n m"]:
+    """Intersection over union of all pairs of boxes."""
+    shared = intersection(a, b)
+    return shared / (area(a)[:, None] + area(b)[None] - shared)
+
+
+def intersection(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "m 4"]) -> Float[np.ndarray, "n m"]:
+    """Pixels that are in both boxes of each pair."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    corners = np.maximum(a[:, None, :2], b[None, :, :2]), np.minimum(a[:, None, 2:], b[None, :, 2:])
+    return (corners[1] - corners[0]).clip(0).prod(2)
+
+
+def area(boxes: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, " n"]:
+    """Pixels of each box."""
+    boxes = boxes.astype(np.float64)
+    return (boxes[:, 2:] - boxes[:, :2]).prod(1)
+
+
+Kind = Literal["bbox", "segm"]
+SIZES = {"APs": 1, "APm": 2, "APl": 3}
+"""Small, medium and large objects (up to 32 and 96 px a side), as the library numbers them."""
+
+
+def coco_metric(
+    images: Sequence[AnnotatedImage], detected: Sequence[Detections], classes: tuple[str, ...], kind: Kind = "bbox"
+) -> AveragePrecision:
+    """AP, AP50, AP75, AP by size and by class; crowds and difficult objects are neither asked for nor counted."""
+    library: Any = coco_library()
+    truth = library.COCO(
+        {
+            "images": [{"id": i, "height": p.height, "width": p.width} for i, p in enumerate(images)],
+            "categories": [{"id": k, "name": name} for k, name in enumerate(classes, 1)],
+            "annotations": _truths(images, kind),
+        }
+    )
+    found = as_coco(detected, range(len(images)), range(1, len(classes) + 1), kind)
+    judge = library.COCOeval_faster(
+        truth, truth.loadRes(found), kind, print_function=lambda *_: None, rle_iou_max_workers=1
+    )
+    judge.evaluate()
+    judge.accumulate()
+    precision = np.asarray(judge.eval["precision"])  # [thresholds, recalls, classes, sizes, detections]
+    by_class = np.where((precision > -1).all(1), precision.mean(1), -1.0)[..., -1]
+    told = summary(by_class[..., 0], classes)
+    return told._replace(overall=told.overall | {name: mean(by_class[..., size]) for name, size in SIZES.items()})
+
+
+def _truths(images: Sequence[AnnotatedImage], kind: Kind) -> list[dict[str, Any]]:
+    truths: list[dict[str, Any]] = []
+    for i, image in enumerate(images):
+        for n, box in enumerate(image.boxes):
+            truth = {"id": len(truths) + 1, "image_id": i, "category_id": int(image.labels[n]), "bbox": _sides(box)}
+            truth |= {"area": float(image.area[n]), "iscrowd": int(image.crowd[n] or image.difficult[n])}
+            if kind == "segm":
+                truth["segmentation"] = run_lengths(image.segmentations[n], image.height, image.width)
+            truths.append(truth)
+    return truths
+
+
+def as_coco(
+    detected: Sequence[Detections], images: Sequence[Any], categories: Sequence[int], kind: Kind
+) -> list[dict[str, Any]]:
+    """What was found as COCO's results: of which image, of which category, where, and how sure."""
+    found = []
+    for image, each in zip(images, detected, strict=True):
+        for n, (box, score, label) in enumerate(zip(each.boxes, each.scores, each.labels, strict=True)):
+            shape = {"segmentation": each.masks[n]} if kind == "segm" else {"bbox": _sides(box)}
+            found.append({"image_id": image, "category_id": categories[label - 1], "score": float(score), **shape})
+    return found
+
+
+def _sides(box: np.ndarray) -> list[float]:
+    left, top, right, bottom = (float(edge) for edge in box)
+    return [left, top, right - left, bottom - top]
+
+
+def result_files(folder: Path, masks: bool = True) -> dict[Kind, Path]:
+    """Which files of finds may be in a folder: of boxes, and of masks where these are asked for."""
+    files: dict[Kind, Path] = {"bbox": folder / "boxes.json", "segm": folder / "masks.json"}
+    return files if masks else {"bbox": files["bbox"]}
+
+
+def write_results(test: AnnotatedImages, detected: Sequence[Detections], folder: Path, masks: bool) -> None:
+    """Write all that was found: boxes, and where asked for masks, each kind in a file of its own, as COCO has it."""
+    images = [image.number for image in test.images]
+    for kind, file in result_files(folder, masks).items():
+        found = as_coco(detected, images, test.numbers, kind)
+        write(file, json.dumps(found, separators=(",", ":"), default=_text))
+
+
+def _text(counts: Any) -> str:
+    """Compressed run lengths, which are letters."""
+    return bytes(counts).decode("ascii")

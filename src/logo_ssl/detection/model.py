@@ -1,0 +1,390 @@
+"""The detector on an encoder: ResNet-C4 or a feature pyramid, region proposals, box and mask heads.
+
+Its parts are torchvision's wherever these follow MoCo's protocol (detectron2); each class says where they do not.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torchvision.models._utils import IntermediateLayerGetter
+from torchvision.models.detection._utils import BalancedPositiveNegativeSampler
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.models.detection.faster_rcnn import FastRCNNConvFCHead, FastRCNNPredictor
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.models.detection.roi_heads import RoIHeads, maskrcnn_inference, maskrcnn_loss
+from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
+from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, roi_align
+
+from ..errors import UserError
+from ..models.batch_norm import BatchNorm, set_uneven, with_our_batch_norm
+from .config import DetectorConfig, Norm
+from .samples import DetectionTransform, ImageRandomness
+
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+PARTS = ("conv1", "bn1", "relu", "maxpool", *STAGES)
+PIXELS = 14
+"""Of a region's side at conv4."""
+
+
+def check_backbone(encoder: Any) -> None:
+    """Raise a UserError for an encoder that cannot become a detector."""
+    if not all(hasattr(encoder, part) for part in PARTS):
+        name = type(encoder).__name__
+        raise UserError(
+            f"Detection needs a ResNet as torchvision builds it, such as resnet18; the encoder is a {name}."
+        )
+    if encoder.conv1.in_channels != 3:
+        raise UserError(
+            f"Detection needs an encoder of RGB images; this one takes {encoder.conv1.in_channels} channels."
+        )
+
+
+def trainable_copy(encoder: nn.Module, norm: Norm) -> Any:
+    """A copy of a torchvision ResNet, ready to be trained; its batch norms too, or frozen as they are."""
+    check_backbone(encoder)
+    body = with_our_batch_norm(deepcopy(encoder).cpu()).requires_grad_(True).train()
+    return _frozen(body) if norm == "frozen" else body
+
+
+def width(stage: Any) -> int:
+    """Channels that a stage of basic blocks or bottlenecks gives."""
+    last = stage[-1]
+    return getattr(last, "conv3", last.conv2).out_channels
+
+
+def stride_at_conv4(body: Any) -> int:
+    """Pixels of the image per pixel of conv4: 16, or 4 with a CIFAR stem."""
+    pool = body.maxpool.stride if isinstance(body.maxpool, nn.MaxPool2d) else 1
+    return body.conv1.stride[0] * pool * 4
+
+
+def _frozen(module: nn.Module) -> nn.Module:
+    for name, child in module.named_children():
+        if isinstance(child, BatchNorm):
+            fixed = FrozenBatchNorm2d(child.num_features, child.eps)
+            fixed.load_state_dict({k: v for k, v in child.state_dict().items() if k != "num_batches_tracked"})
+            setattr(module, name, fixed)
+        else:
+            _frozen(child)
+    return module
+
+
+class C4Pool(MultiScaleRoIAlign):
+    """Regions of one feature map, without torchvision's shift by half a pixel."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__(["0"], PIXELS, 0)
+        self.stride = stride
+
+    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]) -> Tensor:
+        """The pixels of each box, bilinear: [n C 14 14], channels last in memory if they are so in the map."""
+        regions = roi_align(x["0"], boxes, PIXELS, 1 / self.stride, sampling_ratio=0, aligned=True)
+        last = x["0"].is_contiguous(memory_format=torch.channels_last)
+        return regions.contiguous(memory_format=torch.channels_last) if last else regions
+
+
+class Conv5(nn.Sequential):
+    """The encoder's last stage, and a batch norm that brings its features to a scale."""
+
+    def __init__(self, layer4: nn.Module) -> None:
+        super().__init__()
+        self.layer4 = layer4
+        self.norm = BatchNorm(width(layer4))
+
+
+class C4Heads(RoIHeads):
+    """Boxes and, with a mask predictor, masks from the same features of conv5, as in the protocol.
+
+    torchvision's own heads would compute conv5 again for masks, on objects only, and with other statistics of batch
+    norms.
+    """
+
+    def forward(
+        self,
+        features: dict[str, Tensor],
+        proposals: list[Tensor],
+        image_shapes: list[tuple[int, int]],
+        targets: list[dict[str, Tensor]] | None = None,
+    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        """Losses in training, detections else."""
+        if self.training:
+            return [], self._losses(features, proposals, image_shapes, targets)
+        maps = self._maps(features, proposals, image_shapes)
+        logits, offsets = self.box_predictor(maps.mean((2, 3)))
+        boxes, scores, labels = self.postprocess_detections(logits, offsets, proposals, image_shapes)
+        found = [
+            {"boxes": box, "scores": score, "labels": label}
+            for box, score, label in zip(boxes, scores, labels, strict=True)
+        ]
+        if self.mask_predictor is not None:
+            logits = self.mask_predictor(self._maps(features, boxes, image_shapes))
+            for each, masks in zip(found, maskrcnn_inference(logits, labels), strict=True):
+                each["masks"] = masks
+        return found, {}
+
+    def _maps(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: list[tuple[int, int]]) -> Tensor:
+        return self.box_head(self.box_roi_pool(features, boxes, shapes))
+
+    def _losses(
+        self, features: dict[str, Tensor], proposals: list[Tensor], shapes: list[tuple[int, int]], targets: Any
+    ) -> dict[str, Tensor]:
+        proposals, matched, labels, offsets = self.select_training_samples(proposals, targets)
+        maps = self._maps(features, proposals, shapes)
+        logits, moves = self.box_predictor(maps.mean((2, 3)))
+        truth = torch.cat(labels)
+        losses = {
+            "loss_classifier": F.cross_entropy(logits, truth),
+            "loss_box_reg": box_loss(moves, truth, torch.cat(offsets)),
+        }
+        if self.mask_predictor is not None:
+            objects = [label > 0 for label in labels]
+            losses["loss_mask"] = maskrcnn_loss(
+                self.mask_predictor(maps[torch.cat(objects)]),
+                [boxes[rows] for boxes, rows in zip(proposals, objects, strict=True)],
+                [target["masks"] for target in targets],
+                [target["labels"] for target in targets],
+                [numbers[rows] for numbers, rows in zip(matched, objects, strict=True)],
+            )
+        return losses
+
+
+def box_loss(moves: Float[Tensor, "n outputs"], labels: Int[Tensor, " n"], truth: Float[Tensor, "n 4"]) -> Tensor:
+    """L1 between the offsets of each object's own class and the true ones, over the number of all regions."""
+    objects = torch.where(labels > 0)[0]
+    of_class = moves.unflatten(1, (-1, 4))[objects, labels[objects]]
+    return F.l1_loss(of_class, truth[objects], reduction="sum") / max(len(labels), 1)
+
+
+class BalancedSampler(BalancedPositiveNegativeSampler):
+    """torchvision's choice of examples, with draws of each image's own: processes can share a batch in any way."""
+
+    def __init__(self, draws: ImageRandomness, purpose: str, examples: int, share: float) -> None:
+        super().__init__(examples, share)
+        self.draws, self.purpose = draws, purpose
+
+    def __call__(self, matched_idxs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Masks of the objects and of the background to learn from, for each image."""
+        objects, background = [], []
+        for place, labels in enumerate(matched_idxs):
+            # by seed, not as numbers: the device draws for itself, and nothing is sent there
+            torch.manual_seed(self.draws.of(self.purpose, place).initial_seed())
+            for chosen, masks in zip(super().__call__([labels]), (objects, background), strict=True):
+                masks += chosen
+        return objects, background
+
+
+RATIOS = (0.5, 1.0, 2.0)
+EXAMPLES, ANCHOR_OBJECTS = 256, 0.5
+"""Anchors of an image to learn from, and the largest share of objects among them."""
+
+
+class Anchors(AnchorGenerator):
+    """torchvision's, neither rounded to pixels nor to the type of the features: bfloat16 knows 1000 px to 4."""
+
+    def set_cell_anchors(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Bring them to a device."""
+        super().set_cell_anchors(torch.float32, device)
+
+    def generate_anchors(
+        self,
+        scales: Sequence[int],
+        aspect_ratios: Sequence[float],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = torch.device("cpu"),  # noqa: B008 (as torchvision has it)
+    ) -> Tensor:
+        """Boxes around the origin: each ratio (height to width) in each size."""
+        sides = torch.as_tensor(scales, dtype=dtype, device=device)
+        stretch = torch.as_tensor(aspect_ratios, dtype=dtype, device=device).sqrt()
+        widths, heights = (factor[:, None] * sides[None] for factor in (1 / stretch, stretch))
+        return torch.stack((-widths, -heights, widths, heights), 2).flatten(0, 1) / 2
+
+
+class ProposalHead(RPNHead):
+    """torchvision's, in float32: it decodes boxes in the type of their offsets."""
+
+    def forward(self, x: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Scores and offsets of every anchor on every map."""
+        scores, offsets = super().forward(x)
+        return [each.float() for each in scores], [each.float() for each in offsets]
+
+
+class RegionProposals(RegionProposalNetwork):
+    """torchvision's, with plain L1 between offsets, and every sum over as many examples as were wished for."""
+
+    def compute_loss(
+        self,
+        objectness: Tensor,
+        pred_bbox_deltas: Tensor,
+        labels: Sequence[Tensor],
+        regression_targets: Sequence[Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """Losses of scores and of offsets."""
+        objects, background = (torch.cat(masks).bool() for masks in self.fg_bg_sampler([*labels]))
+        wished = EXAMPLES * len(labels)
+        found, chosen = torch.where(objects)[0], torch.where(objects | background)[0]
+        truth = torch.cat([*labels])[chosen]
+        by_score = F.binary_cross_entropy_with_logits(objectness.flatten()[chosen], truth, reduction="sum")
+        by_box = F.l1_loss(pred_bbox_deltas[found], torch.cat([*regression_targets])[found], reduction="sum")
+        return by_score / wished, by_box / wished
+
+
+def build_proposals(
+    width: int, sizes: tuple[tuple[int, ...], ...], config: DetectorConfig, draws: ImageRandomness
+) -> RegionProposals:
+    """RegionProposals on feature maps of a width, with anchors of these sizes on each."""
+    anchors = Anchors(sizes, (RATIOS,) * len(sizes))
+    proposals = RegionProposals(
+        anchors,
+        ProposalHead(width, anchors.num_anchors_per_location()[0]),
+        fg_iou_thresh=0.7,
+        bg_iou_thresh=0.3,
+        batch_size_per_image=EXAMPLES,
+        positive_fraction=ANCHOR_OBJECTS,
+        pre_nms_top_n=dict(zip(("training", "testing"), config.candidates, strict=True)),
+        post_nms_top_n=dict(zip(("training", "testing"), config.proposals, strict=True)),
+        nms_thresh=0.7,
+    )
+    proposals.fg_bg_sampler = BalancedSampler(draws, "anchors", EXAMPLES, ANCHOR_OBJECTS)
+    return proposals
+
+
+PYRAMID, HIDDEN, MASK_WIDTH = 256, 1024, 256
+OBJECTS = 0.25
+"""The largest share of objects among the regions that the head learns from."""
+OVERLAPS = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": OBJECTS, "bbox_reg_weights": None}
+
+
+class BoxPredictor(FastRCNNPredictor):
+    """torchvision's, in float32 as proposals are, from small weights; offsets for every class."""
+
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__(in_channels, num_classes)
+        for layer, spread in ((self.cls_score, 0.01), (self.bbox_pred, 0.001)):
+            nn.init.normal_(layer.weight, std=spread)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores and offsets of every region."""
+        scores, offsets = super().forward(x)
+        return scores.float(), offsets.float()
+
+
+class MaskPredictor(MaskRCNNPredictor):
+    """torchvision's masks, from small weights."""
+
+    conv5_mask: nn.ConvTranspose2d
+    mask_fcn_logits: nn.Conv2d
+
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__(in_channels, MASK_WIDTH, num_classes)
+        nn.init.normal_(self.mask_fcn_logits.weight, std=0.001)
+        for bias in (self.conv5_mask.bias, self.mask_fcn_logits.bias):
+            assert bias is not None
+            nn.init.zeros_(bias)
+
+
+class Detector(GeneralizedRCNN):
+    """torchvision's, without its looks at every box of every batch, each of which waits for the device."""
+
+    transform: DetectionTransform
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        rpn: nn.Module,
+        roi_heads: nn.Module,
+        transform: DetectionTransform,
+        draws: ImageRandomness,
+    ) -> None:
+        super().__init__(backbone, rpn, roi_heads, transform)
+        self.draws = draws
+
+    def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None) -> Any:
+        """Losses in training, detections else; images are uint8, or floats from 0 to 1."""
+        sizes = [(int(image.shape[1]), int(image.shape[2])) for image in images]
+        shown, targets = self.transform(images, targets)
+        features = self.backbone(shown.tensors)
+        proposals, of_proposals = self.rpn(shown, features, targets)
+        found, of_heads = self.roi_heads(features, proposals, shown.image_sizes, targets)
+        return of_proposals | of_heads if self.training else self.transform.postprocess(found, shown.image_sizes, sizes)
+
+
+class Parts(NamedTuple):
+    """What differs between the heads."""
+
+    backbone: nn.Module
+    width: int
+    anchors: tuple[tuple[int, ...], ...]
+    heads: RoIHeads
+
+
+def build_detector(
+    encoder: nn.Module,
+    mean: Sequence[float],
+    std: Sequence[float],
+    n_classes: int,
+    config: DetectorConfig,
+    masks: bool = False,
+) -> Detector:
+    """Faster R-CNN, or with `masks` Mask R-CNN, on a copy of the encoder; class 0 is the background."""
+    draws = ImageRandomness()
+    body = trainable_copy(encoder, config.norm)
+    parts = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
+    parts.heads.fg_bg_sampler = BalancedSampler(draws, "regions", config.regions, OBJECTS)
+    proposals = build_proposals(parts.width, parts.anchors, config, draws)
+    detector = Detector(
+        parts.backbone, proposals, parts.heads, DetectionTransform(config, list(mean), list(std), draws), draws
+    )
+    set_uneven(detector)
+    return detector
+
+
+def _c4(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts:
+    conv5 = Conv5(body.layer4)
+    n_features = width(body.layer4)
+    heads = C4Heads(
+        C4Pool(stride_at_conv4(body)),
+        conv5,
+        BoxPredictor(n_features, n_outputs),
+        **_settings(config),
+        mask_predictor=MaskPredictor(n_features, n_outputs) if masks else None,
+    )
+    return Parts(IntermediateLayerGetter(body, {"layer3": "0"}), width(body.layer3), (config.anchors,), heads)
+
+
+def _fpn(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts:
+    levels = {stage: str(i) for i, stage in enumerate(STAGES)}
+    widths = [width(getattr(body, stage)) for stage in STAGES]
+    pyramid = BackboneWithFPN(body, levels, widths, PYRAMID, norm_layer=BatchNorm)
+    names = list(levels.values())
+    four = [PYRAMID] * 4
+    with_masks = {
+        "mask_roi_pool": MultiScaleRoIAlign(names, 14, 2),
+        "mask_head": MaskRCNNHeads(PYRAMID, four, 1, norm_layer=BatchNorm),
+        "mask_predictor": MaskPredictor(PYRAMID, n_outputs),
+    }
+    heads = RoIHeads(
+        MultiScaleRoIAlign(names, 7, 2),
+        FastRCNNConvFCHead((PYRAMID, 7, 7), four, [HIDDEN], norm_layer=BatchNorm),
+        BoxPredictor(HIDDEN, n_outputs),
+        **_settings(config),
+        **(with_masks if masks else {}),
+    )
+    anchors = tuple((size,) for size in config.anchors)  # one for each level, and for the coarser that torchvision adds
+    return Parts(pyramid, PYRAMID, anchors, heads)
+
+
+def _settings(config: DetectorConfig) -> dict[str, Any]:
+    return OVERLAPS | {
+        "batch_size_per_image": config.regions,
+        "score_thresh": config.lowest_score,
+        "nms_thresh": 0.5,
+        "detections_per_img": config.most_detections,
+    }

@@ -1,0 +1,421 @@
+"""Training of a detector: schedule, order, norms, exact resume."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import fields, replace
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
+
+import numpy as np
+import pytest
+import torch
+from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
+from torch.utils.data import Dataset, get_worker_info
+
+from logo_ssl.detection import samples
+from logo_ssl.detection.config import (
+    COCO_RECIPE,
+    VOC_RECIPE,
+    DetectionRecipe,
+    DetectorConfig,
+    RecipeOptions,
+    check_recipe,
+    for_custom,
+    learning_rate,
+    scaled,
+)
+from logo_ssl.detection.evaluate import detect, fingerprint
+from logo_ssl.detection.masks import packed
+from logo_ssl.detection.samples import TrainingImages, flipped, make_sample, read
+from logo_ssl.detection.train import claim_folder, losses_of, refresh_norms, train_detector
+from logo_ssl.errors import Interrupted, UserError
+from logo_ssl.models.batch_norm import BatchNorm
+from logo_ssl.run import found_checkpoints
+
+CPU = torch.device("cpu")
+
+
+def test_the_protocol_is_mocos():
+    assert (VOC_RECIPE.iterations, VOC_RECIPE.batch_size, VOC_RECIPE.lr) == (24_000, 16, 0.02)
+    assert (VOC_RECIPE.steps, VOC_RECIPE.warm_up) == ((18_000, 22_000), 100)
+    assert VOC_RECIPE.detector.short_sides == (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
+    assert COCO_RECIPE.detector.short_sides == (640, 672, 704, 736, 768, 800)
+    assert (COCO_RECIPE.iterations, COCO_RECIPE.steps) == (180_000, (120_000, 160_000))
+    assert {r.detector.test_side for r in (VOC_RECIPE, COCO_RECIPE)} == {800}
+
+
+def test_the_learning_rate_rises_then_falls_by_tenths():
+    at = {i: learning_rate(VOC_RECIPE, i) for i in (0, 50, 100, 17_999, 18_000, 21_999, 22_000)}
+    expected = [0.00002, 0.01001, 0.02, 0.02, 0.002, 0.002, 0.0002]
+    assert list(at.values()) == pytest.approx(expected)
+
+
+def test_small_sets_get_as_many_passes_in_batches_they_can_fill():
+    assert for_custom(16_551).iterations == pytest.approx(24_000, rel=0.001)
+    assert (for_custom(5).batch_size, for_custom(5).iterations) == (5, 300)
+    assert for_custom(4).lr == pytest.approx(0.005)
+    assert scaled(VOC_RECIPE, 240).steps == (180, 220)
+    assert scaled(VOC_RECIPE, 240).warm_up == 48
+
+
+def test_every_number_can_be_changed_in_a_shell():
+    names = {field.name for kind in (DetectionRecipe, DetectorConfig) for field in fields(kind)} - {"detector"}
+    assert {field.name for field in fields(RecipeOptions)} == names
+    changed = RecipeOptions(iterations=240, lr=0.1, head="fpn", flip=False).applied_to(VOC_RECIPE)
+    assert (changed.steps, changed.lr, changed.detector.head, changed.flip) == ((180, 220), 0.1, "fpn", False)
+    assert RecipeOptions(iterations=240, steps=(7,)).applied_to(VOC_RECIPE).steps == (7,)
+    assert RecipeOptions().applied_to(VOC_RECIPE) == VOC_RECIPE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iterations": 0},
+        {"lr": -1.0},
+        {"lr": float("nan")},
+        {"test_side": 0},
+        {"steps": (5, 3)},
+        {"warm_up": -1},
+        {"most_detections": -5},
+        {"candidates": (12_000, 0)},
+        {"momentum": float("nan")},
+        {"weight_decay": float("nan")},
+        {"anchors": (8, 16), "head": "fpn"},
+        {"short_sides": ()},
+        {"longest": 700},
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_work_are_refused(changes):
+    named = "test_side" if "longest" in changes else next(iter(changes))
+    with pytest.raises(UserError, match=f"^{named}="):
+        check_recipe(RecipeOptions(**changes).applied_to(VOC_RECIPE))
+
+
+def test_each_pass_shows_each_image_once_in_an_order_of_its_own(data):
+    recipe = replace(SMALL, flip=False)
+    images = TrainingImages(data.train, recipe, False)
+    assert len(images) == 10
+    shown = [int(images[place].pixels.long().sum()) for place in range(10)]
+    assert len(set(shown[:5])) == 5
+    assert sorted(shown[:5]) == sorted(shown[5:])
+    assert shown[:5] != shown[5:]
+    again = TrainingImages(data.train, recipe, False)
+    assert [int(again[place].pixels.long().sum()) for place in reversed(range(10))] == shown[::-1]
+
+
+def test_crowds_and_empty_images_are_not_learned_from(data):
+    first = data.train.images[0]
+    crowd = replace(first, crowd=np.ones_like(first.crowd))
+    half = replace(first, crowd=np.array([True, False]))
+    some = replace(data.train, images=(crowd, half))
+    assert len(TrainingImages(some, SMALL, False).images) == 1
+    assert len(TrainingImages(some, replace(SMALL, learn_from_empty=True), False).images) == 2
+    assert len(make_sample(half, masks=True).target["masks"]) == 1
+
+
+def test_a_mirrored_mask_stays_in_its_mirrored_box(data):
+    sample = make_sample(data.train.images[0], masks=True)
+    there = flipped(sample)
+    for box, mask in zip(there.target["boxes"], there.target["masks"], strict=True):
+        rows, columns = mask.nonzero().unbind(1)
+        extent = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        assert torch.allclose(box, torch.stack(extent).float(), atol=1)
+    back = flipped(there)
+    assert torch.equal(back.pixels, sample.pixels)
+    assert torch.equal(back.target["boxes"], sample.target["boxes"])
+
+
+def test_training_repeats_and_leaves_the_global_streams_alone(data):
+    trained = untrained()
+    torch.manual_seed(5)
+    train_detector(trained, TrainingImages(data.train, SMALL, False), SMALL, HERE)
+    assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(5)).item()
+    assert_equal(train(data)[0], trained.state_dict())
+    assert not torch.equal(trained.rpn.head.cls_logits.weight, untrained().rpn.head.cls_logits.weight)
+
+
+@pytest.mark.usefixtures("enough_memory")
+@pytest.mark.parametrize("masks", [False, True])
+def test_worker_processes_change_nothing(data, masks):
+    assert_equal(train(data, masks=masks, workers=2)[0], train(data, masks=masks)[0])
+
+
+def test_refreshed_norms_hold_the_mean_over_batches(data):
+    fresh = untrained()
+    images = TrainingImages(data.train, SMALL, False)
+    batches = [[images[0], images[1]], [images[2], images[3]], [images[4], images[0]]]
+    norm = next(module for module in fresh.modules() if isinstance(module, BatchNorm))
+    seen = []
+    hook = norm.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    refresh_norms(fresh, batches, CPU)
+    hook.remove()
+    torch.testing.assert_close(norm.running_mean, torch.stack([x.mean((0, 2, 3)) for x in seen]).mean(0))
+    torch.testing.assert_close(norm.running_var, torch.stack([x.var((0, 2, 3)) for x in seen]).mean(0))
+    assert (norm.momentum, fresh.training) == (0.1, False)
+
+
+def test_a_loss_that_is_not_finite_stops_the_training(data):
+    broken = untrained()
+    with torch.no_grad():
+        broken.rpn.head.cls_logits.weight.fill_(float("nan"))
+    losses = losses_of(broken.train(), [make_sample(data.train.images[0], False)] * 2)
+    assert not losses["loss_objectness"].isfinite()
+    with pytest.raises(UserError, match="not finite at iteration 0"):
+        train_detector(broken, TrainingImages(data.train, SMALL, False), SMALL, HERE)
+
+
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+def told(number):
+    """Somebody says stop to this process and, a moment before, to its workers, as terminals and Slurm do."""
+
+    def say():
+        if workers := multiprocessing.active_children():
+            subprocess.run(["kill", f"-{int(number)}", *(str(worker.pid) for worker in workers)], check=True)
+            time.sleep(0.2)  # in which torch would hear of a worker's end
+        os.kill(os.getpid(), number)
+
+    return say
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data):
+    return train(data)[0]
+
+
+@pytest.mark.parametrize(
+    ("iteration", "number", "name"),
+    [(0, signal.SIGUSR1, "SIGUSR1"), (2, signal.SIGTERM, "SIGTERM"), (3, signal.SIGINT, "Ctrl-C")],
+)
+def test_an_interrupted_training_ends_like_an_uninterrupted_one(
+    data, tmp_path, monkeypatch, iteration, number, name, uninterrupted
+):
+    with monkeypatch.context() as patch:
+        at_iteration(patch, iteration, told(number))
+        sentence = f"Stopped by {name}, saved at step {iteration + 1}; the same command goes on"
+        with pytest.raises(Interrupted, match=sentence) as stop:
+            train(data, tmp_path)
+    assert stop.value.code == 128 + number
+    assert [file.name[:14] for file in found_checkpoints(tmp_path)] == [f"step-{iteration + 1:09}"]
+    resumed, said = train(data, tmp_path)
+    assert f"Continuing after {iteration + 1} iterations." in said
+    assert_equal(resumed, uninterrupted)
+
+
+@pytest.mark.usefixtures("enough_memory")
+@pytest.mark.parametrize(
+    ("workers", "number"), [(0, signal.SIGTERM), (2, signal.SIGTERM), (2, signal.SIGINT)], ids=["0", "2", "2, Ctrl-C"]
+)
+def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, tmp_path, monkeypatch, workers, number):
+    whole, _ = train(data, masks=True)
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 2, told(number))
+        with pytest.raises(Interrupted):
+            train(data, tmp_path, masks=True, workers=workers)
+    resumed, said = train(data, tmp_path, masks=True, workers=workers)
+    assert "Continuing after 3 iterations." in said
+    assert_equal(resumed, whole)
+
+
+def test_a_signal_ends_the_wait_for_images_and_nothing_is_lost(data, tmp_path, monkeypatch, uninterrupted):
+    read = samples.read
+
+    def never_given(images, places, workers):
+        for number, batch in enumerate(read(images, places, workers)):
+            if number == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+                threading.Event().wait(10)
+                pytest.fail("nobody ended the wait")
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(samples, "read", never_given)
+        with pytest.raises(Interrupted, match="Stopped by SIGTERM, saved at step 2; the same command goes on"):
+            train(data, tmp_path)
+    resumed, said = train(data, tmp_path)
+    assert "Continuing after 2 iterations." in said
+    assert_equal(resumed, uninterrupted)
+
+
+def killed(data, folder, monkeypatch, number, **where):
+    """Train in another process that is killed before the iteration of that number."""
+    process = multiprocessing.get_context("fork").Process(target=train, args=(data, folder), kwargs=where)
+    with monkeypatch.context() as patch:
+        at_iteration(patch, number, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+@FORKS
+def test_a_training_that_was_killed_between_checkpoints_ends_the_same(data, tmp_path, monkeypatch, uninterrupted):
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 1, told(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            train(data, tmp_path)
+    killed(data, tmp_path, monkeypatch, 4)
+    assert [file.name[:14] for file in found_checkpoints(tmp_path)] == ["step-000000002"]
+    resumed, said = train(data, tmp_path)
+    assert "Continuing after 2 iterations." in said
+    assert_equal(resumed, uninterrupted)
+
+
+@FORKS
+def test_the_seconds_of_all_sessions_are_counted_of_one_that_was_killed_up_to_its_last_checkpoint(
+    data, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 0, told(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            train(data, tmp_path)
+    file = tmp_path / "sessions.json"
+    (stopped,) = json.loads(file.read_text())
+    assert stopped["ended"]
+    file.write_text(json.dumps([stopped | {"seconds": 1000.0}]))
+    killed(data, tmp_path, monkeypatch, 4, checkpoint_minutes=1e-9)
+    newest = int(found_checkpoints(tmp_path)[0].name[5:14])
+    first, second = json.loads(file.read_text())
+    assert (first["seconds"], second["ended"]) == (1000.0, False)
+    assert second["checkpoints"] == second["step"] - 1 > 0
+    assert newest - second["step"] in (0, 1)  # the last one may be counted no more
+    file.write_text(json.dumps([first, second | {"seconds": 500.0}]))
+    images = TrainingImages(data.train, SMALL, False)
+    trained = train_detector(untrained(), images, SMALL, replace(HERE, folder=tmp_path))
+    assert (trained.resumed_at, trained.sessions, trained.killed) == (newest, 3, 1)
+    assert 1500 <= trained.seconds < 2100
+
+
+def test_a_finished_training_is_not_repeated(data, tmp_path, uninterrupted):
+    train(data, tmp_path)
+    again, said = train(data, tmp_path)
+    assert said[:1] == ["Continuing after 5 iterations."]
+    assert_equal(again, uninterrupted)
+
+
+def test_one_process_at_a_time(tmp_path):
+    with (
+        claim_folder(tmp_path),
+        pytest.raises(UserError, match="being trained"),
+        claim_folder(tmp_path),
+    ):
+        pass
+
+
+def test_weights_that_are_not_finite_are_never_saved(data, tmp_path):
+    with pytest.raises(UserError, match="not finite at iteration"):
+        train(data, tmp_path, replace(SMALL, lr=1e30, warm_up=0))
+    assert not found_checkpoints(tmp_path)
+
+
+def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, monkeypatch):
+    encoder, out = thin_encoder(), tmp_path / "figures.json"
+    whole = dict(detect(encoder, data, SMALL, HOW, out=tmp_path / "whole.json"))
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 2, told(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            list(detect(encoder, data, SMALL, HOW, out=out))
+    assert found_checkpoints(tmp_path / "figures-training")
+    assert dict(detect(encoder, data, SMALL, HOW, out=out)) == whole
+    assert not (tmp_path / "figures-training").exists()
+    first, second = (json.loads(file.read_text()) for file in (tmp_path / "whole.json", out))
+    assert [(each["resumed_at"], each["sessions"]) for each in (first, second)] == [(0, 1), (3, 2)]
+    assert {file.name for file in (tmp_path / "figures-pictures").iterdir()} == {
+        "best.png",
+        "worst.png",
+        "random.png",
+        "boxes.json",
+    }
+
+
+def changed(image, name):
+    """The image with other marks, areas or masks, and the same boxes."""
+    if name == "segmentations":
+        return replace(image, segmentations=(packed([[1, 1, 9, 1, 9, 9]]), *image.segmentations[1:]))
+    return replace(image, **{name: getattr(image, name) + 1 if name == "area" else ~getattr(image, name)})
+
+
+@pytest.mark.parametrize(
+    ("name", "of_boxes"), [("crowd", True), ("difficult", True), ("area", True), ("segmentations", False)]
+)
+def test_objects_that_changed_are_other_data(data, name, of_boxes):
+    first, *rest = data.train.images
+    other = replace(data.train, images=(changed(first, name), *rest))
+    assert (fingerprint(data.train, masks=False) != fingerprint(other, masks=False)) == of_boxes
+    assert fingerprint(data.train, masks=True) != fingerprint(other, masks=True)
+    assert fingerprint(data.train, masks=True) != fingerprint(data.train, masks=False)
+
+
+@pytest.mark.parametrize(
+    ("mask", "other"),
+    [
+        ([[1.0, 1.0, 9.0, 1.0, 9.0, 9.5]], [[1.0, 1.0, 9.0, 1.0, 9.0, 9.0]]),
+        ([[1.0, 1.0, 9.0, 1.0, 9.0, 1 / 3]], [[1.0, 1.0, 9.0, 1.0, 9.0, 2 / 3]]),
+        ({"size": [64, 64], "counts": [4000, 96]}, {"size": [64, 64], "counts": [4001, 95]}),
+        ({"size": [64, 64], "counts": "PT4"}, {"size": [64, 64], "counts": "QT4"}),
+        ({"size": [64, 64], "counts": b"PT4"}, {"size": [64, 64], "counts": b"QT4"}),
+    ],
+)
+def test_masks_of_every_kind_are_told_apart(data, mask, other):
+    def of(*segmentations):
+        images = tuple(replace(data.train.images[0], segmentations=(each, each)) for each in segmentations)
+        return fingerprint(replace(data.train, images=images), masks=True)
+
+    assert of(packed(mask)) == of(packed(mask))
+    assert of(packed(mask)) != of(packed(other))
+
+
+def test_an_interrupted_training_with_masks_does_not_go_on_with_others(data, tmp_path, monkeypatch):
+    out, first = tmp_path / "figures.json", data.train.images[0]
+    other = data._replace(train=replace(data.train, images=(changed(first, "segmentations"), *data.train.images[1:])))
+    with monkeypatch.context() as patch:
+        at_iteration(patch, 2, told(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            list(detect(thin_encoder(), data, SMALL, HOW, masks=True, out=out))
+    with pytest.raises(UserError, match="another encoder, data or settings"):
+        list(detect(thin_encoder(), other, SMALL, HOW, masks=True, out=out))
+
+
+class Numbers(Dataset[int]):
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, place: int) -> int:
+        return place
+
+
+class Mortal(Numbers):
+    """A worker process that is asked for the fifth place dies, once it may."""
+
+    def __init__(self) -> None:
+        self.may_die = get_context("fork").Event()
+
+    def __getitem__(self, place: int) -> int:
+        if place == 4 and get_worker_info() is not None:
+            assert self.may_die.wait(60)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return place
+
+
+def test_a_worker_that_dies_is_done_without_and_no_batch_is_lost_or_given_twice():
+    batches = read(images := Mortal(), [[0, 1], [2, 3], [4], [5]], 1)
+    seen = [next(batches), next(batches)]
+    images.may_die.set()
+    with pytest.warns(RuntimeWarning, match=r"A worker process ended .* reads on alone.* fewer workers"):
+        seen += batches
+    assert seen == [[0, 1], [2, 3], [4], [5]]
+
+
+def test_workers_are_forked_and_draw_nothing_from_the_global_stream():
+    torch.manual_seed(5)
+    batches = read(Numbers(), [[0], [1]], 1)
+    assert next(batches) == [0]
+    assert all(isinstance(worker, ForkProcess) for worker in batches.gi_frame.f_locals["batches"]._workers)
+    assert list(batches) == [[1]]
+    assert torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(5)).item()
