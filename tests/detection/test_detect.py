@@ -15,7 +15,7 @@ from logo_ssl.eval.detect import detect
 from logo_ssl.eval.detect_options import RecipeOptions
 from logo_ssl.eval.detect_schedule import schedule
 from logo_ssl.recipes import find_recipe
-from logo_ssl.report.reading import Told
+from logo_ssl.report.summary import RunSummary
 from logo_ssl.run import Run
 
 BRIEF = replace(SMALL, iterations=1, norm_batches=0)
@@ -59,7 +59,8 @@ def test_a_run_keeps_figures_and_pictures_and_the_report_shows_them(tmp_path, en
     assert record["found"] == [f"{folder.name}/{name}.json" for name in ("boxes", "masks")]
     assert all((file.parent / place).is_file() for place in (*record["pictures"], *record["found"]))
     assert {child.name for child in file.parent.iterdir()} == {file.name, f"{file.stem}-pictures"}
-    assert len([words for words, _ in Told(run, "run").figures() if "what was found" in words]) == 3
+    shown = [words for words, _ in RunSummary(run, "run", run.logged(), {"epochs": 1}).figures()]
+    assert len([words for words in shown if "what was found" in words]) == 3
 
 
 def test_folders_of_others_beside_a_result_stay(tmp_path, encoder, monkeypatch):
