@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from logo_ssl.report.report import Report
+from logo_ssl.report.commands import Report
 
 CHROMIUM = Path(sys.prefix) / "chromium" / "chromium"
 LOOKS = {

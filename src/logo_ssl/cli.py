@@ -66,9 +66,9 @@ COMMANDS: dict[str, Command] = {
     "export": Command(
         "write an encoder for torchvision, timm, ONNX or the Hugging Face Hub", "embedding.commands:Export"
     ),
-    "affinity": Command("draw the learned affinity of crops next to cosine similarity", "report.affinity:Affinity"),
-    "report": Command("write one HTML page about some runs", "report.report:Report"),
-    "watch": Command("serve this page while the runs are training", "report.watch:Watch"),
+    "affinity": Command("draw the learned affinity of crops next to cosine similarity", "report.commands:Affinity"),
+    "report": Command("write one HTML page about some runs", "report.commands:Report"),
+    "watch": Command("serve this page while the runs are training", "report.commands:Watch"),
     "show-crops": Command("draw the crops of some images as the network sees them", "commands:ShowCrops"),
     "reproduce": Command("run the rows of the paper's tables and compare the figures", "reproduce.commands:Reproduce"),
     "bench": Command("measure the speed of training and of its parts, as JSON", "commands:Bench"),

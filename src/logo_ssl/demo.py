@@ -11,7 +11,7 @@ from .errors import UserError
 from .eval.knn import compare_knn
 from .recipes import find_recipe, read_recipe
 from .report import draw_curves
-from .report.report import Report
+from .report.commands import Report
 from .run import Run
 from .terminal import plain_console
 from .train import pretrain, resume

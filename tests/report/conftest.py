@@ -6,6 +6,8 @@ from shown_runs import SMALL
 
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
+from logo_ssl.recipes import flat, read_recipe
+from logo_ssl.report.summary import RunSummary
 from logo_ssl.run import Run
 from logo_ssl.train import build
 from logo_ssl.train.weights import save_encoder
@@ -32,7 +34,7 @@ def _found(source: str, images: ImageSet) -> ImageSet:
 def make_run(tmp_path, images, monkeypatch):
     """Writes a run folder whose data are `images`."""
     monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
-    for place in ("eval.results", "report.telling"):
+    for place in ("eval.results", "report.collect"):
         monkeypatch.setattr(f"logo_ssl.{place}.load_data", lambda source, size: _found(source, images))
 
     def make(name="run", **changes) -> Run:
@@ -43,3 +45,19 @@ def make_run(tmp_path, images, monkeypatch):
         return run
 
     return make
+
+
+@pytest.fixture
+def summarise():
+    """Summarises a run by its files alone."""
+
+    def make(run: Run, name: str | None = None, **more) -> RunSummary:
+        return RunSummary(run, name or run.path.name, run.logged(), flat(read_recipe(run)), **more)
+
+    return make
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """A page without the five megabytes of its library."""
+    monkeypatch.setattr("logo_ssl.report.html.plotly", lambda: "/* plotly */ 'https://nowhere.example'")

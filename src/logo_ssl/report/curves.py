@@ -1,62 +1,78 @@
-"""What happened over time? Losses and kNN accuracy of a run as one picture."""
+"""Curves of the page: one small plot for each quantity that was logged, every run in it, over epochs."""
 
-from itertools import cycle
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from ..run import other_losses
+from .gallery import COLOURS
+from .summary import RunSummary, epochs_ended
 
-from ..run import Run, other_losses
-from .style import COLOURS
-
-LOSSES = {"l_gg": "global-to-global", "l_lg": "local-to-global", "l_ll": "local-to-local", "omega": "omega"}
-SMOOTHING = 0.9
-
-
-def draw_curves(run: Run, file: Path | None = None) -> Path:
-    """Draw the losses and the kNN accuracy over epochs; gives back the PNG's path."""
-    file = file or run.path / "curves.png"
-    lines = list(run.metrics())
-    last_step = max((line["step"] for line in lines), default=0)
-    epochs = max((line.get("epochs_done", line.get("epoch", 0) + 1) for line in lines), default=1)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    drawn = LOSSES | {name: name for name in other_losses(LOSSES, lines)}
-    for (name, label), colour in zip(drawn.items(), cycle(COLOURS), strict=False):
-        points = [(line["step"] / max(last_step, 1) * epochs, line[name]) for line in lines if name in line]
-        if points:
-            x, y = zip(*points, strict=True)
-            left.plot(x, y, color=colour, alpha=0.25, linewidth=0.8)
-            left.plot(x, _smooth(y), color=colour, label=label)
-    left.set(xlabel="epoch", ylabel="loss", title="Losses")
-    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    _draw_knn(right, run, lines)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.savefig(file, dpi=144)
-    plt.close(figure)
-    return file
+MOST_POINTS = 1000  # of a curve; more cannot be told apart on a screen
+FEW = 25  # points that are marked each
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+QUANTITIES = {
+    "knn": ("kNN top-1 while training", "%"),
+    "loss": ("loss", ""),
+    "l_gg": ("global-to-global loss", ""),
+    "l_lg": ("local-to-global loss", ""),
+    "l_ll": ("local-to-local loss", ""),
+    "omega": ("omega, what the regressor gains", ""),
+    "ratio": ("ratio of gradients", ""),
+    "lr": ("learning rate", ""),
+    "z_std": ("spread of the latents", ""),
+    "z_rank": ("rank of the latents", ""),
+    "images_per_s": ("images per second", ""),
+}
 
 
-def _draw_knn(axes: Axes, run: Run, lines: list[dict]) -> None:
-    points = [(line["epochs_done"], line["knn"]) for line in lines if "knn" in line]
-    if points:
-        k, tau = next((line["knn_k"], line["knn_tau"]) for line in lines if "knn" in line)
-        axes.plot(*zip(*points, strict=True), color=COLOURS[0], marker="o", markersize=4, label="while training")
-        axes.set_title(f"kNN accuracy (k={k}, tau={tau})")
-        for result in (run.evaluation("knn") or {}).get("results", []):
-            if (result["k"], result["tau"]) == (k, tau) and result["features"] != "trained encoder":
-                colour = COLOURS[1] if "pixels" in result["features"] else COLOURS[4]
-                axes.axhline(result["top1"], color=colour, linestyle="--", label=result["features"])
-        axes.legend(frameon=False)
-    axes.set(xlabel="epoch", ylabel="top-1 accuracy (%)")
+def plots(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """For each quantity that any run has: its title, a sentence about its last values, and the traces."""
+    made = []
+    others = other_losses(QUANTITIES, (line for run in runs for line in run.metrics))
+    for name, (title, unit) in (QUANTITIES | {name: (name, "") for name in others}).items():
+        traces = [trace for i, run in enumerate(runs) if (trace := _trace(run, i, name))]
+        if traces:
+            ends = ", ".join(f"{runs[t['run']].name}: {_end(t)}{' ' * bool(unit)}{unit}" for t in traces)
+            axis = title + (_protocol(runs) if name == "knn" else "") + (f" ({unit})" if unit else "")
+            made.append({"name": name, "title": axis, "summary": f"{axis} over epochs; last {ends}", "traces": traces})
+    return made
 
 
-def _smooth(values: tuple[float, ...]) -> list[float]:
-    smooth, mean = [], values[0]
-    for value in values:
-        mean = SMOOTHING * mean + (1 - SMOOTHING) * value
-        smooth.append(mean)
-    return smooth
+def looks(i: int) -> dict[str, str]:
+    """Colour and dashes of run i, told apart without colour, too."""
+    return {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[(i // len(COLOURS) + i) % len(DASHES)]}
+
+
+def _protocol(runs: Sequence[RunSummary]) -> str:
+    """k and tau, as they were logged."""
+    lines = (line for run in runs for line in run.metrics if {"knn", "knn_k", "knn_tau"} <= set(line))
+    known = dict.fromkeys(f"k={line['knn_k']}, tau={line['knn_tau']}" for line in lines)
+    return f", {' or '.join(known)}" if known else ""
+
+
+def _trace(run: RunSummary, i: int, name: str) -> dict[str, Any] | None:
+    points = [(line["step"], line[name]) for line in run.metrics if isinstance(line.get(name), int | float)]
+    if not points:
+        return None
+    thin = [*points[:: -(-len(points) // MOST_POINTS)], points[-1]] if len(points) > MOST_POINTS else points
+    scale = _epochs_per_step(run)
+    return {
+        "run": i,
+        "x": [round(step * scale, 4) for step, _ in thin],
+        "y": [float(f"{value:.6g}") for _, value in thin],
+        "mode": "lines+markers" if len(thin) <= FEW else "lines",
+        "line": looks(i),
+    }
+
+
+def _epochs_per_step(run: RunSummary) -> float:
+    """From the last line that ends an epoch (kNN or spread of latents), else as many epochs as the last line began."""
+    for line in reversed(run.metrics):
+        if (epochs := epochs_ended(line)) and line["step"]:
+            return epochs / line["step"]
+    last = run.metrics[-1]
+    return (last.get("epoch", 0) + 1) / last["step"] if last["step"] else 1.0
+
+
+def _end(trace: dict[str, Any]) -> str:
+    return f"{trace['y'][-1]:.4g}"

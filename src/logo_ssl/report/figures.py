@@ -1,64 +1,113 @@
-"""How do the page's figures get into a paper? As SVG and PNG files, in the one style."""
+"""Figures as SVG and PNG files, in one style: curves of runs, kNN of rows, maps, affinity."""
 
+import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from statistics import mean
+from textwrap import fill
+from typing import Any, NamedTuple
+
+import matplotlib
+
+matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from ..files import refuse_existing
-from .affinity_bars import draw_affinity_bars
-from .feature_map import FeatureMap, looks
-from .plots import plots
-from .reading import Told
-from .style import ABOUT, plain, save_figure
+from ..files import refuse_existing, write
+from ..run import Run, other_losses
+from .curves import plots
+from .gallery import COLOURS, MEASURES, Comparison, Group, HeatMap, Pixels
+from .maps import FeatureMap, looks
+from .summary import RunSummary
 
-DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
+ON_WHITE = (*COLOURS, "#000000", "#56B4E9")  # more of Okabe and Ito's, for figures that are never dark
+GREY = "#555555"
+DPI = 144
+KINDS = {"png": {"Software": "logo-ssl"}, "svg": {"Creator": "logo-ssl", "Date": None}}
+"""Metadata of a file of each kind: without a date the same figure gives the same bytes."""
+LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "triangle-up": "^", "x": "X", "star": "*"}
-LATER = ("pca", "t-sne", "affinity")
-"""Figures that a run has once its encoder was looked at."""
+AFTER_COLLECTING = ("pca", "t-sne", "affinity")
+"""Figures that a run has once features were collected."""
 WIDTH, HEIGHT = 5.5, 3.6  # inches: a column of a paper
 LETTERS = 40  # that have room along the height
 
+LOSSES = {"l_gg": "global-to-global", "l_lg": "local-to-global", "l_ll": "local-to-local", "omega": "omega"}
+SMOOTHING = 0.9
 
-def claim_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False, *, looked_at: bool = False) -> None:
-    """UserError if a figure would replace a file; if runs will be looked at, also a later one."""
-    later = {f"{_plain(run.name)}-{what}" for run in runs for what in LATER} if looked_at else set[str]()
-    for stem in sorted({*_drawings(runs)} | later):
-        for kind in ABOUT:
+PANEL_WIDTH, PANEL_HEIGHT = 5, 4.8  # inches of a panel of kNN curves, with a legend of
+FEW, LINE = 4, 0.21  # lines, and inches for each one more
+HEADING_LETTERS = 62  # that have room along the width of a panel
+
+STYLES = {"learned": (COLOURS[0], ""), "cosine": (COLOURS[1], "////")}
+BAR, GAP = 0.4, 0.8  # widths of a bar and between two images; a crop has room for 1
+VEIL = 0.8  # how much of the image the heat hides: with less, small images look all alike
+
+
+def save_figure(figure: Figure, file: Path) -> list[Path]:
+    """Write a figure as .png and .svg."""
+    files = {kind: file.with_suffix(f".{kind}") for kind in KINDS}
+    with (
+        plt.rc_context({"svg.hashsalt": "logo-ssl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}),
+        warnings.catch_warnings(),
+    ):
+        # Names have letters that the font lacks: boxes in the .png, and themselves in the .svg, which holds text.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+        for kind, place in files.items():
+            content = io.BytesIO()
+            figure.savefig(content, format=kind, dpi=DPI, metadata=KINDS[kind])
+            write(place, content.getvalue())
+    plt.close(figure)
+    return [*files.values()]
+
+
+def check_figures(runs: Sequence[RunSummary], folder: Path, overwrite: bool, later: bool) -> None:
+    """UserError if a figure would replace a file; with `later`, also those that come once features are collected."""
+    stems = set(_drawings(runs))
+    if later:
+        stems |= {f"{_file_name(run.name)}-{what}" for run in runs for what in AFTER_COLLECTING}
+    for stem in sorted(stems):
+        for kind in KINDS:
             refuse_existing(folder / f"{stem}.{kind}", overwrite)
 
 
-def draw_figures(runs: Sequence[Told], folder: Path, overwrite: bool = False) -> list[Path]:
-    """Each curve of all runs, and the maps and affinities of each run: all or, where one may not be, none."""
-    claim_figures(runs, folder, overwrite)
+def draw_figures(runs: Sequence[RunSummary], folder: Path) -> list[Path]:
+    """Each curve of all runs, and the maps and affinities of each run."""
     return [file for stem, draw in _drawings(runs).items() for file in draw(folder / f"{stem}.svg")]
 
 
-def _drawings(runs: Sequence[Told]) -> dict[str, Callable[[Path], list[Path]]]:
+def _drawings(runs: Sequence[RunSummary]) -> dict[str, Callable[[Path], list[Path]]]:
     """What draws each figure, by the name of its file."""
-    made = {plot["name"]: partial(_curve, plot, runs) for plot in plots(runs)}
+    made = {plot["name"]: partial(_draw_curve, plot, runs) for plot in plots(runs)}
     for run in runs:
-        name = _plain(run.name)
+        name = _file_name(run.name)
         if (found := run.feature_map) is not None:
-            made |= {f"{name}-{projection.lower()}": partial(_map, found, projection) for projection in found.places}
+            made |= {f"{name}-{kind.lower()}": partial(_draw_map, found, kind) for kind in found.places}
         if run.comparisons:
             made[f"{name}-affinity"] = partial(draw_affinity_bars, run.comparisons)
     return made
 
 
-def _plain(name: str) -> str:
+def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name)
 
 
-def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path) -> list[Path]:
+def _draw_curve(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     for trace in plot["traces"]:
         line, few = trace["line"], "markers" in trace["mode"]
-        style = {"color": line["color"], "linestyle": DASHES[line["dash"]], "marker": "o" if few else None}
+        style = {"color": line["color"], "linestyle": LINES[line["dash"]], "marker": "o" if few else None}
         axes.plot(trace["x"], trace["y"], markersize=3, linewidth=1.4, label=runs[trace["run"]].name, **style)
     title = plot["title"] if len(plot["title"]) <= LETTERS else plot["title"].replace(", ", ",\n", 1)
     axes.set(xlabel="epoch", ylabel=title)
@@ -66,11 +115,11 @@ def _curve(plot: dict[str, Any], runs: Sequence[Told], file: Path) -> list[Path]
     if len(runs) > 1:
         for text in axes.legend(frameon=False, fontsize=8).get_texts():
             text.set_parse_math(False)
-    plain(axes)
+    _plain(axes)
     return save_figure(figure, file)
 
 
-def _map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
+def _draw_map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, WIDTH), layout="constrained")
     places, labels = found.places[projection], [image.label or "" for image in found.images]
     for k, label in enumerate(sorted(set(labels))):
@@ -83,3 +132,233 @@ def _map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
         for text in figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8).get_texts():
             text.set_parse_math(False)
     return save_figure(figure, file)
+
+
+def _plain(axes: Axes) -> None:
+    """Only the lines that carry something."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+
+
+def draw_curves(run: Run, file: Path | None = None) -> Path:
+    """Draw the losses and the kNN accuracy of a run over epochs; gives back the PNG's path."""
+    file = file or run.path / "curves.png"
+    lines = list(run.metrics())
+    last_step = max((line["step"] for line in lines), default=0)
+    epochs = max((line.get("epochs_done", line.get("epoch", 0) + 1) for line in lines), default=1)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    drawn = LOSSES | {name: name for name in other_losses(LOSSES, lines)}
+    for (name, label), colour in zip(drawn.items(), cycle(COLOURS), strict=False):
+        points = [(line["step"] / max(last_step, 1) * epochs, line[name]) for line in lines if name in line]
+        if points:
+            x, y = zip(*points, strict=True)
+            left.plot(x, y, color=colour, alpha=0.25, linewidth=0.8)
+            left.plot(x, _smooth(y), color=colour, label=label)
+    left.set(xlabel="epoch", ylabel="loss", title="Losses")
+    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    if points := [(line["epochs_done"], line["knn"]) for line in lines if "knn" in line]:
+        k, tau = next((line["knn_k"], line["knn_tau"]) for line in lines if "knn" in line)
+        right.plot(*zip(*points, strict=True), color=COLOURS[0], marker="o", markersize=4, label="while training")
+        right.set_title(f"kNN accuracy (k={k}, tau={tau})")
+        for result in (run.evaluation("knn") or {}).get("results", []):
+            if (result["k"], result["tau"]) == (k, tau) and result["features"] != "trained encoder":
+                colour = COLOURS[1] if "pixels" in result["features"] else COLOURS[4]
+                right.axhline(result["top1"], color=colour, linestyle="--", label=result["features"])
+        right.legend(frameon=False)
+    right.set(xlabel="epoch", ylabel="top-1 accuracy (%)")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.savefig(file, dpi=DPI)
+    plt.close(figure)
+    return file
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    smooth, average = [], values[0]
+    for value in values:
+        average = SMOOTHING * average + (1 - SMOOTHING) * value
+        smooth.append(average)
+    return smooth
+
+
+class Curve(NamedTuple):
+    """A row's runs over seeds."""
+
+    row: str
+    label: str
+    panel: str
+    runs: tuple[Run, ...]
+    look: int | None = None
+    """Which colour and marker (default: those of its place in the panel)."""
+    paper: float | None = None
+    """What the paper reports for it; a dashed line."""
+
+    def points(self) -> dict[int, list[float]]:
+        """kNN of each run, at the epochs that all runs have."""
+        found = [{line["epochs_done"]: line["knn"] for line in run.metrics() if "knn" in line} for run in self.runs]
+        shared = set.intersection(*map(set, found)) if found else set()
+        return {epoch: [run[epoch] for run in found] for epoch in sorted(shared)}
+
+    def protocol(self) -> str:
+        """k and tau, as they were logged."""
+        line = next(line for run in self.runs for line in run.metrics() if "knn" in line)
+        return f"k={line['knn_k']}, tau={line['knn_tau']}"
+
+
+def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "", *, one_scale: bool = False) -> list[Path]:
+    """Draw the mean over seeds, and from the lowest to the highest as a band; gives back STEM.png and STEM.svg.
+
+    With `one_scale` heights compare between panels, as they should if all are of one data set.
+    """
+    panels = list(dict.fromkeys(curve.panel for curve in curves))
+    most = max(sum(curve.panel == panel for curve in curves) for panel in panels)
+    size = (PANEL_WIDTH * len(panels), PANEL_HEIGHT + LINE * max(0, most - FEW))
+    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=one_scale)
+    markers = ("o", "s", "^", "D", "v")  # told apart in print as well
+    for panel, ax in zip(panels, axes[0], strict=True):
+        shown = [curve for curve in curves if curve.panel == panel]
+        several = any(len(curve.runs) > 1 for curve in shown)
+        for i, curve in enumerate(shown):
+            points, look = curve.points(), i if curve.look is None else curve.look
+            values, colour = list(points.values()), ON_WHITE[look % len(ON_WHITE)]
+            n = f" (n={len(curve.runs)})" if several else ""
+            marker = markers[(look + look // len(markers)) % len(markers)]  # in another order when they begin again
+            style = {"color": colour, "marker": marker, "markersize": 4}
+            (line,) = ax.plot(list(points), [mean(v) for v in values], label=curve.label + n, **style)
+            line.set_gid(f"row-{curve.row}")
+            if len(curve.runs) > 1:
+                low, high = [min(v) for v in values], [max(v) for v in values]
+                ax.fill_between(list(points), low, high, color=colour, alpha=0.2, linewidth=0)
+            if curve.paper:
+                ax.axhline(curve.paper, color=colour, linestyle="--", linewidth=0.9)
+        seeds = "bands: lowest to highest seed" if several else "one seed each"
+        dashes = "; dashed: the paper's last" if any(curve.paper for curve in shown) else ""
+        ax.set(xlabel=f"epoch; {seeds}{dashes}", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
+        ax.tick_params(labelleft=True)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))  # inside it would cover some curves
+    if title:
+        figure.suptitle(fill(title, HEADING_LETTERS * len(panels)), fontsize="small")
+    return save_figure(figure, stem.with_name(f"{stem.name}.png"))
+
+
+def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str = "") -> list[Path]:
+    """The paper's Figure 3, a row for each reference: a bar for each crop and measure, crops on the axis."""
+    rows = len(comparisons)
+    figure = plt.figure(figsize=(15, 3.9 * rows + 0.8), layout="constrained")
+    grid = figure.add_gridspec(rows, 2, width_ratios=[1, 8.2])
+    for row, comparison in enumerate(comparisons):
+        left = grid[row, 0].subgridspec(2, 1)
+        _draw_reference(figure.add_subplot(left[0]), figure.add_subplot(left[1]), comparison)
+        right = grid[row, 1].subgridspec(2, 1, height_ratios=[1, 4.2], hspace=0.02)
+        bars = figure.add_subplot(right[1])
+        _draw_images(figure.add_subplot(right[0], sharex=bars), comparison.groups)
+        _draw_bars(bars, comparison.groups)
+    handles = [Rectangle((0, 0), 1, 1, fc=c, hatch=h, ec="white", lw=0) for c, h in STYLES.values()]
+    figure.legend(handles, list(MEASURES.values()), loc="outside upper right", ncols=2, frameon=False)
+    if note:
+        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
+    return save_figure(figure, file)
+
+
+def _draw_reference(above: Axes, below: Axes, comparison: Comparison) -> None:
+    above.imshow(comparison.image)
+    _frame(above, comparison.box, (3.5, 1.5))
+    above.set_title(comparison.title.replace(", ", "\n", 1), fontsize=9, parse_math=False)
+    below.imshow(comparison.crop)
+    below.set_title("reference crop", fontsize=9)
+    for axes in (above, below):
+        axes.set_xticks([])
+        axes.set_yticks([])
+
+
+def _frame(axes: Axes, box: Sequence[float], widths: tuple[float, float]) -> None:
+    """A box as a black line in a white one."""
+    top, left, height, width = box
+    for colour, line in zip(("white", "black"), widths, strict=True):
+        axes.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, fill=False, ec=colour, lw=line))
+
+
+def _places(groups: Sequence[Group]) -> list[Float[np.ndarray, " _"]]:
+    """Where the bars of each group stand."""
+    starts = np.cumsum([0.0, *(len(group.crops) + GAP for group in groups)])
+    return [start + np.arange(len(group.crops), dtype=float) for start, group in zip(starts, groups, strict=False)]
+
+
+def _draw_images(axes: Axes, groups: Sequence[Group]) -> None:
+    """The whole images, each above the middle of its crops, with what it is to the reference."""
+    axes.set_axis_off()
+    for place, group in zip(_places(groups), groups, strict=True):
+        middle = (place[0] + place[-1]) / 2
+        _draw_thumbnail(axes, group.image, (middle, 0), (0.5, 0.0), 52)
+        place_above = {"xytext": (0, 57), "textcoords": "offset points", "ha": "center"}
+        axes.annotate(group.title, (middle, 0), fontsize=9, parse_math=False, **place_above)
+    axes.set_ylim(0, 1)
+
+
+def _draw_bars(axes: Axes, groups: Sequence[Group]) -> None:
+    places = _places(groups)
+    for place, group in zip(places, groups, strict=True):
+        for shift, (measure, (colour, hatch)) in zip((-BAR / 2, BAR / 2), STYLES.items(), strict=True):
+            values = getattr(group, measure)
+            axes.bar(place + shift, values, BAR, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+            ends, average = [place[0] - 0.5, place[-1] + 0.5], values.mean()
+            axes.plot(ends, [average, average], color=colour, lw=1.2, ls="-" if not hatch else "--", alpha=0.9)
+        for x, crop in zip(place, group.crops, strict=True):
+            _draw_thumbnail(axes, crop, (x, 0), (0.5, 1.18), 19)
+    axes.set(xlim=(places[0][0] - 0.7, places[-1][-1] + 0.7), ylim=(0, 1.02), ylabel="normalised similarity")
+    axes.set_xticks([])
+    axes.set_xlabel("crops", labelpad=26, fontsize=9)
+    _plain(axes)
+
+
+def _draw_thumbnail(axes: Axes, image: Pixels, at: tuple[float, float], align: tuple[float, float], side: int) -> None:
+    """An image whose longer side has so many points, at a place of the axes."""
+    box = OffsetImage(image, zoom=side / max(image.shape[:2]), interpolation="nearest" if len(image) < 64 else "auto")
+    axes.add_artist(AnnotationBbox(box, at, frameon=False, pad=0, box_alignment=align, annotation_clip=False))
+
+
+def draw_affinity_map(maps: Sequence[HeatMap], file: Path, note: str = "") -> list[Path]:
+    """Where images are alike to a reference crop, three rows for each: the images, learned affinity, cosine."""
+    columns = 1 + max(len(each.images) for each in maps)
+    size = (2.5 * columns + 0.6, 7.6 * len(maps) + 0.5)
+    figure, axes = plt.subplots(3 * len(maps), columns, figsize=size, layout="constrained", squeeze=False)
+    heat = None
+    for each in axes.flat:
+        each.set_axis_off()
+    for i, each in enumerate(maps):
+        rows = axes[3 * i : 3 * i + 3]
+        rows[0, 0].imshow(each.crop)
+        rows[0, 0].set_title(f"reference crop\n{each.title}", fontsize=9, parse_math=False)
+        for row, name in zip(rows[1:], MEASURES.values(), strict=True):
+            row[0].text(0.95, 0.5, name, ha="right", va="center", transform=row[0].transAxes, fontsize=10)
+        for k, shown in enumerate(each.images, start=1):
+            rows[0, k].imshow(shown.image)
+            rows[0, k].set_title(shown.title.replace(": ", ":\n", 1), fontsize=9, parse_math=False)
+            grey = shown.image.mean(axis=2)  # colour would mix with the heat's; it is drawn flat for the same reason
+            for row, values in zip(rows[1:], (shown.learned, shown.cosine), strict=True):
+                row[k].imshow(grey, cmap="gray", vmin=-128, vmax=384)
+                heat = row[k].imshow(values, cmap="cividis", vmin=0, vmax=1, alpha=VEIL)  # as light as it is warm
+            for row in rows:
+                _make_square(row[k], shown.image)
+        for row in rows:
+            _frame(row[1], each.box, (3, 1.2))
+    if heat is not None:
+        bar = figure.colorbar(heat, ax=axes, shrink=0.5, aspect=30, pad=0.01)
+        bar.set_label("normalised similarity of the windows over a pixel")
+    if note:
+        figure.supxlabel(note, fontsize=8, color=GREY, parse_math=False)
+    return save_figure(figure, file)
+
+
+def _make_square(axes: Axes, image: Pixels) -> None:
+    """Room as high as wide around an image of any shape, so that columns and titles line up."""
+    tall, wide = image.shape[:2]
+    half = max(tall, wide) / 2
+    middle, centre = (wide - 1) / 2, (tall - 1) / 2
+    axes.set(xlim=(middle - half, middle + half), ylim=(centre + half, centre - half))

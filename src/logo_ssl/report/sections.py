@@ -1,25 +1,35 @@
-"""What stands on the page? Each section as HTML, from runs as they are told."""
+"""What the sections of the page say: tables and lists without HTML, from runs as they were summarised."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from .affinity_choice import affinity_choice
-from .comparing import better
-from .feature_map import feature_maps
-from .gaps import Gap, by_reason, which
-from .headline import headline
-from .markup import Html, folded, joined, picture, table, tag
-from .neighbours import neighbours
-from .numbers import percent, result, words
-from .paper_tables import Paper, detection_table, transfer_table
-from .plots import looks
-from .reading import Told
-from .results import Figure, Kind, accuracies, labels
-from .results import rows as results
+from ..paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
+from ..run import is_number
+from .curves import looks
+from .gallery import MEASURES
+from .groups import Compared, Group, compared, grouped
+from .results import (
+    TOP1,
+    Figure,
+    Kind,
+    choice,
+    evaluations_of,
+    how_measured,
+    labels,
+    on,
+    percent,
+    percent_on,
+    precision,
+    rows,
+    top1s,
+    while_training,
+    words,
+    written,
+)
+from .summary import RunSummary
 
 MOST_BAD = 50
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
-NOTES = {"knn": "; epoch 0 is the untrained encoder"}
 UNINTERESTING = ("name", "paper", "chosen")
 HIDDEN = (
     "results",
@@ -30,240 +40,353 @@ HIDDEN = (
     "keys_not_in_checkpoint",
     "keys_without_place",
 )
-
-OWN_SETTINGS = ", with settings of our choice, not the paper's"
-DEPARTURES = "differs from the recipe with the paper's settings in"
-ABOUT_AFFINITY = (
-    "Each measure runs from 0 (least alike) to 1 (most alike) over the crops beside a reference; lines are means over "
-    "an image's crops. References come by chance, never by looks. How well each measure ranks over many references is "
-    "measured by the command affinity, and stands in the evaluations. Its picture chooses "
-    "the images beside a reference among another number of images, so that the same reference has other company there."
-)
+ALIKE = "Only encoders that were trained on the same data can be compared"
 
 
-def chooser(runs: Sequence[Told]) -> Html:
-    """A box for each run that shows and hides its curves."""
-    boxes = []
-    for i, run in enumerate(runs):
-        box = tag("input", type="checkbox", data_run=i, data_key=f"{run.name}: curves", checked=True)
-        boxes.append(tag("label", box, _swatch(i), run.name))
-    return tag("fieldset", tag("legend", "Runs shown in the curves"), *boxes, class_="runs")
+class Table(NamedTuple):
+    """A table; the first cell of a row is its heading."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
-def curves(runs: Sequence[Told], made: list[dict[str, Any]]) -> Html:
-    """A place for each plot; the script fills it, and its label says how each curve ends."""
-    if not made:
-        return tag("p", "Nothing was logged yet.")
-    figures = [
-        tag(
-            "figure",
-            tag("figcaption", plot["title"] + NOTES.get(plot["name"], "")),
-            tag("div", class_="plot", data_plot=i, role="img", aria_label=plot["summary"]),
-        )
-        for i, plot in enumerate(made)
+class Evaluation(NamedTuple):
+    """A record of an evaluation as the page shows it."""
+
+    title: str
+    older: str | None
+    """Of which weights it is, if not of the present ones."""
+    protocol: str
+    results: Table | None
+    settings: str
+
+
+class Recipe(NamedTuple):
+    """How a run was made, and how to make it again."""
+
+    name: str
+    command: str | None
+    planned: int | None
+    """Epochs that it was planned for at first, if it was made longer: its learning rate took another course."""
+    provenance: Table | None
+    settings: Table
+
+
+class _Entry(NamedTuple):
+    """A figure of the headline as it is written, and what to compare it with."""
+
+    figure: Figure
+    written: str
+    baselines: str = ""
+
+
+def swatches(runs: Sequence[RunSummary]) -> list[tuple[str, str]]:
+    """Colour and dashes of each run's curves, as SVG takes them."""
+    found = [looks(i) for i in range(len(runs))]
+    return [(look["color"], STROKES[look["dash"]]) for look in found]
+
+
+def headline(runs: Sequence[RunSummary]) -> Table:
+    """The numbers to take away, how they were measured, and what to compare them with."""
+    found = [(run, list(_entries(run))) for run in runs]
+    named = labels(entry.figure for _, entries in found for entry in entries)
+    lines = list[tuple[str, ...]]()
+    for run, entries in found:
+        lines += [(run.name, named[entry.figure.kind], entry.written, entry.baselines) for entry in entries]
+        if not entries:
+            lines.append((run.name, "accuracy", "not measured", "logo-ssl eval knn measures it, on images with labels"))
+        lines += [(run.name, *state) for state in _states(run)]
+    several = len(runs) > 1
+    head = ("run", "measured", "figure", "compared with")
+    caption = "The numbers, how they were measured, and what to compare them with; all others are under Evaluations"
+    return Table(caption, head[not several :], [line[not several :] for line in lines])
+
+
+def health(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
+    """Damages and signs of collapse, or that there is none; and whether it is bad news."""
+    found = list[tuple[str, bool]]()
+    for run in runs:
+        found += [(f"{run.name}: {sentence}", True) for sentence in (*run.damages, *run.signs)]
+        lines = [line for line in run.metrics if is_number(line.get("z_std")) and is_number(line.get("z_rank"))]
+        if lines and not run.signs:
+            most = f" of at most {run.most_directions}" if run.most_directions else ""
+            last = (
+                f"spread of the latents {lines[-1]['z_std']:.3f} of 1, effective rank {lines[-1]['z_rank']:.1f}{most}"
+            )
+            found.append((f"{run.name}: no sign of collapse at the last measurement ({last}).", False))
+        elif not run.signs:
+            found.append((f"{run.name}: nothing was measured{'' if run.finished else ' yet'}.", False))
+    return found
+
+
+def differences(runs: Sequence[RunSummary]) -> Table | None:
+    """The settings in which the runs differ, side by side."""
+    lines = []
+    for field in dict.fromkeys(field for run in runs for field in run.settings if field not in UNINTERESTING):
+        values = [words(run.settings[field]) if field in run.settings else "absent" for run in runs]
+        if len(set(values)) > 1:
+            lines.append((field, *values))
+    return Table("Settings that differ", ("setting", *(run.name for run in runs)), lines) if lines else None
+
+
+def group_notes(groups: Sequence[Group]) -> list[str]:
+    """Which runs count for nothing in a comparison, and which have no last values."""
+    notes = []
+    if repeated := [run.name for group in groups for run in group.repeated]:
+        notes.append(f"Of runs with the same recipe and seed one counts; left out: {', '.join(repeated)}.")
+    if cut := [run for group in groups for run in group.runs if not run.logged_to_the_end]:
+        named = ", ".join(f"{run.name} ({run.epochs_logged} of {run.epochs} epochs)" for run in cut)
+        notes.append(f"Logs that do not reach the end of training have no last values: {named}.")
+    return notes
+
+
+def comparison(groups: Sequence[Group]) -> list[Table]:
+    """The figures of the groups side by side, and which is better."""
+    found = compared(groups)
+    if max(len(group.runs) for group in groups) < 2 and len(groups) < 2:
+        return []
+    named = labels(each.figure for each in found)
+
+    def cells(each: Compared) -> tuple[str, ...]:
+        spreads = ((each.spreads.get(group.letter), len(group.runs)) for group in groups)
+        return (named[each.figure.kind], *("" if s is None else s.written(each.figure, n) for s, n in spreads))
+
+    head = ("figure", *map(str, groups))
+    judged = [each for each in found if each.figure.higher_is_better]
+    others = [each for each in found if not each.figure.higher_is_better]
+    if len(groups) == 1:
+        return [Table("Mean ± standard deviation over seeds", head, [cells(each) for each in (*judged, *others)])]
+    caption = (
+        "Mean ± standard deviation over seeds. One is better only if 95 % intervals of the means (Student's t) are "
+        "apart; of many figures some may be so by chance"
+    )
+    tables = [Table(caption, (*head, "which is better"), [(*cells(each), each.verdict()) for each in judged])]
+    tables.append(Table("Mean ± standard deviation over seeds, no good direction", head, [cells(e) for e in others]))
+    return [table for table in tables if table.rows]
+
+
+def paper_tables(runs: Sequence[RunSummary]) -> list[Table]:
+    """What was measured next to the paper's rows: of the same recipe, and of Tables 5 and 6."""
+    return [table for table in (_accuracies_table(runs), _transfer_table(runs), _detection_table(runs)) if table.rows]
+
+
+def evaluations(runs: Sequence[RunSummary]) -> list[Evaluation]:
+    """Every evaluation, whole."""
+    return [
+        _evaluation(f"{run.name}: {name}", record, older.get(name))
+        for run, older in ((run, run.older()) for run in runs)
+        for name, record in run.evaluations.items()
     ]
-    none = tag("p", "No run is chosen; tick one above to see its curves.", data_none=True, hidden=True)
-    return joined((chooser(runs), none, tag("div", *figures, class_="plots")))
 
 
-def beside_the_paper(runs: Sequence[Told], paper: Paper) -> Html:
-    """The paper's rows, by its settings or ours, and those of transfer and detection, beside what was measured."""
-    measured = [figure for run in runs for kind in ("knn", "linear") for figure in accuracies(run, kind)]
+def bad_images(runs: Sequence[RunSummary]) -> list[Table]:
+    """Which images could not be read, and why; the first of them if they are many."""
+    tables = []
+    for run in runs:
+        if found := run.bad_images:
+            caption = f"{run.name}: {len(found)} image{'s' * (len(found) != 1)} could not be read"
+            caption += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
+            tables.append(Table(caption, ("image", "reason"), found[:MOST_BAD]))
+    return tables
+
+
+def not_shown(runs: Sequence[RunSummary]) -> list[str]:
+    """What is missing from the page, and why: once for all runs of which the same is missing."""
+    found = dict[tuple[str, str], list[str]]()
+    for run in runs:
+        for missing in run.missing:
+            found.setdefault(missing, []).append(run.name)
+    return [f"{', '.join(names)}: {what}: {why}" for (what, why), names in found.items()]
+
+
+def recipes(runs: Sequence[RunSummary]) -> list[Recipe]:
+    """Every setting and who made it, with the command that runs it again."""
+    found = []
+    for run in runs:
+        made = run.provenance | run.versions
+        planned = run.provenance.get("epochs_first_planned")
+        provenance = Table(f"{run.name}: provenance", ("what", "value"), [(k, words(v)) for k, v in made.items()])
+        settings = [(key, words(value)) for key, value in run.settings.items() if key != "paper"]
+        found.append(
+            Recipe(
+                run.name,
+                run.command,
+                planned if planned != run.provenance.get("epochs") else None,
+                provenance if made else None,
+                Table(f"{run.name}: every setting", ("setting", "value"), settings),
+            )
+        )
+    return found
+
+
+def compared_groups(runs: Sequence[RunSummary]) -> list[Group]:
+    """The groups of several runs; none for a single run."""
+    return grouped(runs) if len(runs) > 1 else []
+
+
+def _states(run: RunSummary) -> Iterator[tuple[str, str, str]]:
+    """What keeps the numbers from being the last word."""
+    for sentence in run.damages:
+        yield sentence, "damaged", ""
+    if older := run.older():
+        yield f"evaluations of older weights: {', '.join(older)}", "not counted", "logo-ssl eval measures these weights"
+    if not run.finished:
+        begun = max((line["epoch"] for line in run.metrics if isinstance(line.get("epoch"), int)), default=0)
+        done = max(run.epochs_logged, begun)
+        yield f"{done} of {run.epochs} epochs", "not finished", "logo-ssl resume goes on if it is not running"
+
+
+def _entries(run: RunSummary) -> Iterator[_Entry]:
+    if run.knn_lines:
+        yield _last_knn(run)
+    yield from _accuracies(run)
+    for record in evaluations_of(run, "transfer"):
+        if "value" in record:
+            what = f"transfer to {record.get('data')}, {record.get('metric')}"
+            number = f"{percent(record['value'])} %{on(record.get('test_images'))}"  # may be a mean per class
+            yield _Entry(_unvalued(what, record), number, _joined(*_guesses(record), choice(record)))
+    for kind in ("detect", "segment"):
+        for record in evaluations_of(run, kind):
+            for row in rows(record):
+                what = f"{kind}: AP of {row.get('of')}, {row.get('measure')}, on {record.get('data')}"
+                number = f"{percent(row.get('AP'))} %{on(record.get('test_pictures'))}"
+                yield _Entry(_unvalued(what, record), number)
+    yield from _rankings(run)
+
+
+def _last_knn(run: RunSummary) -> _Entry:
+    """The last kNN that was logged, with the untrained encoder's if it was measured in the same way."""
+    first, last = run.knn_lines[0], run.knn_lines[-1]
+    epoch, number = last.get("epochs_done"), percent_on(last["knn"], last.get("knn_images"))
+    if epoch == 0:
+        return _Entry(while_training(run, last, "untrained"), number)
+    alike = all(first.get(key) == last.get(key) for key in ("knn_k", "knn_tau", "knn_images", "knn_of", "knn_bank_of"))
+    untrained = f"untrained encoder: {percent(first['knn'])} %" if first.get("epochs_done") == 0 and alike else ""
+    return _Entry(while_training(run, last, f"after epoch {epoch} of {run.epochs}"), number, untrained)
+
+
+def _accuracies(run: RunSummary) -> Iterator[_Entry]:
+    """Top-1, each kind once, with other features that were measured in the same way, and guesses."""
+    seen = set[Kind]()
+    for kind in TOP1:
+        for figure, row, record in top1s(run, kind):
+            if figure.kind in seen:
+                continue
+            seen.add(figure.kind)
+            alike = [other for other in rows(record) if all(other.get(key) == row.get(key) for key in ("k", "tau"))]
+            others = [other for other in alike if other.get("features", "trained encoder") != "trained encoder"]
+            baselines = [f"{other['features']}: {percent(other.get('top1'))} %" for other in others]
+            number = percent_on(figure.value, record.get("test_images"))
+            yield _Entry(figure, number, _joined(*baselines, *_guesses(record | row), figure.chosen))
+
+
+def _guesses(about: Mapping[str, Any]) -> Iterator[str]:
+    """What needs no features: chance, and always the commonest class if that is right more often."""
+    chance, commonest = about.get("chance"), about.get("commonest")
+    if is_number(chance):
+        yield f"chance: {percent(chance)} %"
+    if is_number(commonest) and (not is_number(chance) or commonest > chance):
+        yield f"always the commonest class: {percent(commonest)} %"
+
+
+def _rankings(run: RunSummary) -> Iterator[_Entry]:
+    """Of each task one: on the run's own images if it can be, over most references."""
+    best: dict[str, tuple[tuple[bool, float], _Entry]] = {}
+    for record in evaluations_of(run, "affinity"):
+        own = record.get("source", record.get("data")) == run.settings.get("data")
+        for row in rows(record):
+            if row.get("metric") == "AUC":
+                references, task = row.get("references"), words(row.get("task"))
+                weight = (own, references if is_number(references) else 0)
+                if task not in best or weight > best[task][0]:
+                    best[task] = weight, _ranking(row, record)
+    yield from (entry for _, entry in best.values())
+
+
+def _ranking(row: Mapping[str, Any], record: Mapping[str, Any]) -> _Entry:
+    where = f"{row.get('references')} references, on {record.get('data')}, with 95 % intervals"
+    numbers = [f"{name} {words(row[measure])}" for measure, name in MEASURES.items() if measure in row]
+    chance = f"chance: {row['chance']:.3f}" if isinstance(row.get("chance"), float) else ""
+    return _Entry(_unvalued(f"AUC of {row.get('task')}, {where}", record), "; ".join(numbers), chance)
+
+
+def _unvalued(what: str, record: Mapping[str, Any]) -> Figure:
+    """What was measured and how, if the number is written elsewhere."""
+    return Figure(what, 0.0, how=how_measured(record))
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _accuracies_table(runs: Sequence[RunSummary]) -> Table:
+    measured = [each.figure for run in runs for kind in ("knn", "linear") for each in top1s(run, kind)]
     named = labels(measured)
-    rows = [
+
+    def ours(run: RunSummary, kind: str) -> str:
+        found = (each.figure for each in top1s(run, kind))
+        return "; ".join(f"{f.written()} ({_joined(named[f.kind], f.chosen)})" for f in found) or "not measured"
+
+    lines = [
         (
             run.name,
-            f"Table {row.get('table')}: {row.get('row')}{mark}",
+            f"Table {row.get('table')}: {row.get('row')}{', with settings of our choice' if run.tuned else ''}",
             percent(row.get("knn")),
-            _lines(accuracies(run, "knn"), named),
+            ours(run, "knn"),
             percent(row.get("linear")),
-            _lines(accuracies(run, "linear"), named),
+            ours(run, "linear"),
             ", ".join(run.departures) or "none",
         )
         for run in runs
-        for mark, rows_of_paper in (("", run.paper), (OWN_SETTINGS, run.beside))
-        for row in rows_of_paper
+        for row in run.paper
     ]
-    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", DEPARTURES)
-    parts = [table("Top-1 in percent; the paper names no k and no temperature", head, rows)] if rows else []
-    parts += [part for part in (transfer_table(runs, paper), detection_table(runs, paper)) if part]
-    return joined(parts)
+    differs = "differs from the recipe with the paper's settings in"
+    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", differs)
+    return Table("Top-1 in percent; the paper names no k and no temperature", head, lines)
 
 
-def evaluations(runs: Sequence[Told]) -> Html:
-    """Every evaluation, whole."""
-    parts = []
+def _transfer_table(runs: Sequence[RunSummary]) -> Table:
+    """Ours above the paper's, for the sets that were measured."""
+    measured: dict[str, dict[str, float]] = {}
     for run in runs:
-        older = run.older()
-        for name, record in run.evaluations.items():
-            parts.append(tag("h3", f"{run.name}: {name}"))
-            parts += [tag("p", f"This is {older[name]}.", class_="alarm")] if name in older else []
-            parts.append(tag("p", f"{record.get('protocol', 'no protocol was saved')}."))
-            if found := results(record):
-                head = list(dict.fromkeys(key for row in found for key in row))
-                cells = [[result(key, row[key]) if key in row else "" for key in head] for row in found]
-                parts.append(table(f"{run.name}: {name}", head, cells))
-            parts.append(folded("Settings and provenance", tag("p", _settings(record)), f"{run.name}: {name}"))
-    if not parts:
-        parts.append(tag("p", "Nothing was evaluated yet; logo-ssl eval does it."))
-    return joined(parts)
+        for record in evaluations_of(run, "transfer"):
+            if is_number(record.get("value")):
+                measured.setdefault(run.name, {})[str(record.get("metric"))] = record["value"]
+    metrics = list(dict.fromkeys(metric for found in measured.values() for metric in found))
+    sets = [next((name for name in TRANSFER_SETS if metric.startswith(f"{name} ")), None) for metric in metrics]
+    lines = [(name, *(percent(found.get(metric)) for metric in metrics)) for name, found in measured.items()]
+    for row, numbers in TRANSFER.items() if any(sets) else ():
+        by_set = dict(zip(TRANSFER_SETS, numbers, strict=True))
+        lines.append((f"paper, Table 5: {row}", *(percent(by_set.get(name or "")) for name in sets)))
+    return Table(f"Transfer: linear classifiers on frozen features, percent. {ALIKE}", ("encoder", *metrics), lines)
 
 
-def pictures(runs: Sequence[Told]) -> Html:
-    """What the network sees, and what its measure says."""
-    shown = [
-        _sheet(picture(content, f"{run.name}: {words}"), f"{run.name}: {words}")
-        for run in runs
-        for words, content in run.figures()
+def _detection_table(runs: Sequence[RunSummary]) -> Table:
+    """Ours above the paper's, for the data and objects that were measured."""
+    ours, wanted = list[tuple[str, ...]](), dict[tuple[str, str], str]()
+    for run in runs:
+        for record in (*evaluations_of(run, "detect"), *evaluations_of(run, "segment")):
+            for row in rows(record):
+                source, of, measure = str(record.get("data")), str(row.get("of")), str(row.get("measure"))
+                found = precision(row)
+                ours.append((run.name, source, of, measure, *(percent(found.get(c)) for c in DETECTION_COLUMNS)))
+                if record.get("official") and DETECTION_MEASURES.get(source) == measure:
+                    wanted[source, of] = measure
+    theirs = [
+        (f"paper, Table 6: {row}", source, of, measure, *map(percent, numbers))
+        for (source, of), measure in wanted.items()
+        for row, numbers in DETECTION.get((source, of), {}).items()
     ]
-    return joined(shown)
+    head = ("encoder", "data", "of", "measure", *DETECTION_COLUMNS)
+    return Table(f"Detection: average precision, percent. {ALIKE}", head, ours + theirs)
 
 
-def _sheet(drawn: Html, told: str) -> Html:
-    """A picture that scrolls by itself where the screen is too narrow to read it."""
-    inside = tag("div", drawn, class_="wide sheet", tabindex="0", role="region", aria_label=told)
-    return tag("figure", inside, tag("figcaption", told))
-
-
-def bad_images(runs: Sequence[Told]) -> Html:
-    """Which images could not be read, and why; the first of them where they are many."""
-    parts = []
-    for run in runs:
-        if found := run.bad_images:
-            told = f"{run.name}: {len(found)} image{'s' * (len(found) != 1)} could not be read"
-            told += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
-            parts.append(table(told, ("image", "reason"), found[:MOST_BAD]))
-    return joined(parts)
-
-
-def comparison(runs: Sequence[Told]) -> Html:
-    """What differs between the runs, and which of them is better."""
-    return joined((differences(runs), better(runs))) if len(runs) > 1 else Html("")
-
-
-def differences(runs: Sequence[Told]) -> Html:
-    """The settings in which the runs differ, side by side."""
-    fields = [f for f in dict.fromkeys(f for run in runs for f in run.recipe) if f not in UNINTERESTING]
-    rows = []
-    for field in fields:
-        values = [words(run.recipe[field]) if field in run.recipe else "absent" for run in runs]
-        if len(set(values)) > 1:
-            rows.append((field, *values))
-    if not rows:
-        return tag("p", "Nothing differs: the recipes are the same.")
-    return table("Settings that differ", ("setting", *(run.name for run in runs)), rows)
-
-
-def recipes(runs: Sequence[Told]) -> Html:
-    """Every setting and who made it, with the command that runs it again."""
-    parts = []
-    for run in runs:
-        parts.append(tag("h3", run.name))
-        if run.rerun:
-            again = {"tabindex": "0", "data_key": f"{run.name}: run again"}
-            parts += [tag("p", f"To run it again{_in_one(run)}:"), tag("pre", tag("code", run.rerun), **again)]
-        made = {key: value for key, value in run.provenance.items() if not isinstance(value, dict)}
-        made |= run.provenance.get("versions", {})
-        if made:
-            rows = [(key, words(value)) for key, value in made.items()]
-            told = f"{run.name}: who made it"
-            parts.append(folded("Provenance", table(told, ("what", "value"), rows), told))
-        rows = [(key, words(value)) for key, value in run.recipe.items() if key != "paper"]
-        told = f"{run.name}: every setting"
-        parts.append(folded("Recipe", table(told, ("setting", "value"), rows), told))
-    return joined(parts)
-
-
-def _in_one(run: Told) -> str:
-    """In what one command differs from a run that was made longer on the way."""
-    first, epochs = run.provenance.get("epochs_first_planned"), run.provenance.get("epochs")
-    if first is None or first == epochs:
-        return ""
-    return f", all {epochs} epochs in one (it was planned for {first} at first: its learning rate took another course)"
-
-
-def section(title: str, *parts: Html) -> Html:
-    """A part of the page that can be jumped to."""
-    identity = _identity(title)
-    return tag("section", tag("h2", title, id=identity), *parts, aria_labelledby=identity)
-
-
-def health(runs: Sequence[Told]) -> Html:
-    """Damages and signs of collapse in words, or that there is none, and whether training has helped."""
-    parts = []
-    for run in runs:
-        parts += [tag("li", f"{run.name}: {sentence}", class_="alarm") for sentence in (*run.damages, *run.alarms)]
-        parts += [] if run.alarms else [tag("li", f"{run.name}: {_well(run)}")]
-        parts += [tag("li", f"{run.name}: {run.verdict}")] if run.verdict else []
-    return tag("ul", *parts)
-
-
-def seen(runs: Sequence[Told]) -> dict[str, Html]:
-    """What needs the encoder: neighbours, maps and affinities of the runs that have one, by title."""
-    near = [neighbours(run.name, run.neighbourhood) for run in runs if run.neighbourhood]
-    maps = [(run.name, run.feature_map) for run in runs if run.feature_map]
-    asked = [(run.name, run.comparisons) for run in runs if run.comparisons]
-    bars = [affinity_choice(i, name, found) for i, (name, found) in enumerate(asked)]
-    return {
-        "Nearest neighbours": joined(near),
-        "Map of features": joined(feature_maps(maps) if maps else ()),
-        "Affinity": joined((tag("p", ABOUT_AFFINITY), *bars) if bars else ()),
-    }
-
-
-def not_shown(runs: Sequence[Told]) -> Html:
-    """What is missing from the page, and why."""
-    gaps = by_reason(Gap(run.name, run.run.path, sentence) for run in runs for sentence in run.missing)
-    gone = [tag("li", f"{which(names, len(runs))}: {sentence}") for names, sentence in gaps]
-    return tag("ul", *gone) if gone else Html("")
-
-
-def all_sections(runs: Sequence[Told], made: list[dict[str, Any]], paper: Paper) -> Html:
-    """The page's body, with links to its sections first."""
-    parts = {
-        "Headline": headline(runs),
-        "Health": health(runs),
-        "Comparison": comparison(runs),
-        "Curves": curves(runs, made),
-        "Beside the paper": beside_the_paper(runs, paper),
-        "Evaluations": evaluations(runs),
-        **seen(runs),
-        "Pictures": pictures(runs),
-        "Bad images": bad_images(runs),
-        "Not shown": not_shown(runs),
-        "Recipe and provenance": recipes(runs),
-    }
-    kept = {title: part for title, part in parts.items() if part}
-    links = [tag("a", title, href=f"#{_identity(title)}") for title in kept]
-    wrapped = (section(title, part) for title, part in kept.items())
-    return joined((tag("nav", *links, aria_label="Sections"), *wrapped))
-
-
-def _swatch(i: int) -> Html:
-    """A short line as run i has it."""
-    look = looks(i)
-    line = {"stroke": look["color"], "stroke_width": 4, "stroke_dasharray": STROKES[look["dash"]]}
-    return tag("svg", tag("path", d="M0 4H32", **line), viewBox="0 0 32 8", class_="swatch", aria_hidden="true")
-
-
-def _well(run: Told) -> str:
-    lines = [line for line in run.metrics if isinstance(line.get("z_std"), int | float)]
-    if not lines:
-        return f"nothing was measured{'' if run.finished else ' yet'}."
-    spread, rank = lines[-1]["z_std"], lines[-1].get("z_rank", 0.0)
-    most = f" of at most {run.most_directions}" if run.most_directions else ""
-    return f"no sign of collapse (spread of the latents {spread:.3f} of 1, effective rank {rank:.1f}{most}, at last)."
-
-
-def _identity(title: str) -> str:
-    return title.lower().replace(" ", "-")
-
-
-def _settings(record: dict[str, Any]) -> str:
+def _evaluation(title: str, record: Mapping[str, Any], older: str | None) -> Evaluation:
+    found = rows(record)
+    head = list(dict.fromkeys(key for row in found for key in row))
+    cells = [[written(key, row[key]) if key in row else "" for key in head] for row in found]
     plain = {k: v for k, v in record.items() if k not in HIDDEN and isinstance(v, str | int | float)}
-    return "; ".join(f"{key.replace('_', ' ')}: {result(key, value)}" for key, value in plain.items())
-
-
-def _lines(found: Iterable[Figure], named: Mapping[Kind, str]) -> str:
-    told = ((figure.written(), ", ".join(filter(None, (named[figure.kind], figure.chosen)))) for figure in found)
-    return "; ".join(f"{number} ({how})" for number, how in told) or "not measured"
+    settings = "; ".join(f"{key.replace('_', ' ')}: {written(key, value)}" for key, value in plain.items())
+    protocol = str(record.get("protocol", "no protocol was saved"))
+    return Evaluation(title, older, protocol, Table(title, head, cells) if found else None, settings)

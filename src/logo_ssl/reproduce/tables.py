@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
+from ..paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
 from ..strategies import LoGoConfig
 from ..text import listed
@@ -25,50 +26,15 @@ TITLES = {
 PICTURED = {"table1": "cifar10", "table2": "stl10", "table3": "imagenet100"}
 """Tables whose rows a figure shows by itself, and the data of each; the paper's figures show Table 3's."""
 
-TRANSFER_SETS = {  # Table 5, and the figure that the literature reports for each set
-    "cifar10": "top-1",
-    "cifar100": "top-1",
-    "food101": "top-1",
-    "mit67": "top-1",
-    "pets": "mean per class",
-    "flowers": "mean per class",
-    "caltech101": "mean per class",
-    "cars": "top-1",
-    "aircraft": "mean per class",
-    "dtd": "top-1",
-}
 TRANSFER_SIZE = 224
-TRANSFER = {
-    "Super(IN-100)": (
-        "imagenet100-resnet50-supervised",
-        (86.16, 62.7, 53.89, 52.91, 73.50, 76.09, 77.53, 30.61, 36.78, 62.07),
-    ),
-    "MoCo": (
-        "imagenet100-resnet50-moco",
-        (83.71, 60.59, 58.21, 57.54, 64.30, 85.56, 74.12, 32.63, 46.23, 60.64),
-    ),
-    "MoCo+Aug*": (
-        "imagenet100-resnet50-moco-augself",  # the paper's figures are those of 500 epochs
-        (85.26, 63.90, 60.78, 63.36, 73.46, 85.70, 78.93, 37.35, 39.47, 66.22),
-    ),
-    "MoCo-LoGo w/o L2L": (
-        "imagenet100-resnet50-moco-multicrop",
-        (85.19, 61.47, 63.66, 65.45, 71.74, 90.2, 77.91, 37.22, 48.21, 65.74),
-    ),
-    "MoCo-LoGo": (
-        "imagenet100-resnet50-moco-logo",
-        (86.09, 63.43, 65.67, 67.54, 76.17, 92.13, 82.09, 40.77, 50.07, 67.87),
-    ),
+TRANSFER_RECIPES = {
+    "Super(IN-100)": "imagenet100-resnet50-supervised",
+    "MoCo": "imagenet100-resnet50-moco",
+    "MoCo+Aug*": "imagenet100-resnet50-moco-augself",  # the paper's figures are those of 500 epochs
+    "MoCo-LoGo w/o L2L": "imagenet100-resnet50-moco-multicrop",
+    "MoCo-LoGo": "imagenet100-resnet50-moco-logo",
 }
-DETECTION = {  # AP50, AP, AP75 of boxes on VOC 07+12, of boxes on COCO, of masks on COCO
-    "MoCo": ("imagenet100-resnet50-moco", (78.65, 52.43, 57.22), (59.11, 39.38, 42.55), (55.83, 34.52, 36.84)),
-    "MoCo-LoGo": (
-        "imagenet100-resnet50-moco-logo",
-        (81.12, 54.91, 61.06),
-        (59.74, 40.23, 43.48),
-        (56.55, 35.04, 37.42),
-    ),
-}
+DETECTION_RECIPES = {name: TRANSFER_RECIPES[name] for name in ("MoCo", "MoCo-LoGo")}
 
 
 class Evaluation(NamedTuple):
@@ -163,9 +129,9 @@ def tables_named(
 def rows_of(name: str) -> tuple[Row, ...]:
     """The rows of a table with the paper's settings."""
     if name == "table5":
-        return tuple(_transfer_row(label, recipe, paper) for label, (recipe, paper) in TRANSFER.items())
+        return tuple(_transfer_row(label, recipe, TRANSFER[label]) for label, recipe in TRANSFER_RECIPES.items())
     if name == "table6":
-        return tuple(_detection_row(label, recipe, *paper) for label, (recipe, *paper) in DETECTION.items())
+        return tuple(_detection_row(label, recipe) for label, recipe in DETECTION_RECIPES.items())
     number = int(name.removeprefix("table"))
     tagged = ((recipe, row) for recipe in RECIPES.values() for row in recipe.paper if row.table == number)
     return tuple(Row(row.row, recipe, tuple(_accuracies(row))) for recipe, row in tagged)
@@ -193,15 +159,15 @@ def _transfer_row(label: str, recipe: str, paper: Sequence[float]) -> Row:
     return Row(label, find_recipe(recipe), tuple(figures))
 
 
-def _detection_row(label: str, recipe: str, *papers: Sequence[float]) -> Row:
+def _detection_row(label: str, recipe: str) -> Row:
     voc = Evaluation("detect-voc07+12", ("detect", "--data", "voc07+12"))
     coco = Evaluation("segment-coco", ("segment", "--data", "coco"))
     figures = []
-    kinds = ((voc, "box", "VOC07"), (coco, "box", "COCO"), (coco, "mask", "COCO"))
-    for (measured, of, measure), values in zip(kinds, papers, strict=True):
-        for column, value in zip(("AP50", "AP", "AP75"), values, strict=True):
-            where = ("results", {"of": of, "measure": measure}, "overall", column)
-            figures.append(Figure(measured, f"{measured.name.partition('-')[2]}, {of} {column}", value, where))
+    for measured, of in ((voc, "box"), (coco, "box"), (coco, "mask")):
+        data = measured.name.partition("-")[2]
+        for column, value in zip(DETECTION_COLUMNS, DETECTION[data, of][label], strict=True):
+            where = ("results", {"of": of, "measure": DETECTION_MEASURES[data]}, "overall", column)
+            figures.append(Figure(measured, f"{data}, {of} {column}", value, where))
     return Row(label, find_recipe(recipe), tuple(figures))
 
 

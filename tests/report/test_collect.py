@@ -1,4 +1,4 @@
-"""Are neighbours the nearest, maps what they are called, and is each small picture in the page once?"""
+"""Neighbours are the nearest, maps what they are called, and each thumbnail is on the page once."""
 
 import base64
 import io
@@ -11,24 +11,25 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.data import ImageSet, Split
 from logo_ssl.errors import UserError
 from logo_ssl.eval.affinity import load_measures
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.features import extract
 from logo_ssl.recipes import read_recipe
-from logo_ssl.report import telling
-from logo_ssl.report.affinity_choice import affinity_data
-from logo_ssl.report.feature_map import map_data
-from logo_ssl.report.features import NEAR, look_around
-from logo_ssl.report.neighbours import Neighbour, Neighbourhood, Pictured, Query, neighbours
-from logo_ssl.report.projections import LEAST_FOR_TSNE, pca, projections, tsne
-from logo_ssl.report.telling import Teller
-from logo_ssl.report.thumbnails import Thumbnails, thumbnail
+from logo_ssl.report import collect
+from logo_ssl.report.collect import NEAR, RunCollector, neighbours_and_map
+from logo_ssl.report.gallery import Neighbour, Neighbourhood, Pictured, Query, Thumbnails, affinity_data, thumbnail
+from logo_ssl.report.html import TEMPLATES
+from logo_ssl.report.maps import LEAST_FOR_TSNE, map_data, pca, projections, tsne
 from logo_ssl.run import Run
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import build
 from logo_ssl.train.checkpoint import digest
+
+
+def neighbours(name, found):
+    return str(TEMPLATES.get_template("parts.html").module.neighbours(name, found, thumbnail))
 
 
 def unit_features(encoder, split):
@@ -37,7 +38,7 @@ def unit_features(encoder, split):
 
 def test_neighbours_are_the_most_alike_training_images(make_run, images):
     encoder = load_encoder(str(make_run().path))
-    neighbourhood, _ = look_around(encoder, images, 40, seed=0)
+    neighbourhood, _ = neighbours_and_map(encoder, images, 40, seed=0)
     similar = unit_features(encoder, images.test) @ unit_features(encoder, images.train).T
     nearest = images.train.labels[similar.argmax(dim=1)] == images.test.labels
     assert neighbourhood.right == pytest.approx(100 * nearest.double().mean().item())
@@ -54,47 +55,34 @@ def test_neighbours_are_the_most_alike_training_images(make_run, images):
 def test_without_a_test_split_each_image_is_asked_among_all_others(make_run, images):
     encoder = load_encoder(str(make_run().path))
     alone = ImageSet("blobs", images.train, None, images.classes)
-    neighbourhood, seen = look_around(encoder, alone, 40, seed=0)
+    neighbourhood, seen = neighbours_and_map(encoder, alone, 40, seed=0)
     assert len({image.name for image in seen.images}) == neighbourhood.asked == 24
     similar = unit_features(encoder, images.train) @ unit_features(encoder, images.train).T
     similar.fill_diagonal_(-1)
     for query in neighbourhood.queries:
         best = similar[int(query.image.name.removeprefix("train image "))].topk(NEAR)
         assert [near.image.name for near in query.near] == [f"train image {i}" for i in best.indices.tolist()]
-    told = "nearest among 24 training images (there are no test images, so each of these is asked among the others), by"
-    assert told in neighbours("run", neighbourhood)
+    assert "there are no test images" in neighbourhood.among
 
 
-def test_too_few_images_have_no_neighbours_and_are_said(make_run, images):
+def test_too_few_images_are_a_user_error(make_run, images):
     encoder = load_encoder(str(make_run().path))
     few = ImageSet("few", images.train[torch.arange(3)], None, images.classes)
-    told = "need 4 images to ask about and 4 others to look among; 3 and 2 were drawn from the training images of few, "
-    with pytest.raises(UserError, match=f"{told}which has no test images.$"):
-        look_around(encoder, few, 40, seed=0)
-
-
-def test_images_that_cannot_be_read_are_told_apart_from_those_that_are_not_there(make_run, tmp_path):
-    encoder = load_encoder(str(make_run().path))
-    for i in range(9):
-        file = tmp_path / "broke2" / f"{i}.png"
-        file.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (20, 20)).save(file) if i < 4 else file.write_bytes(b"broken")
-    told = "look among; 9 and 8 were drawn from the training images of broke2, which has no test images, "
-    with pytest.raises(UserError, match=rf"{told}and \d and \d of these can be read\.$"):
-        look_around(encoder, load_data(str(tmp_path / "broke2"), 16), 40, seed=0)
+    with pytest.raises(UserError, match="few has 2"):
+        neighbours_and_map(encoder, few, 40, seed=0)
 
 
 def test_a_class_that_the_bank_lacks_leaves_the_share_of_right_ones_open(make_run, images):
     encoder = load_encoder(str(make_run().path))
     narrow = ImageSet("narrow", images.train[images.train.labels < 3], images.test, images.classes)
-    neighbourhood, _ = look_around(encoder, narrow, 40, seed=0)
+    neighbourhood, _ = neighbours_and_map(encoder, narrow, 40, seed=0)
     assert neighbourhood.right is None
 
 
 def test_images_without_labels_have_neighbours_without_marks(make_run, images):
     encoder = load_encoder(str(make_run().path))
     bare = ImageSet("bare", Split(images.train.images), Split(images.test.images))
-    neighbourhood, seen = look_around(encoder, bare, 40, seed=0)
+    neighbourhood, seen = neighbours_and_map(encoder, bare, 40, seed=0)
     text = neighbours("run", neighbourhood)
     assert "right" not in text
     assert "wrong" not in text
@@ -115,36 +103,36 @@ def test_marks_are_words_and_names_are_text():
 
 def test_pca_keeps_the_directions_of_largest_variance(random):
     data = random(50, 8) * torch.tensor([9.0, 5, 1, 1, 1, 1, 1, 1])
-    places, share = pca(data)
+    places, share = pca(data.numpy())
     covariance = np.cov(data.numpy().T, bias=True)
     values = np.linalg.eigvalsh(covariance)
     assert places.var(axis=0) == pytest.approx(values[::-1][:2])
     assert share == pytest.approx(values[::-1][:2].sum() / values.sum())
-    assert pca(-data)[0] == pytest.approx(-places)  # signs follow the data, not the library
+    assert pca(-data.numpy())[0] == pytest.approx(-places)  # signs follow the data, not the library
 
 
 def test_maps_of_few_or_equal_images_are_pca_alone(random):
     few = F.normalize(random(LEAST_FOR_TSNE - 1, 5), dim=1)
-    assert set(projections(few, 0)[0]) == {"PCA"}
-    equal = torch.ones(20, 5)
+    assert set(projections(few.numpy(), 0)[0]) == {"PCA"}
+    equal = np.ones((20, 5))
     assert set(projections(equal, 0)[0]) == {"PCA"}
-    assert projections(torch.ones(4, 1), 0)[0]["PCA"].tolist() == [[0, 0]] * 4
+    assert projections(np.ones((4, 1)), 0)[0]["PCA"].tolist() == [[0, 0]] * 4
 
 
 def test_tsne_keeps_groups_together_and_follows_its_seed(random):
     centres = torch.eye(3, 6, dtype=torch.float64).repeat_interleave(12, dim=0)
     unit = F.normalize(centres + 0.05 * random(36, 6), dim=1)
-    places = tsne(unit, 0)
+    places = tsne(unit.numpy(), 0)
     groups = places.reshape(3, 12, 2)
     within = np.linalg.norm(groups - groups.mean(axis=1, keepdims=True), axis=2).max()
     between = min(np.linalg.norm(groups[i].mean(0) - groups[j].mean(0)) for i in range(3) for j in range(i))
     assert between > 2 * within
-    assert np.array_equal(places, tsne(unit, 0))
+    assert np.array_equal(places, tsne(unit.numpy(), 0))
 
 
 def test_runs_that_saw_the_same_images_share_their_pictures(make_run):
-    teller = Teller(crops=False)
-    told = teller.tell([make_run("one"), make_run("two")])
+    collector = RunCollector(crops=False)
+    told = collector.collect([make_run("one"), make_run("two")])
     thumbnails = Thumbnails()
     one = map_data("one", told[0].feature_map, thumbnails)
     count = len(thumbnails.addresses)
@@ -153,7 +141,7 @@ def test_runs_that_saw_the_same_images_share_their_pictures(make_run):
 
 
 def test_a_reader_can_choose_among_references_with_both_measures(make_run):
-    (told,) = Teller(crops=False).tell([make_run()])
+    (told,) = RunCollector(crops=False).collect([make_run()])
     data = affinity_data("run", told.comparisons, Thumbnails())
     assert len(data["references"]) == 6
     assert [measure["key"] for measure in data["measures"]] == ["learned", "cosine"]
@@ -165,8 +153,8 @@ def test_a_reader_can_choose_among_references_with_both_measures(make_run):
 
 
 def test_a_run_without_a_regressor_has_neighbours_and_no_affinity(make_run):
-    (told,) = Teller(crops=False).tell([make_run(strategy=TwoViewConfig(), crops__n_local=0)])
-    assert told.comparisons == ()
+    (told,) = RunCollector(crops=False).collect([make_run(strategy=TwoViewConfig(), crops__n_local=0)])
+    assert list(told.comparisons) == []
     assert told.neighbourhood is not None
     assert list(told.missing) == []
 
@@ -174,16 +162,22 @@ def test_a_run_without_a_regressor_has_neighbours_and_no_affinity(make_run):
 def test_a_run_without_a_checkpoint_says_that_its_pictures_come_later(make_run):
     run = make_run()
     run.backbone_file.unlink()
-    (told,) = Teller(crops=False).tell([run])
+    (told,) = RunCollector(crops=False).collect([run])
     assert told.feature_map is None
-    assert "has no encoder yet, since it has no checkpoint; wait for the first" in told.missing[0]
+    assert "has no encoder yet, since it has no checkpoint; wait for the first" in told.missing[0].why
 
 
 def as_checkpoint(run, images, step=2):
     """Make a run unfinished: what it has learned is in a checkpoint."""
     recipe = read_recipe(run)
     module = build(recipe, images)
-    content = {"state_dict": module.state_dict(), "recipe": recipe.to_json(), "mean": module.mean, "std": module.std}
+    content = {
+        "state_dict": module.state_dict(),
+        "recipe": recipe.to_json(),
+        "mean": module.mean,
+        "std": module.std,
+        "kept": module.kept,
+    }
     run.checkpoints.mkdir(exist_ok=True)
     torch.save(content | {"global_step": step, "steps_per_epoch": 2}, run.checkpoints / "new.ckpt")
     name = f"step-{step:09}-{digest(run.checkpoints / 'new.ckpt')}.ckpt"
@@ -196,11 +190,11 @@ def test_an_unfinished_run_is_shown_by_its_newest_checkpoint(make_run, images):
     run.backbone_file.unlink()
     run.heads_file.unlink()
     as_checkpoint(run, images)
-    (told,) = Teller(crops=False).tell([run])
+    (told,) = RunCollector(crops=False).collect([run])
     assert told.feature_map
     assert told.neighbourhood
     assert told.comparisons
-    assert told.missing == ["the finished encoder: its pictures are of epoch 1 of 2, unfinished."]
+    assert [missing.what for missing in told.missing] == ["the finished encoder"]
     unfinished = load_measures(run, "cpu")
     for before, now in zip(finished.regressor.parameters(), unfinished.regressor.parameters(), strict=True):
         assert torch.equal(before, now)  # both are untrained, of one seed
@@ -211,15 +205,15 @@ def test_an_unfinished_run_is_shown_by_its_newest_checkpoint(make_run, images):
 def test_a_run_that_goes_on_is_looked_at_now_and_then(make_run, images, monkeypatch):
     run, now = make_run(), [0.0]
     run.backbone_file.unlink()
-    monkeypatch.setattr("logo_ssl.report.telling.time.monotonic", lambda: now[0])
-    teller = Teller(crops=False)
+    monkeypatch.setattr("logo_ssl.report.collect.time.monotonic", lambda: now[0])
+    collector = RunCollector(crops=False)
     seen = list[str]()
     for step, at in ((0, 0.0), (2, 1.0), (4, 2.0), (4, 200.0)):
         now[0] = at
         if step:
             as_checkpoint(run, images, step)
-        (told,) = teller.tell([run])
-        seen += re.findall("no encoder yet|epoch . of 2", told.missing[0])
+        (told,) = collector.collect([run])
+        seen += re.findall("no encoder yet|epoch . of 2", told.missing[0].why)
     assert seen == ["no encoder yet", "epoch 1 of 2", "epoch 1 of 2", "epoch 2 of 2"]
 
 
@@ -229,28 +223,33 @@ def test_missing_or_torn_heads_cost_the_affinities_only(content, make_run):
     run.heads_file.unlink()
     if content is not None:
         run.heads_file.write_bytes(content)
-    (told,) = Teller(crops=False).tell([run])
+    (told,) = RunCollector(crops=False).collect([run])
     assert told.neighbourhood is not None
-    assert told.comparisons == ()
-    assert told.missing[0].startswith("affinities: ")
+    assert list(told.comparisons) == []
+    assert told.missing[0].what == "affinities"
 
 
 def test_a_torn_encoder_costs_its_pictures_only(make_run):
     run = make_run()
     run.backbone_file.write_bytes(b"torn")
-    (told,) = Teller(crops=False).tell([Run(run.path)])
-    assert "is no whole encoder" in told.missing[0]
+    (told,) = RunCollector(crops=False).collect([Run(run.path)])
+    assert "neighbours" in told.missing[0].what
 
 
-@pytest.mark.parametrize(("work", "what"), [("look_around", "neighbours and maps"), ("choices", "affinities")])
+@pytest.mark.parametrize(
+    ("work", "what"), [("neighbours_and_map", "neighbours and maps"), ("comparisons_for_page", "affinities")]
+)
 def test_a_full_gpu_costs_what_is_computed_there_only(work, what, make_run, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(f"logo_ssl.report.telling.{work}", full)
-    (told,) = Teller(crops=False, device="cpu").tell([make_run()])
-    assert told.missing == [f"{what}: CPU, 1 thread has too little memory left for them; use --device cpu."]
-    assert (told.neighbourhood is None, not told.comparisons) == (work == "look_around", work == "choices")
+    monkeypatch.setattr(f"logo_ssl.report.collect.{work}", full)
+    (told,) = RunCollector(crops=False, device="cpu").collect([make_run()])
+    assert [missing.what for missing in told.missing] == [what]
+    assert (told.neighbourhood is None, not told.comparisons) == (
+        work == "neighbours_and_map",
+        work == "comparisons_for_page",
+    )
 
 
 def test_evaluations_of_other_weights_than_the_runs_are_known(make_run):
@@ -258,8 +257,8 @@ def test_evaluations_of_other_weights_than_the_runs_are_known(make_run):
     own = load_encoder(str(run.path)).fingerprint
     for name, fingerprint in (("knn-own", own), ("knn-old", "0ld")):
         run.write_evaluation(name, {"fingerprint": fingerprint, "epochs": read_recipe(run).epochs})
-    teller = Teller(crops=False, images=0)
-    for told in (*teller.tell([run]), *teller.tell([run], quickly=True)):
+    collector = RunCollector(crops=False, images=0)
+    for told in (*collector.collect([run]), *collector.collect([run], quickly=True)):
         assert told.older().keys() == {"knn-old"}
 
 
@@ -267,16 +266,15 @@ def test_a_page_loads_an_encoder_and_reads_metrics_once(make_run, monkeypatch):
     run, loaded, read = make_run(), [], []
     run.write_evaluation("knn-own", {"fingerprint": "0ld"})
     run.metrics_file.write_text('{"step": 1, "l_gg": 1.0}\n{"torn\n')
-    load, lines = telling.load_encoder, Run._lines
-    monkeypatch.setattr(telling, "load_encoder", lambda name: loaded.append(name) or load(name))
+    load, lines = collect.load_encoder, Run._lines
+    monkeypatch.setattr(collect, "load_encoder", lambda name: loaded.append(name) or load(name))
     monkeypatch.setattr(Run, "_lines", lambda self: read.append(self.path) or lines(self))
-    teller = Teller(crops=False)
-    (told,) = teller.tell([run])
+    collector = RunCollector(crops=False)
+    (told,) = collector.collect([run])
     assert told.fingerprint == load(str(run.path)).fingerprint
     assert ([line["step"] for line in told.metrics], told.logged.unreadable) == ([1], 1)
-    assert told.damages == ["1 line of metrics.jsonl cannot be read and is left out."]
     assert (loaded, read) == ([str(run.path)], [run.path])
-    teller.tell([run])
+    collector.collect([run])
     assert len(loaded) == 1
 
 

@@ -1,0 +1,360 @@
+"""The page is whole by itself, shows every run's numbers, and takes nobody's name for HTML."""
+
+import itertools
+import json
+import math
+import re
+import shlex
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+
+from logo_ssl import cli
+from logo_ssl.errors import UserError
+from logo_ssl.frameworks import SimSiamConfig
+from logo_ssl.recipes import find_recipe, read_recipe
+from logo_ssl.report.collect import RunCollector, command_line, departures, signs_of_collapse
+from logo_ssl.report.commands import Report
+from logo_ssl.report.curves import MOST_POINTS, plots
+from logo_ssl.report.html import LARGEST, page, write_report
+from logo_ssl.run import Run
+from logo_ssl.strategies import LoGoConfig, TwoViewConfig
+
+HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+VOID = {"meta", "link", "img", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """Elements, text and tags that were not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open, self.elements, self.words, self.code = [], [], [], {}
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        self.text = re.sub(r"\s+", " ", " ".join(self.words))
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "script" in self.open or "style" in self.open:
+            self.code[self.elements[-1][1].get("id", self.elements[-1][0])] = data
+        else:
+            self.words.append(data)
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A run of the paper's recipe with a log."""
+
+    def make(name="first", lines=60, **changes) -> Run:
+        run = Run(tmp_path / "runs" / name.replace("/", "_"))
+        run.path.mkdir(parents=True)
+        run.recipe_file.write_text(find_recipe("cifar10-moco-logo").changed(**{"epochs": 6} | changes).to_json())
+        logged = [{"step": i, "loss": 5 - i / lines, "lr": 0.1, "epoch": 6 * i // lines} for i in range(1, lines)]
+        logged.append({"step": lines, "z_std": 0.9, "z_rank": 30.0, "epoch": 5})
+        logged.append({"step": lines, "knn": 61.25, "knn_k": 20, "knn_tau": 0.07, "epochs_done": 6})
+        run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in logged))
+        run.provenance_file.write_text(json.dumps({"commit": "abc123", "seconds": 1.0, "versions": {"torch": "2"}}))
+        return run
+
+    return make
+
+
+def summaries(*runs, **options):
+    return RunCollector(crops=False, images=0, **options).collect(runs)
+
+
+def read(*runs):
+    return Reader(page(summaries(*runs)))
+
+
+def evaluate(run):
+    knn = [
+        {"features": "raw pixels", "k": 20, "tau": 0.07, "top1": 43.21},
+        {"features": "trained encoder", "k": 20, "tau": 0.07, "top1": 56.78},
+    ]
+    run.write_evaluation("knn", {"protocol": "weighted kNN", "data": "cifar10", "results": knn})
+    linear = {"protocol": "MoCo's SGD", "data": "cifar10", "results": {"top-1": 71.11, "top-5": 99.5}}
+    run.write_evaluation("linear-sgd-cifar10-0", linear)
+    row = {"task": "same image", "metric": "AUC", "references": 9, "chance": 0.5}
+    row |= {key: {"mean": 0.7654, "low": 0.7, "high": 0.8} for key in ("learned", "cosine", "difference")}
+    run.write_evaluation("affinity-x-0", {"protocol": "crops", "data": HOSTILE, "results": [row]})
+    run.evaluation_file("torn").write_text("{")
+
+
+def test_the_page_shows_every_number_with_its_protocol(make, light):
+    run = make()
+    evaluate(run)
+    text = read(run).text
+    for number in ("61.25 %", "56.78 %", "71.11 %", "0.765 [0.700, 0.800]", "43.21", "99.50", "84.44", "abc123"):
+        assert number in text, number
+    for words in ("after epoch 6 of 6, k=20, tau=0.07", "MoCo's SGD", "Table 1: MoCo+LoGo", "optimiser.lr"):
+        assert words in text, words
+
+
+def test_nothing_is_loaded_from_outside(make, light):
+    found = read(make())
+    for _, attributes in found.elements:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert (attributes.get(name) or "data:").startswith(("data:", "#"))
+        assert not any(name.startswith("on") for name in attributes)
+    policy = next(m["content"] for m in found.all("meta") if m.get("http-equiv"))
+    assert "default-src 'none'" in policy
+    assert not re.search(r"url\(|@import", found.code["style"])
+
+
+def test_hostile_names_are_shown_as_text(make, light):
+    run = make(HOSTILE, data=f"/{HOSTILE}")
+    evaluate(run)
+    run.bad_images_file.write_text("image,reason\r\n<script>x.jpg,torn\r\n")
+    other = make("</script><script>alert(2)</script>")
+    found = read(run, other)
+    assert HOSTILE in found.text
+    assert not any(attributes.get("src") == "x" for attributes in found.all("img"))
+    assert len(found.all("script")) == 3
+    assert other.path.name in found.text
+    assert "<script>x.jpg" in found.text
+    assert "<" not in found.code["plots"]
+
+
+def test_every_plot_and_picture_has_words_for_those_who_do_not_see_it(make, light):
+    run = make()
+    (run.path / "figures").mkdir()
+    Image.new("RGB", (8, 8)).save(run.path / "figures" / "affinity.png")
+    found = read(run)
+    drawn = [attributes for attributes in found.all("div") if attributes.get("class") == "plot"]
+    assert len(drawn) == 5
+    assert "61.25 %" in drawn[0]["aria-label"]
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in drawn)
+    assert all(attributes["alt"] for attributes in found.all("img"))
+    assert {attributes["scope"] for attributes in found.all("th")} == {"col", "row"}
+    assert found.all("html") == [{"lang": "en-GB"}]
+
+
+def test_several_runs_share_each_plot_and_what_differs_is_listed(make, light):
+    runs = [make("first"), make("second", optimiser__lr=0.125, strategy=TwoViewConfig())]
+    for plot in plots(summaries(*runs)):
+        assert [trace["run"] for trace in plot["traces"]] == [0, 1]
+    one, other = plots(summaries(*runs))[0]["traces"]
+    assert (one["x"], one["y"]) == ([6.0], [61.25])
+    assert one["line"] != other["line"]
+    found = read(*runs)
+    assert [box["data-run"] for box in found.all("input")] == ["0", "1"]
+    assert "strategy.kind logo two-view" in found.text
+    differing = found.text.split("Settings that differ")[1].split("Recipe and provenance")[0]
+    assert "optimiser.momentum" not in differing
+
+
+def test_bad_images_are_listed_up_to_a_number(make, light):
+    run = make()
+    run.bad_images_file.write_text("image,reason\r\n" + "".join(f"b{i}.jpg,empty file\r\n" for i in range(60)))
+    text = read(run).text
+    assert "60 images could not be read" in text
+    assert "b49.jpg" in text
+    assert "b50.jpg" not in text
+
+
+def test_long_curves_are_thinned_and_keep_their_end(make):
+    curve = next(plot for plot in plots(summaries(make(lines=5000))) if plot["name"] == "loss")["traces"][0]
+    assert len(curve["x"]) <= MOST_POINTS + 1
+    assert curve["x"][-1] == pytest.approx(6.0, abs=0.01)
+
+
+def test_curves_of_a_run_without_labels_know_their_epochs_while_it_runs(make):
+    run, loss, end = make(), {"loss": 1.5}, {"z_std": 0.9}
+    lines = [loss | {"step": 9, "epoch": 0}, end | {"step": 9, "epoch": 0}, loss | {"step": 12, "epoch": 1}]
+    run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    curve = next(plot for plot in plots(summaries(run)) if plot["name"] == "loss")["traces"][0]
+    assert curve["x"] == [1.0, pytest.approx(12 / 9, abs=1e-4)]
+
+
+def test_values_that_are_not_finite_leave_a_gap(make, light):
+    run = make()
+    run.metrics_file.write_text('{"step": 1, "loss": NaN}\n{"step": 2, "loss": 1.5}\n')
+    (plot,) = json.loads(read(run).code["plots"])
+    assert plot["traces"][0]["y"] == [None, 1.5]
+
+
+STRANGE = ["x", None, True, [], [[1]], {}, {"a": 1}, -1, math.inf, math.nan, 10**400]
+"""What JSON may hold where another type is expected."""
+
+
+def test_values_of_another_type_are_left_out(make, light):
+    run, end = make(epochs=2), {"step": 9, "z_std": 0.5, "z_rank": 3.0, "epoch": 1}
+    knn = {"step": 9, "knn": 50.0, "knn_k": 20, "knn_tau": 0.07, "knn_images": 10, "epochs_done": 2}
+    for line in (end, knn):
+        for key, value in itertools.product(line, STRANGE):
+            run.metrics_file.write_text("".join(json.dumps(each) + "\n" for each in (line | {key: value}, end)))
+            summaries(run)
+    page(summaries(run))
+    made = json.loads(run.provenance_file.read_text())
+    for key, value in itertools.product(("versions", "seconds", "hardware", "epochs_first_planned"), STRANGE):
+        run.provenance_file.write_text(json.dumps(made | {key: value}))
+        page(summaries(run))
+    for value in STRANGE:
+        run.images_file.write_text(json.dumps({"train_images": 1, "test_images": 1, "fingerprint": value}))
+        assert summaries(run)[0].images is None
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=lambda value: str(value)[:9])
+def test_evaluations_of_another_type_leave_a_page(make, light, value):
+    run = make()
+    mean = {"mean": value, "low": 0.1, "high": 0.2}
+    for results in (value, [value], [{"k": value, "tau": value, "top1": value, "features": value, "cosine": mean}]):
+        run.write_evaluation("knn", {"evaluation": "knn", "results": results, "test_images": value})
+        read(run)
+
+
+def test_damaged_metrics_are_named_on_the_page_and_on_the_terminal(make, light, tmp_path, capsys):
+    run = make()
+    whole = run.metrics_file.read_text()
+    assert summaries(run)[0].damages == []
+    lines, cut = whole.splitlines(keepends=True), '{"step": 9, "z_std": 0.5, "epoch": 1}\n'
+    for damaged, words in (
+        ("".join(["garbage\n", '"step"\n', *lines]), "2 unreadable lines"),
+        ("".join([*lines[:20], cut]), "ends after epoch 2 of 6"),
+        (None, "missing or empty"),
+    ):
+        run.metrics_file.write_text(damaged) if damaged is not None else run.metrics_file.unlink()
+        Report((run.path,), tmp_path / "r.html", crops=False, images=0, overwrite=True).run()
+        assert words in capsys.readouterr().out
+        text = Reader((tmp_path / "r.html").read_text()).text
+        assert words in text
+        assert "damaged" in text
+
+
+def test_the_line_that_is_just_being_written_is_no_damage(make):
+    run = make()
+    run.provenance_file.unlink()
+    with run.metrics_file.open("a") as file:
+        file.write('{"torn')
+    assert summaries(run)[0].damages == []
+
+
+def test_a_run_that_has_only_begun_has_a_page(make, light):
+    run = make()
+    run.metrics_file.unlink()
+    run.provenance_file.unlink()
+    text = read(run).text
+    assert "not finished" in text
+    assert "Nothing was logged yet" in text
+    assert "Nothing was evaluated yet" in text
+
+
+def test_the_whole_page_is_small_enough_and_a_larger_one_is_refused(make, tmp_path, monkeypatch):
+    found, out = summaries(make(lines=10_000)), tmp_path / "report.html"
+    assert 4_000_000 < write_report(found, out).stat().st_size < LARGEST
+    assert "Plotly" in out.read_text()
+    monkeypatch.setattr("logo_ssl.report.html.LARGEST", 1000)
+    with pytest.raises(UserError, match="give fewer runs"):
+        write_report(found, out)
+
+
+def test_the_command_shows_crops_and_prints_where_the_page_is(make_run, tmp_path, capsys, light):
+    run = make_run()
+    cli.parse(["report", str(run.path), "--out", str(tmp_path / "r.html")]).run()
+    assert "r.html" in capsys.readouterr().out
+    found = Reader((tmp_path / "r.html").read_text())
+    assert any(attributes["alt"].startswith("run: Crops") for attributes in found.all("img"))
+    assert "logo-ssl pretrain tiny" in found.text
+
+
+def test_a_run_whose_data_are_elsewhere_has_a_page_without_images(make_run, tmp_path, capsys, light):
+    run = make_run(data="/nowhere/at/all")
+    Report((run.path,), tmp_path / "r.html").run()
+    found = Reader((tmp_path / "r.html").read_text())
+    assert found.all("img") == []
+    for text in (found.text, capsys.readouterr().out):
+        assert "neighbours, maps and affinities: /nowhere/at/all is not there." in text
+    there = tmp_path / "there"
+    there.mkdir()
+    Report((run.path,), tmp_path / "r.html", data=str(there), overwrite=True).run()
+    assert "Not shown" not in capsys.readouterr().out
+    assert Reader((tmp_path / "r.html").read_text()).all("img")
+
+
+CHANGES = [
+    {},
+    {"epochs": 7, "data": "/a folder/with spaces", "optimiser__lr": 0.125, "deterministic": True},
+    {"framework": SimSiamConfig(dim=64), "crops__jitter": (0.1, 0.2, 0.3, 0.0), "loggers": ()},
+    {"strategy": TwoViewConfig(), "crops__n_local": 0},
+    {"strategy": LoGoConfig(lam=0.3, bound="mean-difference"), "loading__max_side": 100},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch):
+    recipe = find_recipe("tiny").changed(**changes)
+    program, command, *arguments = shlex.split(command_line(recipe, "somewhere/first"))
+    assert (program, command, arguments[-1]) == ("logo-ssl", "pretrain", "runs/first-again")
+    seen = []
+    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
+    cli.parse(["pretrain", *arguments]).run()
+    assert seen == [recipe]
+
+
+def test_departures_name_what_was_changed(make):
+    assert "epochs (200 -> 6)" in departures(read_recipe(make()))
+    assert departures(find_recipe("tiny")) == []
+    assert command_line(find_recipe("tiny").changed(name="unknown"), "x") is None
+
+
+@pytest.mark.parametrize(("first", "shown"), [(100, True), (200, False), (None, False)])
+def test_a_run_that_was_made_longer_says_that_one_command_gives_another(make, light, first, shown):
+    run = make(epochs=200)
+    run.provenance_file.write_text(json.dumps({"epochs": 200, "epochs_first_planned": first}))
+    assert ("planned for 100 at first" in read(run).text) is shown
+
+
+RECIPE = find_recipe("tiny")
+
+
+def latents(epoch, std, rank=20.0, **more):
+    return {"step": 10 * epoch, "z_std": std, "z_rank": rank, "epoch": epoch - 1, **more}
+
+
+def knn(epoch, accuracy, **more):
+    return {"step": 10 * epoch, "knn": accuracy, "epochs_done": epoch, **more}
+
+
+SIGNS = [
+    ([latents(1, 0.4), knn(1, 40.0), latents(2, 0.9), knn(2, 35.0)], []),
+    ([latents(1, 0.9), latents(2, 0.01, 1.2)], ["spread 0.010"]),
+    ([latents(1, 0.9), latents(2, 0.01, 1.2), latents(3, 0.9)], []),  # over again
+    ([latents(1, 0.02, z_std_widest=0.3), latents(2, 0.02)], ["spread 0.020"]),
+    ([latents(1, 0.02, z_std_widest="wide"), latents(2, 0.02)], []),
+    ([latents(1, 0.58, 2.3), latents(2, 0.91, 2.5)], ["rank 2.5"]),
+    ([knn(5, 60.0), latents(6, 0.9), knn(10, 30.0)], ["from 60.0 % to 30.0 %"]),
+    ([knn(5, 60.0), {"step": 50, "extended_from_epochs": 5}, knn(6, 30.0)], []),
+    ([knn(0, 70.0), knn(5, 80.0), knn(6, 30.0)], ["from 80.0 %", "had 70.0 %"]),
+    ([knn(0, 70.0), knn(5, 80.0), knn(6, 30.0, knn_of="validation images")], []),
+    ([{"step": 1, "ratio": 1.5}, latents(1, 0.9), latents(2, 0.001)], ["spread 0.001"]),
+]
+
+
+@pytest.mark.parametrize(("lines", "words"), SIGNS, ids=str)
+def test_signs_of_collapse_are_those_at_the_last_measurement(lines, words):
+    found = signs_of_collapse(lines, RECIPE)
+    assert len(found) == len(words)
+    assert all(word in sign for word, sign in zip(words, found, strict=True))
+
+
+BAD = ["--out x.html", "nowhere", "{run} --out report.pdf", "{run} --images -1", "{run} --images 3", "{run} --data no"]
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_mistakes_are_user_errors(line, make_run):
+    with pytest.raises((UserError, SystemExit)):
+        cli.parse(["report", *line.format(run=make_run().path).split()]).run()
