@@ -14,9 +14,8 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 from huggingface_hub import constants
-from PIL import Image
 from rich.console import Console
-from small_runs import SMALL, assert_equal_runs, at_step, cut_short, train
+from small_runs import SMALL, assert_equal_runs, at_step, console, cut_short, train
 
 from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.augment import CropPlan
@@ -24,14 +23,12 @@ from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.eval import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
-from logo_ssl.recipes import OptimiserConfig, read_recipe
+from logo_ssl.recipes import read_recipe
 from logo_ssl.run import Run, locked
-from logo_ssl.strategies import LoGoConfig, TwoViewConfig
+from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import Pretraining, build, callbacks
 from logo_ssl.train.build import unsplit_batch
-from logo_ssl.train.compile import first_line
 from logo_ssl.train.monitors import OnlineKNN
-from logo_ssl.train.optim import set_learning_rate
 from logo_ssl.train.weights import _published_weights, save_encoder
 from logo_ssl.types import ImageBatch
 
@@ -56,56 +53,10 @@ def test_a_run_leaves_everything_in_its_folder(data, tmp_path):
     assert {name.split(".")[0] for name in heads} == {"projector", "regressor"}
 
 
-def test_the_same_seed_gives_the_same_encoder_and_another_seed_another(data, tmp_path):
-    weights = [
-        safetensors.torch.load_file(train(SMALL, data, tmp_path / name, epochs=1, seed=seed)[0].backbone_file)
-        for name, seed in (("a", 0), ("b", 0), ("c", 1))
-    ]
-    key = next(name for name in weights[0] if name.endswith("weight"))
-    assert torch.equal(weights[0][key], weights[1][key])
-    assert not torch.equal(weights[0][key], weights[2][key])
-
-
-@pytest.mark.parametrize("kind", ["lars", "adamw"])
-def test_other_optimisers_warm_up_and_train(data, tmp_path, kind):
-    optimiser = OptimiserConfig(kind=kind, lr=1e-3, warmup_epochs=1, clip=1.0)
-    run, _ = train(SMALL, data, tmp_path / "run", optimiser=optimiser, log_every=1)
-    rates = [line["lr"] for line in run.metrics() if "lr" in line]
-    assert rates[:3] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3])
-    assert rates[3] == pytest.approx(1e-3)
-    assert rates[-1] < rates[3]
-
-
-def test_lambda_can_be_measured_at_the_parameters_while_training(data, tmp_path):
-    strategy = LoGoConfig(depth=2, width=16, balance="parameters")
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1, strategy=strategy)
-    ratios = [line["ratio"] for line in run.metrics() if "ratio" in line]
-    assert len(ratios) == 2
-    assert all(ratio > 0 for ratio in ratios)
-
-
-@pytest.mark.parametrize("pairs", ["paper", "symmetric", "mean"])
-@pytest.mark.parametrize("framework", [SMALL.framework, SimSiamConfig(dim=8, hidden=4)], ids=["moco", "simsiam"])
-def test_any_number_of_crops_trains(data, tmp_path, pairs, framework):
-    crops = replace(SMALL.crops, n_global=3, n_local=4)
-    strategy = LoGoConfig(depth=2, width=16, pairs=pairs)
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1, crops=crops, strategy=strategy, framework=framework)
-    assert run.is_finished
-
-
 def test_bf16_trains_on_a_cpu(data, tmp_path):
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1, precision="bf16", crops=replace(SMALL.crops, local_size=16))
     weights = safetensors.torch.load_file(run.backbone_file)
     assert all(torch.isfinite(value).all() and value.dtype != torch.bfloat16 for value in weights.values())
-
-
-def test_the_predictors_learning_rate_stays_constant(data):
-    module = build(replace(SMALL, framework=SimSiamConfig(dim=8, hidden=4), data=data), load_data(data, 16))
-    optimiser = module.configure_optimizers()[0]
-    set_learning_rate(optimiser, 0.001, SMALL.optimiser.lr)
-    rate = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
-    assert all(rate[id(p)] == SMALL.optimiser.lr for p in module.framework.h.parameters())
-    assert all(rate[id(p)] == 0.001 for p in module.framework.encoder.parameters())
 
 
 def test_the_step_detaches_for_the_regressor_and_shows_the_encoder_the_updated_one(data, tmp_path, monkeypatch):
@@ -143,23 +94,6 @@ def test_a_run_is_resumed_from_any_folder(data, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert resume(run.path, console=Console(file=io.StringIO())).is_finished
-
-
-def test_a_torn_recipe_is_told_when_resuming(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    for torn in (run.recipe_file.read_text()[:50], "[" * 200_000):
-        run.recipe_file.write_text(torn)
-        with pytest.raises(UserError, match="not a whole recipe"):
-            resume(run.path)
-
-
-def test_interrupting_says_how_to_go_on(data, tmp_path, monkeypatch):
-    def interrupt(self, images, batch_idx):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Pretraining, "training_step", interrupt)
-    with pytest.raises(UserError, match=r"Interrupted; go on with `logo-ssl resume"):
-        train(SMALL, data, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("step", "saved"), [(1, None), (4, 3)], ids=["before a checkpoint", "after one"])
@@ -201,16 +135,6 @@ def test_a_batch_that_no_split_divides_is_warned_of(data, batch_size, changes, c
     recipe = SMALL.changed(data=data, batch_size=batch_size, framework__splits=8).changed(**changes)
     said = unsplit_batch(build(recipe, load_data(data, 16)))
     assert said is None if cure is None else said.endswith(f"use --batch-size {cure}.")
-
-
-def test_a_run_without_splits_says_so(data, tmp_path):
-    assert "cannot be split evenly" in train(SMALL, data, tmp_path / "run", batch_size=37)[1]
-    assert "cannot be split evenly" not in train(SMALL, data, tmp_path / "other")[1]
-
-
-def test_a_warm_up_longer_than_the_run_is_cut_and_said(data, tmp_path):
-    _, said = train(SMALL, data, tmp_path / "run", epochs=1, optimiser=OptimiserConfig(lr=0.03, warmup_epochs=5))
-    assert "optimiser.warmup_epochs: 5 -> 0.1" in said
 
 
 def test_an_out_folder_in_use_is_refused_and_left_alone(data, tmp_path):
@@ -261,19 +185,79 @@ def test_a_run_that_saved_itself_is_not_begun_again_though_its_checkpoints_are_g
         train(SMALL, data, out)
 
 
-def test_a_run_that_only_began_beside_files_of_others_is_left_alone(data, tmp_path):
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "recipe.json").write_text(SMALL.to_json())
-    (out / "notes.txt").write_text("precious")
-    with pytest.raises(UserError, match="is not empty"):
-        train(SMALL, data, out)
+BAD_SETTINGS = {
+    "recipe": {"recipe": "labelled"},
+    "out": {"out": ""},
+    "data": {"data": "nowhere"},
+    "init": {"init": "nowhere.bin"},
+    "initialised by another network": {"init": "lab"},
+    "precision": {"precision": "bf16", "device": "cpu", "crops__local_size": 8},
+    "nodes": {"nodes": 2},
+    "batch_size": {"devices": 4, "batch_size": 10, "device": "cpu"},
+    "labels": {"framework": "supervised", "strategy": "two-view", "crops__n_local": 0, "data": "plain.npz"},
+}
 
 
-def test_bad_data_leaves_no_folder_behind(tmp_path):
-    with pytest.raises(UserError, match=r"No data at"):
-        train(SMALL, "nowhere", tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize("named", BAD_SETTINGS)
+def test_a_bad_setting_is_named_and_leaves_no_folder(named, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    Path("labelled").mkdir()
+    np.savez("plain.npz", train_images=np.load(data)["train_images"])
+    if "lab" in BAD_SETTINGS[named].values():
+        recipe = replace(SMALL, data=data, backbone="resnet18", stem="cifar")
+        save_encoder(Run("lab"), build(recipe, load_data(data, 16)))
+        named = "init=lab: .* it holds resnet18 with the cifar stem"
+    given = {"recipe": SMALL, "out": "run", "data": data, "console": console()} | BAD_SETTINGS.get(
+        named, {"init": "lab"}
+    )
+    with pytest.raises(UserError, match=named if named != "labels" else "without labels"):
+        pretrain(**given)
+    assert not Path("run").exists()
+
+
+BAD_CHANGES = {
+    "seed": {"seed": 3},
+    "optimiser.lr": {"optimiser__lr": 0.1},
+    "loading.max_side": {"loading__max_side": 64},
+    "epochs": {"epochs": 1},
+    "nodes": {"nodes": 2, "epochs": 3},
+}
+
+
+def test_what_decides_the_result_cannot_change_on_the_way(data, tmp_path):
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=2)
+    before = run.backbone_file.read_bytes()
+    for named, changes in BAD_CHANGES.items():
+        with pytest.raises(UserError, match=f"^{named}="):
+            resume(run.path, console=console(), **changes)
+    recipe = run.recipe_file.read_text()
+    for torn in (recipe[:50], "[" * 200_000, json.dumps(json.loads(recipe) | {"batch_size": 8})):
+        run.recipe_file.write_text(torn)
+        with pytest.raises(UserError, match=r"recipe\.json|batch_size"):
+            resume(run.path, console=console())
+    run.recipe_file.write_text(recipe)
+    resume(run.path, console=console(), epochs=3, loading__workers=0, checkpoint_keep=1)
+    assert len(run.saved()) == 1
+    for file in run.saved():
+        file.unlink()
+    before = run.backbone_file.read_bytes()
+    with pytest.raises(UserError, match="cannot be extended"):
+        resume(run.path, console=console(), epochs=4)
+    assert run.backbone_file.read_bytes() == before
+
+
+def test_a_run_prints_three_lines_before_training_and_three_after(data, tmp_path):
+    _, said = train(SMALL, data, tmp_path / "run")
+    assert [line.split()[0] for line in said.splitlines()] == [
+        *("Data:", "Method:", "Labels:"),
+        *("epoch", "epoch"),
+        *("Result:", "Encoder:", "Next:"),
+    ]
+    told = console()
+    resume(tmp_path / "run", console=told, epochs=3, verbose=True)
+    assert "epochs: 2 -> 3" in told.file.getvalue()
 
 
 def test_without_a_network_published_weights_are_given_up_after_one_try(monkeypatch):
@@ -306,18 +290,6 @@ def test_a_run_can_start_from_another_runs_backbone(data, tmp_path):
     assert "tensors fit" not in said
     with pytest.raises(UserError, match=r"must be a .safetensors file"):
         train(SMALL, data, tmp_path / "third", init="nowhere.bin")
-
-
-def test_weights_of_another_network_are_told_with_the_options_that_fit(data, tmp_path):
-    recipe = replace(SMALL, data=data, backbone="resnet18", stem="cifar")
-    save_encoder(Run(tmp_path / "lab"), build(recipe, load_data(data, 16)))
-    told = "it holds resnet18 with the cifar stem"
-    with pytest.raises(UserError, match=told):
-        train(SMALL, data, tmp_path / "run", init=str(tmp_path / "lab"))
-    plain = tmp_path / "plain.safetensors"
-    safetensors.torch.save_file({"of.another": torch.zeros(1)}, plain)
-    with pytest.raises(UserError, match="nothing fits tiny with the imagenet stem"):
-        train(SMALL, data, tmp_path / "run", init=str(plain))
 
 
 def test_the_saved_backbone_is_the_trained_one_and_knn_is_recorded(data, tmp_path):
@@ -395,15 +367,6 @@ def test_a_folder_with_bad_images_trains_and_lists_them(photos, tmp_path, placem
     assert max(line["knn"] for line in run.metrics() if "knn" in line) > 60  # brightness tells them apart
 
 
-def test_images_that_the_online_knn_cannot_read_are_counted(photos):
-    for mended, told in ((), "4 images"), ((3, 5, 8), "1 image"):
-        for i in mended:
-            Image.new("RGB", (16, 16)).save(Path(photos) / ("cat", "dog")[i % 2] / f"{i}.jpg")
-        said = []
-        OnlineKNN(load_data(photos, 16), SMALL.changed(loading__workers=0), say=said.append).prepare()
-        assert said == [f"The online kNN leaves out {told} that cannot be read."]
-
-
 @pytest.mark.parametrize(
     ("most", "told", "logged"),
     [(50_000, "16 held-out images among 48;", (48, None)), (12, "12 held-out images among 12;", (12, 48))],
@@ -425,11 +388,6 @@ def test_where_images_wait_does_not_change_what_is_learned(photos, tmp_path):
     assert all(torch.equal(other[name], value) for name, value in one.items())
 
 
-def test_too_many_bad_images_stop_the_run_with_a_sentence(photos, tmp_path):
-    with pytest.raises(UserError, match=r"max_bad=0\.05"):
-        train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.05))
-
-
 def test_a_refused_run_leaves_its_folder_free_and_resuming_is_refused_too(photos, tmp_path):
     strict = LoadingConfig(workers=0, max_bad=0.05)
     for again in (lambda: train(SMALL, photos, tmp_path / "run", loading=strict), lambda: resume(tmp_path / "run")):
@@ -437,13 +395,6 @@ def test_a_refused_run_leaves_its_folder_free_and_resuming_is_refused_too(photos
             again()
     run, _ = train(SMALL, photos, tmp_path / "run", loading=LoadingConfig(workers=0, max_bad=0.5), epochs=1)
     assert run.is_finished
-
-
-def test_five_channels_train_and_it_is_said_what_is_left_out(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 5), np.uint8)
-    np.savez(tmp_path / "five.npz", train_images=images)
-    run, said = train(SMALL, str(tmp_path / "five.npz"), tmp_path / "run", epochs=1)
-    assert load_backbone(run)[0](torch.randn(2, 5, 16, 16)).shape == (2, 256)
 
 
 def test_labels_teach_a_supervised_baseline(data, tmp_path):
@@ -472,22 +423,6 @@ def test_a_replaced_image_teaches_its_own_label(data):
     losses = module.framework.similarity(p.q_g[0], p.t_g[0])
     assert losses[2] == 0
     torch.testing.assert_close(losses[:2], F.cross_entropy(p.q_g[0, :2], seen.labels[:2], reduction="none"))
-
-
-@pytest.mark.parametrize(
-    ("tale", "line"),
-    [
-        ("\n no compiler found\nwith a long tale", "no compiler found"),
-        (
-            "backend='inductor' raised:\n\nno compiler found\nwith a long tale",
-            "backend='inductor' raised: no compiler found",
-        ),
-        ("raised:", "raised:"),
-        ("", "RuntimeError"),
-    ],
-)
-def test_what_went_wrong_is_told_in_a_line(tale, line):
-    assert first_line(RuntimeError(tale)) == line
 
 
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(data, tmp_path, monkeypatch):
@@ -554,17 +489,3 @@ def test_no_step_waits_for_the_device(data, tmp_path, monkeypatch, compile):
     monkeypatch.setattr(Pretraining, "training_step", watched)
     train(SMALL, data, tmp_path / "run", device="cuda", compile=compile, epochs=4)
     assert len(steps) == 12
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_training_on_cuda_gives_a_finite_encoder(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run", device="cuda")
-    assert all(torch.isfinite(value).all() for value in safetensors.torch.load_file(run.backbone_file).values())
-
-
-def test_images_in_place_of_a_recipe_are_told_where_to_go(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("labelled").mkdir()
-    with pytest.raises(UserError, match=r"recipe='labelled'"):
-        pretrain("labelled", out="run")
