@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -50,7 +51,7 @@ class Demo:
 
     def _train(self, run: Run, console: Console) -> None:
         """Train the run to its end, from where it was interrupted."""
-        changes = {"seed": self.seed} | ({} if self.epochs is None else {"epochs": self.epochs})
+        changes: dict[str, Any] = {"seed": self.seed} | ({} if self.epochs is None else {"epochs": self.epochs})
         saved = read_recipe(run) if run.recipe_file.is_file() and run.saved() else None
         if saved is None or saved.name != RECIPE:
             pretrain(find_recipe(RECIPE), run.path, console=console, **changes)

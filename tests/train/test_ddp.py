@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,9 @@ import torch
 from rich.console import Console
 
 from logo_ssl import pretrain, resume
-from logo_ssl.errors import UserError
-from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
 from logo_ssl.train import trainer
-from logo_ssl.train.trainer import Launcher, check_processes
+from logo_ssl.train.trainer import Launcher
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -204,12 +201,6 @@ def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys)
     assert capsys.readouterr().err == "logo-ssl: Process 1 of 2 was killed by SIGKILL; go on.\n"
 
 
-@pytest.mark.parametrize("batch", [10, 4, 7])
-def test_a_batch_that_does_not_split_evenly_is_refused(batch):
-    with pytest.raises(UserError, match=f"batch_size={batch}"):
-        check_processes(replace(find_recipe("tiny"), devices=4), batch)
-
-
 def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data, tmp_path):
     options = "--epochs 2 --batch-size 16 --loggers --device cpu --devices 2 --optimiser.lr 1e30 --log-every 1"
     command = [sys.executable, "-m", "logo_ssl", "pretrain", "tiny", "--data", data, "--out", str(tmp_path / "run")]
@@ -218,10 +209,3 @@ def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data
     assert "back to the beginning, with half the learning rate" in done.stdout
     assert "again after 2 returns to the last checkpoint" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_machines_that_cannot_find_each_other_are_told_at_once(monkeypatch):
-    for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match="nodes=2: MASTER_ADDR, MASTER_PORT, NODE_RANK"):
-        check_processes(replace(find_recipe("tiny"), nodes=2), 64)

@@ -22,12 +22,11 @@ from PIL import Image
 from small_runs import SMALL, assert_equal_runs, at_step, compile_to_the_same, console, cut_short, train
 
 from logo_ssl import load_backbone, pretrain, resume
-from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import LoadingConfig, workers
 from logo_ssl.data.images import Paths
 from logo_ssl.data.loader import TensorFeed
-from logo_ssl.errors import DataMissing, Interrupted, UserError
+from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.files import write_together
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.frameworks.moco import MoCo
@@ -39,7 +38,6 @@ from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.strategies.logo import LoGo
 from logo_ssl.train import Pretraining, compile
 from logo_ssl.train.checkpoint import Checkpoints, load
-from logo_ssl.train.divergence import Diverged, diverged_for_good, never_finite
 from logo_ssl.train.loggers import JsonlLogger, Sessions
 from logo_ssl.train.monitors import OnlineKNN
 
@@ -496,22 +494,6 @@ def test_a_gradient_of_the_similarity_that_never_was_finite_is_not_the_regressor
         pretrain(SMALL, tmp_path / "run", data=data, console=console())
 
 
-def test_weights_that_a_run_begins_from_may_be_what_was_never_finite():
-    assert "init=a.safetensors" in str(never_finite(["loss"], replace(SMALL, init="a.safetensors")))
-
-
-def test_the_cures_of_a_run_that_diverges_are_options_that_its_recipe_has():
-    def cures(broken, **changes):
-        told = str(diverged_for_good(Diverged(3, broken), SMALL.changed(**changes)))
-        return re.search(r"Try (.*), in another --out\.$", told)[1].split(", ")
-
-    rate, warmup, clip = "a lower optimiser.lr (0.03)", "some optimiser.warmup_epochs", "optimiser.clip=1"
-    assert cures(["l_gg"], strategy__lam=0.3) == [rate, "a lower strategy.lam (0.3)", warmup, clip]
-    for without in ({"strategy__lam": 0.0}, {"strategy": "two-view"}, {"strategy": "multi-crop"}):
-        assert cures(["l_gg"], **without) == [rate, warmup, clip]
-    assert cures(["omega"], strategy__bound="mean-difference")[0] == "strategy.bound=logistic"
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_images_that_vanish_while_training_are_replaced(photos, tmp_path, monkeypatch, workers):
     at_step(monkeypatch, lambda module: [f.unlink() for f in sorted(Path(photos).rglob("1?.jpg"))], 3)
@@ -536,27 +518,6 @@ def test_a_second_process_is_refused(data, tmp_path):
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
 
-def test_what_decides_the_result_cannot_change_on_the_way(data, tmp_path, capsys):
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    with pytest.raises(UserError, match=r"optimiser.lr.*0.1|seed.*3"):
-        resume(run.path, optimiser__lr=0.1, seed=3)
-    recipe = json.loads(run.recipe_file.read_text())
-    run.recipe_file.write_text(json.dumps(recipe | {"batch_size": 8}))
-    with pytest.raises(UserError, match=r"batch.size.*8"):
-        resume(run.path)
-    run.recipe_file.write_text(json.dumps(recipe))
-    said = console()
-    again = resume(run.path, console=said, epochs=3, loading__workers=0, checkpoint_keep=1)
-    assert "epochs: 1 -> 3\n" not in said.file.getvalue()
-    assert "Continuing after step 3 of" in said.file.getvalue()
-    assert max(line["step"] for line in again.metrics()) == 9
-    assert len(run.saved()) == 1
-    with pytest.raises(SystemExit):
-        main(["resume", str(run.path), "--epochs", "4"])
-    assert "Continuing after step 9" in capsys.readouterr().out
-    assert json.loads(run.recipe_file.read_text())["epochs"] == 4
-
-
 def test_a_run_does_not_go_on_with_other_images(data, tmp_path):
     cut_short(data, tmp_path / "run", before_step=2)
     arrays = dict(np.load(data))
@@ -571,17 +532,6 @@ def test_a_run_does_not_go_on_with_other_images(data, tmp_path):
     Path(data).rename(tmp_path / "moved.npz")
     np.savez(tmp_path / "moved.npz", **arrays)
     assert resume(tmp_path / "run", console=console(), data=str(tmp_path / "moved.npz")).is_finished
-
-
-def test_a_run_whose_images_have_moved_goes_on_with_their_new_path(data, tmp_path):
-    path, place = tmp_path / "run", tmp_path / "moved.npz"
-    cut_short(data, path, before_step=2)
-    Path(data).rename(place)
-    with pytest.raises(DataMissing):
-        resume(path, console=console())
-    with pytest.raises(SystemExit) as ended:
-        main(["resume", str(path), "--data", str(place)])
-    assert (ended.value.code, Run(path).is_finished) == (0, True)
 
 
 def test_files_with_new_contents_under_their_old_names_are_other_images(tmp_path, capsys):
@@ -654,15 +604,6 @@ def test_a_second_return_halves_the_rate_again_even_in_another_session(data, tmp
     assert json.loads((run.path / "provenance.json").read_text())["lr_scale"] == 0.25
 
 
-def test_what_learns_beside_the_encoder_is_spared_too(data, tmp_path, monkeypatch):
-    break_gradients(monkeypatch, 1)
-    recipe = replace(SMALL, augself=AugSelfConfig(crop=1.0, colour=1.0, hidden=8), strategy=TwoViewConfig())
-    recipe = replace(recipe, crops=replace(SMALL.crops, n_local=0), framework=SimCLRConfig(dim=8))
-    _, said = train(recipe, data, tmp_path / "run", log_every=1)
-    assert "Up to step 2, 1 step had no finite gradient" in said
-    assert "diverged" not in said
-
-
 def test_a_disk_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
     def unknown(*arguments):
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -689,22 +630,6 @@ def test_half_a_line_of_metrics_is_taken_back(tmp_path):
     assert len(said) == 1
     journal.log_metrics({"loss": 3.0}, step=3)
     assert [line["step"] for line in run.metrics()] == [1, 2, 3]
-
-
-def test_a_finished_run_without_checkpoints_keeps_its_encoder(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    for file in run.saved():
-        file.unlink()
-    before = run.backbone_file.read_bytes()
-    with pytest.raises(UserError, match=r"is finished and has no checkpoints"):
-        resume(run.path, console=console(), epochs=2)
-    assert run.backbone_file.read_bytes() == before
-
-
-def test_a_run_cannot_be_cut_short(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=2)
-    with pytest.raises(UserError, match="epochs=1"):
-        resume(run.path, console=console(), epochs=1)
 
 
 @pytest.mark.parametrize(("later", "told"), [((40.0, 50.0), None), ((60.0, 30.0), "kNN fell from 60.0 % to 30.0 %")])

@@ -3,25 +3,16 @@
 from dataclasses import replace
 from itertools import product
 
-import pytest
 import torch
 import torch.nn.functional as F
-from small_runs import SMALL, train
+from small_runs import SMALL
 from torch import nn
 
 from logo_ssl.data import load_data
-from logo_ssl.errors import UserError
 from logo_ssl.train import build
 from logo_ssl.train.build import check_bf16_on_cpu, is_garbled
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-
-
-def test_bf16_on_a_cpu_is_refused_for_crops_that_shrink_to_less_than_a_stride(data, tmp_path):
-    crops = replace(SMALL.crops, local_size=8)
-    with pytest.raises(UserError, match="precision=bf16"):
-        train(SMALL, data, tmp_path / "run", precision="bf16", device="cpu", crops=crops)
-    assert not (tmp_path / "run").exists()
 
 
 def test_larger_crops_in_bf16_are_not_refused(data):

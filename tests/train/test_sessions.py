@@ -25,14 +25,13 @@ from test_interruptions import break_losses
 from logo_ssl import load_backbone, pretrain, resume
 from logo_ssl.cli import main
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.files import write, write_together
+from logo_ssl.files import write
 from logo_ssl.randomness import global_streams, set_global_streams
 from logo_ssl.run import Run, locked
 from logo_ssl.signals import Stopped, heeded
 from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining, checkpoint, monitors
 from logo_ssl.train.checkpoint import Agreement
-from logo_ssl.train.collapse import knn_fall
 from logo_ssl.train.weights import load_heads
 
 FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -120,23 +119,6 @@ def test_a_disk_with_room_for_two_checkpoints_gives_up_the_older_one(data, tmp_p
     assert run.newest_step() == 12
 
 
-def test_a_full_disk_leaves_both_old_files_or_both_new_ones(tmp_path, monkeypatch):
-    one, other = tmp_path / "one", tmp_path / "other"
-    write_together({one: b"old", other: b"old"})
-    synced, real = [], os.fsync
-
-    def full(handle):
-        synced.append(handle)
-        if len(synced) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(handle)
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_together({one: b"new", other: b"new"})
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"one": b"old", "other": b"old"}
-
-
 def test_a_rename_is_made_to_last(tmp_path, monkeypatch):
     synced, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle)), real(handle)))
@@ -181,18 +163,6 @@ def test_seconds_and_checkpoints_add_up_over_sessions(data, tmp_path, monkeypatc
     assert all(session["ended"] for session in sessions)
     assert (told(run)["sessions"], told(run)["sessions_killed"], told(run)["checkpoints"]["saved"]) == (3, 0, 4)
     assert told(run)["seconds"] == pytest.approx(sum(session["seconds"] for session in sessions), abs=0.3)
-
-
-def test_a_run_on_a_cpu_may_become_deterministic_but_photographs_keep_their_size(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    said = console()
-    try:
-        assert resume(run.path, console=said, epochs=2, deterministic=True).is_finished
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert "deterministic: False -> True" not in said.file.getvalue()
-    with pytest.raises(UserError, match=r"loading.max.side.*64"):
-        resume(run.path, console=console(), loading__max_side=64)
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
@@ -327,13 +297,6 @@ def test_a_folder_that_turns_read_only_is_told_and_nothing_is_lost(data, tmp_pat
     assert_equal_runs(whole, resume(tmp_path / "run", console=console()))
 
 
-def test_a_recipe_of_a_newer_version_says_why_it_cannot_go_on(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    run.recipe_file.write_text(json.dumps(json.loads(run.recipe_file.read_text()) | {"telepathy": True}))
-    with pytest.raises(UserError, match="telepathy"):
-        resume(run.path, console=console(), epochs=2)
-
-
 def test_streams_that_others_draw_from_are_taken_back():
     def draw():
         return random.random(), np.random.rand(), torch.rand(()).item()
@@ -352,24 +315,12 @@ def test_a_regressor_that_was_broken_between_two_looks_counts_as_diverged(data, 
     assert said.count("with half the learning rate") == 1
 
 
-def test_chance_is_no_collapse():
-    assert knn_fall(60.0, 20.0, n_images=5) is None
-    assert knn_fall(60.0, 20.0, n_images=100)
-    assert knn_fall(60.0, 20.0)
-
-
 def test_falling_behind_an_untrained_encoder_is_said_and_stops_no_run(data, tmp_path, monkeypatch):
     scores = iter([90.0, 30.0, 31.0])
     monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
     _, said = train(SMALL, data, tmp_path / "run", on_collapse="stop")
     assert "a sign of collapse" not in said
     assert "kNN is 31.0 %, and the untrained encoder had 90.0 %" in said
-
-
-def test_a_run_that_asks_for_other_machines_is_refused_when_resumed(data, tmp_path):
-    run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
-    with pytest.raises(UserError, match="nodes"):
-        resume(run.path, nodes=2, epochs=2, console=console())
 
 
 @pytest.mark.parametrize("on_collapse", ["warn", "stop"])

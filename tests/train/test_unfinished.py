@@ -1,6 +1,5 @@
 """Does a run that is interrupted, or still goes on, give the encoder of its newest checkpoint, and say so?"""
 
-import json
 import os
 import pickle
 import shlex
@@ -102,21 +101,6 @@ def test_a_finished_run_whose_file_is_gone_gives_that_of_its_last_checkpoint(dat
         load_encoder(str(run.path))
 
 
-def test_commands_take_it_and_say_so(cut, tmp_path, capsys, monkeypatch):
-    run, _ = cut
-    monkeypatch.chdir(tmp_path)
-    for line in (
-        "embed run --out f.npz --device cpu",
-        "eval knn run --protocols 3 0.07",
-        "export run --to safetensors",
-    ):
-        code, out, err = shell(capsys, line)
-        assert code == 0, err
-        assert "run: epoch 2 of 2, unfinished" in out
-    (file,) = (run.path / "evaluation").glob("knn-*.json")
-    assert json.loads(file.read_text())["unfinished"] == "epoch 2 of 2"
-
-
 def test_a_finished_run_that_goes_on_gives_what_is_newer(data, tmp_path, monkeypatch):
     run, _ = train(SMALL, data, tmp_path / "run")
     finished = load_encoder(str(run.path)).fingerprint
@@ -125,14 +109,6 @@ def test_a_finished_run_that_goes_on_gives_what_is_newer(data, tmp_path, monkeyp
     assert encoder.unfinished == "epoch 3 of 4"
     assert encoder.fingerprint != finished
     assert load_encoder(str(run.backbone_file)).fingerprint == finished
-
-
-def test_without_a_checkpoint_one_sentence_says_what_to_do(cut):
-    run, _ = cut
-    for file in run.saved():
-        file.unlink()
-    with pytest.raises(UserError, match=r"has no encoder yet, since it has no checkpoint; wait .*logo-ssl resume"):
-        load_encoder(str(run.path))
 
 
 def test_nothing_in_a_checkpoint_is_run(cut, tmp_path):

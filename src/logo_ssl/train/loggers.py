@@ -22,13 +22,21 @@ from ..run import Run
 class JsonlLogger(Logger):
     """Appends one JSON object per line to a run's `metrics.jsonl`."""
 
-    name, version = "metrics.jsonl", ""  # Lightning asks
-
     def __init__(self, run: Run, say: Callable[[str], None] = lambda sentence: None) -> None:
         super().__init__()
         self.run, self.say = run, say
         self.unwritten: list[str] = []
         self.latest: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """What Lightning calls this logger."""
+        return "metrics.jsonl"
+
+    @property
+    def version(self) -> str:
+        """There is but one."""
+        return ""
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the recipe has a file of its own."""

@@ -19,6 +19,7 @@ from ..randomness import global_streams, seed_global_streams, set_global_streams
 from ..recipes import Recipe
 from ..strategies import Strategy
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity, StepRandomness
+from .compile import first_line
 from .divergence import NonFiniteGuard
 from .optim import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
 

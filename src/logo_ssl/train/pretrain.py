@@ -372,7 +372,7 @@ def print_result(
         )
         result += "without labels, quality is not measured."
     console.print(f"Result: {result}")
-    console.print(f"Encoder: {run.backbone_file}, after {lasting(seconds)}.")
+    console.print(f"Encoder: {run.backbone_file}, trained in {lasting(seconds)}.")
 
 
 def print_next(run: Run, console: Console) -> None:
