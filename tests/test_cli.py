@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from logo_ssl.train.folder import alone, is_finished
 from PIL import Image
 
 from logo_ssl import __version__, cli
@@ -133,7 +132,6 @@ def test_recipes_lists_rows_and_numbers(capsys, monkeypatch):
         ("pretrain cifar10-moco --strategy two-view --strategy.lam 0.3", "--strategy.lam"),
         ("pretrain cifar10-moco-logo --backbone timm/resnet18", "stem=cifar"),
         ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
-        ("pretrain tiny --backbone timm/swin_tiny_patch4_window7_224", "swin_tiny"),
         ("pretrain tiny --loggers wandb", "wandb"),
         pytest.param("pretrain tiny --device cuda --epochs 1", "cuda", marks=no_cuda),
         ("bench", "data"),
@@ -161,11 +159,11 @@ def test_wrong_input_is_named_with_exit_code_2_and_nothing_is_written(capsys, tm
     (tmp_path / "file").write_text("precious")
     (tmp_path / "photos").mkdir()
     write(tmp_path / "other" / "recipe.json", find_recipe("cifar10-moco").to_json())
-    before = sorted(tmp_path.rglob("*"))
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     code, _, err = run(capsys, *line.split())
     assert (code, "Traceback" in err) == (2, False)
     assert named in err
-    after = sorted(path for path in tmp_path.rglob("*") if path.name != ".lock")
+    after = sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock")
     assert after == before  # nothing lost, nothing left in the way of another try
 
 
@@ -260,7 +258,7 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     assert "data-map" in (folder / "report.html").read_text()
     assert run(capsys, "demo", "--out", str(folder), "--epochs", "1")[0] == 2
     write(folder / "notes.txt", "precious")
-    with alone(Run(folder)):
+    with Run(folder).hold():
         assert run(capsys, "demo", "--out", str(folder), "--fresh")[0] == 2
     code, _, err = run(capsys, "demo", "--out", str(folder), "--epochs", "1", "--fresh")
     assert (code, "notes.txt" in err or str(folder) in err) == (2, True)  # a file of somebody's is in the way
@@ -284,7 +282,7 @@ def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("logo_ssl.demo.draw_curves", _ctrl_c)
         code, _, _ = run(capsys, *demo)
-    assert (code, is_finished(Run(folder))) == (130, True)
+    assert (code, Run(folder).is_finished) == (130, True)
     code, out, err = run(capsys, *demo)
     assert (code, "trained encoder" in out) == (0, True), err
     assert (folder / "report.html").is_file()
