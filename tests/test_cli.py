@@ -1,4 +1,7 @@
-"""The command line: names and help without torch, one table of wrong input, completion, demo, show-crops, bench."""
+"""The command line: names and help without torch, wrong input, completion, demo, show-crops, bench.
+
+More wrong input is in the table of tests/acceptance.
+"""
 
 import errno
 import json
@@ -115,58 +118,38 @@ def test_recipes_lists_rows_and_numbers(capsys, monkeypatch):
         ("pretrain tiny --epoch 3", "--epochs"),
         ("pretrain --dta photos", "--data"),
         ("pretrain tiny --set knn_every=3", "--set"),
-        ("pretrain tiny --epochs three", "--epochs"),
-        ("pretrain tiny --epochs 0", "epochs=0"),
         ("pretrain tiny --seed 18446744073709551616", "seed=18446744073709551616"),
         ("pretrain tiny --optimiser.lr fast", "--optimiser.lr"),
         ("pretrain tiny --devices all", "--devices"),
-        ("pretrain tiny --batch-size 1", "batch_size=1"),
         ("pretrain tiny --crops.n-local 1", "crops.n_local=1"),
         ("pretrain tiny --crops.ratio 1", "--crops.ratio"),
         ("pretrain tiny --crops.jitter 1 1 1 x", "--crops.jitter"),
         ("pretrain tiny --crops.local-scale 0.9 0.1", "crops.local_scale=0.9 0.1"),
         ("pretrain tiny --loading.placement moon", "moon"),
-        ("pretrain tiny --loading.placement disk", "loading.placement='disk'"),
         ("pretrain tiny --framework mocco", "Did you mean moco"),
         ("pretrain tiny --framework=simsiam --framework.tau=0.3", "--framework.tau"),
         ("pretrain tiny --strategy.bound none", "--strategy.bound"),
         ("pretrain cifar10-moco --strategy two-view --strategy.lam 0.3", "--strategy.lam"),
         ("pretrain cifar10-moco-logo --backbone timm/resnet18", "stem=cifar"),
         ("pretrain tiny --backbone resnet81", "Did you mean resnet18"),
-        ("pretrain tiny --backbone timm/swin_tiny_patch4_window7_224", "swin_tiny"),
-        ("pretrain tiny --init nowhere.bin", "nowhere.bin"),
         ("pretrain tiny --loggers wandb", "wandb"),
-        ("pretrain tiny --data nowhere", "nowhere"),
-        ("pretrain tiny --out file/run", "file"),
         pytest.param("pretrain tiny --device cuda --epochs 1", "cuda", marks=no_cuda),
-        pytest.param("pretrain tiny --device cuda --devices 2", "cuda", marks=no_cuda),
         ("bench", "data"),
         ("bench tiny --epochs 0", "epochs=0"),
-        ("show-crops --images 0", "images=0"),
-        ("show-crops --out crops.jpg", "crops.jpg"),
         ("show-crops tinny", "Did you mean tiny"),
         ("show-crops --data nowhere", "nowhere"),
         ("resume", "RUN"),
-        ("resume nowhere", "nowhere"),
         ("resume other --epochs 3", "epochs=3"),
         ("resume other --seed 3", "--seed"),
         ("recipes tiny", "tiny"),
         ("doctor photos", "photos"),
         ("demo --epochs x", "--epochs"),
         ("demo --fresh --out other", "other"),
-        ("eval knn", "ENCODER"),
-        ("eval knn nowhere", "nowhere"),
         ("eval knn random/tiny --siz 64", "--size"),
         ("eval knn random/tiny --size big", "--size"),
-        ("eval knn random/tiny --data nowhere", "nowhere"),
-        ("eval detect random/tiny", "--data"),
         ("eval detect random/tiny --data x --candidates 3", "--candidates"),
-        ("embed random/tiny", "--out"),
-        ("search random/tiny --index f.npz", "--query"),
-        ("export random/tiny --to tflite", "tflite"),
         ("export nowhere --to onnx", "nowhere"),
         ("report", "runs"),
-        ("affinity nowhere", "nowhere"),
         ("reproduce table1 --seed 3", "--seeds"),
     ],
 )
@@ -176,11 +159,11 @@ def test_wrong_input_is_named_with_exit_code_2_and_nothing_is_written(capsys, tm
     (tmp_path / "file").write_text("precious")
     (tmp_path / "photos").mkdir()
     write(tmp_path / "other" / "recipe.json", find_recipe("cifar10-moco").to_json())
-    before = sorted(tmp_path.rglob("*"))
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     code, _, err = run(capsys, *line.split())
     assert (code, "Traceback" in err) == (2, False)
     assert named in err
-    after = sorted(path for path in tmp_path.rglob("*") if path.name != ".lock")
+    after = sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock")
     assert after == before  # nothing lost, nothing left in the way of another try
 
 

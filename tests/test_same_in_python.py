@@ -44,7 +44,7 @@ def test_a_command_has_the_options_of_its_function(name):
 
 
 def test_pretrain_takes_recipe_and_folder_and_every_field_in_both(capsys):
-    assert parameters(logo_ssl.pretrain) == {"recipe": "auto", "out": None}
+    assert parameters(logo_ssl.pretrain) == {"recipe": "auto", "out": None, "verbose": False}
     with pytest.raises(SystemExit):
         cli.main(["pretrain", "auto", "--help"])
     told = capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_pretrain_takes_recipe_and_folder_and_every_field_in_both(capsys):
 
 
 def test_resume_has_python_names():
-    assert {"path", "recipe"} == parameters(logo_ssl.resume).keys()
+    assert {"path", "recipe", "verbose"} == parameters(logo_ssl.resume).keys()
     assert "path" in options(COMMANDS["resume"].load())
 
 

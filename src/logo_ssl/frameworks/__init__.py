@@ -16,13 +16,10 @@ FRAMEWORKS = {
     "simclr": SimCLRConfig,
     "supervised": SupervisedConfig,
 }
-OUR_FRAMEWORKS = dict(FRAMEWORKS)
-"""What these names stand for, whatever others register beside them."""
 
 __all__ = [
     "BYOL",
     "FRAMEWORKS",
-    "OUR_FRAMEWORKS",
     "BYOLConfig",
     "Framework",
     "FrameworkConfig",

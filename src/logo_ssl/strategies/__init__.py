@@ -8,13 +8,10 @@ from .two_view import TwoView, TwoViewConfig
 StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig
 
 STRATEGIES = {"two-view": TwoViewConfig, "multi-crop": MultiCropConfig, "logo": LoGoConfig}
-OUR_STRATEGIES = dict(STRATEGIES)
-"""What these names stand for, whatever others register beside them."""
 
 __all__ = [
     "BESIDE_REGRESSOR",
     "OF_REGRESSOR",
-    "OUR_STRATEGIES",
     "STRATEGIES",
     "LoGo",
     "LoGoConfig",
