@@ -30,8 +30,8 @@ def test_every_row_is_a_run_and_the_table_has_its_figures(reproduced):
     for row in ROWS:
         run = folder / "out" / row / "seed0"
         assert (run / "backbone.safetensors").is_file()
-        (knn,) = run.glob("evaluation/knn*.json")
-        (linear,) = run.glob("evaluation/linear*.json")
+        (knn,) = run.glob("evaluation/*knn*.json")
+        (linear,) = run.glob("evaluation/*linear*.json")
         first, second = json.loads(knn.read_text())["results"]
         assert (first["k"], second["k"]) == (20, 200)
         for figure in (first["top1"], second["top1"], json.loads(linear.read_text())["results"]["top-1"]):
@@ -48,7 +48,7 @@ def test_the_figures_are_pictures(reproduced):
 
 def test_rows_that_are_done_are_not_run_again(reproduced):
     folder, command = reproduced
-    patterns = ("*.safetensors", "checkpoints/*", "evaluation/knn*", "evaluation/linear*")
+    patterns = ("*.safetensors", "checkpoints/*", "evaluation/*knn*", "evaluation/*linear*")
     files = [file for pattern in patterns for file in folder.glob(f"out/*/seed0/{pattern}")]
     before = {file: file.stat().st_mtime_ns for file in files}
     assert len(before) >= 10
