@@ -16,7 +16,7 @@ from logo_ssl.data import load_data
 from logo_ssl.data.decode import DatasetInfo, dataset_info
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, read_recipe
-from logo_ssl.report.rerun import began_as, rerun, stands_beside
+from logo_ssl.report.collect import base_recipe, command_line
 from logo_ssl.train.build import recipe_for
 
 GB = 10**9
@@ -159,7 +159,7 @@ def test_without_data_there_is_nothing_to_choose_by(tmp_path):
 @pytest.mark.parametrize("side", [32, 64, 400])
 def test_the_command_that_repeats_an_automatic_run_repeats_it_on_any_machine(side, machine):
     recipe = replace(choose(DatasetInfo(5_000, side, 3, False), machine), data="photos")
-    program, command, *arguments = shlex.split(rerun(recipe, "again"))
+    program, command, *arguments = shlex.split(command_line(recipe, "again"))
     assert (program, command) == ("logo-ssl", "pretrain")
     assert differences(recipe, parse(["pretrain", *arguments]).checked()) == {}
 
@@ -227,8 +227,8 @@ def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
 )
 def test_a_chosen_recipe_began_as_the_nearest_and_stands_for_no_row_of_the_paper(n, side, base):
     recipe = choose(DatasetInfo(n, side, 3, True), GPU)
-    assert began_as(recipe) == base
-    assert stands_beside(recipe) == recipe.paper == ()
+    assert base_recipe(recipe) == base
+    assert recipe.paper == ()
 
 
 @pytest.mark.parametrize("side", [32, 64, 400])

@@ -14,7 +14,7 @@ from small_detectors import HOW, SMALL, at_iteration, power_cut, small, thin_enc
 from logo_ssl.detection import load_detection, samples
 from logo_ssl.detection.evaluate import detect
 from logo_ssl.detection.train import DetectorModule
-from logo_ssl.train.checkpoint import agreement
+from logo_ssl.train import checkpoint
 
 RECIPE = small(replace(SMALL, iterations=4, batch_size=4, warm_up=1), short_sides=(64,))
 DONE = 2
@@ -62,5 +62,5 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    agreement.AGREE_S = 0.0  # processes ask each other after every step
+    checkpoint.AGREE_S = 0.0  # processes ask each other after every step
     main(Path(sys.argv[1]))

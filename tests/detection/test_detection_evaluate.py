@@ -21,7 +21,6 @@ from logo_ssl.detection.metrics import Detections
 from logo_ssl.detection.preview import EACH, RIGHT, SIDE, SPARED, TRUE, WRONG, f1_score, ignored, matched, save_previews
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
-from logo_ssl.report.reading import Told
 from logo_ssl.run import Run
 
 BRIEF = replace(SMALL, iterations=1, norm_batches=0)
@@ -65,7 +64,6 @@ def test_a_run_keeps_figures_and_images_and_the_report_shows_them(tmp_path, enco
     assert record["found"] == [f"{folder.name}/{name}.json" for name in ("boxes", "masks")]
     assert all((file.parent / place).is_file() for place in (*record["pictures"], *record["found"]))
     assert {child.name for child in file.parent.iterdir()} == {file.name, f"{file.stem}-pictures"}
-    assert len([words for words, _ in Told(run, "run").figures() if "what was found" in words]) == 3
 
 
 def test_folders_of_others_beside_a_result_stay(tmp_path, encoder, monkeypatch):

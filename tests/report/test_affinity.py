@@ -11,14 +11,12 @@ import safetensors.torch
 import torch
 from PIL import Image
 from rich.console import Console
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from logo_ssl import cli
 from logo_ssl.data import load_data, locate
 from logo_ssl.errors import UserError
 from logo_ssl.eval.affinity import (
     Reference,
-    average_precision,
     class_centres,
     compare_rankings,
     find_reference,
@@ -26,7 +24,6 @@ from logo_ssl.eval.affinity import (
     load_measures,
     reference_group,
     rescale,
-    roc_auc,
     slide,
     spread_over,
     window_boxes,
@@ -36,16 +33,6 @@ from logo_ssl.report.affinity import first_references
 from logo_ssl.report.collect import neighbours_and_map
 from logo_ssl.report.commands import Affinity, ranking_table
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
-
-
-@pytest.mark.parametrize("levels", [3, 1000])
-def test_auc_and_average_precision_are_scikit_learns_with_and_without_ties(levels):
-    rng = np.random.default_rng(levels)
-    for _ in range(20):
-        positive = np.append(rng.random(40) < 0.3, [True, False])
-        scores = rng.integers(levels, size=42) / levels
-        assert roc_auc(positive, scores) == pytest.approx(roc_auc_score(positive, scores))
-        assert average_precision(positive, scores) == pytest.approx(average_precision_score(positive, scores))
 
 
 def test_each_task_ranks_its_own_crops_and_the_difference_is_paired():
