@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from logo_ssl.evaluate import compare_knn
 from rich.console import Console
 
+from logo_ssl.eval.knn import compare_knn
 from logo_ssl.hardware import hardware, provenance
 from logo_ssl.recipes import find_recipe
 from logo_ssl.train import pretrain

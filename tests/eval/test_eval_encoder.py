@@ -331,7 +331,7 @@ def test_a_run_without_a_whole_encoder_is_refused(run, tmp_path):
     run.backbone_file.unlink()
     with pytest.raises(UserError, match=r"has no backbone.safetensors yet"):
         load_encoder(str(run.path))
-    with pytest.raises(UserError, match="holds no run"):
+    with pytest.raises(UserError, match="is not a run"):
         load_encoder(str(tmp_path))
 
 

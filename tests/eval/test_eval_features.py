@@ -175,16 +175,6 @@ def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path):
     assert store.load("b", 99) is None
 
 
-def test_a_cache_of_others_is_used(tmp_path, monkeypatch):
-    FeatureStore(tmp_path).save("theirs", torch.ones(3, 2))
-
-    def not_yours(path):
-        raise PermissionError(f"{path} is not yours")
-
-    monkeypatch.setattr("os.utime", not_yours)
-    assert FeatureStore(tmp_path).load("theirs", 3).equal(torch.ones(3, 2))
-
-
 def test_unreadable_photographs_are_left_out_and_said(encoder, photos):
     (photos / "b" / "4.png").write_bytes(b"")
     split = load_data(str(photos), 16).train
@@ -231,27 +221,24 @@ def three_photos(tmp_path):
     return Photos.all(Paths(sorted(tmp_path.iterdir())))
 
 
-def test_enough_workers_decode_unless_nvjpeg_is_asked_for(cuda, three_photos):
-    assert not decodes_on_gpu(Extraction(decoder="auto"), three_photos, 224)
-    assert not decodes_on_gpu(Extraction(decoder="auto", workers=4), three_photos, 224)
-    assert decodes_on_gpu(Extraction(decoder="nvjpeg"), three_photos, 224)
+DECODERS = [  # decoder, workers, whether photographs are large, whether nvJPEG works, and then who decodes
+    ("auto", -1, False, True, False),
+    ("auto", 3, False, True, True),
+    ("auto", -1, True, True, True),
+    ("auto", 0, False, False, False),
+    ("nvjpeg", -1, False, True, True),
+    ("workers", 0, True, True, False),
+]
 
 
-def test_nvjpeg_takes_over_where_workers_are_few(cuda, three_photos):
-    assert decodes_on_gpu(Extraction(decoder="auto", workers=3), three_photos, 224)
-    assert decodes_on_gpu(Extraction(decoder="auto", workers=0), three_photos, 224)
-    assert not decodes_on_gpu(Extraction(decoder="workers", workers=0), three_photos, 224)
-
-
-def test_nvjpeg_takes_over_where_photographs_are_large(cuda, three_photos, tmp_path):
-    for i in range(1, 3):  # most of them
+@pytest.mark.parametrize(("decoder", "workers", "large", "works", "on_gpu"), DECODERS)
+def test_nvjpeg_decodes_if_asked_for_or_if_workers_are_few_for_the_photographs(
+    cuda, three_photos, tmp_path, decoder, workers, large, works, on_gpu
+):
+    for i in range(1, 3 if large else 1):  # most of them
         Image.new("RGB", (1000, 800)).save(tmp_path / f"{i}.jpg")
-    assert decodes_on_gpu(Extraction(decoder="auto"), three_photos, 224)
-
-
-def test_without_nvjpeg_workers_decode(cuda, three_photos):
-    cuda.setattr(features_module.nvjpeg, "works", lambda device: False)
-    assert not decodes_on_gpu(Extraction(decoder="auto", workers=0), three_photos, 224)
+    cuda.setattr(features_module.nvjpeg, "works", lambda device: works)
+    assert decodes_on_gpu(Extraction(decoder=decoder, workers=workers), three_photos, 224) == on_gpu
 
 
 def test_workers_decode_where_nothing_can_be_read(cuda, tmp_path):

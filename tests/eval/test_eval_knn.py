@@ -84,17 +84,6 @@ def test_results_are_recorded_in_the_run_and_are_the_same_again(images: ImageSet
     assert json.loads(file.read_text())["results"] == saved["results"]
 
 
-def test_progress_is_shown(encoder, images: ImageSet):
-    seen: dict[str, tuple[int, int]] = {}
-    how = Extraction(progress=lambda what, done, total: seen.update({what: (done, total)}))
-    list(knn(encoder, images, how, protocols=((5, 0.07),)))
-    assert seen == {
-        "features of training images": (60, 60),
-        "features of test images": (24, 24),
-        "nearest neighbours": (24, 24),
-    }
-
-
 def test_a_k_that_all_images_would_vote_in_is_refused_if_asked_for_else_left_out(encoder, images: ImageSet, tmp_path):
     with pytest.raises(UserError, match=r"k=200 must be below the 60 images of blobs"):
         next(knn(encoder, images))

@@ -1,8 +1,6 @@
 """Fine-tuning learns from labels, from any share of them, and leaves the encoder alone."""
 
-import io
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import timm
 import torch
 import torchvision
 from PIL import Image
-from rich.console import Console
 from small_sets import QUIET, colours
 from torch import nn
 
@@ -42,16 +39,6 @@ def test_labels_are_learned_from_any_share_and_the_encoder_stays(tmp_path):
     assert "weight decay 0.0001" in record["protocol"]
     list(finetune(encoder, replace(data, test=None), QUIET, epochs=1, out=out, overwrite=True))
     assert not json.loads(out.read_text())["official_test"]
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_its_progress_calls_the_loss_a_loss(terminal):
-    console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
-    data = ImageSet("colours", colours(30, 0), colours(12, 1))
-    list(finetune(load_encoder("random/tiny", size=16), data, QUIET, epochs=1, console=console))
-    shown = console.file.getvalue()
-    assert re.search(r"\bloss \d\.\d{3}  ", shown)
-    assert "gg" not in shown
 
 
 def test_a_tuning_that_diverges_is_told():
