@@ -33,15 +33,6 @@ class Mortal(Numbers):
         return place
 
 
-def test_a_worker_that_dies_is_done_without_and_no_batch_is_lost_or_given_twice():
-    batches = read(pictures := Mortal(), [[0, 1], [2, 3], [4], [5]], 1)
-    seen = [next(batches), next(batches)]
-    pictures.may_die.set()
-    with pytest.warns(RuntimeWarning, match=r"A worker process ended .* reads on alone.* fewer workers"):
-        seen += batches
-    assert seen == [[0, 1], [2, 3], [4], [5]]
-
-
 def test_other_errors_are_no_deaths_of_workers():
     class Broken(Numbers):
         def __getitem__(self, place: int) -> int:

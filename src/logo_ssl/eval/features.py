@@ -246,7 +246,7 @@ def features_key(encoder: FrozenEncoder, split: Split, how: Extraction) -> str:
     """What features depend on: all that goes in, not where or how fast they are computed."""
     photos = split.images if isinstance(split.images, Photos) else None
     rounded = ("nvjpeg",) if photos is not None and decodes_on_gpu(how, photos, encoder.size) else ()
-    written = "" if photos is None else hashlib.sha256(photos.stats).hexdigest()  # a file of equal size may be another
+    written = "" if photos is None else hashlib.sha256(photos.stats.tobytes()).hexdigest()  # a file of equal size may be another
     about = (encoder.fingerprint, fingerprint(split.images), written, encoder.size, encoder.mean, encoder.std)
     parts = (*about, PREPROCESSING, *rounded)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
