@@ -19,6 +19,7 @@ from ..errors import DataMissing
 from .images import Files, ImageSet, Paths, Photos, Split
 
 Arguments = dict[str, Any]
+Splits = tuple[Sequence[Arguments], Sequence[Arguments], Sequence[Arguments]]
 Found = TypeVar("Found")
 PAIRS = ("_samples", "samples", "imgs")  # attributes of torchvision's sets that list (path, label)
 PATHS = ("_image_files", "_images", "data")
@@ -40,10 +41,13 @@ class TorchvisionSet(NamedTuple):
     downloads: bool = True
 
 
-def by_split(*train: str, test: str = "test", val: str | None = None, **always: Any) -> Sequence[Sequence[Arguments]]:
+def by_split(*train: str, test: str = "test", val: str | None = None, **always: Any) -> Splits:
     """Arguments of sets whose splits have names: to train on, to test on, and to choose by."""
     chosen_by = () if val is None else (val,)
-    return [[{"split": split, **always} for split in splits] for splits in (train, (test,), chosen_by)]
+    to_train, to_test, to_choose = (
+        [{"split": split, **always} for split in splits] for splits in (train, (test,), chosen_by)
+    )
+    return to_train, to_test, to_choose
 
 
 BY_FLAG = [{"train": True}], [{"train": False}]
