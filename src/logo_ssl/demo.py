@@ -21,6 +21,11 @@ RECIPE = "tiny"
 PAGE = "report.html"
 DRAWN = ("curves.png", PAGE, "bad-images.csv", "checkpoints", "evaluation", "figures", "tensorboard")
 """What a demo leaves in addition to the files that only training writes."""
+LOCAL_CROPS = (
+    "Over five seeds two crops alone reach 69 % (k=20), with local crops 82 %. Pushing them apart makes no measurable "
+    "difference here (83 %)."
+)
+"""Measured: results/experiments/55-demo.md."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,8 @@ def _show(run: Run, console: Console) -> None:
         style = "bold" if row["features"] == "trained encoder" else ""
         table.add_row(row["features"], str(row["k"]), str(row["tau"]), f"{row['top1']:.1f}", style=style)
     console.print(table)
-    console.print(f"Curves: {draw_curves(run)}")
-    Report((run.path,), run.path / PAGE, overwrite=True).run()
+    console.print(f"{LOCAL_CROPS}\nCurves: {draw_curves(run)}")
+    Report((run.path,), run.path / PAGE, images=1000, overwrite=True).run()
     console.print("Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos")
 
 

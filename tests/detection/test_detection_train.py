@@ -403,15 +403,6 @@ class Mortal(Numbers):
         return place
 
 
-def test_a_worker_that_dies_is_done_without_and_no_batch_is_lost_or_given_twice():
-    batches = read(images := Mortal(), [[0, 1], [2, 3], [4], [5]], 1)
-    seen = [next(batches), next(batches)]
-    images.may_die.set()
-    with pytest.warns(RuntimeWarning, match=r"A worker process ended .* reads on alone.* fewer workers"):
-        seen += batches
-    assert seen == [[0, 1], [2, 3], [4], [5]]
-
-
 def test_workers_are_forked_and_draw_nothing_from_the_global_stream():
     torch.manual_seed(5)
     batches = read(Numbers(), [[0], [1]], 1)
