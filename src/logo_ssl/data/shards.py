@@ -116,9 +116,8 @@ def load_shard(path: Path) -> ImageSet:
 def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence[str]] | None = None) -> ImageSet:
     """The images of these shards; without others that are held out, those named so (val-000.tar) are."""
     train, held_out = (train, held_out) if held_out else _by_name(train)
-    shards = {
-        part: [index_shard(Path(path)) for path in paths] for part, paths in ({"train": train} | held_out).items()
-    }
+    parts = {"train": train, **held_out}
+    shards = {part: [index_shard(Path(path)) for path in paths] for part, paths in parts.items()}
     every = [shard for some in shards.values() for shard in some]
     others = sum((shard.others for shard in every), Counter[str]())
     rows = {

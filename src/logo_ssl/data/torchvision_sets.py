@@ -51,6 +51,7 @@ def by_split(*train: str, test: str = "test", val: str | None = None, **always: 
 
 
 BY_FLAG = [{"train": True}], [{"train": False}]
+EMNIST = [{"split": "balanced", "train": True}], [{"split": "balanced", "train": False}]
 _SETS = (
     TorchvisionSet("CIFAR10", ("cifar-10-batches-py",), *BY_FLAG),
     TorchvisionSet("CIFAR100", ("cifar-100-python",), *BY_FLAG),
@@ -61,7 +62,7 @@ _SETS = (
     TorchvisionSet("CLEVRClassification", ("clevr",), *by_split("train", test="val")),  # its test split has no labels
     TorchvisionSet("Country211", ("country211",), *by_split("train", "valid", val="valid")),
     TorchvisionSet("DTD", ("dtd/dtd",), *by_split("train", "val", val="val")),
-    TorchvisionSet("EMNIST", ("EMNIST/raw",), *([{"split": "balanced", "train": train}] for train in (True, False))),
+    TorchvisionSet("EMNIST", ("EMNIST/raw",), *EMNIST),
     TorchvisionSet("EuroSAT", ("eurosat/2750",)),
     TorchvisionSet("FashionMNIST", ("FashionMNIST/raw",), *BY_FLAG),
     TorchvisionSet("FER2013", ("fer2013",), *by_split("train"), downloads=False),

@@ -159,11 +159,11 @@ def top1s(run: RunSummary, kind: str) -> Iterator[Top1]:
     for record in evaluations_of(run, kind):
         for row in rows(record):
             top1 = row.get("top1", row.get("top-1"))
-            if _is_finite(top1) and row.get("features", "trained encoder") == "trained encoder":
+            if top1 is not None and _is_finite(top1) and row.get("features", "trained encoder") == "trained encoder":
                 options = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
                 title = "kNN" if kind == "knn" else record["evaluation"]
                 what = ", ".join([title, *options, f"on {record.get('data')}"])
-                yield Top1(Figure(what, top1, how=how_measured(record), chosen=choice(record)), row, record)
+                yield Top1(Figure(what, float(top1), how=how_measured(record), chosen=choice(record)), row, record)
 
 
 def evaluations_of(run: RunSummary, kind: str) -> list[dict[str, Any]]:
