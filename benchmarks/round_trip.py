@@ -26,7 +26,7 @@ from use_encoders import executed, untrained_run
 import logo_ssl
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.data.folder import find_images
-from logo_ssl.embedding.exporting import WAYS
+from logo_ssl.embedding.exporting import FORMATS
 from logo_ssl.hardware import hardware, provenance
 
 TOLERANCE = 1e-4
@@ -73,7 +73,7 @@ def round_trips(backbone: str, targets, data: ImageSet, folder: Path) -> list[di
     images_apart = float(((expected - expected.mean(dim=0)).norm(dim=1) / expected.norm(dim=1)).mean())
     found = []
     for target in targets:
-        exported = logo_ssl.export(run.path, target, folder / WAYS[target].out)
+        exported = logo_ssl.export(run.path, target, folder / FORMATS[target].out)
         features = features_by(exported.snippet, embedded.paths)
         about = {"backbone": backbone, "target": target, "px": SIDE, "images": len(features)}
         found.append(about | {"apart": farthest(features, expected), "images_apart": images_apart})
@@ -86,7 +86,7 @@ def main(line=None) -> int:
     parser.add_argument("--data", required=True, help="a folder of photographs")
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--backbones", nargs="+", choices=TARGETS, default=list(TARGETS))
-    parser.add_argument("--targets", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--targets", nargs="+", choices=FORMATS, default=list(FORMATS))
     options = parser.parse_args(line)
     made_by = provenance(hardware(torch.device("cpu")))
     made_by["versions"] |= {library: version(library) for library in LIBRARIES}

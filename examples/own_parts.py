@@ -3,12 +3,11 @@
 python examples/own_parts.py pretrain mine --epochs 5 --out runs/mine   # every command of logo-ssl knows them from here
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from logo_ssl.cli import main
 from logo_ssl.equations import global_to_global
@@ -38,9 +37,7 @@ class ToMean(Strategy):
         super().__init__("mean", n_global, n_local)
         self.pull = pull
 
-    def outer(
-        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
-    ) -> Objective:
+    def outer(self, l_s: Similarity, p: Projections, draws: StepRandomness, theta_e: tuple = ()) -> Objective:
         """Both terms; the log, the progress and the report show what is called l_..."""
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs) / self.n_gg
         mean = p.t_g.detach().mean(0)

@@ -234,7 +234,7 @@ def test_a_torn_export_is_told(run, tmp_path):
     del weights["0.weight"]
     with safetensors.safe_open(file, framework="pt") as whole:
         safetensors.torch.save_file(weights, tmp_path / "torn.safetensors", whole.metadata())
-    with pytest.raises(UserError, match=r"torn.safetensors is no whole encoder"):
+    with pytest.raises(UserError, match=r"torn.safetensors is not a whole encoder"):
         logo_ssl.load(tmp_path / "torn.safetensors")
 
 

@@ -164,7 +164,7 @@ def test_a_run_without_a_checkpoint_says_that_its_pictures_come_later(make_run):
     run.backbone_file.unlink()
     (told,) = RunCollector(crops=False).collect([run])
     assert told.feature_map is None
-    assert "has no encoder yet, since it has no checkpoint; wait for the first" in told.missing[0].why
+    assert "has no backbone.safetensors yet" in told.missing[0].why
 
 
 def as_checkpoint(run, images, step=2):
@@ -213,8 +213,8 @@ def test_a_run_that_goes_on_is_looked_at_now_and_then(make_run, images, monkeypa
         if step:
             as_checkpoint(run, images, step)
         (told,) = collector.collect([run])
-        seen += re.findall("no encoder yet|epoch . of 2", told.missing[0].why)
-    assert seen == ["no encoder yet", "epoch 1 of 2", "epoch 1 of 2", "epoch 2 of 2"]
+        seen += re.findall("no backbone|epoch . of 2", told.missing[0].why)
+    assert seen == ["no backbone", "epoch 1 of 2", "epoch 1 of 2", "epoch 2 of 2"]
 
 
 @pytest.mark.parametrize("content", [None, b"torn"])

@@ -66,7 +66,7 @@ def test_a_sentence_about_what_went_wrong_holds_no_command_to_the_terminal(capsy
     with pytest.raises(SystemExit):
         main(["report", f"{OBEYED}{ODD}"])
     told = capsys.readouterr().err
-    assert r"red\x1b[31m\xff\xfe holds no run" in told
+    assert r"red\x1b[31m\xff\xfe is not a run" in told
 
 
 def test_tables_are_harmless_too_and_fit_what_the_terminal_can_write():

@@ -300,7 +300,7 @@ def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch)
     program, command, *arguments = shlex.split(command_line(recipe, "somewhere/first"))
     assert (program, command, arguments[-1]) == ("logo-ssl", "pretrain", "runs/first-again")
     seen = []
-    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out: seen.append(recipe) or Run(out))
+    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out, **_: seen.append(recipe) or Run(out))
     cli.parse(["pretrain", *arguments]).run()
     assert seen == [recipe]
 

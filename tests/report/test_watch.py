@@ -169,7 +169,7 @@ def test_a_new_encoder_is_looked_at_again(make_run, counted):
     run.backbone_file.write_bytes(content + b"x")
     keeper.look()
     assert len(counted) == 2
-    assert b"is no whole encoder" in keeper.latest.page
+    assert b"is not a whole encoder" in keeper.latest.page
 
 
 def test_a_file_that_cannot_be_read_now_is_looked_at_again(make_run):

@@ -21,7 +21,7 @@ from ..data import ImageSet, Photos, Split
 from ..data.decode import BadImage, decode
 from ..errors import UserError
 from ..hardware import best_device
-from ..recipes import flat, read_recipe
+from ..recipes import read_recipe
 from ..regressor import Regressor
 from ..run import Run
 from ..train.weights import build_heads, load_heads
@@ -111,11 +111,8 @@ def measures_of(run: Run, encoder: FrozenEncoder, device: str = "auto") -> Measu
     except (safetensors.SafetensorError, RuntimeError, KeyError, TypeError) as error:
         raise UserError(f"{run.path} has no whole heads ({error}); train it or copy it again.") from error
     if regressor is None:
-        settings = flat(recipe)
-        kept = {key: settings[key] for key in ("strategy.kind", "strategy.affinity") if key in settings}
-        raise UserError(
-            f"{run.path} has no regressor ({kept}); give a run that learned its affinity (--strategy logo)."
-        )
+        kind, affinity = recipe.kind("strategy"), getattr(recipe.strategy, "affinity", "none")
+        raise UserError(f"{run.path} has no regressor (strategy {kind}, affinity {affinity}); give a run that has one.")
     for part in (backbone, projector, regressor):
         part.to(place).requires_grad_(False)
     return Measures(encoder, projector, regressor, recipe.crops, place)
@@ -262,7 +259,14 @@ def _row_of(path: Path, split: Split) -> int | None:
         return None
     wanted = os.path.abspath(path.expanduser())
     names = ((row, split.images.name(row)) for row in range(len(split)))
-    return next((row for row, name in names if name.rsplit("/", 1)[-1] == path.name and wanted.endswith(name)), None)
+    return next(
+        (
+            row
+            for row, name in names
+            if name.rsplit("/", 1)[-1] == path.name and wanted.endswith(os.path.normpath(name))
+        ),
+        None,
+    )
 
 
 # -- A reference with the images it is compared with, as in Figure 3
