@@ -169,7 +169,7 @@ BAD = [
     ("eval detect {resnet}", "--data"),
     ("eval detect {resnet} --data nowhere", "nowhere"),
     ("eval detect {resnet} --data {coco} --steps 5 3", "--steps"),
-    ("eval detect {run} --data {coco}", "tiny"),
+    ("eval detect {run} --data {coco}", "ResNet"),
     ("eval segment {resnet} --data nowhere", "nowhere"),
     ("embed {run}", "--out"),
     ("embed {run} --out features.txt", "features.txt"),
