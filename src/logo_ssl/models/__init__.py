@@ -2,7 +2,8 @@
 
 from .backbones import FAMILIES, build_backbone, draw_as_torch_does
 from .batch_norm import BatchNorm
-from .encoder import Encoder, Queue, follow, mlp, momentum_copy, per_crop, pick
+from .encoder import Encoder, mlp, per_crop, pick
+from .momentum import Queue, follow, momentum_copy
 
 __all__ = [
     "FAMILIES",
