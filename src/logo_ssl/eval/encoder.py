@@ -13,13 +13,12 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from ..encoder_names import is_checkpoint_name, refuse_no_encoder
 from ..errors import UserError, nearest
 from ..models import build_backbone
 from ..models.hub import hub_if_reached
 from ..run import Run
 from ..train.weights import load_backbone, newest_encoder, read_backbone
-from .external_checkpoints import EncoderStem, match_keys, read_checkpoint, recognise
+from .external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -30,6 +29,8 @@ SEED = 0  # of untrained weights
 HUB_WEIGHTS = "model.safetensors"  # in a folder as on the Hugging Face Hub
 BROKEN = (safetensors.SafetensorError, RuntimeError, KeyError, TypeError, ValueError)
 """What is raised for a file of ours that was torn or changed."""
+LIBRARIES = ("torchvision", "timm", "random")
+"""Where encoders have names: LIBRARY/NAME."""
 
 
 @dataclass(frozen=True)
@@ -332,3 +333,19 @@ def _is_ours(path: Path) -> bool:
             return set(file.metadata() or {}) >= {"backbone", "stem", "size", "mean", "std"}
     except safetensors.SafetensorError:
         return False
+
+
+def is_checkpoint_name(path: Path) -> bool:
+    """Whether a file is called as checkpoints are."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def refuse_no_encoder(source: str) -> None:
+    """UserError for what is not a folder, a checkpoint by its name, or a name in a library."""
+    library, slash, _ = source.partition("/")
+    path = Path(source).expanduser()
+    if not source or not ((slash and library in LIBRARIES) or path.is_dir() or is_checkpoint_name(path)):
+        raise UserError(
+            f"{source!r} is not an encoder; give a run folder, {', '.join(f'{name}/NAME' for name in LIBRARIES)}, or a "
+            f"checkpoint ({', '.join(SUFFIXES)})."
+        )

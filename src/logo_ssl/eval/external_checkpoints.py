@@ -16,9 +16,10 @@ import torch
 import torch._utils
 from torch import Tensor
 
-from ..encoder_names import SUFFIXES
 from ..errors import UserError
 
+SUFFIXES = (".pth", ".pth.tar", ".pt", ".ckpt", ".bin", ".safetensors")
+"""What checkpoint files are called."""
 EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn"]
 """Ours, and solo-learn's for CIFAR: a 3x3 convolution of stride 1 that pads by 2 pixels, and no max-pool."""
 HOLDERS = ("state_dict", "model_state_dict", "model", "net", "backbone", "encoder")
