@@ -164,7 +164,7 @@ def test_a_reference_among_the_images_has_its_class_by_whichever_way_it_is_named
 
 
 @pytest.mark.parametrize(
-    ("text", "reference="),
+    ("text", "sentence"),
     [
         ("16", "reference="),
         ("nowhere.png", "reference="),
