@@ -13,7 +13,8 @@ from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.eval import transfer as transfer_module
 from logo_ssl.eval.encoder import FrozenEncoder
 from logo_ssl.eval.options import Extraction
-from logo_ssl.eval.transfer import PAPER, SETS, SetFigure, show_transfer, some_per_class, transfer
+from logo_ssl.eval.transfer import SETS, SetFigure, show_transfer, some_per_class, transfer
+from logo_ssl.paper_tables import TRANSFER
 from logo_ssl.terminal import plain_console
 
 
@@ -155,7 +156,7 @@ def test_all_ten_sets_and_the_papers_rows_fit_a_narrow_terminal(capsys, monkeypa
     assert "\N{HORIZONTAL ELLIPSIS}" not in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.count("12.34") == len(SETS)
-    assert all(f"{number:.2f}" in shown for row in PAPER.values() for number in row)
+    assert all(f"{number:.2f}" in shown for row in TRANSFER.values() for number in row)
 
 
 def test_wrong_test_labels_do_not_change_what_transfer_chooses(

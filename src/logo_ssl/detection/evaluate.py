@@ -24,6 +24,7 @@ from ..eval.results import place_of, save_about, say_unless_saved
 from ..files import clear_folder, refuse_existing
 from ..hardware import best_device
 from ..launch import is_first
+from ..paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
 from ..run import found_checkpoints
 from ..text import counted
 from ..train.trainer import processes_for
@@ -42,27 +43,6 @@ PROTOCOL = (
 )
 MANY = 100
 """Classes that a result counts, and does not name."""
-COLUMNS = ("AP50", "AP", "AP75")
-MEASURES = {"voc07+12": "VOC07", "coco": "COCO"}
-"""The measure of each set of Table 6."""
-PAPER: dict[tuple[str, str], dict[str, tuple[float, float, float]]] = {
-    ("voc07+12", "box"): {
-        "Super(IN-1k)": (81.30, 53.50, 58.80),
-        "MoCo": (78.65, 52.43, 57.22),
-        "MoCo-LoGo": (81.12, 54.91, 61.06),
-    },
-    ("coco", "box"): {
-        "Super(IN-1k)": (59.90, 40.00, 43.10),
-        "MoCo": (59.11, 39.38, 42.55),
-        "MoCo-LoGo": (59.74, 40.23, 43.48),
-    },
-    ("coco", "mask"): {
-        "Super(IN-1k)": (56.50, 34.70, 36.90),
-        "MoCo": (55.83, 34.52, 36.84),
-        "MoCo-LoGo": (56.55, 35.04, 37.42),
-    },
-}
-"""Table 6: (data, boxes or masks), encoder, figures in the order of COLUMNS."""
 Results = dict[tuple[str, str], AveragePrecision]
 """By what was found (box, mask) and the measure."""
 
@@ -352,11 +332,13 @@ def _show(
     by_row: dict[tuple[str, str], dict[str, float]] = {}
     for (of, measure_name, figure), value in figures:
         by_row.setdefault((of, measure_name), {})[figure] = value
-    table = Table("encoder", "of", "measure", *COLUMNS, title="Average precision (%)")
+    table = Table("encoder", "of", "measure", *DETECTION_COLUMNS, title="Average precision (%)")
     for (of, measure_name), ours in by_row.items():
-        shown = (f"{ours[name]:.2f}" if name in ours else "" for name in COLUMNS)
+        shown = (f"{ours[name]:.2f}" if name in ours else "" for name in DETECTION_COLUMNS)
         table.add_row(encoder, of, measure_name, *shown, style="bold")
-    for (data, of), rows in PAPER.items():
+    for (data, of), rows in DETECTION.items():
         for row, numbers in rows.items() if data == official and any(of == what for what, _ in by_row) else ():
-            table.add_row(f"paper, Table 6: {row}", of, MEASURES[data], *(f"{number:.2f}" for number in numbers))
+            table.add_row(
+                f"paper, Table 6: {row}", of, DETECTION_MEASURES[data], *(f"{number:.2f}" for number in numbers)
+            )
     console.print(table)

@@ -16,6 +16,7 @@ from rich.text import Text
 from ..data import NAMES, ImageSet, load_data, locate
 from ..errors import UserError, nearest
 from ..hardware import best_device
+from ..paper_tables import TRANSFER
 from ..randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .lbfgs import WEIGHTS
@@ -57,13 +58,6 @@ SETS = {
 }
 NAMED_ELSEWHERE = {found.data: name for name, found in SETS.items()}
 """Names of the ten by those that `pretrain` knows: a set is measured by its own figure, whatever it is called."""
-PAPER: dict[str, tuple[float, ...]] = {  # Table 5, in the order of SETS
-    "Super(IN-100)": (86.16, 62.7, 53.89, 52.91, 73.50, 76.09, 77.53, 30.61, 36.78, 62.07),
-    "MoCo": (83.71, 60.59, 58.21, 57.54, 64.30, 85.56, 74.12, 32.63, 46.23, 60.64),
-    "MoCo+Aug*": (85.26, 63.90, 60.78, 63.36, 73.46, 85.70, 78.93, 37.35, 39.47, 66.22),
-    "MoCo-LoGo w/o L2L": (85.19, 61.47, 63.66, 65.45, 71.74, 90.2, 77.91, 37.22, 48.21, 65.74),
-    "MoCo-LoGo": (86.09, 63.43, 65.67, 67.54, 76.17, 92.13, 82.09, 40.77, 50.07, 67.87),
-}
 
 
 class SetFigure(NamedTuple):
@@ -224,8 +218,10 @@ class Transfer(FeatureOptions):
 
 def show_transfer(console: Console, figures: Sequence[tuple[SetFigure, float]]) -> None:
     """A line for each set that could be measured: our figure, and the paper's next to it."""
-    known = {name: dict(zip(PAPER, column, strict=True)) for name, *column in zip(SETS, *PAPER.values(), strict=True)}
-    rows = PAPER if known.keys() & {metric.set for metric, _ in figures} else ()
+    known = {
+        name: dict(zip(TRANSFER, column, strict=True)) for name, *column in zip(SETS, *TRANSFER.values(), strict=True)
+    }
+    rows = TRANSFER if known.keys() & {metric.set for metric, _ in figures} else ()
     table = Table(title="Transfer (%)" + (", and the paper's Table 5" if rows else ""))
     table.add_column("set", overflow="fold")
     for head in ("this encoder", *rows):
