@@ -1,9 +1,89 @@
-"""Is an output that exists left alone, unless somebody says otherwise?"""
+"""Files: whole or not at all, together all or none; an output that exists is left alone without --overwrite."""
+
+import errno
+import os
+from pathlib import Path
 
 import pytest
 
 from logo_ssl.errors import UserError
-from logo_ssl.files import check_output
+from logo_ssl.files import check_output, whole, write, write_together
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    file = write(tmp_path / "deep" / "x.txt", "first")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(file, "second")
+    assert file.read_text() == "first"
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("full", ["fsync", "write"])
+def test_a_full_disk_names_the_file_as_it_was_given(tmp_path, monkeypatch, full):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(*((os, "fsync") if full == "fsync" else (Path, "write_bytes")), refuse)
+    with pytest.raises(OSError, match="No space left") as told:
+        write(Path("deep/x.txt"), "content")
+    assert told.value.filename == "deep/x.txt"
+    with pytest.raises(OSError, match="No space left") as told, whole(Path("y.csv")):
+        refuse()
+    assert told.value.filename == "y.csv"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_to_names_the_file_not_its_draft(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError) as told:
+        write(Path("x.txt"), "content")
+    tmp_path.chmod(0o700)
+    assert told.value.filename == "x.txt"
+
+
+def test_another_error_keeps_the_file_that_it_names(tmp_path):
+    with pytest.raises(FileNotFoundError) as told, whole(tmp_path / "x.txt"):
+        (tmp_path / "gone").read_bytes()
+    assert told.value.filename == str(tmp_path / "gone")
+
+
+def test_of_files_that_belong_together_none_changes_if_one_fails(tmp_path):
+    first, second = (write(tmp_path / name, "old") for name in ("first", "second"))
+    with pytest.raises(TypeError):
+        write_together({first: b"new", second: None})  # the first has a draft by then
+    assert sorted(tmp_path.iterdir()) == [first, second]
+    assert (first.read_text(), second.read_text()) == ("old", "old")
+    write_together({first: b"new", second: b"new"})
+    assert (first.read_text(), second.read_text()) == ("new", "new")
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "elsewhere" / "file")
+    write(link, "content")
+    assert link.is_symlink()
+    assert (tmp_path / "elsewhere" / "file").read_text() == "content"
+
+
+def test_a_link_that_cannot_be_written_is_named_as_it_was_given(tmp_path, monkeypatch):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+
+    def refuse(dir, prefix):
+        raise OSError(errno.EACCES, "Permission denied", f"{dir}/{prefix}abc")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(OSError, match="link") as refused:
+        write(link, "content")
+    assert refused.value.filename == str(link)
 
 
 def test_an_output_that_exists_is_replaced_only_with_overwrite(tmp_path):

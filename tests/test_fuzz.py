@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logo_ssl import cli
 from logo_ssl.errors import UserError
-from logo_ssl.recipes import RECIPES, Recipe, check, find_recipe, read_recipe
+from logo_ssl.recipes import Recipe, find_recipe, read_recipe
 from logo_ssl.run import Run
 
 CASES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -72,10 +72,3 @@ def test_any_command_line_ends_without_a_traceback(tmp_path, monkeypatch, capsys
 
 def _raise():
     raise UserError("reached")
-
-
-@pytest.mark.parametrize("name", sorted(RECIPES))
-def test_every_recipe_survives_its_own_json(name):
-    recipe = RECIPES[name]
-    assert Recipe.from_json(recipe.to_json()) == recipe
-    check(recipe)
