@@ -4,7 +4,7 @@ import json
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from logo_ssl.augment import CropPlan
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
+from logo_ssl.ranges import at_least
 from logo_ssl.recipes import RECIPES, OptimiserConfig, Recipe, check, find_recipe, purpose, tuned, with_harmless
 from logo_ssl.strategies import STRATEGIES, LoGoConfig, MultiCropConfig, StrategyTraits, TwoViewConfig
 
@@ -219,6 +220,22 @@ def test_a_part_made_from_one_of_ours_stays_itself_in_json(monkeypatch):
         check(recipe.changed(crops__n_local=2))
     with pytest.raises(UserError, match=r"strategy\.lam"):
         check(recipe.changed(strategy__lam=-1.0))
+
+
+@dataclass(frozen=True)
+class OtherMeaningConfig:
+    """A strategy of somebody's own whose fields have names of ours, and ranges of their own."""
+
+    lam: float = -1.0
+    lr: Annotated[float, at_least(3)] = 4.0
+
+
+def test_the_range_of_a_field_belongs_to_the_config_that_has_it(monkeypatch):
+    monkeypatch.setitem(STRATEGIES, "other", OtherMeaningConfig)
+    recipe = TINY.changed(strategy="other")
+    check(recipe)
+    with pytest.raises(UserError, match=r"strategy\.lr=2\.0"):
+        check(recipe.changed(strategy__lr=2.0))
 
 
 @pytest.mark.parametrize(("part", "config"), [("framework", MineConfig()), ("strategy", ThreeCropsConfig())])

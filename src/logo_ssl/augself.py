@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from .models import mlp
+from .ranges import Count, NotNegative
 from .types import Objective
 
 KINDS = {"crop": slice(0, 4), "colour": slice(4, 8)}
@@ -23,11 +24,11 @@ KINDS = {"crop": slice(0, 4), "colour": slice(4, 8)}
 class AugSelfConfig:
     """Settings of AugSelf; all weights 0 switch it off."""
 
-    crop: float = 0.0
+    crop: NotNegative = 0.0
     """Weight of predicting place and size of the box (the authors' code: 0.5 on ImageNet-100)."""
-    colour: float = 0.0
+    colour: NotNegative = 0.0
     """Weight of predicting the colour jitter (the authors' code: 0.5 on ImageNet-100)."""
-    hidden: int = 512
+    hidden: Count = 512
     """Hidden width of the two predictors."""
 
     @property

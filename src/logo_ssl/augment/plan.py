@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from jaxtyping import Int, UInt8
 from torch import Generator, Tensor
 
 from ..hardware import one_thread, to_device
+from ..ranges import Interval, Jitter, Scale, Share, Side, at_least
 from ..types import Crops, CropStack
 from . import fused
-from .sample import Draws, Part, Range, describe, draw
+from .sample import Draws, Part, describe, draw
 from .transforms import augment_eager, in_lines
 
 
@@ -20,31 +22,31 @@ class CropPlan:
 
     n_global: int = 2
     """Global crops of each image."""
-    n_local: int = 2
+    n_local: Annotated[int, at_least(0)] = 2
     """Local crops of each image; 0 for the two-view baseline."""
-    global_size: int = 32
+    global_size: Side = 32
     """Side of a global crop in pixels."""
-    local_size: int = 32
+    local_size: Side = 32
     """Side of a local crop in pixels."""
-    global_scale: Range = (0.4, 1.0)
+    global_scale: Scale = (0.4, 1.0)
     """Least (r_g) and greatest share of the image's area in a global crop."""
-    local_scale: Range = (0.05, 0.4)
+    local_scale: Scale = (0.05, 0.4)
     """Least and greatest (r_l) share of the image's area in a local crop."""
-    ratio: Range = (3 / 4, 4 / 3)
+    ratio: Interval = (3 / 4, 4 / 3)
     """Least and greatest width over height of the box that is cut."""
-    flip: float = 0.5
+    flip: Share = 0.5
     """Probability of mirroring left and right."""
-    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
+    jitter: Jitter = (0.4, 0.4, 0.4, 0.1)
     """Greatest change of brightness, contrast, saturation (factors around 1) and hue (share of the circle)."""
-    jitter_p: float = 0.8
+    jitter_p: Share = 0.8
     """Probability of colour jitter."""
-    grey_p: float = 0.2
+    grey_p: Share = 0.2
     """Probability of dropping the colour."""
-    blur_p: float = 0.0
+    blur_p: Share = 0.0
     """Probability of a Gaussian blur."""
-    blur_sigma: Range = (0.1, 2.0)
+    blur_sigma: Interval = (0.1, 2.0)
     """Least and greatest standard deviation of the blur, in pixels of the crop."""
-    solarise_p: float = 0.0
+    solarise_p: Share = 0.0
     """Probability of inverting the bright half of the pixel values."""
 
 

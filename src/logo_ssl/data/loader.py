@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..hardware import available_memory, to_device
 from ..randomness import stream
+from ..ranges import Share, at_least
 from ..types import ImageBatch
 from . import nvjpeg
 from .bad_images import BadImages
@@ -49,11 +50,11 @@ class LoadingConfig:
     """Where images are kept: decoded on the device or in RAM, encoded in RAM, or on disk; auto: the first that fits."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
     """nvJPEG on the GPU, or worker processes; auto takes nvJPEG if there is a CUDA device."""
-    workers: int = -1
+    workers: Annotated[int, at_least(-1, " (-1: automatic)")] = -1
     """Worker processes that decode; -1: one per core, at most 16; 0: none, the training process decodes."""
-    max_side: int = 640
+    max_side: Annotated[int, at_least(0, " (0: as they are)")] = 640
     """Photographs are shrunk to this longer side when they are decoded; 0 keeps them as they are."""
-    max_bad: float = 0.3
+    max_bad: Share = 0.3
     """Share of unreadable images that stops a run; fewer are replaced by others and listed."""
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick
+from ..ranges import Count, Share
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Answers, Framework
@@ -19,11 +20,11 @@ class BYOLConfig:
 
     answers: ClassVar[Answers] = "momentum encoder"
 
-    dim: int = 256
+    dim: Count = 256
     """Width of the latents."""
-    hidden: int = 4096
+    hidden: Count = 4096
     """Hidden width of projector and predictor."""
-    m: float = 0.996
+    m: Share = 0.996
     """Momentum of the target encoder at the start; it rises to 1 along a cosine."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "BYOL":

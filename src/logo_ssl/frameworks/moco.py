@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..distributed import all_gather, index_device, permute_across_ranks, world_size
 from ..models import Encoder, Queue, follow, mlp, momentum_copy, pick
 from ..models.batch_norm import fitting_splits, set_synchronised
+from ..ranges import Count, Positive, Share
 from ..similarity import info_nce
 from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
 from .base import Answers, Framework
@@ -21,17 +22,17 @@ class MoCoConfig:
 
     answers: ClassVar[Answers] = "momentum encoder"
 
-    dim: int = 128
+    dim: Count = 128
     """Width of the latents."""
     head: Literal["linear", "mlp", "mlp-bn"] = "mlp"
     """The projector: one linear layer (MoCo v1), a hidden layer in between (v2), or that with batch norm."""
-    tau: float = 0.2
+    tau: Positive = 0.2
     """Temperature of InfoNCE."""
-    m: float = 0.999
+    m: Share = 0.999
     """Momentum of the key encoder."""
-    queue: int = 65536
+    queue: Count = 65536
     """Number of negatives; any size works with any batch size."""
-    splits: int = 8
+    splits: Count = 8
     """Parts of a batch with batch norm of their own, as on so many GPUs; fewer if the batch does not divide."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "MoCo":

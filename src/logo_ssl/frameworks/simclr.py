@@ -8,6 +8,7 @@ from torch import nn
 
 from ..distributed import all_gather, local_slice
 from ..models import Encoder, mlp, pick
+from ..ranges import Count, Positive
 from ..similarity import info_nce
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Framework
@@ -17,9 +18,9 @@ from .base import Framework
 class SimCLRConfig:
     """Settings of SimCLR."""
 
-    dim: int = 128
+    dim: Count = 128
     """Width of the latents."""
-    tau: float = 0.5
+    tau: Positive = 0.5
     """Temperature of InfoNCE."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "SimCLR":

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..models import Encoder, mlp, per_crop, pick
+from ..ranges import Count
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Framework
@@ -14,11 +15,11 @@ from .base import Framework
 class SimSiamConfig:
     """Settings of SimSiam."""
 
-    dim: int = 2048
+    dim: Count = 2048
     """Width of the latents and of the projector's hidden layers."""
-    layers: int = 3
+    layers: Count = 3
     """Layers of the projector: 3 on ImageNet, 2 on CIFAR-10."""
-    hidden: int = 512
+    hidden: Count = 512
     """Hidden width of the predictor h."""
     constant_lr: bool = True
     """Keep the predictor's learning rate constant while the rest decays."""

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..models import Encoder, pick
+from ..ranges import Count
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Answers, Framework
 
@@ -20,7 +21,7 @@ class SupervisedConfig:
     labelled: ClassVar[bool] = True
     least_global: ClassVar[int] = 1
 
-    dim: int = 1000
+    dim: Count = 1000
     """Number of classes; set to what the data have."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "Supervised":

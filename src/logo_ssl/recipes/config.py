@@ -2,10 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from math import inf
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import tyro
@@ -17,6 +16,7 @@ from ..data import LoadingConfig
 from ..errors import UserError, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
 from ..models.backbones import refuse_unknown_backbone
+from ..ranges import Allowed, Count, NotNegative, Positive, Seed, at_least
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, StrategyTraits
 
 PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
@@ -42,17 +42,17 @@ class OptimiserConfig:
 
     kind: Literal["sgd", "lars", "adamw"] = "sgd"
     """SGD as in the paper, LARS for large batches, AdamW for transformers."""
-    lr: float = 0.06
+    lr: Positive = 0.06
     """Peak learning rate (eta_max), for the batch size of the recipe."""
     eta_min: float = 0.0
     """Learning rate at the end of the cosine."""
-    warmup_epochs: float = 0.0
+    warmup_epochs: NotNegative = 0.0
     """Epochs of linear warm-up."""
-    momentum: float = 0.9
+    momentum: Annotated[float, Allowed(lambda value: 0 <= value < 1, "0 <= momentum < 1")] = 0.9
     """Momentum of SGD and LARS."""
-    weight_decay: float = 1e-4
+    weight_decay: NotNegative = 1e-4
     """Weight decay; LARS and AdamW spare biases and norms."""
-    clip: float = 0.0
+    clip: NotNegative = 0.0
     """Largest norm of the encoder's gradient; 0 does not clip."""
 
 
@@ -73,11 +73,11 @@ class Recipe:
     initialisation: Literal["library", "torch"] = "library"
     """How convolutions begin without `init`: as their library draws them, or by torch's default, which is mostly
     smaller in a ResNet, so that steps turn the weights further."""
-    epochs: int = 200
+    epochs: Count = 200
     """Passes over the data."""
-    batch_size: int = 512
+    batch_size: Annotated[int, at_least(2)] = 512
     """Images per step, of all processes together."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides initial weights, order and augmentation."""
     framework: FrameworkConfig = field(default_factory=MoCoConfig)
     """How crops are compared."""
@@ -94,24 +94,26 @@ class Recipe:
     fp32 leaves TF32 on for cuDNN's convolutions, which is torch's default."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train."""
-    devices: int | Literal["auto"] = 1
+    devices: Annotated[
+        int | Literal["auto"], Allowed(lambda n: n == "auto" or n >= 1, "1 or more, or auto for every GPU")
+    ] = 1
     """Processes on each machine, one GPU each; auto: one for each GPU. torchrun and Slurm decide this themselves."""
-    nodes: int = 1
+    nodes: Count = 1
     """Machines."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile for crops and networks, CUDA graphs for the step; auto: on CUDA. Takes a minute at the start."""
-    knn_every: int = 10
+    knn_every: Annotated[int, at_least(0, " (0: never)")] = 10
     """Epochs between two online kNN evaluations; 0 for none."""
     loading: LoadingConfig = field(default_factory=LoadingConfig)
     """How images get to the device."""
-    log_every: int = 20
+    log_every: Count = 20
     """Steps between two lines in metrics.jsonl."""
-    checkpoint_every: int = 1
+    checkpoint_every: Count = 1
     """Epochs between two checkpoints."""
-    checkpoint_minutes: float = 10.0
+    checkpoint_minutes: Annotated[float, at_least(0, " (0: only at the end of epochs)")] = 10.0
     """Minutes between two checkpoints within an epoch (the first comes after a tenth of them); 0: only at the end of
     epochs."""
-    checkpoint_keep: int = 2
+    checkpoint_keep: Count = 2
     """How many checkpoints stay on disk."""
     on_collapse: Literal["warn", "stop"] = "warn"
     """What to do when the latents collapse to a point."""
@@ -248,7 +250,7 @@ def _check_type(name: str, value: Any, hint: Any) -> None:
 
 def fields_of(part: Any, inside: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Every field of a recipe that is not a dataclass itself: full name, value and type."""
-    hints = get_type_hints(type(part))
+    hints = get_type_hints(type(part), include_extras=True)
     for name in (each.name for each in fields(part)):
         value = getattr(part, name)
         if is_dataclass(value) and not isinstance(value, type):
@@ -257,59 +259,16 @@ def fields_of(part: Any, inside: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield f"{inside}{name}", value, hints[name]
 
 
-class Rule(NamedTuple):
-    """What must hold of a field's value, and how a message says it."""
-
-    holds: Callable[[Any], bool]
-    must: str
-
-
-def _at_least(least: float, note: str = "") -> Rule:
-    return Rule(lambda value: value >= least, f"{least} or more{note}")
-
-
-POSITIVE = Rule(lambda value: 0 < value < inf, "a positive number")
-SHARE = Rule(lambda value: 0 <= value <= 1, "0 to 1")
-SCALE = Rule(lambda pair: 0 < pair[0] <= pair[1] <= 1, "0 < low <= high <= 1")
-RANGE = Rule(lambda pair: 0 < pair[0] <= pair[1] < inf, "0 < low <= high")
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(("epochs", "nodes", "log_every", "checkpoint_every", "checkpoint_keep"), _at_least(1)),
-    "batch_size": _at_least(2),
-    "devices": Rule(lambda n: n == "auto" or n >= 1, "1 or more, or auto for every GPU"),
-    "seed": Rule(lambda n: 0 <= n < 2**63, "0 to 2^63 - 1"),
-    "checkpoint_minutes": _at_least(0, " (0: only at the end of epochs)"),
-    "knn_every": _at_least(0, " (0: never)"),
-    "loading.max_bad": SHARE,
-    "loading.max_side": _at_least(0, " (0: as they are)"),
-    "loading.workers": _at_least(-1, " (-1: automatic)"),
-    "optimiser.lr": POSITIVE,
-    "optimiser.momentum": Rule(lambda value: 0 <= value < 1, "0 <= momentum < 1"),
-    **dict.fromkeys(("optimiser.weight_decay", "optimiser.clip", "optimiser.warmup_epochs"), _at_least(0)),
-    **dict.fromkeys(("crops.n_local", "augself.crop", "augself.colour"), _at_least(0)),
-    **dict.fromkeys(("crops.global_size", "crops.local_size"), _at_least(8)),
-    **dict.fromkeys(("crops.global_scale", "crops.local_scale"), SCALE),
-    **dict.fromkeys(("crops.ratio", "crops.blur_sigma"), RANGE),
-    **dict.fromkeys([f"crops.{name}" for name in ("flip", "jitter_p", "grey_p", "blur_p", "solarise_p")], SHARE),
-    "crops.jitter": Rule(lambda jitter: min(jitter) >= 0 and jitter[3] <= 0.5, "0 or more, and hue 0.5 or less"),
-    "augself.hidden": _at_least(1),
-    # Of whichever framework or strategy has them.
-    **dict.fromkeys(("strategy.lam", "strategy.noise"), Rule(lambda value: 0 <= value < inf, "0 or more")),
-    **dict.fromkeys(("strategy.lr", "strategy.depth", "strategy.width"), POSITIVE),
-    **dict.fromkeys([f"framework.{name}" for name in ("tau", "dim", "hidden", "queue", "splits", "layers")], POSITIVE),
-    "framework.m": SHARE,
-}
-"""What must hold of a field by itself."""
-
-
 def check(recipe: Recipe) -> None:
     """UserError for a value that is not of its field's type, or cannot work; it names the field and what is allowed."""
     for part in PARTS:
         recipe.kind(part)
     for name, value, hint in fields_of(recipe):
         _check_type(name, value, hint)
-        if name in RULES and not RULES[name].holds(value):
-            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-            raise UserError(f"{name}={shown}: must be {RULES[name].must}.")
+        for allowed in (each for each in get_args(hint)[1:] if isinstance(each, Allowed)):
+            if not allowed.holds(value):
+                shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+                raise UserError(f"{name}={shown}: must be {allowed.must}.")
     for problem in _conflicts(recipe):
         raise UserError(problem)
     refuse_unknown_backbone(recipe.backbone)

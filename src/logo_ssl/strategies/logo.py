@@ -19,6 +19,7 @@ from ..equations import (
     other_image_pairs,
     same_image_pairs,
 )
+from ..ranges import Count, NotNegative, Positive
 from ..regressor import Regressor, cosine_affinity, frozen
 from ..types import Latents, Objective, Projections, Similarity, StepRandomness
 from .base import PairWeights, Strategy
@@ -34,7 +35,7 @@ class LoGoConfig:
     """Settings of LoGo."""
 
     least_local: ClassVar[int] = 2
-    lam: float = 0.05
+    lam: NotNegative = 0.05
     """lambda: how strongly local crops of one image are pushed apart."""
     balance: Literal["latents", "parameters", "weight"] = "latents"
     """What lambda multiplies: the norm of the similarity gradient at z^l, or at theta_e (slower), or L_ll itself."""
@@ -42,13 +43,13 @@ class LoGoConfig:
     """The similarity of local crops; with cosine, the paper saw training collapse."""
     bound: Literal["mean-difference", "logistic"] = "logistic"
     """Omega: Eq. 6 as written, which has no upper bound, or its logistic bound, as in the authors' code."""
-    noise: float = 0.0
+    noise: NotNegative = 0.0
     """Norm of the Gaussian noise that the regressor's step adds to same-image latents (the authors' code: 0.3)."""
-    depth: int = 5
+    depth: Count = 5
     """Blocks of the regressor."""
-    width: int = 256
+    width: Count = 256
     """Width of the regressor."""
-    lr: float = 0.03
+    lr: Positive = 0.03
     """Learning rate of the regressor."""
     pairs: PairWeights = "mean"
     """Weights of the pairs: the paper's 1 gg + 4 lg summed, symmetric 2 + 4 summed, or their mean."""

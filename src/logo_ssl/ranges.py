@@ -1,0 +1,34 @@
+"""Types of settings with the values that they may have: `tau: Positive = 0.2` is checked wherever a config is."""
+
+from collections.abc import Callable
+from math import inf
+from typing import Annotated, Any, NamedTuple
+
+
+class Allowed(NamedTuple):
+    """What must hold of a field's value, and how a message says it; in the `Annotated` type of the field."""
+
+    holds: Callable[[Any], bool]
+    must: str
+
+
+def at_least(least: float, note: str = "") -> Allowed:
+    """No less, and finite."""
+    return Allowed(lambda value: least <= value < inf, f"{least} or more{note}")
+
+
+Count = Annotated[int, at_least(1)]
+Positive = Annotated[float, Allowed(lambda value: 0 < value < inf, "a positive number")]
+NotNegative = Annotated[float, at_least(0)]
+Share = Annotated[float, Allowed(lambda value: 0 <= value <= 1, "0 to 1")]
+Side = Annotated[int, at_least(8)]
+"""Of a crop, in pixels."""
+Scale = Annotated[tuple[float, float], Allowed(lambda pair: 0 < pair[0] <= pair[1] <= 1, "0 < low <= high <= 1")]
+"""Least and greatest share."""
+Interval = Annotated[tuple[float, float], Allowed(lambda pair: 0 < pair[0] <= pair[1] < inf, "0 < low <= high")]
+"""Least and greatest positive number."""
+Jitter = Annotated[
+    tuple[float, float, float, float],
+    Allowed(lambda jitter: min(jitter) >= 0 and jitter[3] <= 0.5, "0 or more, and hue 0.5 or less"),
+]
+Seed = Annotated[int, Allowed(lambda seed: 0 <= seed < 2**63, "0 to 2^63 - 1")]
