@@ -223,7 +223,7 @@ def test_a_part_made_from_one_of_ours_stays_itself_in_json(monkeypatch):
 
 
 @dataclass(frozen=True)
-class OtherMeaningConfig:
+class OtherMeaningConfig(LoGoConfig):
     """A strategy of somebody's own whose fields have names of ours, and ranges of their own."""
 
     lam: float = -1.0
