@@ -3,7 +3,7 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -44,20 +44,40 @@ def index_page() -> str:
 def command_page(name: str, command: Command) -> str:
     """What a command does, its options, an example; and the same for each command that may follow its name."""
     if command.commands is None:
-        return f"# {name}\n\n{command_text(command)}"
-    parts = [f"\n## {name} {inner}\n\n{command_text(each)}" for inner, each in command.commands.items()]
-    return f"# {name}\n\n`logo-ssl {name}`: {command.about}.\n{''.join(parts)}"
+        target = command.load()
+        return f"# {name}\n\n{command_text(target)}{table(options(target))}"
+    targets = {inner: each.load() for inner, each in command.commands.items()}
+    rows = {inner: list(options(target)) for inner, target in targets.items()}
+    first, *others = rows.values()
+    of_all = [row for row in first if all(row in other for other in others)]
+    text = f"# {name}\n\n`logo-ssl {name}`: {command.about}. All of them have these options:\n{table(of_all)}"
+    for place, (inner, target) in enumerate(targets.items()):
+        earlier = [other for other in list(targets)[:place] if flags(rows[other]) <= flags(rows[inner])]
+        known = of_all + [row for other in earlier for row in rows[other]]
+        also = "".join(f"\nAlso the options of `{name} {other}`, and:\n" for other in earlier)
+        own = [row for row in rows[inner] if row not in known]
+        text += f"\n## {name} {inner}\n\n{command_text(target)}{also}{table(own)}"
+    return text
 
 
-def command_text(command: Command) -> str:
-    """The docstring of a command's class, its example, and its options."""
-    target = command.load()
+def flags(rows: Iterable[str]) -> set[str]:
+    """The names of options."""
+    return {row.split("`")[1] for row in rows}
+
+
+def command_text(target: Any) -> str:
+    """The docstring of a command's class, and its example."""
     story, _, example = (inspect.getdoc(target) or "").partition("example: ")
     shown = f"\n```sh\n{example.strip()}\n```\n" if example else ""
-    rows = "".join(options(target))
     takes_recipe = any(is_recipe(target, field) for field in fields(target))
     more = "\n[Fields of a recipe](../recipe-fields.md) are also options.\n" if takes_recipe else ""
-    return f"{cell(story)}\n{shown}{more}" + (f"\n{COLUMNS}{rows}" if rows else "")
+    return f"{cell(story)}\n{shown}{more}"
+
+
+def table(rows: Iterable[str]) -> str:
+    """The rows below their header, if there are any."""
+    text = "".join(rows)
+    return f"\n{COLUMNS}{text}" if text else ""
 
 
 def fields_page() -> str:
@@ -80,20 +100,26 @@ def fields_page() -> str:
 
 
 def recipes_page() -> str:
-    """Every recipe: what it is for, and in what it differs from the defaults."""
-    text = "# Recipes\n\nGenerated from the code. Figures are those of the paper; "
-    text += "ours are in [the results](../results/index.md).\n\n"
-    text += "| recipe | data | backbone | paper | kNN (%) | linear (%) |\n|---|---|---|---|---|---|\n"
-    for recipe in RECIPES.values():
-        for row in recipe.paper or (None,):
-            told = (f"Table {row.table}: {row.row}", figure(row.knn), figure(row.linear)) if row else ("", "", "")
-            text += f"| [`{recipe.name}`](#{recipe.name}) | {recipe.data} | {recipe.backbone} | {' | '.join(told)} |\n"
+    """Every recipe: what it is for, and in what it differs from the one that it is most like."""
+    text = (
+        "# Recipes\n\nGenerated from the code. `logo-ssl pretrain RECIPE --help` shows all settings of one. Here each "
+        "has what differs from the recipe in the second column, or from [the defaults](recipe-fields.md). Figures are "
+        "the paper's in percent, by kNN and a linear classifier; ours are in [the results](../results/index.md).\n\n"
+    )
     bases = ", ".join(f"`{name}`" for name in BASES)
-    text += f"\n## {AUTO}\n\nOne of {bases} with backbone, crops, batch, learning rate and epochs chosen for the "
-    text += "images and the machine. It is what `logo-ssl pretrain --data PATH` takes without a recipe.\n"
+    text += (
+        f"`{AUTO}`, which `logo-ssl pretrain --data PATH` takes, is one of {bases}. Backbone, crops, batch, learning "
+    )
+    text += "rate and epochs are chosen for the images and the machine.\n\n"
+    text += "| recipe | like | but | for |\n|---|---|---|---|\n"
+    earlier: list[Recipe] = []
     for recipe in RECIPES.values():
-        text += f"\n## {recipe.name}\n\n{purpose(recipe)}\n\n| field | value |\n|---|---|\n"
-        text += "".join(f"| `{field}` | {shown(value)} |\n" for field, value in own(recipe).items())
+        base = min(earlier, key=lambda other: len(changes(recipe, other)), default=None)
+        base = None if base and len(changes(recipe, base)) >= len(changes(recipe, None)) else base
+        but = ", ".join(f"`{field}` {shown(value) or 'empty'}" for field, value in changes(recipe, base).items())
+        like = f"`{base.name}`" if base else ""
+        text += f"| `{recipe.name}` | {like} | {but} | {published(recipe) or purpose(recipe)} |\n"
+        earlier.append(recipe)
     return text
 
 
@@ -140,12 +166,12 @@ def sentences(config: type) -> dict[str, str]:
     return found
 
 
-def own(recipe: Recipe) -> dict[str, Any]:
-    """The values of a recipe that are not the fields' defaults."""
-    default = flat(Recipe(recipe.name, framework=type(recipe.framework)(), strategy=type(recipe.strategy)()))
+def changes(recipe: Recipe, base: Recipe | None) -> dict[str, Any]:
+    """The fields of a recipe that another recipe does not have, or has otherwise; without one, the defaults."""
     kinds, left_out = ("framework.kind", "strategy.kind"), ("name", "paper", "chosen")
-    every = {field: value for field, value in flat(recipe).items() if field not in left_out}
-    return {field: value for field, value in every.items() if field in kinds or value != default[field]}
+    parts = {part: type(getattr(recipe, part))() for part in PARTS}
+    known = flat(Recipe(recipe.name, **parts)) | (flat(base) if base else dict.fromkeys(kinds))
+    return {field: value for field, value in flat(recipe).items() if field not in left_out and value != known[field]}
 
 
 def values(hint: Any) -> str:
@@ -173,9 +199,12 @@ def shown(value: Any) -> str:
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
-def figure(value: float | None) -> str:
-    """A figure of the paper."""
-    return "" if value is None else f"{value:.2f}"
+def published(recipe: Recipe) -> str:
+    """The paper's rows of a recipe: table, kNN, linear."""
+    rows = [
+        f"{row.table}: {', '.join(f'{each:.2f}' for each in (row.knn, row.linear) if each)}" for row in recipe.paper
+    ]
+    return "; ".join(f"Table {row}" for row in rows)
 
 
 def cell(text: str) -> str:

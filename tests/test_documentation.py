@@ -65,12 +65,6 @@ def blocks(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def section(page: str, title: str) -> str:
-    """A part of a page, up to the next heading of its level."""
-    level = title.split()[0]
-    return PAGES[page].partition(f"\n{title}\n")[2].partition(f"\n{level} ")[0]
-
-
 def options_on_page(command: str) -> set[str]:
     own = set(OPTION.findall(PAGES[f"commands/{command}.md"]))
     return own | (set(OPTION.findall(PAGES["recipe-fields.md"])) if command in TAKES_RECIPE else set())
@@ -105,15 +99,14 @@ def test_every_field_of_every_kind_of_recipe_stands_there_with_a_sentence():
 
 
 def test_every_recipe_and_every_public_name_stands_there():
-    assert [name for name in RECIPES if f"\n## {name}\n" not in PAGES["recipes.md"]] == []
+    assert [name for name in RECIPES if f"\n| `{name}` |" not in PAGES["recipes.md"]] == []
     public = [name for name in logo_ssl.__all__ if callable(getattr(logo_ssl, name))]
     assert [name for name in public if f"\n## {name}\n" not in PAGES["python.md"]] == []
 
 
-def test_a_recipe_shows_what_is_its_own():
-    shown = section("recipes.md", "## cifar10-moco-logo")
-    assert "| `framework.tau` | `0.1` |" in shown
-    assert "epochs" not in shown  # 200, the default
+def test_a_recipe_shows_what_differs_from_the_nearest_earlier_one():
+    own = "`strategy.kind` `logo`, `strategy.lam` `0.0005`"
+    assert f"\n| `cifar10-moco-logo` | `cifar10-moco-multicrop` | {own} |" in PAGES["recipes.md"]
 
 
 @pytest.mark.parametrize("page", written(), ids=lambda page: page.relative_to(ROOT).as_posix())
