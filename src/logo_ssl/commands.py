@@ -1,6 +1,7 @@
 """The options of the commands that take a recipe: recipes, pretrain, resume, bench, show-crops."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.table import Table
 from .cli import read
 from .errors import UserError
 from .frameworks import FRAMEWORKS
+from .launch import is_first
 from .recipes import AUTO, HARMLESS, PARTS, RECIPES, WEIGHTY, Recipe, check, find_recipe, read_recipe
 from .run import Run
 from .signals import ends_imports
@@ -118,7 +120,7 @@ class Pretrain(RecipeOptions):
         recipe = self.checked()
         with ends_imports():
             from .train import pretrain
-        pretrain(recipe, self.out or Path("runs") / self.recipe, verbose=self.verbose)
+        print_next(pretrain(recipe, self.out or Path("runs") / self.recipe, verbose=self.verbose))
 
 
 CHANGING = make_dataclass(
@@ -161,7 +163,14 @@ class Resume:
         """Train."""
         with ends_imports():
             from .train import resume
-        resume(self.path, Recipe(**vars(self.settings)), verbose=self.verbose)
+        print_next(resume(self.path, Recipe(**vars(self.settings)), verbose=self.verbose))
+
+
+def print_next(run: Run) -> None:
+    """The command that uses a trained encoder; the demo, which trains as well, has another."""
+    if is_first():
+        features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
+        plain_console().print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -100,7 +99,6 @@ def pretrain(
         data = load_data(recipe.data, recipe.crops.global_size)
         recipe = adapt_to_data(recipe, data, console.print, processes_for(recipe).total)
         run_training(run, recipe, data, console, None, resumed=False, verbose=verbose)
-        print_next(run, console)
     return run
 
 
@@ -135,7 +133,6 @@ def resume(
         recipe = replace(recipe, data=locate(recipe.data))
         data = load_data(recipe.data, recipe.crops.global_size)
         run_training(run, recipe, data, console, saved, resumed=True, verbose=verbose)
-        print_next(run, console)
     return run
 
 
@@ -373,13 +370,6 @@ def print_result(
         result += "without labels, quality is not measured."
     console.print(f"Result: {result}")
     console.print(f"Encoder: {run.backbone_file}, trained in {lasting(seconds)}.")
-
-
-def print_next(run: Run, console: Console) -> None:
-    """The next command."""
-    if is_first():
-        features = f"{run.path.absolute().name}-features.npz"  # of its own: those of another run are not replaced
-        console.print(f"Next: logo-ssl embed {shlex.join([str(run.path), '--out', features])}")
 
 
 @contextmanager
