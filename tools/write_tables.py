@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, stdev
 
-from l2l_trials import TRIALS, Change, change, pooled
+from l2l_trials import SEVERAL, TRIALS, Change, change, pooled
 from records import MEASURES, family, figure, figures, runs
 
 KNN = ("kNN k=20", "kNN k=200")
@@ -213,11 +213,13 @@ def provenance() -> str:
     return table(("record", "seed", "experiment", "minutes", "hardware", "commit"), rows)
 
 
-def l2l() -> str:
-    """Every trial of L2L."""
+def l2l(short: bool = False) -> str:
+    """The trials of L2L: those over 200 epochs or several seeds, or the short ones of one or two seeds."""
     head = ("epochs", "on", "images", "local crops, %", "lambda", "", "with L2L", "without", *MEASURES)
     rows = []
     for trial in TRIALS:
+        if short == (trial.epochs == LONG or len(runs(trial.with_l2l)) >= SEVERAL):
+            continue
         changes = [change(trial, measure) for measure in MEASURES]
         if (knn := changes[0]) is None:
             raise SystemExit(f"{trial.with_l2l} or {trial.without} has no kNN in results/records")
@@ -271,6 +273,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scenes": lambda: means(SCENES, spread),
     "photographs": lambda: means(PHOTOGRAPHS, spread),
     "l2l": l2l,
+    "l2l-short": lambda: l2l(short=True),
     "l2l-means": l2l_means,
     "lambda": lambdas,
     "cosine": lambda: short(COSINE, ("lambda 0", "0.05", "0.5", "a plain weight of 1")),
