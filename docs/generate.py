@@ -185,7 +185,7 @@ def values(hint: Any) -> str:
         return f"{inner[0]} ..." if ... in get_args(hint) else " ".join(inner)
     if arguments := get_args(hint):
         return ", ".join(values(each) for each in arguments if each is not type(None))
-    return {int: "whole number", float: "number", str: "text", bool: "yes or no", Path: "path"}.get(hint, "")
+    return {int: "integer", float: "number", str: "text", bool: "yes/no", Path: "path"}.get(hint, "")
 
 
 def shown(value: Any) -> str:
