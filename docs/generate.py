@@ -116,7 +116,7 @@ def recipes_page() -> str:
     for recipe in RECIPES.values():
         base = min(earlier, key=lambda other: len(changes(recipe, other)), default=None)
         base = None if base and len(changes(recipe, base)) >= len(changes(recipe, None)) else base
-        but = ", ".join(f"`{field}` {shown(value) or 'empty'}" for field, value in changes(recipe, base).items())
+        but = ", ".join(f"`{field}={setting(value)}`" for field, value in changes(recipe, base).items())
         like = f"`{base.name}`" if base else ""
         text += f"| `{recipe.name}` | {like} | {but} | {published(recipe) or purpose(recipe)} |\n"
         earlier.append(recipe)
@@ -197,6 +197,11 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(shown(each) for each in value)
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def setting(value: Any) -> str:
+    """A value as `--set` of `reproduce` takes it."""
+    return ",".join(f"{each:g}" for each in value) if isinstance(value, list | tuple) else str(value)
 
 
 def published(recipe: Recipe) -> str:

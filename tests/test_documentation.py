@@ -105,7 +105,7 @@ def test_every_recipe_and_every_public_name_stands_there():
 
 
 def test_a_recipe_shows_what_differs_from_the_nearest_earlier_one():
-    own = "`strategy.kind` `logo`, `strategy.lam` `0.0005`"
+    own = "`strategy.kind=logo`, `strategy.lam=0.0005`"
     assert f"\n| `cifar10-moco-logo` | `cifar10-moco-multicrop` | {own} |" in PAGES["recipes.md"]
 
 
