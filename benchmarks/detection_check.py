@@ -61,7 +61,13 @@ def encoder_of(source, seed):
 def measured(source, data, recipe, how):
     """Figures of one training, in percent, and its seconds."""
     began = time.perf_counter()
-    figures = {str(found): value for found, value in detect(encoder_of(source, recipe.seed), data, recipe, how)}
+    results = detect(encoder_of(source, recipe.seed), data, recipe, how)
+    figures = {
+        f"{of} {name} ({measure})": value
+        for (of, measure), precision in results.items()
+        for name, value in precision.overall.items()
+        if value is not None
+    }
     return figures, round(time.perf_counter() - began, 1)
 
 

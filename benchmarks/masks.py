@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.ops import roi_align
 
-from logo_ssl.detection.masks import INSIDE, decoded, packed, paste_masks, run_lengths
+from logo_ssl.detection.formats import decoded, packed, run_lengths
+from logo_ssl.detection.model import INSIDE, paste_masks
 from logo_ssl.hardware import hardware, provenance
 
 HEIGHT, WIDTH, CELLS, FINE = 480, 640, 14, 20

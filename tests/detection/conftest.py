@@ -3,7 +3,7 @@
 import pytest
 from drawn import save_coco
 
-from logo_ssl.detection import load_detection, samples
+from logo_ssl.detection import load_detection
 
 
 @pytest.fixture(scope="session")
@@ -15,4 +15,4 @@ def data(tmp_path_factory):
 @pytest.fixture
 def enough_memory(monkeypatch):
     """As many worker processes as are wished for, however little memory they could share."""
-    monkeypatch.setattr(samples, "fitting_workers", lambda wished, *others: wished)
+    monkeypatch.setattr("logo_ssl.detection.train.fitting_workers", lambda wished, *others: wished)

@@ -11,7 +11,7 @@ import small_detectors
 import torch
 from small_detectors import HOW, SMALL, at_iteration, power_cut, small, thin_encoder
 
-from logo_ssl.detection import load_detection, samples
+from logo_ssl.detection import load_detection
 from logo_ssl.detection.evaluate import detect
 from logo_ssl.detection.train import DetectorModule
 from logo_ssl.train import checkpoint
@@ -32,7 +32,7 @@ def train(data, devices, folder=None, masks=False):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DetectorModule, "on_train_end", keep)
-        patch.setattr(samples, "fitting_workers", lambda *asked: WORKERS.append(asked) or 0)
+        patch.setattr("logo_ssl.detection.train.fitting_workers", lambda *asked: WORKERS.append(asked) or 0)
         where = {"devices": devices, "workers": 4, "checkpoint_minutes": 1e-9}
         refreshed, _ = small_detectors.train(data, folder, RECIPE, masks, **where)
     return [*seen, refreshed]
@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
     }
     number = os.environ["LOCAL_RANK"]
     torch.save(learned, folder / f"learned-{number}.pt")
-    figures = dict(detect(thin_encoder(), data, RECIPE, HOW, out=folder / "figures.json", devices=2))
+    figures = detect(thin_encoder(), data, RECIPE, HOW, out=folder / "figures.json", devices=2)
     (folder / f"figures-of-{number}").write_text(str(len(figures)))
     (folder / f"workers-of-{number}").write_text(str(WORKERS[:2]))
     cut_short(data, 2, folder / "by-two")  # the last: a process that fails ends the others

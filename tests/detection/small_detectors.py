@@ -8,8 +8,7 @@ from torchvision.models.resnet import BasicBlock
 
 from logo_ssl.detection.config import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.model import build_detector
-from logo_ssl.detection.samples import TrainingImages
-from logo_ssl.detection.train import DetectorModule, TrainerConfig, train_detector
+from logo_ssl.detection.train import DetectorModule, TrainerConfig, TrainingImages, train_detector
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.options import Extraction
 

@@ -13,11 +13,20 @@ from small_detectors import SMALL as RECIPE
 from small_detectors import ThinResNet, small, untrained
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
-from logo_ssl.detection import masks as masking
+from logo_ssl.detection import model as masking
 from logo_ssl.detection.config import DetectorConfig
-from logo_ssl.detection.masks import paste_masks
-from logo_ssl.detection.model import EXAMPLES, Anchors, BalancedSampler, box_loss, build_detector, stride_at_conv4
-from logo_ssl.detection.samples import DetectionTransform, ImageRandomness, batches_by_orientation
+from logo_ssl.detection.model import (
+    EXAMPLES,
+    Anchors,
+    BalancedSampler,
+    DetectionTransform,
+    ImageRandomness,
+    box_loss,
+    build_detector,
+    paste_masks,
+    stride_at_conv4,
+)
+from logo_ssl.detection.train import batches_by_orientation
 from logo_ssl.errors import UserError
 from logo_ssl.models import build_backbone
 

@@ -7,32 +7,27 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import fields, replace
-from multiprocessing import get_context
+from dataclasses import replace
 from multiprocessing.context import ForkProcess
 
 import numpy as np
 import pytest
 import torch
 from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
-from torch.utils.data import Dataset, get_worker_info
 
-from logo_ssl.detection import samples
-from logo_ssl.detection.config import (
-    COCO_RECIPE,
-    VOC_RECIPE,
-    DetectionRecipe,
-    DetectorConfig,
-    RecipeOptions,
-    check_recipe,
-    for_custom,
-    learning_rate,
-    scaled,
-)
+from logo_ssl.detection import train as training
+from logo_ssl.detection.config import COCO_RECIPE, VOC_RECIPE, changed, learning_rate, recipe_for, scaled
 from logo_ssl.detection.evaluate import detect, fingerprint
-from logo_ssl.detection.masks import packed
-from logo_ssl.detection.samples import TrainingImages, flipped, make_sample, read
-from logo_ssl.detection.train import claim_folder, losses_of, refresh_norms, train_detector
+from logo_ssl.detection.formats import packed
+from logo_ssl.detection.train import (
+    TrainingImages,
+    flipped,
+    losses_of,
+    make_sample,
+    read,
+    refresh_norms,
+    train_detector,
+)
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.models.batch_norm import BatchNorm
 from logo_ssl.run import found_checkpoints
@@ -56,20 +51,19 @@ def test_the_learning_rate_rises_then_falls_by_tenths():
 
 
 def test_small_sets_get_as_many_passes_in_batches_they_can_fill():
-    assert for_custom(16_551).iterations == pytest.approx(24_000, rel=0.001)
-    assert (for_custom(5).batch_size, for_custom(5).iterations) == (5, 300)
-    assert for_custom(4).lr == pytest.approx(0.005)
+    assert recipe_for("", 16_551, official=False).iterations == pytest.approx(24_000, rel=0.001)
+    assert (recipe_for("", 5, official=False).batch_size, recipe_for("", 5, official=False).iterations) == (5, 300)
+    assert recipe_for("", 4, official=False).lr == pytest.approx(0.005)
     assert scaled(VOC_RECIPE, 240).steps == (180, 220)
     assert scaled(VOC_RECIPE, 240).warm_up == 48
 
 
-def test_every_number_can_be_changed_in_a_shell():
-    names = {field.name for kind in (DetectionRecipe, DetectorConfig) for field in fields(kind)} - {"detector"}
-    assert {field.name for field in fields(RecipeOptions)} == names
-    changed = RecipeOptions(iterations=240, lr=0.1, head="fpn", flip=False).applied_to(VOC_RECIPE)
-    assert (changed.steps, changed.lr, changed.detector.head, changed.flip) == ((180, 220), 0.1, "fpn", False)
-    assert RecipeOptions(iterations=240, steps=(7,)).applied_to(VOC_RECIPE).steps == (7,)
-    assert RecipeOptions().applied_to(VOC_RECIPE) == VOC_RECIPE
+def test_numbers_that_are_changed_take_along_what_follows_from_them():
+    other = changed(VOC_RECIPE, iterations=240, lr=0.1, head="fpn", flip=False)
+    assert (other.steps, other.lr, other.detector.head, other.flip) == ((180, 220), 0.1, "fpn", False)
+    assert changed(VOC_RECIPE, iterations=240, steps=(7,)).steps == (7,)
+    assert changed(VOC_RECIPE, batch_size=4).lr == pytest.approx(0.005)
+    assert changed(VOC_RECIPE) == VOC_RECIPE
 
 
 @pytest.mark.parametrize(
@@ -94,7 +88,7 @@ def test_every_number_can_be_changed_in_a_shell():
 def test_numbers_that_cannot_work_are_refused(changes):
     named = "test_side" if "longest" in changes else next(iter(changes))
     with pytest.raises(UserError, match=f"^{named}="):
-        check_recipe(RecipeOptions(**changes).applied_to(VOC_RECIPE))
+        changed(VOC_RECIPE, **changes)
 
 
 def test_each_pass_shows_each_image_once_in_an_order_of_its_own(data):
@@ -225,7 +219,7 @@ def test_a_training_with_masks_goes_on_exactly_from_worker_processes_too(data, t
 
 
 def test_a_signal_ends_the_wait_for_images_and_nothing_is_lost(data, tmp_path, monkeypatch, uninterrupted):
-    read = samples.read
+    read = training.read
 
     def never_given(images, places, workers):
         for number, batch in enumerate(read(images, places, workers)):
@@ -236,7 +230,7 @@ def test_a_signal_ends_the_wait_for_images_and_nothing_is_lost(data, tmp_path, m
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr(samples, "read", never_given)
+        patch.setattr(training, "read", never_given)
         with pytest.raises(Interrupted, match="Stopped by SIGTERM, saved at step 2; the same command goes on"):
             train(data, tmp_path)
     resumed, said = train(data, tmp_path)
@@ -299,15 +293,6 @@ def test_a_finished_training_is_not_repeated(data, tmp_path, uninterrupted):
     assert_equal(again, uninterrupted)
 
 
-def test_one_process_at_a_time(tmp_path):
-    with (
-        claim_folder(tmp_path),
-        pytest.raises(UserError, match="being trained"),
-        claim_folder(tmp_path),
-    ):
-        pass
-
-
 def test_weights_that_are_not_finite_are_never_saved(data, tmp_path):
     with pytest.raises(UserError, match="not finite at iteration"):
         train(data, tmp_path, replace(SMALL, lr=1e30, warm_up=0))
@@ -316,13 +301,13 @@ def test_weights_that_are_not_finite_are_never_saved(data, tmp_path):
 
 def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, monkeypatch):
     encoder, out = thin_encoder(), tmp_path / "figures.json"
-    whole = dict(detect(encoder, data, SMALL, HOW, out=tmp_path / "whole.json"))
+    whole = detect(encoder, data, SMALL, HOW, out=tmp_path / "whole.json")
     with monkeypatch.context() as patch:
         at_iteration(patch, 2, told(signal.SIGTERM))
         with pytest.raises(Interrupted):
-            list(detect(encoder, data, SMALL, HOW, out=out))
+            detect(encoder, data, SMALL, HOW, out=out)
     assert found_checkpoints(tmp_path / "figures-training")
-    assert dict(detect(encoder, data, SMALL, HOW, out=out)) == whole
+    assert detect(encoder, data, SMALL, HOW, out=out) == whole
     assert not (tmp_path / "figures-training").exists()
     first, second = (json.loads(file.read_text()) for file in (tmp_path / "whole.json", out))
     assert [(each["resumed_at"], each["sessions"]) for each in (first, second)] == [(0, 1), (3, 2)]
@@ -334,7 +319,7 @@ def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, m
     }
 
 
-def changed(image, name):
+def altered(image, name):
     """The image with other marks, areas or masks, and the same boxes."""
     if name == "segmentations":
         return replace(image, segmentations=(packed([[1, 1, 9, 1, 9, 9]]), *image.segmentations[1:]))
@@ -346,7 +331,7 @@ def changed(image, name):
 )
 def test_objects_that_changed_are_other_data(data, name, of_boxes):
     first, *rest = data.train.images
-    other = replace(data.train, images=(changed(first, name), *rest))
+    other = replace(data.train, images=(altered(first, name), *rest))
     assert (fingerprint(data.train, masks=False) != fingerprint(other, masks=False)) == of_boxes
     assert fingerprint(data.train, masks=True) != fingerprint(other, masks=True)
     assert fingerprint(data.train, masks=True) != fingerprint(data.train, masks=False)
@@ -373,39 +358,18 @@ def test_masks_of_every_kind_are_told_apart(data, mask, other):
 
 def test_an_interrupted_training_with_masks_does_not_go_on_with_others(data, tmp_path, monkeypatch):
     out, first = tmp_path / "figures.json", data.train.images[0]
-    other = data._replace(train=replace(data.train, images=(changed(first, "segmentations"), *data.train.images[1:])))
+    other = data._replace(train=replace(data.train, images=(altered(first, "segmentations"), *data.train.images[1:])))
     with monkeypatch.context() as patch:
         at_iteration(patch, 2, told(signal.SIGTERM))
         with pytest.raises(Interrupted):
-            list(detect(thin_encoder(), data, SMALL, HOW, masks=True, out=out))
+            detect(thin_encoder(), data, SMALL, HOW, masks=True, out=out)
     with pytest.raises(UserError, match="another encoder, data or settings"):
-        list(detect(thin_encoder(), other, SMALL, HOW, masks=True, out=out))
-
-
-class Numbers(Dataset[int]):
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, place: int) -> int:
-        return place
-
-
-class Mortal(Numbers):
-    """A worker process that is asked for the fifth place dies, once it may."""
-
-    def __init__(self) -> None:
-        self.may_die = get_context("fork").Event()
-
-    def __getitem__(self, place: int) -> int:
-        if place == 4 and get_worker_info() is not None:
-            assert self.may_die.wait(60)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return place
+        detect(thin_encoder(), other, SMALL, HOW, masks=True, out=out)
 
 
 def test_workers_are_forked_and_draw_nothing_from_the_global_stream():
     torch.manual_seed(5)
-    batches = read(Numbers(), [[0], [1]], 1)
+    batches = read(lambda place: place, [[0], [1]], 1)
     assert next(batches) == [0]
     assert all(isinstance(worker, ForkProcess) for worker in batches.gi_frame.f_locals["batches"]._workers)
     assert list(batches) == [[1]]

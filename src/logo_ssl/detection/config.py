@@ -1,10 +1,10 @@
 """MoCo's protocol for VOC 07+12 and COCO, field by field, and the options that change it."""
 
-from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from dataclasses import dataclass, fields, make_dataclass, replace
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
+import numpy as np
 import tyro
 
 from ..errors import UserError
@@ -35,11 +35,11 @@ class DetectorConfig:
     anchors: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Sides of the anchors in pixels, at ratios 1:2, 1:1 and 2:1."""
     candidates: tuple[int, int] = (12_000, 6_000)
-    """RegionProposals before non-maximum suppression, in training and in testing."""
+    """Proposals before non-maximum suppression, in training and in testing."""
     proposals: tuple[int, int] = (2_000, 1_000)
-    """RegionProposals after non-maximum suppression, in training and in testing."""
+    """Proposals after non-maximum suppression, in training and in testing."""
     regions: int = 512
-    """RegionProposals of an image that the head learns from, up to a quarter of them objects."""
+    """Proposals of an image that the head learns from, up to a quarter of them objects."""
     lowest_score: float = 0.05
     """Detections with a lower score are left out."""
     most_detections: int = 100
@@ -52,13 +52,17 @@ class DetectionRecipe:
 
     detector: DetectorConfig = DetectorConfig()
     iterations: int = 24_000
+    """Batches to learn from; `steps` and `warm-up` are scaled with it unless given."""
     batch_size: int = 16
+    """Images in a batch; `lr` is scaled with it unless given, `iterations` stay."""
     lr: float = 0.02
+    """Learning rate after the warm-up, for this batch size."""
     steps: tuple[int, ...] = (18_000, 22_000)
-    """Iterations at which the learning rate falls to a tenth (they move with `iterations`, unless given)."""
+    """Iterations at which the learning rate falls to a tenth."""
     warm_up: int = 100
     """Iterations in which the learning rate rises from a thousandth."""
     momentum: float = 0.9
+    """Momentum of SGD."""
     weight_decay: float = 1e-4
     """Weight decay, except for batch norms."""
     flip: bool = True
@@ -66,7 +70,7 @@ class DetectionRecipe:
     learn_from_empty: bool = False
     """Also train on images without objects."""
     norm_batches: int = 200
-    """Training batches from which the statistics of batch norms are computed anew before the test; 0: none."""
+    """Training batches for new batch-norm statistics before the test; 0: keep the running ones."""
     seed: int = 0
     """Decides the start of the head, order, scales and flips."""
 
@@ -88,44 +92,45 @@ def scaled(recipe: DetectionRecipe, iterations: int) -> DetectionRecipe:
     return replace(recipe, iterations=iterations, steps=steps, warm_up=min(recipe.warm_up, iterations // 5))
 
 
-def for_custom(n_images: int) -> DetectionRecipe:
-    """VOC's recipe for a set of another size: as many passes, in batches that it can fill, at their rate."""
+def recipe_for(name: str, n_images: int, official: bool) -> DetectionRecipe:
+    """The protocol of a set of Table 6; for any other VOC's: as many passes, in batches that it can fill."""
+    if official:
+        return VOC_RECIPE if name == VOC else COCO_RECIPE
     batch_size = min(VOC_RECIPE.batch_size, n_images)
     recipe = replace(VOC_RECIPE, batch_size=batch_size, lr=VOC_RECIPE.lr * batch_size / VOC_RECIPE.batch_size)
     iterations = round(EPOCHS * n_images / recipe.batch_size)
     return scaled(recipe, min(max(iterations, FEWEST_ITERATIONS), VOC_RECIPE.iterations))
 
 
+RANGES: dict[tuple[str, ...], tuple[float, float]] = {
+    ("iterations", "batch_size", "regions", "most_detections", "anchors", "candidates", "proposals"): (1, inf),
+    ("lr",): (1e-12, inf),
+    ("momentum", "lowest_score"): (0, 1),
+    ("weight_decay", "warm_up", "norm_batches", "steps"): (0, inf),
+    ("longest", "test_side", "short_sides"): (SMALLEST, inf),
+}
+"""Least value of each number, and what it must be less than."""
+
+
 def check_recipe(recipe: DetectionRecipe) -> None:
     """Raise a UserError for numbers that cannot work."""
     detector = recipe.detector
-    positive = "must be more than 0"
-    share = "must be 0 or more, and less than 1"
-    side = f"must be {SMALLEST} px or more, and at most longest={detector.longest}"
-    for name, value, holds, rule in (
-        ("iterations", recipe.iterations, recipe.iterations > 0, positive),
-        ("batch_size", recipe.batch_size, recipe.batch_size > 0, positive),
-        ("lr", recipe.lr, 0 < recipe.lr < inf, positive),
-        ("regions", detector.regions, detector.regions > 0, positive),
-        ("anchors", detector.anchors, min(detector.anchors, default=0) > 0, positive),
-        ("candidates", detector.candidates, min(detector.candidates) > 0, positive),
-        ("proposals", detector.proposals, min(detector.proposals) > 0, positive),
-        ("most_detections", detector.most_detections, detector.most_detections > 0, positive),
-        ("longest", detector.longest, detector.longest >= SMALLEST, f"must be {SMALLEST} px or more"),
-        ("test_side", detector.test_side, SMALLEST <= detector.test_side <= detector.longest, side),
-        ("short_sides", detector.short_sides, min(detector.short_sides, default=0) >= SMALLEST, side),
-        ("short_sides", detector.short_sides, max(detector.short_sides, default=0) <= detector.longest, side),
-        ("lowest_score", detector.lowest_score, 0 <= detector.lowest_score < 1, share),
-        ("momentum", recipe.momentum, 0 <= recipe.momentum < 1, share),
-        ("weight_decay", recipe.weight_decay, 0 <= recipe.weight_decay < inf, "must be 0 or more"),
-        ("warm_up", recipe.warm_up, recipe.warm_up >= 0, "must be 0 or more"),
-        ("norm_batches", recipe.norm_batches, recipe.norm_batches >= 0, "must be 0 or more"),
-        ("steps", recipe.steps, [*recipe.steps] == sorted(recipe.steps), "must be in order"),
-        ("steps", recipe.steps, min(recipe.steps, default=0) >= 0, "must be 0 or more"),
-        ("anchors", detector.anchors, detector.head != "fpn" or len(detector.anchors) == LEVELS, f"fpn takes {LEVELS}"),
+    values = vars(recipe) | vars(detector)
+    for names, (least, limit) in RANGES.items():
+        for name in names:
+            numbers = np.atleast_1d(values[name])
+            if not ((least <= numbers) & (numbers < limit)).all():
+                raise UserError(f"{name}={values[name]}: must be {least:g} or more, and less than {limit:g}.")
+    enough = len(detector.anchors) == LEVELS if detector.head == "fpn" else detector.anchors
+    short = f"must be at most longest={detector.longest}"
+    for name, holds, rule in (
+        ("steps", list(recipe.steps) == sorted(recipe.steps), "must be in order"),
+        ("anchors", enough, f"must be 1 or more sizes, or {LEVELS} for fpn"),
+        ("test_side", detector.test_side <= detector.longest, short),
+        ("short_sides", detector.short_sides and max(detector.short_sides) <= detector.longest, short),
     ):
         if not holds:
-            raise UserError(f"{name}={value}: {rule}.")
+            raise UserError(f"{name}={values[name]}: {rule}.")
 
 
 def learning_rate(recipe: DetectionRecipe, iteration: int) -> float:
@@ -135,111 +140,61 @@ def learning_rate(recipe: DetectionRecipe, iteration: int) -> float:
     return rate * (0.001 * (1 - risen) + risen)
 
 
-def recipe_for(name: str, n_images: int, official: bool) -> DetectionRecipe:
-    """The protocol of a set of Table 6; VOC's, scaled by the number of images, for any other."""
-    if not official:
-        return for_custom(n_images)
-    return VOC_RECIPE if name == VOC else COCO_RECIPE
-
-
-def schedule(data: str, recipe: DetectionRecipe, n_images: int) -> list[tuple[str, str]]:
-    """What a training would do, as (what, how much)."""
+def schedule(data: str, recipe: DetectionRecipe, n_images: int) -> dict[str, str]:
+    """What a training would do: how much of what."""
     detector = recipe.detector
     sides = " to ".join(str(side) for side in sorted({min(detector.short_sides), max(detector.short_sides)}))
+    falls = " and ".join(f"{step:,}" for step in recipe.steps)
     passes = recipe.iterations * recipe.batch_size / n_images
-    return [
-        ("data", f"{data}: {n_images:,} training images"),
-        ("iterations", f"{recipe.iterations:,} of {recipe.batch_size} images ({passes:.1f} passes)"),
-        ("learning rate", f"{_rates(recipe)}; warm-up of {recipe.warm_up:,}"),
-        ("SGD", f"momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g} (0 for batch norms)"),
-        ("short side", f"{sides} px in training, {detector.test_side} px in the test"),
-        ("longer side", f"{detector.longest} px at most"),
-        ("detector", f"{detector.head}, batch norms {detector.norm}, {recipe.norm_batches} batches to refresh them"),
-    ]
-
-
-def _rates(recipe: DetectionRecipe) -> str:
-    """The learning rate of each stage, and where that ends; a short training may step over some."""
-    edges = [0, *(min(step, recipe.iterations) for step in recipe.steps), recipe.iterations]
-    stages = [(n, end) for n, (start, end) in enumerate(pairwise(edges)) if start < end]
-    return ", ".join(f"{recipe.lr * 0.1**n:g} up to {end:,}" for n, end in stages)
+    return {
+        "data": f"{data}: {n_images:,} training images",
+        "iterations": f"{recipe.iterations:,} of {recipe.batch_size} images ({passes:.1f} passes)",
+        "learning rate": f"{recipe.lr:g} after a warm-up of {recipe.warm_up:,}; falls to a tenth at {falls or 'none'}",
+        "SGD": f"momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g} (0 for batch norms)",
+        "short side": f"{sides} px in training, {detector.test_side} px in the test",
+        "longer side": f"{detector.longest} px at most",
+        "detector": f"{detector.head}, batch norms {detector.norm}, {recipe.norm_batches} batches to refresh them",
+    }
 
 
 BY_SIZE = ("iterations", "batch_size", "lr", "steps", "warm_up")
 """Numbers that follow the size of other sets."""
-OF_DETECTOR = {field.name for field in fields(DetectorConfig)}
+NUMBERS = {
+    name: kind
+    for part in (DetectionRecipe, DetectorConfig)
+    for name, kind in get_type_hints(part).items()
+    if kind is not DetectorConfig
+}
+"""Numbers of a recipe, and their types."""
 
 
-def _default(name: str) -> Any:
-    """The protocol's numbers, which the help shows in place of None."""
-    voc, coco = (_written(getattr(r.detector if name in OF_DETECTOR else r, name)) for r in (VOC_RECIPE, COCO_RECIPE))
+def _option(name: str) -> Any:
+    """The type of an option whose default, the protocol's number, follows from the data."""
+    voc, coco = (
+        " ".join(str(number) for number in np.atleast_1d((vars(recipe) | vars(recipe.detector))[name]))
+        for recipe in (VOC_RECIPE, COCO_RECIPE)
+    )
     of_coco = "" if voc == coco else f", for coco {coco}"
     others = ", for other sets by their size" if name in BY_SIZE else ""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {voc}{of_coco}{others})")
+    return Annotated[NUMBERS[name] | None, tyro.conf.arg(help_behavior_hint=f"(default: {voc}{of_coco}{others})")]
 
 
-def _written(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+RecipeOptions: Any = make_dataclass(
+    "RecipeOptions",
+    [(name, _option(name), None) for name in NUMBERS] + [("detector", tyro.conf.Suppress[Any], None)],
+    bases=(DetectorConfig, DetectionRecipe),
+    frozen=True,
+)
+"""Every number of a recipe as an option; None keeps the protocol's."""
 
 
-@dataclass(frozen=True)
-class RecipeOptions:
-    """Changes to a recipe; None keeps its number."""
-
-    iterations: Annotated[int | None, _default("iterations")] = None
-    """Batches to learn from; `steps` and `warm-up` are scaled with it unless given."""
-    batch_size: Annotated[int | None, _default("batch_size")] = None
-    """Images in a batch; `lr` is scaled with it unless given, `iterations` stay."""
-    lr: Annotated[float | None, _default("lr")] = None
-    """Learning rate after the warm-up, for this batch size."""
-    steps: Annotated[tuple[int, ...] | None, _default("steps")] = None
-    """Iterations at which the learning rate falls to a tenth."""
-    warm_up: Annotated[int | None, _default("warm_up")] = None
-    """Iterations in which the learning rate rises."""
-    momentum: Annotated[float | None, _default("momentum")] = None
-    """Momentum of SGD."""
-    weight_decay: Annotated[float | None, _default("weight_decay")] = None
-    """Weight decay, except for batch norms."""
-    flip: Annotated[bool | None, _default("flip")] = None
-    """Mirror half of the training images."""
-    learn_from_empty: Annotated[bool | None, _default("learn_from_empty")] = None
-    """Also train on images without objects."""
-    norm_batches: Annotated[int | None, _default("norm_batches")] = None
-    """Training batches for new batch-norm statistics before the test; 0: keep the running ones."""
-    seed: Annotated[int | None, _default("seed")] = None
-    """Decides the start of the head, order, scales and flips."""
-    head: Annotated[Head | None, _default("head")] = None
-    """c4: conv4 for proposals and conv5 for the head; fpn: a feature pyramid."""
-    norm: Annotated[Norm | None, _default("norm")] = None
-    """Whether the encoder's batch norms are trained or frozen."""
-    short_sides: Annotated[tuple[int, ...] | None, _default("short_sides")] = None
-    """Short sides of training images in pixels; each image draws one."""
-    test_side: Annotated[int | None, _default("test_side")] = None
-    """Short side of test images in pixels."""
-    longest: Annotated[int | None, _default("longest")] = None
-    """Limit of the longer side in pixels."""
-    anchors: Annotated[tuple[int, ...] | None, _default("anchors")] = None
-    """Sides of the anchors in pixels."""
-    candidates: Annotated[tuple[int, int] | None, _default("candidates")] = None
-    """Proposals before non-maximum suppression, in training and in testing."""
-    proposals: Annotated[tuple[int, int] | None, _default("proposals")] = None
-    """Proposals after non-maximum suppression, in training and in testing."""
-    regions: Annotated[int | None, _default("regions")] = None
-    """Proposals of an image that the head learns from."""
-    lowest_score: Annotated[float | None, _default("lowest_score")] = None
-    """Detections with a lower score are left out."""
-    most_detections: Annotated[int | None, _default("most_detections")] = None
-    """Detections of one image, at most."""
-
-    def applied_to(self, recipe: DetectionRecipe) -> DetectionRecipe:
-        """The recipe with these changes."""
-        given: dict[str, Any] = {
-            field.name: value for field in fields(RecipeOptions) if (value := getattr(self, field.name)) is not None
-        }
-        if self.iterations is not None and self.iterations > 0:
-            recipe = scaled(recipe, self.iterations)
-        if self.batch_size is not None and self.lr is None:
-            given["lr"] = recipe.lr * max(1, self.batch_size) / recipe.batch_size
-        detector = replace(recipe.detector, **{name: value for name, value in given.items() if name in OF_DETECTOR})
-        others = {name: value for name, value in given.items() if name not in OF_DETECTOR}
-        return replace(recipe, detector=detector, **others)
+def changed(recipe: DetectionRecipe, **changes: Any) -> DetectionRecipe:
+    """The recipe with other numbers, checked; what follows from `iterations` and `batch_size` is scaled with them."""
+    if changes.get("iterations", 0) > 0:
+        recipe = scaled(recipe, changes["iterations"])
+    if "batch_size" in changes:
+        changes = {"lr": recipe.lr * max(1, changes["batch_size"]) / recipe.batch_size} | changes
+    of_detector = {field.name: changes.pop(field.name) for field in fields(DetectorConfig) if field.name in changes}
+    recipe = replace(recipe, detector=replace(recipe.detector, **of_detector), **changes)
+    check_recipe(recipe)
+    return recipe

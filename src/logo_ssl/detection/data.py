@@ -3,12 +3,12 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
-from math import isfinite
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
@@ -18,17 +18,29 @@ from ..data.decode import BadImage, decode, plain_reason, seen_size
 from ..errors import DataMissing, UserError, nearest
 from ..text import counted
 from .config import COCO, VOC
-from .formats import UNKNOWN, VOC_CLASSES, ImageAnnotation, ObjectAnnotation, has_list, read_coco, read_voc
-from .masks import decoded, has_outline, run_lengths
+from .formats import (
+    UNKNOWN,
+    ImageAnnotation,
+    ObjectAnnotation,
+    RunLengths,
+    decoded,
+    has_outline,
+    read_coco,
+    read_voc,
+    run_lengths,
+    voc_list,
+)
 
-Made = TypeVar("Made")
 SHRUNK = 64
 """Pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken."""
 NAMED = 5
 """Names that a message lists; the rest are counted."""
 AGNOSTIC = ("object",)
 """The one class when all categories are the same."""
-NAMES = (VOC, COCO)
+VOC_CLASSES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
 YEARS = ("VOC2007", "VOC2012")
 TRAIN, TEST = ("trainval", "train"), ("test", "val")
 LAYOUTS = (
@@ -37,16 +49,8 @@ LAYOUTS = (
 )
 
 
-class Counts(NamedTuple):
-    """How many images a set has to train and to test on, and how many classes."""
-
-    train: int
-    test: int
-    classes: int
-
-
-OFFICIAL = {VOC: Counts(16_551, 4_952, 20), COCO: Counts(118_287, 5_000, 80)}
-"""The sets of the paper's Table 6: known by what they hold, wherever they are."""
+OFFICIAL = {VOC: (16_551, 4_952, 20), COCO: (118_287, 5_000, 80)}
+"""Training images, test images and classes of the paper's Table 6: its sets are known by them, wherever they are."""
 
 
 class UnusableImage(UserError):  # noqa: N818 (a state of its file)
@@ -72,35 +76,45 @@ class AnnotatedImage:
     number: Any = None
     """Its id in the annotation file."""
 
+    @property
+    def asked(self) -> Bool[np.ndarray, " n"]:
+        """Which objects a test asks for: neither crowds nor difficult ones."""
+        return ~(self.crowd | self.difficult)
+
     def pixels(self) -> UInt8[np.ndarray, "H W 3"]:
         """The image itself."""
-        try:
+        with self._naming_itself():
             seen = decode(self.path.read_bytes())
-        except (OSError, BadImage) as error:
-            raise UnusableImage(f"{self.path} cannot be read ({plain_reason(error)}).") from error
         self._check_size(*seen.shape[:2])
         return seen
 
+    def run_lengths(self, row: int) -> RunLengths:
+        """The mask of an object."""
+        try:
+            return run_lengths(self.segmentations[row], self.height, self.width)
+        except UserError as error:
+            raise UnusableImage(f"{self.path}, object {row + 1} at {self.boxes[row].tolist()}: {error}") from error
+
     def mask(self, row: int) -> UInt8[np.ndarray, "H W"]:
         """The pixels of an object's mask, 0 or 1."""
-        return self._mask(decoded, row)
+        return decoded(self.run_lengths(row), self.height, self.width)
 
     def check(self, whole: bool = True, masks: bool = False) -> None:
         """Raise an UnusableImage if the header, the whole file (shrunk) or a mask is broken."""
-        try:
-            self._check_size(*seen_size(self.path))
+        with self._naming_itself():
+            size = seen_size(self.path)
             if whole:
                 decode(self.path.read_bytes(), SHRUNK)
+        self._check_size(*size)
+        for row in range(len(self.segmentations) if masks else 0):
+            self.run_lengths(row)
+
+    @contextmanager
+    def _naming_itself(self) -> Iterator[None]:
+        try:
+            yield
         except (OSError, BadImage) as error:
             raise UnusableImage(f"{self.path} cannot be read ({plain_reason(error)}).") from error
-        for row in range(len(self.segmentations) if masks else 0):
-            self._mask(run_lengths, row)
-
-    def _mask(self, make: Callable[[Any, int, int], Made], row: int) -> Made:
-        try:
-            return make(self.segmentations[row], self.height, self.width)
-        except UserError as error:
-            raise UnusableImage(f"{self.path}, object {row + 1} at {self.boxes[row].tolist()}: {error}") from error
 
     def _check_size(self, height: int, width: int) -> None:
         if (height, width) != (self.height, self.width):
@@ -161,10 +175,10 @@ class DetectionData(NamedTuple):
         if never := [self.test.classes[label - 1] for label in sorted(asked - seen)]:
             lines.append(f"Classes that only test images have: {first_of(never)}.")
         if self.name in OFFICIAL and not self.official:
-            expected = OFFICIAL[self.name]
+            n_train, n_test, n_classes = OFFICIAL[self.name]
             lines.append(
-                f"Not the {self.name} of Table 6 ({expected.train:,} + {expected.test:,} images of {expected.classes} "
-                "classes): its figures are not compared with the paper's."
+                f"Not the {self.name} of Table 6 ({n_train:,} + {n_test:,} images of {n_classes} classes): its figures "
+                "are not compared with the paper's."
             )
         return lines
 
@@ -210,8 +224,6 @@ def _clean_image(
 ) -> AnnotatedImage:
     kept: list[ObjectAnnotation] = []
     for found in image.objects:
-        if not all(map(isfinite, found.box)):
-            raise UserError(f"{image.path} has a box of {found.box}: must be finite numbers.")
         left, right = (min(max(x, 0.0), float(image.width)) for x in found.box[::2])
         top, bottom = (min(max(y, 0.0), float(image.height)) for y in found.box[1::2])
         box = (left, top, right, bottom)
@@ -219,10 +231,8 @@ def _clean_image(
             counts["of categories without a name, dropped"] += 1
         elif number is not None and found.category not in number:
             unknown[found.category] += 1
-        elif found.box[2] <= found.box[0] or found.box[3] <= found.box[1]:
-            counts["without area, dropped"] += 1
         elif right <= left or bottom <= top:
-            counts["wholly outside the image, dropped"] += 1
+            counts["without area in the image, dropped"] += 1
         elif masks and not has_outline(found.segmentation):
             counts["with outlines of fewer than three corners, dropped"] += 1
         else:
@@ -251,83 +261,75 @@ def load_detection(source: str, agnostic: bool = False, masks: bool = False) -> 
 
     `agnostic` makes one class of all categories; with `masks`, objects without an outline are left out.
     """
-    path = data_root() / {VOC: "VOCdevkit", COCO: COCO}[source] if source in NAMES else Path(source).expanduser()
+    path = data_root() / {VOC: "VOCdevkit", COCO: COCO}[source] if source in OFFICIAL else Path(source).expanduser()
     if source == VOC or (path / YEARS[0]).is_dir():
-        return _voc(path, agnostic)
+        return _both(VOC, *_official_voc(path), VOC_CLASSES, agnostic, masks, is_voc=True)
     if not source.strip() or not path.is_dir():
         if source == COCO:
             raise DataMissing(
                 f"coco is not in {path}; place train2017/, val2017/ and annotations/instances_train2017.json and "
                 f"instances_val2017.json there, or point LOGO_DATA at the folder that holds {COCO}/."
             )
-        known = f"{', '.join(NAMES)}.{nearest(source, NAMES)}"
+        known = f"{', '.join(OFFICIAL)}.{nearest(source, OFFICIAL)}"
         raise DataMissing(f"data={source!r}: must be a folder with {LAYOUTS}, or a name: {known}")
-    files = [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]
-    if files:
+    if files := [*sorted((path / "annotations").glob("*.json")), *sorted(path.glob("*.json"))]:
         return _coco(path, files, agnostic, masks)
-    if (path / "Annotations").is_dir() and has_list(path, TRAIN) and has_list(path, TEST):
-        return _custom_voc(path.name, [*read_voc(path, TRAIN)], [*read_voc(path, TEST)], agnostic)
-    parts = [[path / name for name in names if (path / name / "Annotations").is_dir()] for names in (TRAIN, TEST)]
-    if all(parts):
-        return _custom_voc(path.name, [*read_voc(parts[0][0])], [*read_voc(parts[1][0])], agnostic)
-    raise UserError(f"{path} has no boxes to learn from and to test on; it needs {LAYOUTS}.")
+    lists = [voc_list(path, names) for names in (TRAIN, TEST)]
+    folders = [next((path / n for n in names if (path / n / "Annotations").is_dir()), None) for names in (TRAIN, TEST)]
+    if (path / "Annotations").is_dir() and None not in lists:
+        train, test = (read_voc(path, names) for names in lists)
+    elif None not in folders:
+        train, test = (read_voc(folder) for folder in folders if folder)
+    else:
+        raise UserError(f"{path} has no boxes to learn from and to test on; it needs {LAYOUTS}.")
+    classes = sorted({found.category for image in train for found in image.objects if found.category})
+    classes = VOC_CLASSES if set(classes) <= set(VOC_CLASSES) else classes
+    return _both(path.name, train, test, classes, agnostic, masks, is_voc=True)
 
 
-def _voc(devkit: Path, agnostic: bool) -> DetectionData:
+def _official_voc(devkit: Path) -> tuple[list[ImageAnnotation], list[ImageAnnotation]]:
     """The official years: trainval of 2007 and 2012, and test of 2007."""
     places = [devkit / year for year in YEARS]
-    if not all((place / "Annotations").is_dir() for place in places):
+    lists = [voc_list(place, (part,)) for place, part in zip(2 * places, ("trainval",) * 2 + ("test",), strict=False)]
+    if None in lists:
         raise DataMissing(
             f"{VOC} is not in {devkit}; unpack VOCtrainval and VOCtest of 2007 and VOCtrainval of 2012 there, so that "
             f"{places[0]} and {places[1]} exist, or point LOGO_DATA at the folder that holds VOCdevkit/."
         )
-    train = chain.from_iterable(read_voc(place, ("trainval",)) for place in places)
-    return _both(VOC, train, read_voc(places[0], ("test",)), VOC_CLASSES, agnostic, is_voc=True)
-
-
-def _custom_voc(name: str, train: list[ImageAnnotation], test: list[ImageAnnotation], agnostic: bool) -> DetectionData:
-    """Any other images in VOC's layout: their classes are those of the training images."""
-    classes = sorted({found.category for image in train for found in image.objects if found.category})
-    classes = VOC_CLASSES if set(classes) <= set(VOC_CLASSES) else classes
-    return _both(name, train, test, classes, agnostic, is_voc=True)
+    first, second, test = (read_voc(place, names) for place, names in zip(2 * places, lists, strict=False))
+    return first + second, test
 
 
 def _coco(root: Path, files: list[Path], agnostic: bool, masks: bool) -> DetectionData:
     read = []
     for names in (TRAIN, TEST):
-        fitting = [file for name in names for file in files if name in _words(file)]
-        fitting = [file for file in fitting if "instances" in file.stem] or fitting
-        if not fitting:
+        # by words: `instances_val2017` is of val, and `trainval` is not
+        found = [(file, name) for name in names for file in files if name in re.findall("[a-z]+", file.stem.lower())]
+        if not found:
             raise UserError(f"{files[0].parent} has no JSON file named after {' or '.join(names)}; it needs {LAYOUTS}.")
-        file = fitting[0]
-        part = next(name for name in names if name in _words(file))
+        file, part = min(found, key=lambda each: "instances" not in each[0].stem)
         folders = [root / file.stem.removeprefix("instances_"), root / part, root / f"{part}2017", root / "images"]
         read.append(read_coco(file, [*folders, root, file.parent]))
-    train, test = read
-    classes = tuple(train.categories)
-    both = _both(root.name, train.images, test.images, classes, agnostic, is_voc=False, masks=masks)
-    return both if agnostic else both._replace(test=replace(both.test, numbers=_numbers(classes, test.categories)))
+    (categories, train), (of_test, test) = read
+    both = _both(root.name, train, test, tuple(categories), agnostic, masks, is_voc=False)
+    return both if agnostic else both._replace(test=replace(both.test, numbers=_numbers(categories, of_test)))
 
 
-def _numbers(classes: Sequence[str], known: Mapping[str, int]) -> tuple[int, ...]:
+def _numbers(classes: Iterable[str], known: Mapping[str, int]) -> tuple[int, ...]:
     """Ids of the classes in a file; a class that it does not list gets one that it does not use."""
     new = count(max(known.values(), default=0) + 1)
     return tuple(known[name] if name in known else next(new) for name in classes)
 
 
-def _words(file: Path) -> list[str]:
-    """The words of a file's name: `instances_val2017` is of val, and `trainval` is not."""
-    return re.findall("[a-z]+", file.stem.lower())
-
-
 def _both(
     name: str,
-    train_annotations: Iterable[ImageAnnotation],
-    test_annotations: Iterable[ImageAnnotation],
+    train_annotations: Sequence[ImageAnnotation],
+    test_annotations: Sequence[ImageAnnotation],
     classes: Sequence[str],
     agnostic: bool,
+    masks: bool,
+    *,
     is_voc: bool,
-    masks: bool = False,
 ) -> DetectionData:
     train, test = (
         clean_annotations(annotations, classes, agnostic, masks)
@@ -341,6 +343,9 @@ def _both(
     for what, part in (("train", train), ("test", test)):
         if not part.n_objects:
             raise UserError(f"{name} has no objects of known categories to {what} on.")
+        for image in part.images if masks else ():
+            if None in image.segmentations:
+                raise UserError(f"{name} has objects without masks ({image.path.name}); `eval detect` needs none.")
     known_as = VOC if is_voc else COCO
     official = OFFICIAL[known_as] == (len(train), len(test), len(classes))
     return DetectionData(known_as if official else name, train, test, is_voc, official)

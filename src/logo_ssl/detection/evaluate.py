@@ -1,41 +1,53 @@
-"""The protocols `detect` and `segment`: fine-tune a detector on an encoder, test it, save figures and detections."""
+"""The protocols `detect` and `segment`: fine-tune a detector on an encoder, test it, save figures and previews."""
 
 import hashlib
+import io
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
 import tyro
+from jaxtyping import UInt8
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
 from ..data.workers import fitting_workers
-from ..errors import DataMissing, UserError
+from ..errors import UserError
 from ..eval.encoder import FrozenEncoder
 from ..eval.options import EvalOptions, Extraction, check_result
 from ..eval.results import place_of, save_about, say_unless_saved
-from ..files import clear_folder, refuse_existing
+from ..files import clear_folder, refuse_existing, write
 from ..hardware import best_device
 from ..launch import is_first
 from ..paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
-from ..run import found_checkpoints
+from ..randomness import stream
+from ..run import found_checkpoints, locked
 from ..text import counted
 from ..train.trainer import processes_for
-from .config import VOC_RECIPE, DetectionRecipe, DetectorConfig, RecipeOptions, check_recipe, recipe_for, schedule
-from .data import OFFICIAL, AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, load_detection
-from .masks import coco_library, encoded
-from .metrics import AveragePrecision, Detections, coco_metric, result_files, voc07_metric, write_results
+from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, changed, recipe_for, schedule
+from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
+from .formats import coco_library, decoded, encoded
+from .metrics import (
+    RESULTS,
+    SURE,
+    AveragePrecision,
+    Detections,
+    coco_metric,
+    judge,
+    voc07_metric,
+    write_results,
+)
 from .model import Detector, build_detector, check_backbone
-from .preview import preview_files, save_previews
-from .samples import BYTES, Progress, TestImages, TrainingImages, check_images, raise_errors, read
-from .train import KEPT, TrainerConfig, TrainingSummary, claim_folder, train_detector
+from .train import BYTES, KEPT, Progress, TrainerConfig, TrainingImages, pixels_of, raise_errors, read, train_detector
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, images resized and mirrored "
@@ -43,19 +55,12 @@ PROTOCOL = (
 )
 MANY = 100
 """Classes that a result counts, and does not name."""
+CHUNK = 16
+"""Images that a worker process checks in one go."""
+ALONE = 64
+"""Images for which a worker process is not worth its start."""
 Results = dict[tuple[str, str], AveragePrecision]
 """By what was found (box, mask) and the measure."""
-
-
-class DetectionFigure(NamedTuple):
-    """What was measured: boxes or masks, by which measure, which figure."""
-
-    of: str
-    measure: str
-    figure: str
-
-    def __str__(self) -> str:
-        return f"{self.of} {self.figure} ({self.measure})"
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Detect(RecipeOptions, EvalOptions):
     devices: int | Literal["auto"] = 1
     """Processes that share each batch, one on each GPU; auto: as many as there are (docs/scaling.md)."""
     dry_run: bool = False
-    """Show the schedule, and stop."""
+    """Check the annotations, show the schedule, and stop."""
     max_bad: float = 0.0
     """Share of training images that may be left out: unreadable, or of another size than their annotation has."""
     out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: into the run folder)")] = None
@@ -83,29 +88,23 @@ class Detect(RecipeOptions, EvalOptions):
 
     def run(self) -> None:
         """Train a detector, test it, and show the figures above the paper's."""
-        check_recipe(self.applied_to(VOC_RECIPE))
-        if self.out is not None:
-            check_result(self.out, self.overwrite)
-        encoder, console = replace(self, size=self.test_side or DetectorConfig.test_side).open()
+        given = {name: value for name in NUMBERS if (value := getattr(self, name)) is not None}
+        side = changed(VOC_RECIPE, **given).detector.test_side  # wrong numbers are refused before anything is loaded
+        encoder, console = replace(self, size=side).open()
         check_backbone(encoder.backbone)
-        try:
-            data = load_detection(self.data, self.agnostic, self.masks)
-        except DataMissing as missing:
-            if not self.dry_run or self.data not in OFFICIAL:
-                raise
-            console.print(str(missing), markup=False, highlight=False)
-            return _show_schedule(console, self.data, OFFICIAL[self.data].train, True, self)
+        data = load_detection(self.data, self.agnostic, self.masks)
         for line in data.about():
-            console.print(line, markup=False, highlight=False)
-        if self.masks:
-            _check_masks(data)
+            console.print(line)
+        recipe = changed(recipe_for(data.name, len(data.train), data.official), **given)
         if self.dry_run:
-            return _show_schedule(console, data.name, len(data.train), data.official, self)
-        recipe = self.applied_to(recipe_for(data.name, len(data.train), data.official))
+            table = Table("what", "how much", title="Schedule")
+            for row in schedule(data.name, recipe, len(data.train)).items():
+                table.add_row(*row)
+            return console.print(table)
+        settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
         with self.extraction(console) as how:
-            settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
-            figures = list(detect(encoder, data, recipe, how, max_bad=self.max_bad, **settings))
-        _show(console, encoder.name, figures, data.name if data.comparable_with_paper else None)
+            results = detect(encoder, data, recipe, how, max_bad=self.max_bad, **settings)
+        _show(console, encoder.name, results, data.name if data.comparable_with_paper else None)
         say_unless_saved(self, encoder, console)
 
 
@@ -132,103 +131,79 @@ def detect(
     overwrite: bool = False,
     devices: int | Literal["auto"] = 1,
     max_bad: float = 0.0,
-) -> Iterator[tuple[DetectionFigure, float]]:
-    """Yield (("box", "COCO", "AP50"), percent) and so on; save them in the run, or at `out`.
+) -> Results:
+    """Train a detector on the encoder, test it, and save the figures in the run, or at `out`.
 
     Next to the file are NAME-pictures/ with previews and COCO's results and, until all is done, NAME-training/, from
-    which an interrupted training continues. Of several processes, only the first yields. Up to a share of `max_bad`,
-    training images that cannot be used are left out.
+    which an interrupted training continues. Of several processes, only the first has results. Up to a share of
+    `max_bad`, training images that cannot be used are left out.
     """
     how = how or Extraction()
-    check_recipe(recipe)
     coco_library()
-    best_device(how.device)
     check_result(out, overwrite, encoder.run)
-    check_backbone(encoder.backbone)
-    if masks:
-        _check_masks(data)
     where = TrainerConfig(str(how.device), devices, workers=how.workers)
-    data = check_images(
-        data,
-        masks=masks,
-        whole=recipe.iterations * recipe.batch_size >= len(data.train),  # else but some of them are drawn
-        max_bad=max_bad,
-        workers=how.workers,
-        sharers=max(1, processes_for(where).devices),
-        progress=how.progress,
-        say=how.say,
-    )
-    this = identify(encoder, data, recipe, masks, out)
-    if this.file is not None:
-        for file in (*preview_files(this.previews).values(), *result_files(this.previews).values()):
-            refuse_existing(file, overwrite or out is None)  # previews in a run are ours
+    whole = recipe.iterations * recipe.batch_size >= len(data.train)  # else but some of them are drawn
+    sharers = max(1, processes_for(where).devices)
+    data = check_images(data, how, masks=masks, whole=whole, max_bad=max_bad, sharers=sharers)
+    protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
+    prints = {"train": fingerprint(data.train, masks), "test": fingerprint(data.test, masks)}
+    about = {"data": data.name, "data_fingerprint": prints}
+    file = place_of(protocol, about, encoder, out, settings)
+    pictures = state = None
+    if file is not None:
+        pictures, state = (file.with_name(f"{file.stem}-{name}") for name in ("pictures", "training"))
+        refuse_existing(pictures, overwrite or out is None)  # those in a run are ours
+        identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
+        where = replace(where, folder=state, identity=identity)
     images = TrainingImages(data.train, recipe, masks)
     how.say(f"Training on {counted(len(images.images), 'image')}, testing on {counted(len(data.test), 'image')}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        detector = build_detector(
-            encoder.backbone, encoder.mean, encoder.std, len(data.train.classes), recipe.detector, masks
-        )
-    with claim_folder(this.state), _naming_kept_training(this.state):
-        where = replace(where, folder=this.state, identity=this.identity)
-        trained = train_detector(detector, images, recipe, where, how.progress, how.say)
-        if not is_first():
-            return
-        began = time.time()
-        found = find_objects(detector, data.test.images, best_device(how.device), how.workers, how.progress)
-        results = measure(data, found, masks)
-        for (of, measure_name), precision in results.items():
-            for name, value in precision.overall.items():
-                if value is not None:
-                    yield DetectionFigure(of, measure_name, name), value
-        record = this.about | _record(data, recipe, masks, results, trained, time.time() - began)
-        record["train_pictures"] = len(images.images)
-        if this.file is not None:
-            files = {"pictures": preview_files(this.previews), "found": result_files(this.previews, masks)}
-            record |= {name: [f"{this.previews.name}/{f.name}" for f in of.values()] for name, of in files.items()}
-        save_about(this.protocol, record, encoder, how, out, this.settings)
-        if this.file is not None:
-            for earlier in (*preview_files(this.previews).values(), *result_files(this.previews).values()):
-                earlier.resolve().unlink(missing_ok=True)
-            write_results(data.test, found, this.previews, masks)
-            save_previews(data.test.images, found, data.test.classes, this.previews, masks)
-            how.say(f"Previews, and all detections in COCO's format: {this.previews}")
-            clear_folder(this.file.with_name(f"{this.file.stem}-training"), KEPT)
-
-
-class Identity(NamedTuple):
-    """What tells an evaluation from others: another encoder, other data or settings give another."""
-
-    protocol: str
-    settings: dict[str, Any]
-    about: dict[str, Any]
-    """The data, as they are saved."""
-    identity: str
-    """What a training that is continued must have begun with."""
-    file: Path | None
-    """Where the result is saved, if it is."""
-
-    @property
-    def state(self) -> Path | None:
-        """The folder from which an interrupted training continues."""
-        return None if self.file is None else self.file.with_name(f"{self.file.stem}-training")
-
-    @property
-    def previews(self) -> Path:
-        """The folder of previews and of COCO's results."""
-        assert self.file is not None
-        return self.file.with_name(f"{self.file.stem}-pictures")
-
-
-def identify(
-    encoder: FrozenEncoder, data: DetectionData, recipe: DetectionRecipe, masks: bool, out: Path | None
-) -> Identity:
-    """The identity of an evaluation."""
-    protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
-    prints = {"train": fingerprint(data.train, masks), "test": fingerprint(data.test, masks)}
-    about = {"data": data.name, "data_fingerprint": prints}
-    identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
-    return Identity(protocol, settings, about, identity, place_of(protocol, about, encoder, out, settings))
+        n_classes = len(data.train.classes)
+        detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
+    with locked(state) if state is not None and is_first() else nullcontext():
+        try:
+            trained = train_detector(detector, images, recipe, where, how.progress, how.say)
+            if not is_first():
+                return {}
+            began = time.time()
+            found = find_objects(detector, data.test.images, best_device(how.device), how.workers, how.progress)
+        except UnusableImage as error:  # one that broke after the check costs no training
+            kept = state is not None and found_checkpoints(state)
+            raise UserError(f"{error} The training is kept in {state}." if kept else str(error)) from error
+        tested = data.test.images, found, data.test.classes
+        results = {("box", "VOC07"): voc07_metric(*tested)} if data.is_voc else {}
+        results |= {("box", "COCO"): coco_metric(*tested)}
+        results |= {("mask", "COCO"): coco_metric(*tested, "segm")} if masks else {}
+        record = about | {
+            "protocol": PROTOCOL.format(
+                model=f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head",
+                norm=recipe.detector.norm,
+            ),
+            "results": [
+                {"of": of, "measure": name, **precision._asdict()} for (of, name), precision in results.items()
+            ],
+            "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
+            "about_data": data.about(),
+            "train_pictures": len(images.images),
+            "test_pictures": len(data.test),
+            "detection_recipe": settings["recipe"],
+            "official": data.comparable_with_paper,
+            "resumed_at": trained.resumed_at,
+            "sessions": trained.sessions,
+            "sessions_killed": trained.killed,
+            "seconds": {"training": trained.seconds, "testing": round(time.time() - began, 1)},
+        }
+        if pictures is not None and state is not None:
+            record["pictures"] = [f"{pictures.name}/{name}.png" for name in PREVIEWS]
+            record["found"] = [f"{pictures.name}/{name}" for kind, name in RESULTS.items() if kind == "bbox" or masks]
+        save_about(protocol, record, encoder, how, out, settings)
+        if pictures is not None and state is not None:
+            write_results(data.test, found, pictures, masks)
+            save_previews(data.test, found, pictures, masks)
+            how.say(f"Previews, and all detections in COCO's format: {pictures}")
+            clear_folder(state, KEPT)
+    return results
 
 
 def fingerprint(data: AnnotatedImages, masks: bool) -> str:
@@ -244,21 +219,47 @@ def fingerprint(data: AnnotatedImages, masks: bool) -> str:
     return digest.hexdigest()[:16]
 
 
-def _check_masks(data: DetectionData) -> None:
-    """Raise a UserError if an object has no mask."""
-    for image in (*data.train.images, *data.test.images):
-        if any(segmentation is None for segmentation in image.segmentations):
-            raise UserError(f"{data.name} has objects without masks ({image.path.name}); `eval detect` needs none.")
+def check_images(
+    data: DetectionData,
+    how: Extraction,
+    *,
+    masks: bool = False,
+    whole: bool = True,
+    max_bad: float = 0.0,
+    sharers: int = 1,
+) -> DetectionData:
+    """The data without the training images that cannot be used, up to a share of `max_bad`; else a UserError.
+
+    A test image that cannot be used is always refused: the figures would be those of another test. Unless `whole`,
+    training images are checked by their headers. It runs before a training, so that no image stops that halfway.
+    """
+    if not 0 <= max_bad <= 1:
+        raise UserError(f"max_bad={max_bad}: must be 0 to 1.")
+    for what, part, allowed in (("training", data.train, max_bad), ("test", data.test, 0.0)):
+        check = partial(_check, part.images, whole or what == "test", masks)
+        rows = range(len(part))
+        chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
+        errors: list[UserError | None] = []
+        fitting = min(fitting_workers(how.workers, BYTES, sharers), len(rows) // ALONE)
+        for some in read(check, chunks, fitting):
+            errors += some
+            how.progress(f"checking {what} images", len(errors), len(rows))
+        bad = [str(error) for error in errors if error is not None]
+        if not bad:
+            continue
+        message = f"{len(bad):,} of {len(rows):,} {what} images cannot be used: {first_of(bad, ' ')}"
+        if len(bad) > allowed * len(rows) or len(bad) == len(rows):
+            share = f" --max-bad (now {max_bad:g}) leaves out up to that share." if what == "training" else ""
+            raise UserError(message + share)
+        how.say(f"{message} These are left out.")
+        kept = tuple(image for image, error in zip(part.images, errors, strict=True) if error is None)
+        counts = part.counts + Counter({"unusable, left out": len(bad)})
+        data = data._replace(train=replace(part, images=kept, counts=counts), official=False)
+    return data
 
 
-@contextmanager
-def _naming_kept_training(state: Path | None) -> Iterator[None]:
-    """An image that breaks after the check costs no training."""
-    try:
-        yield
-    except UnusableImage as error:
-        kept = state is not None and found_checkpoints(state)
-        raise UserError(f"{error} The training is kept in {state}." if kept else str(error)) from error
+def _check(images: Sequence[AnnotatedImage], whole: bool, masks: bool, row: int) -> None:
+    images[row].check(whole, masks)
 
 
 @torch.no_grad()
@@ -273,72 +274,104 @@ def find_objects(
     detector.to(device).eval()
     found: list[Detections] = []
     one_by_one = [[row] for row in range(len(images))]
-    for batch in read(TestImages(images), one_by_one, fitting_workers(workers, BYTES)):
+    for batch in read(lambda row: pixels_of(images[row]), one_by_one, fitting_workers(workers, BYTES)):
         there = [pixels.to(device, non_blocking=True) for pixels in raise_errors(batch)]
-        found += [_detections(each) for each in detector(there)]
+        for each in detector(there):
+            boxes, scores, labels = (each[name].cpu().numpy() for name in ("boxes", "scores", "labels"))
+            masks = each["masks"][:, 0].byte().cpu().numpy() if "masks" in each else ()
+            shapes = tuple(encoded(mask) for mask in masks)
+            found.append(Detections(boxes.astype(np.float32), scores.astype(np.float32), labels, shapes))
         progress("testing", len(found), len(images))
     return found
 
 
-def _detections(found: dict[str, Tensor]) -> Detections:
-    boxes, scores, labels = (found[name].cpu().numpy() for name in ("boxes", "scores", "labels"))
-    masks = found["masks"][:, 0].byte().cpu().numpy() if "masks" in found else ()
-    return Detections(
-        boxes.astype(np.float32), scores.astype(np.float32), labels, tuple(encoded(mask) for mask in masks)
-    )
-
-
-def measure(data: DetectionData, found: list[Detections], masks: bool) -> Results:
-    """Average precision by all measures that are the custom."""
-    arguments = data.test.images, found, data.test.classes
-    results = {("box", "VOC07"): voc07_metric(*arguments)} if data.is_voc else {}
-    results["box", "COCO"] = coco_metric(*arguments)
-    if masks:
-        results["mask", "COCO"] = coco_metric(*arguments, "segm")
-    return results
-
-
-def _record(
-    data: DetectionData, recipe: DetectionRecipe, masks: bool, results: Results, trained: TrainingSummary, test_s: float
-) -> dict[str, Any]:
-    """What was measured on what, by which protocol, in how long."""
-    model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
-    return {
-        "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
-        "results": [{"of": of, "measure": name, **precision._asdict()} for (of, name), precision in results.items()],
-        "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
-        "about_data": data.about(),
-        "test_pictures": len(data.test),
-        "detection_recipe": asdict(recipe),
-        "official": data.comparable_with_paper,
-        "resumed_at": trained.resumed_at,
-        "sessions": trained.sessions,
-        "sessions_killed": trained.killed,
-        "seconds": {"training": trained.seconds, "testing": round(test_s, 1)},
-    }
-
-
-def _show_schedule(console: Console, name: str, n_images: int, official: bool, options: RecipeOptions) -> None:
-    table = Table("what", "how much", title="Schedule")
-    for row in schedule(name, options.applied_to(recipe_for(name, n_images, official)), n_images):
-        table.add_row(*row)
-    console.print(table)
-
-
-def _show(
-    console: Console, encoder: str, figures: Sequence[tuple[DetectionFigure, float]], official: str | None
-) -> None:
+def _show(console: Console, encoder: str, results: Results, official: str | None) -> None:
     """Our rows above the paper's, in its order of columns; sizes are in what is saved."""
-    by_row: dict[tuple[str, str], dict[str, float]] = {}
-    for (of, measure_name, figure), value in figures:
-        by_row.setdefault((of, measure_name), {})[figure] = value
     table = Table("encoder", "of", "measure", *DETECTION_COLUMNS, title="Average precision (%)")
-    for (of, measure_name), ours in by_row.items():
-        shown = (f"{ours[name]:.2f}" if name in ours else "" for name in DETECTION_COLUMNS)
-        table.add_row(encoder, of, measure_name, *shown, style="bold")
+    for (of, measure_name), precision in results.items():
+        ours = (precision.overall[name] for name in DETECTION_COLUMNS)
+        table.add_row(encoder, of, measure_name, *("" if n is None else f"{n:.2f}" for n in ours), style="bold")
     for (data, of), rows in DETECTION.items():
-        for row, numbers in rows.items() if data == official and any(of == what for what, _ in by_row) else ():
-            table.add_row(
-                f"paper, Table 6: {row}", of, DETECTION_MEASURES[data], *(f"{number:.2f}" for number in numbers)
-            )
+        for row, numbers in rows.items() if data == official and of in {what for what, _ in results} else ():
+            figures = (f"{number:.2f}" for number in numbers)
+            table.add_row(f"paper, Table 6: {row}", of, DETECTION_MEASURES[data], *figures)
     console.print(table)
+
+
+PREVIEWS = ("best", "worst", "random")
+EACH = 6
+"""Images on a sheet."""
+SIDE, GAP, LETTER = 360, 8, 13  # pixels
+TRUE, RIGHT, WRONG, SPARED = "#009E73", "#0072B2", "#D55E00", "#969A9E"
+"""Objects, what was found of them, what is none, and what does not count: told apart by the colour-blind."""
+SHINE = 0.4
+"""Of a mask over its image."""
+
+
+class Outlined(NamedTuple):
+    """A thing as it is drawn on its image."""
+
+    box: Sequence[float]
+    colour: str
+    name: str
+    mask: UInt8[np.ndarray, "H W"] | None
+
+
+def save_previews(test: AnnotatedImages, detected: Sequence[Detections], folder: Path, masks: bool = False) -> None:
+    """Write sheets of the best, the worst and some random images: objects on the left, detections on the right."""
+    scores = [judge(image, each).f1 for image, each in zip(test.images, detected, strict=True)]
+    order = np.argsort(-np.array(scores), kind="stable").tolist()
+    chance = torch.randperm(len(scores), generator=stream(0, "pictures to draw")).tolist()
+    for name, rows in zip(PREVIEWS, (order, order[::-1], chance), strict=True):
+        pairs = [_pair(test.images[row], detected[row], test.classes, masks) for row in rows[:EACH]]
+        tops = [sum(pair.height + GAP for pair in pairs[:n]) for n in range(len(pairs) + 1)]
+        sheet = Image.new("RGB", (2 * SIDE, tops[-1]), "white")
+        for pair, top in zip(pairs, tops, strict=False):
+            sheet.paste(pair, (0, top))
+        content = io.BytesIO()
+        sheet.save(content, "png")
+        write(folder / f"{name}.png", content.getvalue())
+
+
+def _pair(image: AnnotatedImage, detected: Detections, classes: tuple[str, ...], masks: bool) -> Image.Image:
+    """An image with its objects, beside the same with what was found."""
+    right, wrong, f1 = judge(image, detected)
+    truth = [
+        Outlined(box, TRUE if image.asked[n] else SPARED, classes[label - 1], image.mask(n) if masks else None)
+        for n, (box, label) in enumerate(zip(image.boxes, image.labels, strict=True))
+    ]
+    found = [
+        Outlined(
+            detected.boxes[n],
+            RIGHT if right[n] else WRONG if wrong[n] else SPARED,
+            f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}",
+            decoded(detected.masks[n], image.height, image.width) if detected.masks else None,
+        )
+        for n in np.flatnonzero(detected.scores >= SURE)
+    ]
+    seen = Image.fromarray(image.pixels())
+    sides = [_drawn(seen, things) for things in (truth, found)]
+    titles = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}", f"found, F1 {f1:.2f}"
+    pair = Image.new("RGB", (2 * SIDE, sides[0].height + 2 * LETTER), "white")
+    pen = ImageDraw.Draw(pair)
+    for left, side, title in zip((0, SIDE), sides, titles, strict=True):
+        pair.paste(side, (left, 2 * LETTER))
+        pen.text((left + 2, LETTER // 2), title, "black", ImageFont.load_default(LETTER))
+    return pair
+
+
+def _drawn(seen: Image.Image, things: list[Outlined]) -> Image.Image:
+    """An image, shrunk or enlarged to the sheet's scale, with things on it."""
+    tinted = seen
+    for thing in things:
+        if thing.mask is not None:
+            tint = Image.blend(tinted, Image.new("RGB", seen.size, thing.colour), SHINE)
+            tinted = Image.composite(tint, tinted, Image.fromarray(255 * thing.mask))
+    drawn = ImageOps.contain(tinted, (SIDE - GAP, SIDE - GAP))
+    scale = max(drawn.size) / max(seen.size)
+    pen, letters = ImageDraw.Draw(drawn), ImageFont.load_default(LETTER)
+    for thing in things:
+        left, top, right, bottom = (float(edge) * scale for edge in thing.box)
+        pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=thing.colour, width=2)
+        pen.text((left + 3, top + 1), thing.name, "white", letters, stroke_width=1, stroke_fill=thing.colour)
+    return drawn

@@ -1,26 +1,24 @@
-"""Readers of annotations: a folder in Pascal VOC's layout, a JSON file in COCO's."""
+"""Annotations and masks as the files of Pascal VOC and of COCO have them."""
 
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
+import numpy as np
+from jaxtyping import Float64, Int64, UInt8
+
 from ..data.decode import BadImage, seen_size
 from ..errors import UserError
-from .masks import packed
 
-Entry = TypeVar("Entry")
+Made = TypeVar("Made")
 UNKNOWN = ""
 """The category of an object that its file does not name: no class is called so."""
-VOC_CLASSES = (
-    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
-)
 SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
 
@@ -48,43 +46,38 @@ class ImageAnnotation(NamedTuple):
     """Its id in the file."""
 
 
-def read_voc(folder: Path, lists: tuple[str, ...] = ()) -> Iterator[ImageAnnotation]:
-    """The images of the first of `lists` that ImageSets/Main/ has; without lists, all that have annotations."""
-    annotations = folder / "Annotations"
-    for name in _names_in(folder, lists) if lists else sorted(file.stem for file in annotations.glob("*.xml")):
-        file = annotations / f"{name}.xml"
-        try:
-            yield _voc_image(folder, file)
-        except (OSError, BadImage, ElementTree.ParseError, TypeError, ValueError, OverflowError) as error:
-            raise UserError(f"{file} is not a VOC annotation: {error}.") from error
+def read_voc(folder: Path, names: Iterable[str] | None = None) -> list[ImageAnnotation]:
+    """The images of these names in VOC's layout, or all that have annotations."""
+    files = sorted((folder / "Annotations").glob("*.xml"))
+    if names is not None:
+        files = [folder / "Annotations" / f"{name}.xml" for name in names]
+    return [_voc_image(folder, file) for file in files]
 
 
-def has_list(folder: Path, lists: tuple[str, ...]) -> bool:
-    """Whether the folder has one of the lists."""
-    return any(_list_file(folder, name).is_file() for name in lists)
-
-
-def _list_file(folder: Path, name: str) -> Path:
-    return folder / "ImageSets" / "Main" / f"{name}.txt"
-
-
-def _names_in(folder: Path, lists: tuple[str, ...]) -> list[str]:
-    file = next(file for name in lists if (file := _list_file(folder, name)).is_file())
-    return [line.split()[0] for line in file.read_text("utf-8").splitlines() if line.strip()]
+def voc_list(folder: Path, parts: Sequence[str]) -> list[str] | None:
+    """The names in the first list of these parts that a folder has."""
+    for part in parts:
+        file = folder / "ImageSets" / "Main" / f"{part}.txt"
+        if file.is_file():
+            return [line.split()[0] for line in file.read_text("utf-8").splitlines() if line.strip()]
+    return None
 
 
 def _voc_image(folder: Path, file: Path) -> ImageAnnotation:
-    root = ElementTree.fromstring(file.read_bytes())
     images = folder / "JPEGImages"
-    tried = [images / f"{file.stem}{suffix}" for suffix in SUFFIXES]
-    tried += [images / Path(name).name for name in [root.findtext("filename", "")] if name]
-    path = next((path for path in tried if path.is_file()), None)
-    if path is None:
-        raise UserError(f"{images} has no image {tried[0].name} (or {', '.join(SUFFIXES[1:3])}).")
-    width, height = (int(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
-    if width < 1 or height < 1:  # custom sets leave it out
-        height, width = seen_size(path)
-    return ImageAnnotation(path, height, width, [_voc_object(found) for found in root.iter("object")], file.stem)
+    try:
+        root = ElementTree.fromstring(file.read_bytes())
+        tried = [images / f"{file.stem}{suffix}" for suffix in SUFFIXES]
+        tried += [images / Path(name).name for name in [root.findtext("filename", "")] if name]
+        path = next((path for path in tried if path.is_file()), None)
+        if path is None:
+            raise UserError(f"{images} has no image {tried[0].name} (or {', '.join(SUFFIXES[1:3])}).")
+        width, height = (int(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
+        if width < 1 or height < 1:  # custom sets leave it out
+            height, width = seen_size(path)
+        return ImageAnnotation(path, height, width, [_voc_object(found) for found in root.iter("object")], file.stem)
+    except (OSError, BadImage, ElementTree.ParseError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{file} is not a VOC annotation: {error}.") from error
 
 
 def _voc_object(found: ElementTree.Element) -> ObjectAnnotation:
@@ -92,51 +85,39 @@ def _voc_object(found: ElementTree.Element) -> ObjectAnnotation:
     left, top, right, bottom = (
         float(found.findtext(f"bndbox/{edge}", "")) for edge in ("xmin", "ymin", "xmax", "ymax")
     )
+    if not all(map(isfinite, (left, top, right, bottom))):
+        raise ValueError("a box is not finite")
     difficult = found.findtext("difficult", "0").strip() == "1"
     category = found.findtext("name", "").strip()
     return ObjectAnnotation(category, (left - 1, top - 1, right, bottom), difficult=difficult)
 
 
-class CocoImage(NamedTuple):
-    """An image, as the file lists it."""
-
-    number: Any
-    name: str
-    height: int
-    width: int
-
-
-class CocoFile(NamedTuple):
-    """The content of a file."""
-
-    categories: dict[str, int]
-    """The id of each in the file; the lowest is the first."""
-    images: list[ImageAnnotation]
-
-
-def read_coco(file: Path, folders: Sequence[Path]) -> CocoFile:
-    """Read a file; its images are in the first of `folders` that has any of them."""
+def read_coco(file: Path, folders: Sequence[Path]) -> tuple[dict[str, int], list[ImageAnnotation]]:
+    """Ids of the categories of a file, in order, and its images, in the first of `folders` that has any of them."""
     content = _coco_content(file)
-    names = _by_id(file, "category", _entries(file, "category", content["categories"], _category))
-    listed = _entries(file, "image", content["images"], _image)
-    images = _by_id(file, "image", ((image.number, image) for image in listed))
+    names = dict(
+        _entries(file, "category", content["categories"], lambda entry: (int(entry["id"]), str(entry["name"])))
+    )
+    images = dict(_entries(file, "image", content["images"], lambda entry: (entry["id"], _coco_image(entry))))
     objects: dict[Any, list[ObjectAnnotation]] = defaultdict(list)
-    for number, annotation in _entries(file, "annotation", content["annotations"], partial(_annotation, names=names)):
+    for number, annotation in _entries(file, "annotation", content["annotations"], lambda e: _coco_object(e, names)):
         objects[number].append(annotation)
-    if len(set(names.values())) < len(names) or UNKNOWN in names.values():
-        raise UserError(f"{file}: each category needs a name of its own.")
+    if len(set(names.values())) < len(content["categories"]) or UNKNOWN in names.values():
+        raise UserError(f"{file}: each category needs an id and a name of its own.")
+    if len(images) < len(content["images"]):
+        raise UserError(f"{file}: each image needs an id of its own.")
     if lost := sorted(map(str, objects.keys() - images.keys())):
         raise UserError(f"{file} has annotations of images that it does not list, such as {lost[0]}.")
-    wanted = [image.name for image in images.values()]
+    wanted = [image.path for image in images.values()]
     folder = next((each for each in folders if not wanted or any((each / name).is_file() for name in wanted)), None)
     if folder is None:
         looked = ", ".join(map(str, dict.fromkeys(folders)))
         raise UserError(f"None of {len(wanted):,} images of {file} (the first: {wanted[0]}) is in {looked}.")
     found = [
-        ImageAnnotation(folder / image.name, image.height, image.width, objects.get(number, []), number)
+        image._replace(path=folder / image.path, objects=objects[number], number=number)
         for number, image in images.items()
     ]
-    return CocoFile({names[number]: number for number in sorted(names)}, found)
+    return {names[number]: number for number in sorted(names)}, found
 
 
 def _coco_content(file: Path) -> dict[str, list[Any]]:
@@ -155,31 +136,29 @@ def _coco_content(file: Path) -> dict[str, list[Any]]:
     return content
 
 
-def _entries(file: Path, what: str, entries: list[Any], make: Callable[[Any], Entry]) -> Iterator[Entry]:
-    """What is made of each entry of a list; a UserError that names the entry."""
+def _entries(
+    file: Path, what: str, entries: list[Any], make: Callable[[Any], tuple[Any, Made]]
+) -> Iterator[tuple[Any, Made]]:
+    """What is made of each entry of a list, behind an id; a UserError that names the entry."""
     for place, entry in enumerate(entries):
         try:
-            yield make(entry)
+            number, made = make(entry)
+            hash(number)
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             why = f"it has no {error}" if isinstance(error, KeyError) else error
             raise UserError(f"{file}: {what} number {place + 1}, {short(entry)}: {why}.") from error
+        yield number, made
 
 
-def _category(entry: dict[str, Any]) -> tuple[int, str]:
-    return int(entry["id"]), str(entry["name"])
+def _coco_image(entry: dict[str, Any]) -> ImageAnnotation:
+    return ImageAnnotation(Path(entry["file_name"]), int(entry["height"]), int(entry["width"]), ())
 
 
-def _image(entry: dict[str, Any]) -> CocoImage:
-    hash(entry["id"])
-    return CocoImage(entry["id"], str(entry["file_name"]), int(entry["height"]), int(entry["width"]))
-
-
-def _annotation(entry: dict[str, Any], names: dict[int, str]) -> tuple[Any, ObjectAnnotation]:
+def _coco_object(entry: dict[str, Any], names: dict[int, str]) -> tuple[Any, ObjectAnnotation]:
     left, top, width, height = box = [float(edge) for edge in entry["bbox"]]
     area = None if entry.get("area") is None else float(entry["area"])
     if not all(map(isfinite, [*box, area or 0])):
         raise ValueError(f"bbox {short(entry['bbox'])} or area {area} is not finite")
-    hash(entry["image_id"])
     return entry["image_id"], ObjectAnnotation(
         names.get(int(entry["category_id"]), UNKNOWN),
         (left, top, left + width, top + height),
@@ -189,10 +168,116 @@ def _annotation(entry: dict[str, Any], names: dict[int, str]) -> tuple[Any, Obje
     )
 
 
-def _by_id(file: Path, what: str, entries: Iterable[tuple[Any, Entry]]) -> dict[Any, Entry]:
-    """Entries by their id; the same may be listed again, another not."""
-    found: dict[Any, Entry] = {}
-    for number, entry in entries:
-        if found.setdefault(number, entry) != entry:
-            raise UserError(f"{file}: {what} {number} is listed twice, as {found[number]} and as {entry}.")
-    return found
+RunLengths = dict[str, Any]
+"""COCO's: size [H, W] and compressed counts."""
+FEWEST = 6
+"""Numbers of the smallest polygon, a triangle."""
+FAR = 4
+"""Sides of an image that a corner may lie away: the library walks along every edge, wherever it leads."""
+MOST_BITS = 30
+"""By which a part of a compressed run is shifted: 32 bits are what the library has."""
+
+
+def coco_library() -> Any:
+    """The COCO evaluator, an extra of this package."""
+    try:
+        import faster_coco_eval  # heavy, and optional
+        import faster_coco_eval.core.mask
+    except ImportError as error:
+        raise UserError("Detection needs a COCO evaluator; pip install 'logo-ssl[detect]'.") from error
+    return faster_coco_eval
+
+
+ERRORS = (TypeError, ValueError, KeyError, OverflowError, RuntimeError)
+"""What numpy and the library raise for a mask that is none."""
+
+
+def packed(segmentation: Any) -> Any:
+    """The same mask with its numbers in arrays: as lists, those of all of COCO would take gigabytes.
+
+    What is not a mask stays as it is: `run_lengths` raises.
+    """
+    with suppress(*ERRORS):
+        if isinstance(segmentation, list):
+            return tuple(_polygon(numbers) for numbers in segmentation)
+        if isinstance(segmentation["counts"], list):
+            return segmentation | {"counts": _whole(segmentation["counts"])}
+    return segmentation
+
+
+def _polygon(numbers: Any) -> Float64[np.ndarray, " n"]:
+    polygon = np.array(numbers, np.float64)
+    if polygon.ndim != 1 or not np.isfinite(polygon).all():  # the library would allocate without end
+        raise ValueError("a polygon is a list of finite numbers")
+    return polygon
+
+
+def _whole(counts: Any) -> Int64[np.ndarray, " n"]:
+    whole = np.array(counts)
+    if whole.ndim != 1 or whole.dtype != np.int64:
+        raise ValueError("counts are whole numbers")
+    return whole
+
+
+def has_outline(segmentation: Any) -> bool:
+    """False for polygons of which none has three corners; `run_lengths` raises for what is not a mask at all."""
+    return not isinstance(segmentation, tuple) or any(len(polygon) >= FEWEST for polygon in segmentation)
+
+
+def run_lengths(segmentation: Any, height: int, width: int) -> RunLengths:
+    """The run lengths of polygons, of uncompressed or of compressed run lengths, packed or not."""
+    try:
+        if isinstance(segmentation, list | tuple):
+            return _of_polygons([_polygon(numbers) for numbers in segmentation], height, width)
+        return _of_runs(segmentation, height, width)
+    except ERRORS as error:
+        raise UserError(f"its mask is neither polygons nor run lengths of the image ({error}).") from error
+
+
+def _of_polygons(polygons: list[Float64[np.ndarray, " _"]], height: int, width: int) -> RunLengths:
+    masks = coco_library().core.mask
+    with_area = [polygon for polygon in polygons if len(polygon) >= FEWEST]
+    if not with_area:
+        return encoded(np.zeros((height, width), np.uint8))
+    farthest = max(np.abs(polygon).max() for polygon in with_area)
+    if farthest > FAR * max(height, width):
+        raise ValueError(f"a coordinate of {farthest:g} in an image of {width} x {height} px")
+    return masks.merge(masks.frPyObjects([polygon.tolist() for polygon in with_area], height, width))
+
+
+def _of_runs(runs: RunLengths, height: int, width: int) -> RunLengths:
+    if list(runs["size"]) != [height, width]:
+        raise ValueError(f"size {runs['size']}, where height and width are {[height, width]}")
+    compressed = isinstance(runs["counts"], str | bytes)
+    counts = (_uncompressed if compressed else _whole)(runs["counts"])
+    if (counts < 0).any() or (counts > height * width).any() or counts.sum() != height * width:
+        raise ValueError(f"counts that do not fill the {height * width} pixels of an image")
+    if compressed:
+        return runs
+    return coco_library().core.mask.frPyObjects(runs | {"counts": counts.tolist()}, height, width)
+
+
+def _uncompressed(counts: str | bytes) -> Int64[np.ndarray, " n"]:
+    """COCO's compression undone: 5 bits in each letter, the lowest first, and each run less the one before the last."""
+    letters = np.frombuffer(counts.encode() if isinstance(counts, str) else counts, np.uint8).astype(np.int64) - 48
+    last = np.flatnonzero((letters & 32) == 0)
+    if not len(letters) or letters.min() < 0 or letters.max() > 63 or last[-1:] != len(letters) - 1:
+        raise ValueError("compressed counts are broken")
+    first = np.concatenate(([0], last[:-1] + 1))
+    place = 5 * (np.arange(len(letters)) - np.repeat(first, last - first + 1))
+    if place.max() > MOST_BITS:
+        raise ValueError("compressed counts are broken")
+    runs = np.add.reduceat((letters & 31) << place, first)
+    runs -= np.where(letters[last] & 16, np.int64(32) << place[last], 0)  # negative
+    runs[1::2], runs[2::2] = runs[1::2].cumsum(), runs[2::2].cumsum()
+    return runs
+
+
+def encoded(mask: UInt8[np.ndarray, "H W"]) -> RunLengths:
+    """The run lengths of pixels that are 0 or 1."""
+    return coco_library().core.mask.encode(np.asfortranarray(mask))
+
+
+def decoded(segmentation: Any, height: int, width: int) -> UInt8[np.ndarray, "H W"]:
+    """The pixels of a mask, 0 or 1."""
+    return np.ascontiguousarray(coco_library().core.mask.decode(run_lengths(segmentation, height, width)))

@@ -1,4 +1,4 @@
-"""Average precision: VOC 2007's measure and COCO's; detections as COCO's result files.
+"""Average precision: VOC 2007's measure and COCO's; F1 of one image; detections as COCO's result files.
 
 Tables for VOC 07+12 are made with precision at eleven recalls at every overlap (detectron2's evaluator does so), not
 with COCO's measure.
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 
 from ..files import write
 from .data import AnnotatedImage, AnnotatedImages
-from .masks import RunLengths, coco_library, run_lengths
+from .formats import RunLengths, coco_library
 
 THRESHOLDS = tuple(percent / 100 for percent in range(50, 100, 5))
 """Overlaps from which a detection counts; AP is the mean over them."""
@@ -159,7 +159,7 @@ def _truths(images: Sequence[AnnotatedImage], kind: Kind) -> list[dict[str, Any]
             truth = {"id": len(truths) + 1, "image_id": i, "category_id": int(image.labels[n]), "bbox": _sides(box)}
             truth |= {"area": float(image.area[n]), "iscrowd": int(image.crowd[n] or image.difficult[n])}
             if kind == "segm":
-                truth["segmentation"] = run_lengths(image.segmentations[n], image.height, image.width)
+                truth["segmentation"] = image.run_lengths(n)
             truths.append(truth)
     return truths
 
@@ -181,20 +181,55 @@ def _sides(box: np.ndarray) -> list[float]:
     return [left, top, right - left, bottom - top]
 
 
-def result_files(folder: Path, masks: bool = True) -> dict[Kind, Path]:
-    """Which files of finds may be in a folder: of boxes, and of masks where these are asked for."""
-    files: dict[Kind, Path] = {"bbox": folder / "boxes.json", "segm": folder / "masks.json"}
-    return files if masks else {"bbox": files["bbox"]}
+RESULTS: dict[Kind, str] = {"bbox": "boxes.json", "segm": "masks.json"}
+"""Files of all that was found."""
 
 
 def write_results(test: AnnotatedImages, detected: Sequence[Detections], folder: Path, masks: bool) -> None:
-    """Write all that was found: boxes, and where asked for masks, each kind in a file of its own, as COCO has it."""
+    """Write all that was found, as COCO has it: boxes, and where asked for masks; masks of an earlier test go."""
     images = [image.number for image in test.images]
-    for kind, file in result_files(folder, masks).items():
+    for kind, name in RESULTS.items():
+        if kind == "segm" and not masks:
+            (folder / name).unlink(missing_ok=True)
+            continue
         found = as_coco(detected, images, test.numbers, kind)
-        write(file, json.dumps(found, separators=(",", ":"), default=_text))
+        letters = lambda counts: bytes(counts).decode("ascii")  # noqa: E731 (compressed run lengths)
+        write(folder / name, json.dumps(found, separators=(",", ":"), default=letters))
 
 
-def _text(counts: Any) -> str:
-    """Compressed run lengths, which are letters."""
-    return bytes(counts).decode("ascii")
+SURE = 0.5
+"""Score from which a detection is drawn and judged, and overlap from which it is right."""
+
+
+class Judgement(NamedTuple):
+    """Which detections of an image are sure and right, wrong, or neither."""
+
+    right: Bool[np.ndarray, " found"]
+    wrong: Bool[np.ndarray, " found"]
+    f1: float
+    """Twice what is right over what is asked for and what is right or wrong; 1 if there is nothing of either."""
+
+
+def judge(image: AnnotatedImage, detected: Detections) -> Judgement:
+    """Match detections with objects of their class, the surest first, each object once.
+
+    What is found of crowds and difficult objects is neither right nor wrong: a difficult object is found like any
+    other, as VOC has it, and a crowd by all that lie in it, as COCO does.
+    """
+    shared = overlap(detected.boxes, image.boxes)
+    inside = intersection(detected.boxes, image.boxes) > SURE * area(detected.boxes)[:, None]
+    alike = image.labels == detected.labels[:, None]
+    free = image.asked.copy()
+    right, wrong = np.zeros((2, len(detected.scores)), bool)
+    for n in np.argsort(-detected.scores, kind="stable"):
+        if detected.scores[n] < SURE:
+            break
+        fits = np.where(free & alike[n], shared[n], 0)
+        if fits.max(initial=0) > SURE:
+            right[n] = True
+            free[fits.argmax()] = False
+        else:
+            spared = (image.difficult & (shared[n] > SURE)) | (image.crowd & inside[n])
+            wrong[n] = not (alike[n] & spared).any()
+    n_all = int(image.asked.sum() + right.sum() + wrong.sum())
+    return Judgement(right, wrong, 2 * int(right.sum()) / n_all if n_all else 1.0)

@@ -1,15 +1,16 @@
-"""The detector on an encoder: ResNet-C4 or a feature pyramid, region proposals, box and mask heads.
+"""The detector on an encoder: ResNet-C4 or a feature pyramid, region proposals, box and mask heads, image sizes.
 
 Its parts are torchvision's wherever these follow MoCo's protocol (detectron2); each class says where they do not.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.detection._utils import BalancedPositiveNegativeSampler
@@ -17,15 +18,21 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.models.detection.faster_rcnn import FastRCNNConvFCHead, FastRCNNPredictor
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.models.detection.roi_heads import RoIHeads, maskrcnn_inference, maskrcnn_loss
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
+from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, roi_align
 
 from ..errors import UserError
 from ..models.batch_norm import BatchNorm, set_uneven, with_our_batch_norm
+from ..randomness import stream
 from .config import DetectorConfig, Norm
-from .samples import DetectionTransform, ImageRandomness
+
+Target = dict[str, Tensor]
+"""Boxes, labels, and scores or masks, of one image."""
+Sizes = list[tuple[int, int]]
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 PARTS = ("conv1", "bn1", "relu", "maxpool", *STAGES)
@@ -36,10 +43,7 @@ PIXELS = 14
 def check_backbone(encoder: Any) -> None:
     """Raise a UserError for an encoder that cannot become a detector."""
     if not all(hasattr(encoder, part) for part in PARTS):
-        name = type(encoder).__name__
-        raise UserError(
-            f"Detection needs a ResNet as torchvision builds it, such as resnet18; the encoder is a {name}."
-        )
+        raise UserError(f"Detection needs a ResNet such as resnet18; the encoder is a {type(encoder).__name__}.")
     if encoder.conv1.in_channels != 3:
         raise UserError(
             f"Detection needs an encoder of RGB images; this one takes {encoder.conv1.in_channels} channels."
@@ -76,6 +80,122 @@ def _frozen(module: nn.Module) -> nn.Module:
     return module
 
 
+class ImageRandomness:
+    """Random numbers of each image by (seed, iteration, place in the whole batch), whichever process has it."""
+
+    seed = iteration = first = 0
+
+    def begin(self, seed: int, iteration: int, first: int = 0) -> None:
+        """Set the iteration, and the place of this process's first image in the whole batch."""
+        self.seed, self.iteration, self.first = seed, iteration, first
+
+    def of(self, purpose: str, place: int) -> torch.Generator:
+        """The stream of an image, on the CPU."""
+        return stream(self.seed, purpose, self.iteration, self.first + place)
+
+
+class DetectionTransform(GeneralizedRCNNTransform):
+    """Normalises, resizes and stacks images, and moves their boxes and masks along; brings back what was found.
+
+    Training images draw their scale, test images have one. torchvision would send its mean, its deviation and four
+    numbers for each image's boxes to the device one by one, and wait for each.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: DetectorConfig, mean: list[float], std: list[float], draws: ImageRandomness) -> None:
+        super().__init__(config.test_side, config.longest, mean, std)
+        self.config, self.draws = config, draws
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+
+    def forward(
+        self, images: list[Tensor], targets: list[Target] | None = None
+    ) -> tuple[ImageList, list[Target] | None]:
+        """The images as one tensor, each in its upper left corner, and what is in them."""
+        shapes = [self.shape(image.shape[1], image.shape[2], self._side(place)) for place, image in enumerate(images)]
+        shown = [self._shown(image, shape) for image, shape in zip(images, shapes, strict=True)]
+        if targets is not None:
+            pairs = zip(images, targets, shapes, strict=True)
+            targets = [_moved(target, image.shape[1:], shape) for image, target, shape in pairs]
+        return ImageList(self.batch_images(shown, self.size_divisible), shapes), targets
+
+    def postprocess(self, result: list[Target], image_shapes: Sizes, original_image_sizes: Sizes) -> list[Target]:
+        """Boxes and masks [n 1 H W] of what was found, in pixels of the images that were given."""
+        for found, shown, given in zip(result, image_shapes, original_image_sizes, strict=True):
+            found["boxes"] = _resized(found["boxes"], shown, given)
+            if "masks" in found:
+                found["masks"] = paste_masks(found["masks"][:, 0], found["boxes"], *given)[:, None]
+        return result
+
+    def shape(self, height: int, width: int, side: int) -> tuple[int, int]:
+        """Height and width with that short side, or with the longer one at its limit; whole pixels, rounded."""
+        scale = min(side / min(height, width), self.config.longest / max(height, width))
+        return max(int(height * scale + 0.5), 1), max(int(width * scale + 0.5), 1)
+
+    def _side(self, place: int) -> int:
+        if not self.training:
+            return self.config.test_side
+        sides = self.config.short_sides
+        return sides[int(torch.randint(len(sides), (1,), generator=self.draws.of("side", place)))]
+
+    def _shown(self, image: Shaped[Tensor, "3 H W"], shape: tuple[int, int]) -> Float[Tensor, "3 h w"]:
+        pixels = image if image.is_floating_point() else image.float() / 255
+        pixels = (pixels - self.mean) / self.std
+        shrinks = shape[0] < image.shape[1]
+        return F.interpolate(pixels[None], shape, mode="bilinear", align_corners=False, antialias=shrinks)[0]
+
+
+def _moved(target: Target, before: torch.Size, after: tuple[int, int]) -> Target:
+    """Boxes and masks of an image that was resized."""
+    moved = target | {"boxes": _resized(target["boxes"], before, after)}
+    if "masks" in target:
+        moved["masks"] = F.interpolate(target["masks"][:, None].float(), after)[:, 0].byte()
+    return moved
+
+
+def _resized(boxes: Float[Tensor, "n 4"], before: Sequence[int], after: Sequence[int]) -> Float[Tensor, "n 4"]:
+    """Boxes of an image whose height and width changed."""
+    down, across = (new / old for new, old in zip(after, before, strict=True))
+    left, top, right, bottom = boxes.unbind(1)
+    return torch.stack((left * across, top * down, right * across, bottom * down), 1)
+
+
+INSIDE = 0.5
+AT_ONCE = 1 << 28
+"""Pixels of all masks that are pasted together: 1 GiB of float32."""
+
+
+def paste_masks(
+    masks: Float[Tensor, "n M M"], boxes: Float[Tensor, "n 4"], height: int, width: int
+) -> Bool[Tensor, "n {height} {width}"]:
+    """Masks in their boxes, bilinear at the centre of every pixel, and 0 around them.
+
+    torchvision rounds boxes to whole pixels and makes each one wider: masks of small objects are a tenth too large.
+    """
+    n = max(1, AT_ONCE // (height * width))
+    parts = zip(masks.split(n), boxes.split(n), strict=True)
+    with torch.autocast(masks.device.type, enabled=False):
+        return torch.cat([_paste_masks(part.float(), places.float(), height, width) for part, places in parts])
+
+
+def _paste_masks(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
+    left, top, right, bottom = boxes.unbind(1)
+    cells = masks.shape[-1]
+    rows, columns = _cell_weights(top, bottom, height, cells), _cell_weights(left, right, width, cells)
+    return rows @ masks @ columns.mT >= INSIDE
+
+
+def _cell_weights(
+    begin: Float[Tensor, " n"], end: Float[Tensor, " n"], pixels: int, cells: int
+) -> Float[Tensor, "n _ _"]:
+    """How much of each cell a pixel's centre sees along one side: all at the cell's centre, none a cell further on."""
+    centres = torch.arange(pixels, device=begin.device) + 0.5
+    seen = (centres - begin[:, None]) / (end - begin)[:, None] * cells - 0.5
+    return (1 - (seen[..., None] - torch.arange(cells, device=begin.device)).abs()).clamp(0)
+
+
 class C4Pool(MultiScaleRoIAlign):
     """Regions of one feature map, without torchvision's shift by half a pixel."""
 
@@ -83,20 +203,11 @@ class C4Pool(MultiScaleRoIAlign):
         super().__init__(["0"], PIXELS, 0)
         self.stride = stride
 
-    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]) -> Tensor:
+    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: Sizes) -> Tensor:
         """The pixels of each box, bilinear: [n C 14 14], channels last in memory if they are so in the map."""
         regions = roi_align(x["0"], boxes, PIXELS, 1 / self.stride, sampling_ratio=0, aligned=True)
         last = x["0"].is_contiguous(memory_format=torch.channels_last)
         return regions.contiguous(memory_format=torch.channels_last) if last else regions
-
-
-class Conv5(nn.Sequential):
-    """The encoder's last stage, and a batch norm that brings its features to a scale."""
-
-    def __init__(self, layer4: nn.Module) -> None:
-        super().__init__()
-        self.layer4 = layer4
-        self.norm = BatchNorm(width(layer4))
 
 
 class C4Heads(RoIHeads):
@@ -110,9 +221,9 @@ class C4Heads(RoIHeads):
         self,
         features: dict[str, Tensor],
         proposals: list[Tensor],
-        image_shapes: list[tuple[int, int]],
-        targets: list[dict[str, Tensor]] | None = None,
-    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        image_shapes: Sizes,
+        targets: list[Target] | None = None,
+    ) -> tuple[list[Target], dict[str, Tensor]]:
         """Losses in training, detections else."""
         if self.training:
             return [], self._losses(features, proposals, image_shapes, targets)
@@ -129,11 +240,11 @@ class C4Heads(RoIHeads):
                 each["masks"] = masks
         return found, {}
 
-    def _maps(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: list[tuple[int, int]]) -> Tensor:
+    def _maps(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: Sizes) -> Tensor:
         return self.box_head(self.box_roi_pool(features, boxes, shapes))
 
     def _losses(
-        self, features: dict[str, Tensor], proposals: list[Tensor], shapes: list[tuple[int, int]], targets: Any
+        self, features: dict[str, Tensor], proposals: list[Tensor], shapes: Sizes, targets: Any
     ) -> dict[str, Tensor]:
         proposals, matched, labels, offsets = self.select_training_samples(proposals, targets)
         maps = self._maps(features, proposals, shapes)
@@ -238,7 +349,7 @@ class RegionProposals(RegionProposalNetwork):
 def build_proposals(
     width: int, sizes: tuple[tuple[int, ...], ...], config: DetectorConfig, draws: ImageRandomness
 ) -> RegionProposals:
-    """RegionProposals on feature maps of a width, with anchors of these sizes on each."""
+    """Region proposals on feature maps of a width, with anchors of these sizes on each."""
     anchors = Anchors(sizes, (RATIOS,) * len(sizes))
     proposals = RegionProposals(
         anchors,
@@ -258,7 +369,6 @@ def build_proposals(
 PYRAMID, HIDDEN, MASK_WIDTH = 256, 1024, 256
 OBJECTS = 0.25
 """The largest share of objects among the regions that the head learns from."""
-OVERLAPS = {"fg_iou_thresh": 0.5, "bg_iou_thresh": 0.5, "positive_fraction": OBJECTS, "bbox_reg_weights": None}
 
 
 class BoxPredictor(FastRCNNPredictor):
@@ -294,19 +404,9 @@ class Detector(GeneralizedRCNN):
     """torchvision's, without its looks at every box of every batch, each of which waits for the device."""
 
     transform: DetectionTransform
+    draws: ImageRandomness
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        rpn: nn.Module,
-        roi_heads: nn.Module,
-        transform: DetectionTransform,
-        draws: ImageRandomness,
-    ) -> None:
-        super().__init__(backbone, rpn, roi_heads, transform)
-        self.draws = draws
-
-    def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None) -> Any:
+    def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> Any:
         """Losses in training, detections else; images are uint8, or floats from 0 to 1."""
         sizes = [(int(image.shape[1]), int(image.shape[2])) for image in images]
         shown, targets = self.transform(images, targets)
@@ -314,15 +414,6 @@ class Detector(GeneralizedRCNN):
         proposals, of_proposals = self.rpn(shown, features, targets)
         found, of_heads = self.roi_heads(features, proposals, shown.image_sizes, targets)
         return of_proposals | of_heads if self.training else self.transform.postprocess(found, shown.image_sizes, sizes)
-
-
-class Parts(NamedTuple):
-    """What differs between the heads."""
-
-    backbone: nn.Module
-    width: int
-    anchors: tuple[tuple[int, ...], ...]
-    heads: RoIHeads
 
 
 def build_detector(
@@ -336,19 +427,24 @@ def build_detector(
     """Faster R-CNN, or with `masks` Mask R-CNN, on a copy of the encoder; class 0 is the background."""
     draws = ImageRandomness()
     body = trainable_copy(encoder, config.norm)
-    parts = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
-    parts.heads.fg_bg_sampler = BalancedSampler(draws, "regions", config.regions, OBJECTS)
-    proposals = build_proposals(parts.width, parts.anchors, config, draws)
-    detector = Detector(
-        parts.backbone, proposals, parts.heads, DetectionTransform(config, list(mean), list(std), draws), draws
-    )
+    backbone, n_features, anchors, heads = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
+    heads.fg_bg_sampler = BalancedSampler(draws, "regions", config.regions, OBJECTS)
+    proposals = build_proposals(n_features, anchors, config, draws)
+    transform = DetectionTransform(config, list(mean), list(std), draws)
+    detector = Detector(backbone, proposals, heads, transform)
+    detector.draws = draws
     set_uneven(detector)
     return detector
 
 
+Parts = tuple[nn.Module, int, tuple[tuple[int, ...], ...], RoIHeads]
+"""What differs between the heads: backbone, channels, sizes of the anchors on each map, heads."""
+
+
 def _c4(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts:
-    conv5 = Conv5(body.layer4)
     n_features = width(body.layer4)
+    # the encoder's last stage, and a batch norm that brings its features to a scale
+    conv5 = nn.Sequential(OrderedDict(layer4=body.layer4, norm=BatchNorm(n_features)))
     heads = C4Heads(
         C4Pool(stride_at_conv4(body)),
         conv5,
@@ -356,7 +452,7 @@ def _c4(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts
         **_settings(config),
         mask_predictor=MaskPredictor(n_features, n_outputs) if masks else None,
     )
-    return Parts(IntermediateLayerGetter(body, {"layer3": "0"}), width(body.layer3), (config.anchors,), heads)
+    return IntermediateLayerGetter(body, {"layer3": "0"}), width(body.layer3), (config.anchors,), heads
 
 
 def _fpn(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts:
@@ -378,11 +474,15 @@ def _fpn(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Part
         **(with_masks if masks else {}),
     )
     anchors = tuple((size,) for size in config.anchors)  # one for each level, and for the coarser that torchvision adds
-    return Parts(pyramid, PYRAMID, anchors, heads)
+    return pyramid, PYRAMID, anchors, heads
 
 
 def _settings(config: DetectorConfig) -> dict[str, Any]:
-    return OVERLAPS | {
+    return {
+        "fg_iou_thresh": 0.5,
+        "bg_iou_thresh": 0.5,
+        "positive_fraction": OBJECTS,
+        "bbox_reg_weights": None,
         "batch_size_per_image": config.regions,
         "score_thresh": config.lowest_score,
         "nms_thresh": 0.5,

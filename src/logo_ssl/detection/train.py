@@ -1,23 +1,33 @@
-"""Training of a detector: SGD with steps through Lightning, exact resume, new statistics of batch norms at the end."""
+"""Training of a detector: images in batches, SGD with steps through Lightning, exact resume, new batch-norm statistics.
+
+Order, flips and scales follow from (seed, place) alone, so that there is no state to lose.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import lightning as L
+import numpy as np
 import torch
+from jaxtyping import Bool, Int32, UInt8
+from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
+from ..data.loader import Waiting, waited_for
+from ..data.workers import fitting_workers, start, stop, worker_options
 from ..distributed import rank
 from ..errors import UserError
 from ..launch import is_first
 from ..models.batch_norm import BatchNorm, set_synchronised
-from ..run import CHECKPOINT, Run, locked
+from ..randomness import stream
+from ..run import CHECKPOINT, Run
 from ..signals import StopSignals
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible, load, newest_whole
 from ..train.compile import first_line
@@ -25,9 +35,13 @@ from ..train.divergence import Diverged
 from ..train.loggers import Sessions
 from ..train.trainer import DDP, check_processes, explain_end, processes_for, quiet, take_over_signals
 from .config import DetectionRecipe, learning_rate
-from .model import Detector
-from .samples import Batches, Progress, Read, Sample, Say, TrainingImages, raise_errors
+from .data import AnnotatedImage, AnnotatedImages
+from .model import Detector, Target
 
+Progress = Callable[[str, int, int], None]
+Say = Callable[[str], None]
+BYTES, WITH_MASKS = 3 * 640 * 480, 11 * 640 * 480
+"""Of an image as it is common in these sets, and with the masks of eight objects."""
 LOOK_EVERY = 50
 """Iterations between looks at the loss: each look waits for the device."""
 LINES = 10
@@ -35,6 +49,152 @@ LINES = 10
 KEPT = re.compile(rf"{CHECKPOINT.pattern}|{re.escape(UNFINISHED)}-\d+|\.?(sessions|sittings)\.json(\.\w+)?|\.lock")
 """How the files of a training's folder are called."""
 CURE = "the same command goes on"
+
+
+class Sample(NamedTuple):
+    """An image, and what torchvision's detectors learn from it."""
+
+    pixels: UInt8[Tensor, "3 H W"]
+    target: Target
+
+
+Read = Sample | UserError
+"""A sample, or why there is none."""
+
+
+class TrainingImages:
+    """The images in random order, pass after pass, in batches of landscape or of portrait, mirrored by chance."""
+
+    def __init__(self, data: AnnotatedImages, recipe: DetectionRecipe, masks: bool) -> None:
+        kept = [p for p in data.images if recipe.learn_from_empty or (~p.crowd).any()]
+        if not kept:
+            raise UserError("No training image has an object other than a crowd.")
+        self.images, self.recipe, self.masks = kept, recipe, masks
+        landscape = np.array([image.width > image.height for image in kept])
+        n_batches = max(recipe.iterations, recipe.norm_batches)
+        self.rows = batches_by_orientation(landscape, recipe.batch_size, n_batches, recipe.seed)
+
+    def __len__(self) -> int:
+        return self.rows.size
+
+    def __getitem__(self, place: int) -> Sample:
+        sample = make_sample(self.images[self.rows.flat[place]], self.masks)
+        chance = torch.rand(1, generator=stream(self.recipe.seed, "flip", place)).item()
+        return flipped(sample) if self.recipe.flip and chance < 0.5 else sample
+
+
+def batches_by_orientation(
+    landscape: Bool[np.ndarray, " images"], batch_size: int, n_batches: int, seed: int
+) -> Int32[np.ndarray, "n_batches batch_size"]:
+    """Rows of the images of each batch.
+
+    Pass after pass in random order, each joins the next batch of landscape or of portrait images; a batch goes when it
+    is full.
+    """
+    waiting = 2 * (batch_size - 1)  # at most, in batches that are not yet full
+    n_passes = -(-(n_batches * batch_size + waiting) // len(landscape))
+    order = np.concatenate(
+        [torch.randperm(len(landscape), generator=stream(seed, "order", n)).int().numpy() for n in range(n_passes)]
+    )
+    full = []
+    for alike in (landscape[order], ~landscape[order]):
+        seats = np.flatnonzero(alike)
+        full.append(seats[: len(seats) // batch_size * batch_size].reshape(-1, batch_size))
+    batches = np.concatenate(full)
+    return order[batches[np.argsort(batches[:, -1])][:n_batches]]
+
+
+def pixels_of(image: AnnotatedImage) -> UInt8[Tensor, "3 H W"]:
+    """An image's pixels; bytes travel four times as fast as floats."""
+    return torch.from_numpy(image.pixels()).permute(2, 0, 1)
+
+
+def make_sample(image: AnnotatedImage, masks: bool) -> Sample:
+    """An image with all objects but crowds."""
+    seen, rows = pixels_of(image), np.flatnonzero(~image.crowd)  # which are of the size that masks must have
+    target = {"boxes": torch.from_numpy(image.boxes[rows]), "labels": torch.from_numpy(image.labels[rows])}
+    if masks:
+        pixels = np.array([image.mask(int(row)) for row in rows], np.uint8)
+        target["masks"] = torch.from_numpy(pixels.reshape(-1, image.height, image.width))
+    return Sample(seen, target)
+
+
+def flipped(sample: Sample) -> Sample:
+    """Left becomes right, of pixels, boxes and masks."""
+    left, top, right, bottom = sample.target["boxes"].unbind(1)
+    width = sample.pixels.shape[2]
+    target = sample.target | {"boxes": torch.stack((width - right, top, width - left, bottom), 1)}
+    if "masks" in target:
+        target["masks"] = target["masks"].flip(2)
+    return Sample(sample.pixels.flip(2), target)
+
+
+@dataclass(eq=False)  # Lightning hashes it
+class Batches:
+    """The batches of a training; of several processes, each gets its slice of every batch."""
+
+    images: TrainingImages
+    n_batches: int
+    workers: int
+    """Processes that decode images, on this machine in all; -1: one per core."""
+    done: int = 0
+    """Iterations before the first of these batches."""
+    part: tuple[int, int] = (0, 1)
+    """The number of this process, and that of all."""
+    sharers: int = 1
+    """Processes on this machine."""
+    waiting: Waiting = nullcontext
+    """What to be in while a batch is waited for."""
+
+    def __len__(self) -> int:
+        return self.n_batches  # of the whole training: Lightning knows how many are done
+
+    def __iter__(self) -> Iterator[list[Read]]:
+        (number, parts), size = self.part, self.images.recipe.batch_size
+        share = size // parts
+        starts = (i * size + number * share for i in range(self.done, self.n_batches))
+        workers = max(1, self.workers // self.sharers) if self.workers > 0 else self.workers
+        fitting = fitting_workers(workers, WITH_MASKS if self.images.masks else BYTES, self.sharers)
+        # worker processes start with the first batch that is asked for: Lightning asks for two iterators, and drops one
+        batches = read(self.images.__getitem__, [range(start, start + share) for start in starts], fitting)
+        yield from waited_for(batches, self.waiting)
+
+
+class ErrorsAsValues(Dataset[Any]):
+    """What is made of a place, or the error: raised in a worker process, it would arrive as a traceback."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+
+    def __getitem__(self, place: int) -> Any:
+        try:
+            return self.make(place)
+        except UserError as error:
+            return error
+
+
+def read(make: Callable[[int], Any], places: Sequence[Sequence[int]], workers: int) -> Iterator[list[Any]]:
+    """Batches as plain lists, since images differ in size; made by worker processes."""
+    loader = DataLoader(
+        ErrorsAsValues(make),
+        batch_sampler=cast(Any, places),
+        collate_fn=list,
+        pin_memory=torch.cuda.is_available(),
+        **worker_options(workers),
+    )
+    batches = start(loader)
+    try:
+        yield from batches
+    finally:
+        stop(batches)
+
+
+def raise_errors(batch: Sequence[Any]) -> Sequence[Any]:
+    """The batch, unless one of its images could not be read."""
+    for each in batch:
+        if isinstance(each, UserError):
+            raise each
+    return batch
 
 
 @dataclass(frozen=True)
@@ -94,16 +254,11 @@ class DetectorModule(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """SGD with momentum; weights of batch norms do not decay."""
-        norms = {
-            id(weight)
-            for module in self.detector.modules()
-            if isinstance(module, BatchNorm)
-            for weight in module.parameters()
-        }
+        norms = {w for module in self.detector.modules() if isinstance(module, BatchNorm) for w in module.parameters()}
         weights = [weight for weight in self.detector.parameters() if weight.requires_grad]
         groups = [
-            {"params": [weight for weight in weights if id(weight) not in norms]},
-            {"params": [weight for weight in weights if id(weight) in norms], "weight_decay": 0.0},
+            {"params": [weight for weight in weights if weight not in norms]},
+            {"params": [weight for weight in weights if weight in norms], "weight_decay": 0.0},
         ]
         recipe = self.recipe
         sgd = torch.optim.SGD(groups, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
@@ -136,26 +291,28 @@ def train_detector(
     """
     check_processes(where, recipe.batch_size)
     processes = processes_for(where)
-    checkpoint = _checkpoint(where, say)
-    done = 0 if checkpoint is None else load(checkpoint)["global_step"]
-    if done:
-        say(f"Continuing after {done:,} iterations.")
-    with quiet(), _session(where, resumed=checkpoint is not None) as sessions:
-        trainer = _trainer(where, say, sessions)
-        device = trainer.strategy.root_device
-        cuda = [device] if device.type == "cuda" else []
-        if cuda:
-            detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
-        part = (trainer.global_rank, trainer.world_size)
-        waiting = partial(interruptible, trainer)
-        batches = Batches(images, recipe.iterations, where.workers, done, part, processes.devices, waiting)
-        module = DetectorModule(detector.train(), recipe, where.identity, progress, say)
-        with torch.random.fork_rng(cuda), _user_errors(recipe, where, trainer):
-            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
-            if is_first():
-                again = Batches(images, recipe.norm_batches, where.workers)
-                refresh_norms(detector.to(device), again, device, recipe.seed)
-        return TrainingSummary(done, sessions.seconds(), sessions.number(), sessions.killed())
+    checkpoint, done = _checkpoint(where, say)
+    sessions = Sessions(Run(where.folder or Path()), resumed=checkpoint is not None)
+    try:
+        with quiet():
+            trainer = _trainer(where, say, sessions)
+            device = trainer.strategy.root_device
+            cuda = [device] if device.type == "cuda" else []
+            if cuda:
+                detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload] (an overload of Module.to)
+            part = (trainer.global_rank, trainer.world_size)
+            waiting = partial(interruptible, trainer)
+            batches = Batches(images, recipe.iterations, where.workers, done, part, processes.devices, waiting)
+            module = DetectorModule(detector.train(), recipe, where.identity, progress, say)
+            with torch.random.fork_rng(cuda), _user_errors(recipe, where, trainer):
+                trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+                if is_first():
+                    again = Batches(images, recipe.norm_batches, where.workers)
+                    refresh_norms(detector.to(device), again, device, recipe.seed)
+    finally:
+        if where.folder is not None and is_first():
+            sessions.save(ended=True)
+    return TrainingSummary(done, sessions.seconds(), sessions.number(), sessions.killed())
 
 
 @torch.no_grad()
@@ -170,54 +327,43 @@ def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: tor
         for norm in norms:
             norm.momentum = 1 / n  # the n-th of a running mean
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            losses_of(detector, [_to_device(sample, device) for sample in raise_errors(batch)])
+            losses_of(detector, move_data_to_device(raise_errors(batch), device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     set_synchronised(detector, True)
     detector.eval()
 
 
-@contextmanager
-def claim_folder(folder: Path | None) -> Iterator[None]:
-    """Hold the folder of a training; of several processes the first one does."""
-    with locked(folder) if folder is not None and is_first() else nullcontext():
-        yield
-
-
-def _checkpoint(where: TrainerConfig, say: Say) -> Path | None:
-    """The checkpoint to go on from, if there is one."""
+def _checkpoint(where: TrainerConfig, say: Say) -> tuple[Path | None, int]:
+    """The checkpoint to go on from, if there is one, and the iterations that are done."""
     if where.folder is None:
-        return None
-    checkpoint = newest_whole(where.folder, say)
-    if checkpoint is not None and load(checkpoint).get("identity") != where.identity:
-        raise UserError(f"{where.folder} has a training of another encoder, data or settings: choose another --out.")
+        return None, 0
+    checkpoint, done = newest_whole(where.folder, say), 0
+    if checkpoint is not None:
+        content = load(checkpoint)
+        if content.get("identity") != where.identity:
+            raise UserError(
+                f"{where.folder} has a training of another encoder, data or settings: choose another --out."
+            )
+        done = content["global_step"]
+        say(f"Continuing after {done:,} iterations.")
     if is_first():
         clear(where.folder, checkpoint)
-    return checkpoint
-
-
-@contextmanager
-def _session(where: TrainerConfig, *, resumed: bool) -> Iterator[Sessions]:
-    """Count the time from now on, and keep the account where the training is kept."""
-    sessions = Sessions(Run(where.folder or Path()), resumed=resumed)
-    try:
-        yield sessions
-    finally:
-        if where.folder is not None and is_first():
-            sessions.save(ended=True)
+    return checkpoint, done
 
 
 def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
     processes = processes_for(where)
     kept = where.folder is not None
     folder = where.folder or Path()
+    on_cuda = where.device == "cuda" or (where.device == "auto" and torch.cuda.is_available())
     try:
         trainer = L.Trainer(
             accelerator=where.device,
             devices=processes.devices,
             num_nodes=processes.nodes,
             strategy=DDP(CURE) if processes.total > 1 else "auto",
-            precision="bf16-mixed" if _on_cuda(where) else "32-true",
+            precision="bf16-mixed" if on_cuda else "32-true",
             use_distributed_sampler=False,
             max_epochs=1,
             callbacks=[Checkpoints(folder, where, StopSignals(CURE, speaks=is_first()), sessions)] if kept else [],
@@ -233,10 +379,6 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
     return trainer
 
 
-def _on_cuda(where: TrainerConfig) -> bool:
-    return where.device == "cuda" or (where.device == "auto" and torch.cuda.is_available())
-
-
 @contextmanager
 def _user_errors(recipe: DetectionRecipe, where: TrainerConfig, trainer: L.Trainer) -> Iterator[None]:
     """Turn out-of-memory and divergence into a UserError."""
@@ -249,8 +391,3 @@ def _user_errors(recipe: DetectionRecipe, where: TrainerConfig, trainer: L.Train
         raise UserError(
             f"A weight is not finite at iteration {error.step}; lower lr, or warm up for longer."
         ) from error
-
-
-def _to_device(sample: Sample, device: torch.device) -> Sample:
-    target = {name: value.to(device, non_blocking=True) for name, value in sample.target.items()}
-    return Sample(sample.pixels.to(device, non_blocking=True), target)
