@@ -9,6 +9,7 @@ import math
 import os
 import statistics
 import time
+from dataclasses import replace
 
 import torch
 import torchvision.transforms as T
@@ -145,10 +146,9 @@ def exactness(device):
     """Largest and mean difference from torchvision's float path, in grey levels, of ours, kornia and PIL's bytes."""
     images = torch.as_tensor(make_scenes(12, 256)[0])
     plan = find_recipe("imagenet100-moco-logo").crops
-    settings = {"ratio": plan.ratio, "flip": 0.0, "jitter": plan.jitter, "jitter_p": 1.0, "grey_p": 0.0, "blur_p": 1.0,
-                "blur_sigma": plan.blur_sigma, "solarise_p": 0.0}  # fmt: skip
+    plan = replace(plan, flip=0.0, jitter_p=1.0, grey_p=0.0, blur_p=1.0, solarise_p=0.0)
     generator = torch.Generator().manual_seed(0)
-    large, small = (draw(12, (256, 256), generator, scale=s, **settings) for s in ((0.4, 1.0), (0.05, 0.4)))
+    large, small = (draw(12, (256, 256), generator, plan, scale) for scale in ((0.4, 1.0), (0.05, 0.4)))
     taps = blur_kernel(224)
 
     def crop(boxes, size):

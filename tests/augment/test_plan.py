@@ -7,14 +7,13 @@ import torch
 import torchvision.transforms.v2.functional as F
 from torch import Tensor
 
-from logo_ssl.augment import CropPlan, Draws, make_crops, plan_draws
-from logo_ssl.augment import plan as plan_module
+from logo_ssl.augment import CropPlan, Draws, draw, make_crops, plan_draws
 from logo_ssl.augment.fused import augment_fused
-from logo_ssl.augment.sample import draw
 from logo_ssl.augment.transforms import augment_eager, blur_kernel
 from logo_ssl.types import Crops
 
-EVERYTHING = CropPlan(global_size=24, local_size=16, blur_p=0.5, solarise_p=0.3)
+MIXED = CropPlan(global_size=24, local_size=16, blur_p=0.5)
+EVERYTHING = replace(MIXED, solarise_p=0.3)
 MEAN, STD = (0.5, 0.45, 0.4), (0.25, 0.2, 0.3)
 
 
@@ -48,20 +47,14 @@ def one_crop(image: Tensor, draws: Draws, i: int, size: int) -> Tensor:
 
 def test_the_whole_chain_equals_torchvision_on_each_crop() -> None:
     images = photos(20)
-    draws = draw(
-        60, (32, 28), torch.Generator().manual_seed(1), scale=(0.1, 1.0), ratio=(0.75, 1.33), flip=0.5,
-        jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.0,
-    )  # fmt: skip
+    draws = draw(60, (32, 28), torch.Generator().manual_seed(1), MIXED, (0.1, 1.0))
     theirs = torch.stack([one_crop(images[i % 20].float() / 255, draws, i, 24) for i in range(60)])
     torch.testing.assert_close(augment_eager(images, draws, 24, MEAN, STD), theirs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("c", [1, 3])
 def test_selecting_and_touching_rows_make_the_same_crops(c: int) -> None:
-    draws = draw(
-        60, (32, 28), torch.Generator().manual_seed(1), scale=(0.1, 1.0), ratio=(0.75, 1.33), flip=0.5,
-        jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.3,
-    )  # fmt: skip
+    draws = draw(60, (32, 28), torch.Generator().manual_seed(1), EVERYTHING, (0.1, 1.0))
     images, mean, std = photos(20, c), MEAN[:c], STD[:c]
     selected = augment_fused(images, draws.table(), 24, mean, std, blurs=True, solarises=True)
     torch.testing.assert_close(selected, augment_eager(images, draws, 24, mean, std), atol=1e-5, rtol=0)
@@ -74,10 +67,7 @@ def test_a_batch_of_various_sizes_is_cropped_like_each_image_alone() -> None:
     for i, image in enumerate(images):
         canvas[i, :, : image.shape[2], : image.shape[3]] = image
     rows = torch.tensor(sizes)
-    draws = draw(
-        8, rows.repeat(2, 1), torch.Generator().manual_seed(1), scale=(0.1, 1.0), ratio=(0.75, 1.33), flip=0.5,
-        jitter=(0.4, 0.4, 0.4, 0.1), jitter_p=0.8, grey_p=0.2, blur_p=0.5, blur_sigma=(0.1, 2.0), solarise_p=0.0,
-    )  # fmt: skip
+    draws = draw(8, rows.repeat(2, 1), torch.Generator().manual_seed(1), MIXED, (0.1, 1.0))
     assert (draws.boxes[:, 2:] + draws.boxes[:, :2] <= rows.repeat(2, 1)).all()
     ours = augment_eager(canvas, draws, 24, MEAN, STD)
     for i in range(8):
@@ -120,7 +110,9 @@ def test_one_thread_draws_and_the_others_are_there_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
-    monkeypatch.setattr(plan_module, "draw", lambda *a, **k: seen.append(torch.get_num_threads()) or draw(*a, **k))
+    monkeypatch.setattr(
+        "logo_ssl.augment.plan.draw", lambda *a, **k: seen.append(torch.get_num_threads()) or draw(*a, **k)
+    )
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -1,19 +1,27 @@
-"""The plan of crops (tau^g and tau^l of the paper), and the crops of a batch by it."""
+"""The plan of crops (tau^g and tau^l of the paper), and the random parameters drawn by it.
 
-from collections.abc import Sequence
+They are drawn on the CPU: the host may branch on them without waiting for a device.
+"""
+
+import math
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from ..hardware import one_thread, to_device
+from ..hardware import one_thread
 from ..ranges import Interval, Jitter, Scale, Share, Side, at_least
-from ..types import Crops, CropStack
-from . import fused
-from .sample import Draws, Part, describe, draw
-from .transforms import augment_eager, in_lines
+
+Range: TypeAlias = tuple[float, float]
+
+ImageSize: TypeAlias = tuple[int, int] | Int[Tensor, "N 2"]
+"""Height and width: the same for all images, or a row for each crop's own."""
+
+TRIES = 10
+"""How often torchvision's RandomResizedCrop looks for a box inside the image before it takes the central one."""
 
 
 @dataclass(frozen=True)
@@ -50,33 +58,49 @@ class CropPlan:
     """Probability of inverting the bright half of the pixel values."""
 
 
-def make_crops(
-    images: UInt8[Tensor, "B C H W"],
-    plan: CropPlan,
-    generator: Generator,
-    mean: Sequence[float],
-    std: Sequence[float],
-    *,
-    sizes: Int[Tensor, "B 2"] | None = None,
-    part: tuple[int, int] = (0, 1),
-    compiled: bool = False,
-    described: bool = False,
-    dtype: torch.dtype = torch.float32,
-) -> Crops:
-    """Draw and make the crops of a batch on its device; generator and sizes live on the CPU.
+class Part(NamedTuple):
+    """Which rows are wanted of those that are drawn: crop by crop, those of one of several equal parts of a batch."""
 
-    Images of various sizes lie in the top left corners of equal canvases; `sizes` gives their heights and widths.
-    Of a batch in several equal parts, `part` is the number of this one and of all: each is cropped as in the whole.
-    If `described`, the parameters of the global crops are handed out too.
-    """
-    B, C, H, W = images.shape
-    various, sizes = sizes is not None, torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
-    draws_g, draws_l = plan_draws(plan, sizes, generator, part)
-    crops = cut(images, draws_g, draws_l, plan, mean, std, various=various, compiled=compiled, dtype=dtype)
-    if not described:
-        return crops
-    parameters = describe(draws_g, sizes.repeat(plan.n_global, 1), plan.jitter, channels=C)
-    return crops._replace(parameters=to_device(parameters.unflatten(0, (plan.n_global, B)), images.device))
+    number: int = 0
+    parts: int = 1
+    crops: int = 1
+
+
+WHOLE = Part()
+
+
+class Draws(NamedTuple):
+    """The parameters of N crops, one row each, on the CPU."""
+
+    boxes: Int[Tensor, "N 4"]
+    """Top, left, height and width, in pixels of the source image."""
+    flip: Bool[Tensor, " N"]
+    jitter: Bool[Tensor, " N"]
+    """Whether any of the next four factors applies."""
+    brightness: Float[Tensor, " N"]
+    contrast: Float[Tensor, " N"]
+    saturation: Float[Tensor, " N"]
+    hue: Float[Tensor, " N"]
+    order: Int[Tensor, "N 4"]
+    """Which factor comes first, second, third and fourth (0 brightness, 1 contrast, 2 saturation, 3 hue)."""
+    grey: Bool[Tensor, " N"]
+    sigma: Float[Tensor, " N"]
+    """Blur in pixels of the crop; 0 where there is none."""
+    solarise: Bool[Tensor, " N"]
+
+    def table(self) -> Float[Tensor, "N 17"]:
+        """All columns side by side, so that one copy takes them to a device; `from_table` parts them again."""
+        columns = [column[:, None] if column.dim() == 1 else column for column in self]
+        return torch.cat([column.float() for column in columns], dim=1)
+
+    @classmethod
+    def from_table(cls, table: Float[Tensor, "N 17"]) -> "Draws":
+        """The draws in a table, on its device; what were integers stay floats."""
+        widths = [4 if name in ("boxes", "order") else 1 for name in cls._fields]
+        parts = dict(zip(cls._fields, table.split(widths, dim=1), strict=True))
+        single = {name: part.squeeze(1) for name, part in parts.items() if name not in ("boxes", "order")}
+        chances = {name: single[name] > 0.5 for name in ("flip", "jitter", "grey", "solarise")}
+        return cls(**parts | single | chances | {"order": parts["order"].long()})
 
 
 @one_thread()
@@ -85,60 +109,86 @@ def plan_draws(
 ) -> tuple[Draws, Draws]:
     """Draw the parameters of the global and of the local crops: crop by crop, and image by image in each."""
     draws_g, draws_l = (
-        draw(
-            crops * len(sizes),
-            sizes.repeat(crops, 1),
-            generator,
-            part=Part(*part, crops),
-            scale=scale,
-            ratio=plan.ratio,
-            flip=plan.flip,
-            jitter=plan.jitter,
-            jitter_p=plan.jitter_p,
-            grey_p=plan.grey_p,
-            blur_p=plan.blur_p,
-            blur_sigma=plan.blur_sigma,
-            solarise_p=plan.solarise_p,
-        )
+        draw(crops * len(sizes), sizes.repeat(crops, 1), generator, plan, scale, Part(*part, crops))
         for crops, scale in ((plan.n_global, plan.global_scale), (plan.n_local, plan.local_scale))
     )
     return draws_g, draws_l
 
 
-@torch.no_grad()
-def cut(
-    images: UInt8[Tensor, "B C H W"],
-    draws_g: Draws,
-    draws_l: Draws,
-    plan: CropPlan,
-    mean: Sequence[float],
-    std: Sequence[float],
-    *,
-    various: bool = False,
-    compiled: bool = False,
-    dtype: torch.dtype = torch.float32,
-) -> Crops:
-    """Make the crops that were drawn; `various` says that other batches come on other canvases."""
-    B, C, _, _ = images.shape
-    if not len(mean) == len(std) == C:
-        raise ValueError(f"{len(mean)} means and {len(std)} deviations for {C} channels")
-    images = in_lines(images)  # once for both kinds
-    if compiled and various:  # the next canvas may be larger or smaller
-        from torch._dynamo import maybe_mark_dynamic  # slow to import, and not needed on a CPU
+def draw(
+    n: int, image_size: ImageSize, generator: Generator, plan: CropPlan, scale: Range, part: Part = WHOLE
+) -> Draws:
+    """Draw the parameters of n crops, independently of each other; those of a part are as in the whole."""
+    rand = partial(_rand, generator, part)
+    brightness, contrast, saturation = (_uniform(rand(n), (max(0.0, 1 - s), 1 + s)) for s in plan.jitter[:3])
+    sigma = _uniform(rand(n), plan.blur_sigma)
+    return Draws(
+        boxes=draw_boxes(n, image_size, scale, plan.ratio, generator, part),
+        flip=rand(n) < plan.flip,
+        jitter=rand(n) < plan.jitter_p,
+        brightness=brightness,
+        contrast=contrast,
+        saturation=saturation,
+        hue=_uniform(rand(n), (-plan.jitter[3], plan.jitter[3])),
+        order=rand(n, 4).argsort(dim=1),
+        grey=rand(n) < plan.grey_p,
+        sigma=sigma * (rand(n) < plan.blur_p),
+        solarise=rand(n) < plan.solarise_p,
+    )
 
-        maybe_mark_dynamic(images, [2, 3])
 
-    def crops(draws: Draws, size: int) -> CropStack:
-        n_crops = len(draws.flip) // B
-        if not compiled or not n_crops:
-            return augment_eager(images, draws, size, mean, std).to(dtype).unflatten(0, (n_crops, B))
-        settings = (size, tuple(mean), tuple(std), plan.blur_p > 0, plan.solarise_p > 0, dtype)
-        table = to_device(draws.table(), images.device)
-        return fused.compiled(*settings)(images, table).unflatten(0, (n_crops, B))
+def draw_boxes(
+    n: int, image_size: ImageSize, scale: Range, ratio: Range, generator: Generator, part: Part = WHOLE
+) -> Int[Tensor, "N 4"]:
+    """Draw n boxes with the distribution of torchvision's RandomResizedCrop."""
+    rand = partial(_rand, generator, part)
+    H, W = torch.as_tensor(image_size).view(-1, 2).double().unbind(dim=1)
+    area = (H * W)[:, None] * _uniform(rand(n, TRIES), scale).double()
+    aspect = _uniform(rand(n, TRIES), (math.log(ratio[0]), math.log(ratio[1]))).double().exp()
+    heights, widths = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
+    valid = (heights > 0) & (heights <= H[:, None]) & (widths > 0) & (widths <= W[:, None])
+    first = valid.int().argmax(dim=1, keepdim=True)
+    height, width = heights.gather(1, first).squeeze(1), widths.gather(1, first).squeeze(1)
+    # float64, so that a number just below 1 times the count still rounds down to the last position.
+    top, left = rand(2, n, dim=1, dtype=torch.float64)
+    found = torch.stack(((top * (H - height + 1)).floor(), (left * (W - width + 1)).floor(), height, width), dim=1)
+    return torch.where(valid.any(dim=1, keepdim=True), found, _central_boxes(H, W, ratio)).long()
 
-    # The crops are matrix products, which autocast would round to bfloat16.
-    with torch.autocast(images.device.type, enabled=False):
-        if plan.global_size == plan.local_size:  # both kinds in one pass: half the kernel launches
-            both = crops(Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True))), plan.global_size)
-            return Crops(both[: plan.n_global], both[plan.n_global :])
-        return Crops(crops(draws_g, plan.global_size), crops(draws_l, plan.local_size))
+
+def describe(
+    draws: Draws, sizes: Int[Tensor, "N 2"], jitter: tuple[float, float, float, float], channels: int = 3
+) -> Float[Tensor, "N 9"]:
+    """Parameters that compare between images: centre and size of the box in image sides, four colour changes, flip.
+
+    A colour change is its share of the range it was drawn from, 0 where nothing changed, as the saturation and hue of
+    images without red, green and blue.
+    """
+    corner, extent = draws.boxes[:, :2] / sizes, draws.boxes[:, 2:] / sizes
+    factors = torch.stack((draws.brightness - 1, draws.contrast - 1, draws.saturation - 1, draws.hue), dim=1)
+    if channels != 3:
+        factors[:, 2:] = 0
+    range_ = torch.tensor([2 * strength if strength else 1.0 for strength in jitter])
+    colours = factors / range_ * draws.jitter[:, None]
+    return torch.cat([corner + extent / 2, extent, colours, draws.flip[:, None]], dim=1).float()
+
+
+def _central_boxes(H: Tensor, W: Tensor, ratio: Range) -> Float[Tensor, "N 4"]:
+    """The largest central boxes whose aspect ratio is allowed."""
+    height = torch.where(ratio[0] > W / H, (W / ratio[0]).round(), H)
+    width = torch.where(ratio[1] < W / H, (H * ratio[1]).round(), W)
+    return torch.stack((((H - height) / 2).floor(), ((W - width) / 2).floor(), height, width), dim=1)
+
+
+def _rand(generator: Generator, part: Part, *shape: int, dim: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers in 0 to 1 for the crops of a part, along `dim`; drawn for the whole batch, so that all parts agree."""
+    if part.parts == 1:
+        return torch.rand(shape, generator=generator, dtype=dtype)
+    n = shape[dim]
+    drawn = torch.rand(*shape[:dim], part.parts * n, *shape[dim + 1 :], generator=generator, dtype=dtype)
+    crop_by_crop = drawn.unflatten(dim, (part.crops, part.parts, n // max(part.crops, 1)))
+    return crop_by_crop.select(dim + 1, part.number).flatten(dim, dim + 1)
+
+
+def _uniform(numbers: Tensor, bounds: Range) -> Tensor:
+    low, high = bounds
+    return low + (high - low) * numbers

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from PIL import Image
 from torch import Generator, Tensor
 
-from .plan import CropPlan, cut, plan_draws
-from .sample import Draws
+from .crops import cut
+from .plan import CropPlan, Draws, plan_draws
 
 Picture = UInt8[np.ndarray, "_ _ 3"]
 
@@ -44,49 +44,34 @@ def draw_crops(
     """Draw the crops that a batch of these images would get, one row for each image, as a PNG."""
     if not images:
         raise ValueError("no images to draw crops of")
-    canvases, sizes = _on_canvases(images)
+    sizes = torch.tensor([image.shape[:2] for image in images])
+    canvases = torch.zeros(len(images), images[0].shape[2], *sizes.amax(dim=0).tolist(), dtype=torch.uint8)
+    for canvas, image in zip(canvases, images, strict=True):
+        canvas[:, : image.shape[0], : image.shape[1]] = torch.tensor(image).permute(2, 0, 1)
     draws_g, draws_l = plan_draws(plan, sizes, generator)
     x_g, x_l, *_ = cut(canvases, draws_g, draws_l, plan, mean, std)
     enlarge_g = -(-SIDE // plan.global_size)
     side_g = enlarge_g * plan.global_size
     enlarge_l = max(1, -(-side_g // (2 * plan.local_size)))  # at least half a global crop's side
+    spread, centre = (torch.tensor(value).view(-1, 1, 1) for value in (std, mean))
+    seen_g, seen_l = (((x * spread + centre).clamp(0, 1) * 255).round().byte() for x in (x_g, x_l))
     rows = [
-        _crops("g", i, draws_g, x_g, mean, std, enlarge_g) + _crops("l", i, draws_l, x_l, mean, std, enlarge_l)
+        _crops("g", i, draws_g, seen_g, enlarge_g) + _crops("l", i, draws_l, seen_l, enlarge_l)
         for i in range(len(images))
     ]
     originals = [_fitted(visible(image), (3 * side_g // 2, side_g)) for image in images]
     return _page(_caption(plan, images[0].shape[2]), images, originals, rows)
 
 
-def _on_canvases(images: list[UInt8[np.ndarray, "_ _ C"]]) -> tuple[UInt8[Tensor, "B C H W"], Tensor]:
-    """Equal canvases with the images in their top left corners, and the images' heights and widths."""
-    sizes = torch.tensor([image.shape[:2] for image in images])
-    height, width = sizes.amax(dim=0).tolist()
-    canvases = torch.zeros(len(images), images[0].shape[2], height, width, dtype=torch.uint8)
-    for canvas, image in zip(canvases, images, strict=True):
-        canvas[:, : image.shape[0], : image.shape[1]] = torch.tensor(image).permute(2, 0, 1)
-    return canvases, sizes
-
-
-def _crops(
-    kind: str,
-    i: int,
-    draws: Draws,
-    x: Float[Tensor, "V B C h w"],
-    mean: Sequence[float],
-    std: Sequence[float],
-    enlarge: int,
-) -> list[_Crop]:
+def _crops(kind: str, i: int, draws: Draws, x: UInt8[Tensor, "V B C h w"], enlarge: int) -> list[_Crop]:
     """The crops of one kind of image i, each pixel enlarged to a square of so many."""
     from matplotlib import colormaps
 
     (V, B), (colours, line) = x.shape[:2], HUES[kind]
-    spread, centre = (torch.tensor(value).view(-1, 1, 1) for value in (std, mean))
     made = []
     for v in range(V):
         name, row = f"{kind}{v + 1}", v * B + i
-        seen = ((x[v, i] * spread + centre).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
-        pixels = visible(seen).repeat(enlarge, axis=0).repeat(enlarge, axis=1)
+        pixels = visible(x[v, i].permute(1, 2, 0).numpy()).repeat(enlarge, axis=0).repeat(enlarge, axis=1)
         colour = colormaps[colours](0.9 - 0.4 * v / max(V - 1, 1))
         title = f"{name} \N{LEFT RIGHT ARROW}" if draws.flip[row] else name
         made.append(_Crop(name, title, pixels, tuple(draws.boxes[row].tolist()), colour, line))

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from ..hardware import to_device
-from .sample import Draws
+from .plan import Draws
 
 Batch = Float[Tensor, "N C H W"]
 Factor = Float[Tensor, " N"]
