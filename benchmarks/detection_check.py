@@ -148,7 +148,7 @@ def main(line=None):
     parser.add_argument("--workers", type=int, default=-1)
     arguments = parser.parse_args(line)
     device = best_device(arguments.device)
-    how = Extraction(device=device.type, workers=arguments.workers)
+    how = Extraction(device=device.type, workers=arguments.workers, max_bad=0.0)
     made_by = provenance(hardware(device))
     data = load_detection(arguments.data, agnostic=True)
     if arguments.overfit_steps:

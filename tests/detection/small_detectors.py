@@ -14,7 +14,7 @@ from logo_ssl.eval.options import Extraction
 
 MEAN, STD = (0.5,) * 3, (0.25,) * 3
 CLASSES = 2  # of the images in drawn.py
-HOW = Extraction(device="cpu", workers=0)
+HOW = Extraction(device="cpu", workers=0, max_bad=0.0)
 HERE = TrainerConfig(device="cpu", workers=0)
 SMALL = DetectionRecipe(
     DetectorConfig(

@@ -282,7 +282,7 @@ def test_the_seconds_of_all_sessions_are_counted_of_one_that_was_killed_up_to_it
     file.write_text(json.dumps([first, second | {"seconds": 500.0}]))
     images = TrainingImages(data.train, SMALL, False)
     trained = train_detector(untrained(), images, SMALL, replace(HERE, folder=tmp_path))
-    assert (trained.resumed_at, trained.sessions, trained.killed) == (newest, 3, 1)
+    assert (trained.resumed_at, trained.sessions, trained.sessions_killed) == (newest, 3, 1)
     assert 1500 <= trained.seconds < 2100
 
 

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from ..data.workers import fitting_workers
 from ..errors import UserError
@@ -47,7 +48,7 @@ from .metrics import (
     write_results,
 )
 from .model import Detector, build_detector, check_backbone
-from .train import BYTES, KEPT, Progress, TrainerConfig, TrainingImages, pixels_of, raise_errors, read, train_detector
+from .train import BYTES, KEPT, Progress, TrainerConfig, TrainingImages, pixels_of, read, train_detector
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, images resized and mirrored "
@@ -103,7 +104,7 @@ class Detect(RecipeOptions, EvalOptions):
             return console.print(table)
         settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
         with self.extraction(console) as how:
-            results = detect(encoder, data, recipe, how, max_bad=self.max_bad, **settings)
+            results = detect(encoder, data, recipe, how, **settings)
         _show(console, encoder.name, results, data.name if data.comparable_with_paper else None)
         say_unless_saved(self, encoder, console)
 
@@ -130,21 +131,18 @@ def detect(
     out: Path | None = None,
     overwrite: bool = False,
     devices: int | Literal["auto"] = 1,
-    max_bad: float = 0.0,
 ) -> Results:
     """Train a detector on the encoder, test it, and save the figures in the run, or at `out`.
 
     Next to the file are NAME-pictures/ with previews and COCO's results and, until all is done, NAME-training/, from
-    which an interrupted training continues. Of several processes, only the first has results. Up to a share of
-    `max_bad`, training images that cannot be used are left out.
+    which an interrupted training continues. Of several processes, only the first has results.
     """
-    how = how or Extraction()
+    how = how or Extraction(max_bad=0.0)
     coco_library()
     check_result(out, overwrite, encoder.run)
     where = TrainerConfig(str(how.device), devices, workers=how.workers)
     whole = recipe.iterations * recipe.batch_size >= len(data.train)  # else but some of them are drawn
-    sharers = max(1, processes_for(where).devices)
-    data = check_images(data, how, masks=masks, whole=whole, max_bad=max_bad, sharers=sharers)
+    data = check_images(data, how, masks=masks, whole=whole, sharers=max(1, processes_for(where).devices))
     protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
     prints = {"train": fingerprint(data.train, masks), "test": fingerprint(data.test, masks)}
     about = {"data": data.name, "data_fingerprint": prints}
@@ -153,8 +151,8 @@ def detect(
     if file is not None:
         pictures, state = (file.with_name(f"{file.stem}-{name}") for name in ("pictures", "training"))
         refuse_existing(pictures, overwrite or out is None)  # those in a run are ours
-        identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
-        where = replace(where, folder=state, identity=identity)
+    identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
+    where = replace(where, folder=state, identity=identity)
     images = TrainingImages(data.train, recipe, masks)
     how.say(f"Training on {counted(len(images.images), 'image')}, testing on {counted(len(data.test), 'image')}.")
     with torch.random.fork_rng(devices=[]):
@@ -175,26 +173,10 @@ def detect(
         results = {("box", "VOC07"): voc07_metric(*tested)} if data.is_voc else {}
         results |= {("box", "COCO"): coco_metric(*tested)}
         results |= {("mask", "COCO"): coco_metric(*tested, "segm")} if masks else {}
-        record = about | {
-            "protocol": PROTOCOL.format(
-                model=f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head",
-                norm=recipe.detector.norm,
-            ),
-            "results": [
-                {"of": of, "measure": name, **precision._asdict()} for (of, name), precision in results.items()
-            ],
-            "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
-            "about_data": data.about(),
-            "train_pictures": len(images.images),
-            "test_pictures": len(data.test),
-            "detection_recipe": settings["recipe"],
-            "official": data.comparable_with_paper,
-            "resumed_at": trained.resumed_at,
-            "sessions": trained.sessions,
-            "sessions_killed": trained.killed,
-            "seconds": {"training": trained.seconds, "testing": round(time.time() - began, 1)},
-        }
-        if pictures is not None and state is not None:
+        seconds = {"training": trained.seconds, "testing": round(time.time() - began, 1)}
+        record = about | _record(data, recipe, results, masks) | trained._asdict() | {"seconds": seconds}
+        record["train_pictures"] = len(images.images)
+        if pictures is not None:
             record["pictures"] = [f"{pictures.name}/{name}.png" for name in PREVIEWS]
             record["found"] = [f"{pictures.name}/{name}" for kind, name in RESULTS.items() if kind == "bbox" or masks]
         save_about(protocol, record, encoder, how, out, settings)
@@ -204,6 +186,20 @@ def detect(
             how.say(f"Previews, and all detections in COCO's format: {pictures}")
             clear_folder(state, KEPT)
     return results
+
+
+def _record(data: DetectionData, recipe: DetectionRecipe, results: Results, masks: bool) -> dict[str, Any]:
+    """What was measured on what, by which protocol."""
+    model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
+    return {
+        "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
+        "results": [{"of": of, "measure": name, **precision._asdict()} for (of, name), precision in results.items()],
+        "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
+        "about_data": data.about(),
+        "test_pictures": len(data.test),
+        "detection_recipe": asdict(recipe),
+        "official": data.comparable_with_paper,
+    }
 
 
 def fingerprint(data: AnnotatedImages, masks: bool) -> str:
@@ -220,46 +216,42 @@ def fingerprint(data: AnnotatedImages, masks: bool) -> str:
 
 
 def check_images(
-    data: DetectionData,
-    how: Extraction,
-    *,
-    masks: bool = False,
-    whole: bool = True,
-    max_bad: float = 0.0,
-    sharers: int = 1,
+    data: DetectionData, how: Extraction, *, masks: bool = False, whole: bool = True, sharers: int = 1
 ) -> DetectionData:
-    """The data without the training images that cannot be used, up to a share of `max_bad`; else a UserError.
+    """The data without the training images that cannot be used, up to a share of `how.max_bad`; else a UserError.
 
     A test image that cannot be used is always refused: the figures would be those of another test. Unless `whole`,
     training images are checked by their headers. It runs before a training, so that no image stops that halfway.
     """
-    if not 0 <= max_bad <= 1:
-        raise UserError(f"max_bad={max_bad}: must be 0 to 1.")
-    for what, part, allowed in (("training", data.train, max_bad), ("test", data.test, 0.0)):
-        check = partial(_check, part.images, whole or what == "test", masks)
+    for what, part, allowed in (("training", data.train, how.max_bad), ("test", data.test, 0.0)):
+        make = partial(_trouble, part.images, whole or what == "test", masks)
         rows = range(len(part))
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
-        errors: list[UserError | None] = []
+        troubles: list[str] = []
         fitting = min(fitting_workers(how.workers, BYTES, sharers), len(rows) // ALONE)
-        for some in read(check, chunks, fitting):
-            errors += some
-            how.progress(f"checking {what} images", len(errors), len(rows))
-        bad = [str(error) for error in errors if error is not None]
+        for some in read(make, chunks, fitting):
+            troubles += some
+            how.progress(f"checking {what} images", len(troubles), len(rows))
+        bad = [trouble for trouble in troubles if trouble]
         if not bad:
             continue
         message = f"{len(bad):,} of {len(rows):,} {what} images cannot be used: {first_of(bad, ' ')}"
         if len(bad) > allowed * len(rows) or len(bad) == len(rows):
-            share = f" --max-bad (now {max_bad:g}) leaves out up to that share." if what == "training" else ""
+            share = f" --max-bad (now {how.max_bad:g}) leaves out up to that share." if what == "training" else ""
             raise UserError(message + share)
         how.say(f"{message} These are left out.")
-        kept = tuple(image for image, error in zip(part.images, errors, strict=True) if error is None)
+        kept = tuple(image for image, trouble in zip(part.images, troubles, strict=True) if not trouble)
         counts = part.counts + Counter({"unusable, left out": len(bad)})
         data = data._replace(train=replace(part, images=kept, counts=counts), official=False)
     return data
 
 
-def _check(images: Sequence[AnnotatedImage], whole: bool, masks: bool, row: int) -> None:
-    images[row].check(whole, masks)
+def _trouble(images: Sequence[AnnotatedImage], whole: bool, masks: bool, row: int) -> str:
+    try:
+        images[row].check(whole, masks)
+    except UnusableImage as error:
+        return str(error)
+    return ""
 
 
 @torch.no_grad()
@@ -274,8 +266,8 @@ def find_objects(
     detector.to(device).eval()
     found: list[Detections] = []
     one_by_one = [[row] for row in range(len(images))]
-    for batch in read(lambda row: pixels_of(images[row]), one_by_one, fitting_workers(workers, BYTES)):
-        there = [pixels.to(device, non_blocking=True) for pixels in raise_errors(batch)]
+    for batch in read(partial(_pixels, images), one_by_one, fitting_workers(workers, BYTES)):
+        there = [pixels.to(device, non_blocking=True) for pixels in batch]
         for each in detector(there):
             boxes, scores, labels = (each[name].cpu().numpy() for name in ("boxes", "scores", "labels"))
             masks = each["masks"][:, 0].byte().cpu().numpy() if "masks" in each else ()
@@ -283,6 +275,10 @@ def find_objects(
             found.append(Detections(boxes.astype(np.float32), scores.astype(np.float32), labels, shapes))
         progress("testing", len(found), len(images))
     return found
+
+
+def _pixels(images: Sequence[AnnotatedImage], row: int) -> UInt8[Tensor, "3 H W"]:
+    return pixels_of(images[row])
 
 
 def _show(console: Console, encoder: str, results: Results, official: str | None) -> None:

@@ -66,33 +66,26 @@ def _precision_of_class(
     images: Sequence[AnnotatedImage], detected: Sequence[Detections], label: int
 ) -> Float[np.ndarray, " T"]:
     """Precision at each overlap; -1 where no object of the class is asked for."""
-    truths = [np.flatnonzero(image.labels == label) for image in images]
-    ignored = [(image.difficult | image.crowd)[rows] for image, rows in zip(images, truths, strict=True)]
-    n_asked = sum(int((~each).sum()) for each in ignored)
+    n_asked = sum(int((image.asked & (image.labels == label)).sum()) for image in images)
     if not n_asked:
         return np.full(len(THRESHOLDS), -1.0)
-    scores, places, overlaps, objects = [], [], [], []
-    for i, (image, each) in enumerate(zip(images, detected, strict=True)):
-        rows = np.flatnonzero(each.labels == label)
-        shared = overlap(each.boxes[rows], image.boxes[truths[i]])
-        best = shared.argmax(1) if len(truths[i]) else np.full(len(rows), -1)
-        scores += each.scores[rows].tolist()
-        places += [i] * len(rows)
-        objects += best.tolist()
-        overlaps += shared.max(1).tolist() if len(truths[i]) else [0.0] * len(rows)
-    order = np.argsort(-np.array(scores, np.float64), kind="stable").tolist()
+    columns, n_objects = [], 0
+    for image, found in zip(images, detected, strict=True):
+        truths, rows = image.labels == label, found.labels == label
+        overlaps = np.pad(overlap(found.boxes[rows], image.boxes[truths]), ((0, 0), (0, 1)))  # the last: no object
+        best = overlaps.argmax(1)
+        asked = np.append(image.asked[truths], False)[best]
+        columns.append((found.scores[rows], overlaps.max(1), asked, n_objects + best))
+        n_objects += overlaps.shape[1]
+    scores, overlaps, asked, objects = (np.concatenate(column) for column in zip(*columns, strict=True))
+    order = np.argsort(-scores.astype(np.float64), kind="stable")
+    overlaps, asked, objects = overlaps[order], asked[order], objects[order]
     at = []
     for threshold in THRESHOLDS:
-        taken: set[tuple[int, int]] = set()
-        right: list[bool] = []
-        for n in order:
-            found = (places[n], objects[n])
-            if overlaps[n] <= threshold:
-                right.append(False)
-            elif not ignored[found[0]][found[1]]:
-                right.append(found not in taken)
-                taken.add(found)
-        at.append(eleven_points(np.array(right, bool), n_asked))
+        fits = overlaps > threshold
+        right = np.zeros(len(order), bool)
+        right[np.flatnonzero(fits & asked)[np.unique(objects[fits & asked], return_index=True)[1]]] = True
+        at.append(eleven_points(right[asked | ~fits], n_asked))  # what fits others is neither right nor wrong
     return np.array(at)
 
 

@@ -5,7 +5,7 @@ Order, flips and scales follow from (seed, place) alone, so that there is no sta
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,10 +56,6 @@ class Sample(NamedTuple):
 
     pixels: UInt8[Tensor, "3 H W"]
     target: Target
-
-
-Read = Sample | UserError
-"""A sample, or why there is none."""
 
 
 class TrainingImages:
@@ -149,7 +145,7 @@ class Batches:
     def __len__(self) -> int:
         return self.n_batches  # of the whole training: Lightning knows how many are done
 
-    def __iter__(self) -> Iterator[list[Read]]:
+    def __iter__(self) -> Iterator[list[Sample]]:
         (number, parts), size = self.part, self.images.recipe.batch_size
         share = size // parts
         starts = (i * size + number * share for i in range(self.done, self.n_batches))
@@ -174,7 +170,7 @@ class ErrorsAsValues(Dataset[Any]):
 
 
 def read(make: Callable[[int], Any], places: Sequence[Sequence[int]], workers: int) -> Iterator[list[Any]]:
-    """Batches as plain lists, since images differ in size; made by worker processes."""
+    """Batches as plain lists, since images differ in size; made by worker processes, whose errors are raised here."""
     loader = DataLoader(
         ErrorsAsValues(make),
         batch_sampler=cast(Any, places),
@@ -184,17 +180,13 @@ def read(make: Callable[[int], Any], places: Sequence[Sequence[int]], workers: i
     )
     batches = start(loader)
     try:
-        yield from batches
+        for batch in batches:
+            for each in batch:
+                if isinstance(each, UserError):
+                    raise each
+            yield batch
     finally:
         stop(batches)
-
-
-def raise_errors(batch: Sequence[Any]) -> Sequence[Any]:
-    """The batch, unless one of its images could not be read."""
-    for each in batch:
-        if isinstance(each, UserError):
-            raise each
-    return batch
 
 
 @dataclass(frozen=True)
@@ -224,7 +216,7 @@ class TrainingSummary(NamedTuple):
     seconds: float
     """Of all sessions; one that was killed counts up to its last checkpoint."""
     sessions: int
-    killed: int
+    sessions_killed: int
     """Sessions of which the end is not known."""
 
 
@@ -237,13 +229,13 @@ class DetectorModule(L.LightningModule):
         super().__init__()
         self.detector, self.recipe, self.identity, self.progress, self.say = detector, recipe, identity, progress, say
 
-    def training_step(self, batch: list[Read], batch_idx: int) -> Tensor:
+    def training_step(self, batch: list[Sample], batch_idx: int) -> Tensor:
         """The sum of all losses of a batch; the draws of an iteration come from its number."""
         iteration = self.global_step
         self.detector.draws.begin(self.recipe.seed, iteration, rank() * len(batch))
         loss = torch.stack(list(losses_of(self.detector, batch).values())).sum()
         if iteration % LOOK_EVERY == 0 and not loss.isfinite():
-            raise UserError(f"The loss is not finite at iteration {iteration}; lower lr, or warm up for longer.")
+            raise UserError(f"The loss is not finite at iteration {iteration}; lower lr or raise warm_up.")
         self.progress("training", done := iteration + 1, self.recipe.iterations)
         if done % max(self.recipe.iterations // LINES, 1) == 0:
             rate = learning_rate(self.recipe, iteration)
@@ -270,10 +262,9 @@ class DetectorModule(L.LightningModule):
         checkpoint["identity"] = self.identity
 
 
-def losses_of(detector: Detector, batch: Sequence[Read]) -> dict[str, Tensor]:
+def losses_of(detector: Detector, batch: Sequence[Sample]) -> dict[str, Tensor]:
     """What the detector makes of a batch in train mode."""
-    there = raise_errors(batch)
-    return detector([sample.pixels for sample in there], [sample.target for sample in there])
+    return detector([sample.pixels for sample in batch], [sample.target for sample in batch])
 
 
 def train_detector(
@@ -304,11 +295,15 @@ def train_detector(
             waiting = partial(interruptible, trainer)
             batches = Batches(images, recipe.iterations, where.workers, done, part, processes.devices, waiting)
             module = DetectorModule(detector.train(), recipe, where.identity, progress, say)
-            with torch.random.fork_rng(cuda), _user_errors(recipe, where, trainer):
+            with torch.random.fork_rng(cuda), explain_end(trainer, CURE if where.folder else "start again"):
                 trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
                 if is_first():
                     again = Batches(images, recipe.norm_batches, where.workers)
                     refresh_norms(detector.to(device), again, device, recipe.seed)
+    except torch.OutOfMemoryError as error:
+        raise UserError(f"Out of memory: lower batch_size={recipe.batch_size} or short_sides.") from error
+    except Diverged as error:
+        raise UserError(f"A weight is not finite at iteration {error.step}; lower lr or raise warm_up.") from error
     finally:
         if where.folder is not None and is_first():
             sessions.save(ended=True)
@@ -316,7 +311,7 @@ def train_detector(
 
 
 @torch.no_grad()
-def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: torch.device, seed: int = 0) -> None:
+def refresh_norms(detector: Detector, batches: Iterable[list[Sample]], device: torch.device, seed: int = 0) -> None:
     """Make the running statistics of batch norms plain means over batches, with the weights as they are now."""
     norms = [module for module in detector.modules() if isinstance(module, BatchNorm)]
     momenta = [norm.momentum for norm in norms]
@@ -327,7 +322,7 @@ def refresh_norms(detector: Detector, batches: Iterable[list[Read]], device: tor
         for norm in norms:
             norm.momentum = 1 / n  # the n-th of a running mean
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            losses_of(detector, move_data_to_device(raise_errors(batch), device))
+            losses_of(detector, move_data_to_device(batch, device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     set_synchronised(detector, True)
@@ -342,9 +337,7 @@ def _checkpoint(where: TrainerConfig, say: Say) -> tuple[Path | None, int]:
     if checkpoint is not None:
         content = load(checkpoint)
         if content.get("identity") != where.identity:
-            raise UserError(
-                f"{where.folder} has a training of another encoder, data or settings: choose another --out."
-            )
+            raise UserError(f"{where.folder} has a training of another encoder, data or settings; name another --out.")
         done = content["global_step"]
         say(f"Continuing after {done:,} iterations.")
     if is_first():
@@ -377,17 +370,3 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
         raise UserError(f"{processes.devices} devices cannot be used here: {first_line(error)}") from error
     take_over_signals(trainer)
     return trainer
-
-
-@contextmanager
-def _user_errors(recipe: DetectionRecipe, where: TrainerConfig, trainer: L.Trainer) -> Iterator[None]:
-    """Turn out-of-memory and divergence into a UserError."""
-    try:
-        with explain_end(trainer, CURE if where.folder else "start again"):
-            yield
-    except torch.OutOfMemoryError as error:
-        raise UserError(f"Out of memory: lower batch_size={recipe.batch_size} or short_sides.") from error
-    except Diverged as error:
-        raise UserError(
-            f"A weight is not finite at iteration {error.step}; lower lr, or warm up for longer."
-        ) from error
