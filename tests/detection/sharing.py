@@ -23,7 +23,7 @@ WORKERS = []
 """What was asked for, of how much memory, by how many that share the machine."""
 
 
-def train(data, devices, folder=None, masks=False):
+def train(data, devices, folder=None):
     """The weights of a detector before its batch norms are refreshed, and after it."""
     seen = []
 
@@ -34,7 +34,7 @@ def train(data, devices, folder=None, masks=False):
         patch.setattr(DetectorModule, "on_train_end", keep)
         patch.setattr("logo_ssl.detection.train.fitting_workers", lambda *asked: WORKERS.append(asked) or 0)
         where = {"devices": devices, "workers": 4, "checkpoint_minutes": 1e-9}
-        refreshed, _ = small_detectors.train(data, folder, RECIPE, masks, **where)
+        refreshed, _ = small_detectors.train(data, folder, RECIPE, masks=True, **where)
     return [*seen, refreshed]
 
 
@@ -47,11 +47,7 @@ def cut_short(data, devices, folder):
 
 def main(folder: Path) -> None:
     data = load_detection(str(folder / "coco"))
-    learned = {
-        "whole": train(data, 2),
-        "masks": train(data, 2, masks=True),
-        "by one": train(data, 2, folder / "by-one"),
-    }
+    learned = {"whole": train(data, 2), "by one": train(data, 2, folder / "by-one")}
     number = os.environ["LOCAL_RANK"]
     torch.save(learned, folder / f"learned-{number}.pt")
     figures = detect(thin_encoder(), data, RECIPE, HOW, out=folder / "figures.json", devices=2)

@@ -12,7 +12,7 @@ from drawn import save_coco
 from sharing import DONE, cut_short, train
 
 from logo_ssl.detection import load_detection
-from logo_ssl.detection.train import BYTES, WITH_MASKS
+from logo_ssl.detection.train import WITH_MASKS
 from logo_ssl.errors import UserError
 from logo_ssl.run import CHECKPOINT, found_checkpoints
 
@@ -57,13 +57,13 @@ def apart(ours, theirs):
     return ((flat[0] - flat[1]).norm() / flat[1].norm()).item()
 
 
-@pytest.mark.parametrize("case", ["whole", "masks"])
-def test_two_halves_of_a_batch_teach_what_one_process_learns_from_the_whole(learned, data, case):
-    expected = train(data, 1, masks=case == "masks")
+def test_two_halves_of_a_batch_teach_what_one_process_learns_from_the_whole(learned, data):
+    expected = train(data, 1)
+    ours, theirs = (weights["whole"] for weights in learned)
     for name in expected[0]:
-        assert torch.equal(learned[0][case][0][name], learned[1][case][0][name]), name
-    assert apart(learned[0][case][0], expected[0]) < 1e-5
-    assert apart(learned[0][case][1], expected[1]) < 1e-5  # norms refreshed by one process, with whole batches
+        assert torch.equal(ours[0][name], theirs[0][name]), name
+    assert apart(ours[0], expected[0]) < 1e-5
+    assert apart(ours[1], expected[1]) < 1e-5  # norms refreshed by one process, with whole batches
     assert apart(expected[1], expected[0]) > 1e-3
 
 
@@ -83,8 +83,8 @@ def test_only_the_first_process_tests_and_writes(folder):
 
 def test_processes_share_the_workers_of_their_machine(folder):
     told = [(folder / f"workers-of-{number}").read_text() for number in range(2)]
-    training, refreshing = (2, BYTES, 2), (4, BYTES, 1)  # of 4: half for each, and all for the one that is left
-    assert told == [str([training, refreshing]), str([training, (2, WITH_MASKS, 2)])]
+    training, refreshing = (2, WITH_MASKS, 2), (4, WITH_MASKS, 1)  # of 4: half for each, all for the one that is left
+    assert told == [str([training, refreshing]), str([training, training])]
 
 
 def test_batches_that_cannot_be_dealt_are_refused(data):

@@ -219,16 +219,6 @@ def test_truth_and_detections_are_drawn_beside_each_other(tmp_path):
     assert colours(tmp_path / "first.png") == {("truth", TRUE), ("found", WRONG)}
 
 
-def test_a_sheet_of_wide_images_has_no_empty_halves(tmp_path):
-    files = [tmp_path / f"{n}.png" for n in range(3)]
-    for file in files:
-        Image.new("RGB", (120, 30), "black").save(file)
-    told = clean_annotations([ImageAnnotation(file, 30, 120, []) for file in files], ("cat",))
-    save_previews(told, [found()] * 3, tmp_path)
-    sheet = np.asarray(Image.open(tmp_path / "best.png").convert("L"))
-    assert (sheet == 0).any(1).mean() > 0.6
-
-
 def test_masks_are_drawn_where_they_are_asked_for_and_a_broken_one_names_its_image(tmp_path):
     data = load_detection(str(save_coco(tmp_path / "coco", {"train": 1, "val": 1}))).test
     for masks in (False, True):
@@ -276,16 +266,3 @@ def test_the_check_compares_in_both_layouts(tmp_path, capsys):
     assert [each["layout"] for each in (coco, voc)] == ["coco", "voc"]
     assert "box AP50 (VOC07)" in voc["figures"]["run"][0]
     assert coco["mean"]["run"] == pytest.approx(coco["mean"]["random"])  # the same encoder, here
-
-
-def test_a_set_in_vocs_layout_holds_the_same_boxes(tmp_path):
-    data = load_detection(str(save_coco(tmp_path / "coco", {"train": 3, "val": 2})))
-    voc = load_detection(str(script("detection_check").as_voc(data, tmp_path / "voc")))
-    for ours, theirs in ((data.train, voc.train), (data.test, voc.test)):
-        assert len(ours) == len(theirs)
-        for before, after in zip(ours.images, theirs.images, strict=True):
-            assert np.allclose(before.boxes, after.boxes)
-            named = [
-                [part.classes[label - 1] for label in image.labels] for part, image in ((ours, before), (theirs, after))
-            ]
-            assert named[0] == named[1]
