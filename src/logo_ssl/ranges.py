@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from math import inf
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
+
+from .errors import UserError
 
 
 class Allowed(NamedTuple):
@@ -10,6 +12,14 @@ class Allowed(NamedTuple):
 
     holds: Callable[[Any], bool]
     must: str
+
+
+def check_range(name: str, value: Any, hint: Any) -> None:
+    """UserError for a value that the type of its field does not allow."""
+    for allowed in get_args(hint)[1:]:
+        if isinstance(allowed, Allowed) and not allowed.holds(value):
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            raise UserError(f"{name}={shown}: must be {allowed.must}.")
 
 
 def at_least(least: float, note: str = "") -> Allowed:

@@ -1,19 +1,22 @@
 """MoCo's protocol for VOC 07+12 and COCO, field by field, and the options that change it."""
 
 from dataclasses import dataclass, fields, make_dataclass, replace
-from math import inf
 from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import tyro
 
 from ..errors import UserError
+from ..ranges import Allowed, Count, NotNegative, Positive, Seed, Side, at_least, check_range
 
 VOC, COCO = "voc07+12", "coco"
 Head = Literal["c4", "fpn"]
 Norm = Literal["trained", "frozen"]
-SMALLEST = 8
-"""Pixels of a side: what every encoder asks for."""
+Pair = Annotated[tuple[int, int], Allowed(lambda pair: min(pair) > 0, "positive")]
+Sizes = Annotated[tuple[int, ...], Allowed(lambda sizes: min(sizes, default=0) > 0, "positive")]
+Sides = Annotated[tuple[int, ...], Allowed(lambda sides: min(sides, default=0) >= 8, "8 or more")]
+Steps = Annotated[tuple[int, ...], Allowed(lambda steps: [0, *steps] == sorted([0, *steps]), "0 or more, in order")]
+BelowOne = Annotated[float, Allowed(lambda number: 0 <= number < 1, "0 or more, and less than 1")]
 LEVELS = 5
 """Of a feature pyramid."""
 
@@ -26,23 +29,23 @@ class DetectorConfig:
     """c4: conv4 for proposals and conv5 for the head; fpn: a feature pyramid."""
     norm: Norm = "trained"
     """Whether the encoder's batch norms are trained or frozen."""
-    short_sides: tuple[int, ...] = tuple(range(480, 801, 32))
+    short_sides: Sides = tuple(range(480, 801, 32))
     """Short sides of training images in pixels; each image draws one."""
-    test_side: int = 800
+    test_side: Side = 800
     """Short side of test images in pixels."""
-    longest: int = 1333
+    longest: Side = 1333
     """Limit of the longer side in pixels."""
-    anchors: tuple[int, ...] = (32, 64, 128, 256, 512)
+    anchors: Sizes = (32, 64, 128, 256, 512)
     """Sides of the anchors in pixels, at ratios 1:2, 1:1 and 2:1."""
-    candidates: tuple[int, int] = (12_000, 6_000)
+    candidates: Pair = (12_000, 6_000)
     """Proposals before non-maximum suppression, in training and in testing."""
-    proposals: tuple[int, int] = (2_000, 1_000)
+    proposals: Pair = (2_000, 1_000)
     """Proposals after non-maximum suppression, in training and in testing."""
-    regions: int = 512
+    regions: Count = 512
     """Proposals of an image that the head learns from, up to a quarter of them objects."""
-    lowest_score: float = 0.05
+    lowest_score: BelowOne = 0.05
     """Detections with a lower score are left out."""
-    most_detections: int = 100
+    most_detections: Count = 100
     """Detections of one image, at most."""
 
 
@@ -51,27 +54,27 @@ class DetectionRecipe:
     """What is trained for how long, and by which numbers."""
 
     detector: DetectorConfig = DetectorConfig()
-    iterations: int = 24_000
+    iterations: Count = 24_000
     """Batches to learn from; `steps` and `warm-up` are scaled with it unless given."""
-    batch_size: int = 16
+    batch_size: Count = 16
     """Images in a batch; `lr` is scaled with it unless given, `iterations` stay."""
-    lr: float = 0.02
+    lr: Positive = 0.02
     """Learning rate after the warm-up, for this batch size."""
-    steps: tuple[int, ...] = (18_000, 22_000)
+    steps: Steps = (18_000, 22_000)
     """Iterations at which the learning rate falls to a tenth."""
-    warm_up: int = 100
+    warm_up: Annotated[int, at_least(0)] = 100
     """Iterations in which the learning rate rises from a thousandth."""
-    momentum: float = 0.9
+    momentum: BelowOne = 0.9
     """Momentum of SGD."""
-    weight_decay: float = 1e-4
+    weight_decay: NotNegative = 1e-4
     """Weight decay, except for batch norms."""
     flip: bool = True
     """Mirror half of the training images."""
     learn_from_empty: bool = False
     """Also train on images without objects."""
-    norm_batches: int = 200
+    norm_batches: Annotated[int, at_least(0)] = 200
     """Training batches for new batch-norm statistics before the test; 0: keep the running ones."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the start of the head, order, scales and flips."""
 
 
@@ -102,35 +105,17 @@ def recipe_for(name: str, n_images: int, official: bool) -> DetectionRecipe:
     return scaled(recipe, min(max(iterations, FEWEST_ITERATIONS), VOC_RECIPE.iterations))
 
 
-RANGES: dict[tuple[str, ...], tuple[float, float]] = {
-    ("iterations", "batch_size", "regions", "most_detections", "anchors", "candidates", "proposals"): (1, inf),
-    ("lr",): (1e-12, inf),
-    ("momentum", "lowest_score"): (0, 1),
-    ("weight_decay", "warm_up", "norm_batches", "steps"): (0, inf),
-    ("longest", "test_side", "short_sides"): (SMALLEST, inf),
-}
-"""Least value of each number, and what it must be less than."""
-
-
 def check_recipe(recipe: DetectionRecipe) -> None:
     """Raise a UserError for numbers that cannot work."""
     detector = recipe.detector
-    values = vars(recipe) | vars(detector)
-    for names, (least, limit) in RANGES.items():
-        for name in names:
-            numbers = np.atleast_1d(values[name])
-            if not ((least <= numbers) & (numbers < limit)).all():
-                raise UserError(f"{name}={values[name]}: must be {least:g} or more, and less than {limit:g}.")
-    enough = len(detector.anchors) == LEVELS if detector.head == "fpn" else detector.anchors
-    short = f"must be at most longest={detector.longest}"
-    for name, holds, rule in (
-        ("steps", list(recipe.steps) == sorted(recipe.steps), "must be in order"),
-        ("anchors", enough, f"must be 1 or more sizes, or {LEVELS} for fpn"),
-        ("test_side", detector.test_side <= detector.longest, short),
-        ("short_sides", detector.short_sides and max(detector.short_sides) <= detector.longest, short),
-    ):
-        if not holds:
-            raise UserError(f"{name}={values[name]}: {rule}.")
+    for part in (recipe, detector):
+        for name, hint in get_type_hints(type(part), include_extras=True).items():
+            check_range(name, getattr(part, name), hint)
+    for name in ("test_side", "short_sides"):
+        if np.max(getattr(detector, name)) > detector.longest:
+            raise UserError(f"{name}={getattr(detector, name)}: must be at most longest={detector.longest}.")
+    if detector.head == "fpn" and len(detector.anchors) != LEVELS:
+        raise UserError(f"anchors={detector.anchors}: must be {LEVELS} sizes for fpn.")
 
 
 def learning_rate(recipe: DetectionRecipe, iteration: int) -> float:

@@ -16,7 +16,7 @@ from ..data import LoadingConfig
 from ..errors import UserError, nearest
 from ..frameworks import FRAMEWORKS, FrameworkConfig, FrameworkTraits, MoCoConfig
 from ..models.backbones import refuse_unknown_backbone
-from ..ranges import Allowed, Count, NotNegative, Positive, Seed, at_least
+from ..ranges import Allowed, Count, NotNegative, Positive, Seed, at_least, check_range
 from ..strategies import STRATEGIES, LoGoConfig, StrategyConfig, StrategyTraits
 
 PARTS: dict[str, dict[str, type]] = {"framework": FRAMEWORKS, "strategy": STRATEGIES}
@@ -265,10 +265,7 @@ def check(recipe: Recipe) -> None:
         recipe.kind(part)
     for name, value, hint in fields_of(recipe):
         _check_type(name, value, hint)
-        for allowed in (each for each in get_args(hint)[1:] if isinstance(each, Allowed)):
-            if not allowed.holds(value):
-                shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-                raise UserError(f"{name}={shown}: must be {allowed.must}.")
+        check_range(name, value, hint)
     for problem in _conflicts(recipe):
         raise UserError(problem)
     refuse_unknown_backbone(recipe.backbone)
