@@ -21,8 +21,8 @@ from ..run import CHECKPOINT, Run, locked
 from ..signals import StopSignals
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible, load, newest_whole
 from ..train.compile import first_line
-from ..train.divergence import Diverged
 from ..train.loggers import Sessions
+from ..train.monitors import Diverged
 from ..train.trainer import DDP, check_processes, explain_end, processes_for, quiet, take_over_signals
 from .config import DetectionRecipe, learning_rate
 from .model import Detector
@@ -211,6 +211,8 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
     processes = processes_for(where)
     kept = where.folder is not None
     folder = where.folder or Path()
+    stop = StopSignals(CURE, speaks=is_first())
+    keeper = Checkpoints(folder, where.checkpoint_every, where.checkpoint_minutes, stop, sessions)
     try:
         trainer = L.Trainer(
             accelerator=where.device,
@@ -220,7 +222,7 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
             precision="bf16-mixed" if _on_cuda(where) else "32-true",
             use_distributed_sampler=False,
             max_epochs=1,
-            callbacks=[Checkpoints(folder, where, StopSignals(CURE, speaks=is_first()), sessions)] if kept else [],
+            callbacks=[keeper] if kept else [],
             plugins=[Writer(folder, where.checkpoint_keep, say, sessions)] if kept else [],
             logger=False,
             enable_checkpointing=kept,

@@ -26,8 +26,6 @@ from .base import PairWeights, Strategy
 
 OF_REGRESSOR = frozenset({"omega", "l_ll"})
 """Terms that are not finite where the regressor's step, which comes before the encoder's, broke it."""
-BESIDE_REGRESSOR = frozenset({"ratio"})
-"""Terms that are not finite then, too, and likewise where the similarity's gradient is not."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -22,12 +23,10 @@ from ..signals import Stopped
 from ..terminal import plain_console
 from ..types import Crops
 from .build import adapt_to_data, build
-from .callbacks import ProgressDisplay
 from .compile import WARM_UP, Replay
-from .divergence import Diverged, cures
-from .loggers import JsonlLogger
+from .loggers import JsonlLogger, ProgressDisplay
 from .module import Pretraining
-from .monitors import OnlineKNN
+from .monitors import Diverged, OnlineKNN, cures
 from .pretrain import fit
 from .trainer import build_trainer
 
@@ -90,7 +89,7 @@ def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Con
     try:
         fit(trainer, module, data, bad, console)
     except Diverged as error:
-        raise UserError(f"{error}, so its speed is not known; try {', '.join(cures(error, module.recipe))}.") from error
+        raise UserError(f"{error}, so its speed is not known; try {cures(error, module.recipe)}.") from error
     except Interrupted as stop:  # it names a checkpoint in the temporary folder
         raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
 
@@ -125,7 +124,8 @@ class Timer(L.Callback):
         if device.type == "cuda":
             self.peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2)
         module, size = pl_module, pl_module.batch_size
-        self.parts["data"] = size / _seconds(_endless(batches), device)
+        without_end = chain.from_iterable(repeat(batches))
+        self.parts["data"] = size / _seconds(lambda: next(without_end), device)
         batch = next(iter(batches))
         self.parts["augmentation"] = size / _seconds(lambda: module.crop(batch, stream(0, "bench")), device)
         crops, raw = module.crop(batch, stream(0, "bench")), raw_step(module)
@@ -156,15 +156,6 @@ def raw_step(module: Pretraining) -> Callable[[Crops], Any]:
 
     recorded = isinstance(module.learn, Replay)
     return Replay(step, module.say) if recorded else step
-
-
-def _endless(batches: Batches) -> Callable[[], Any]:
-    def batches_for_ever() -> Any:
-        while True:
-            yield from batches
-
-    source = batches_for_ever()
-    return lambda: next(source)
 
 
 def _seconds(part: Callable[[], Any], device: torch.device) -> float:
