@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-
 from logo_ssl.terminal import plain_console
 
 

@@ -293,9 +293,7 @@ def test_minutes_bring_checkpoints_inside_an_epoch_and_only_the_newest_stay(data
         run, _ = train(SMALL, data, tmp_path / "run", checkpoint_minutes=1e-9, checkpoint_keep=3)
     assert saved[2] == ["step-000000002", "step-000000001"]
     assert names() == ["step-000000006", "step-000000005", "step-000000004"]
-    about = json.loads(run.provenance_file.read_text())["checkpoints"]
-    assert about["saved"] == 6
-    assert about["mb"] > 0
+    assert json.loads(run.provenance_file.read_text())["checkpoints"]["saved"] == 6
 
 
 def test_a_checkpoint_with_one_wrong_bit_is_passed_over_and_never_outlives_a_whole_one(data, tmp_path, monkeypatch):

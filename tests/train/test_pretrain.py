@@ -25,7 +25,6 @@ from logo_ssl.run import Run, locked
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import Pretraining, build, trainer
 from logo_ssl.train.build import unsplit_batch
-from logo_ssl.train.monitors import OnlineKNN
 from logo_ssl.types import ImageBatch
 
 
@@ -266,16 +265,6 @@ def test_data_without_labels_train_without_knn_and_show_the_spread(data, tmp_pat
     assert not any("knn" in line for line in run.metrics())
     (line,) = [line for line in run.metrics() if "z_rank" in line]
     assert f"Result: spread {line['z_std']:.2f}" in said
-
-
-def test_what_was_reached_on_other_images_is_not_gone_on_with(data):
-    images, reached = load_data(data, 16), {"best": 60.0, "untrained": 40.0}
-    tested, validated = OnlineKNN(images, SMALL), OnlineKNN(replace(images, val=images.test), SMALL)
-    for watched, state, best in ((tested, reached, 60.0), (validated, reached | {"of": None}, 0.0)):
-        watched.load_state_dict(state)
-        assert watched.best == best
-    validated.load_state_dict(validated.state_dict() | {"best": 50.0})
-    assert validated.best == 50.0
 
 
 @pytest.mark.gpu

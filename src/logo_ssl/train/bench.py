@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, load_data, locate
-from ..errors import Interrupted, UserError
+from ..errors import Interrupted
 from ..hardware import hardware, provenance
 from ..randomness import stream
 from ..recipes import Recipe, check
@@ -26,7 +26,7 @@ from .build import adapt_to_data, build
 from .compile import WARM_UP, Replay
 from .loggers import JsonlLogger, ProgressDisplay
 from .module import Pretraining
-from .monitors import Diverged, OnlineKNN, cures
+from .monitors import OnlineKNN
 from .pretrain import fit
 from .trainer import build_trainer
 
@@ -84,12 +84,9 @@ def bench(recipe: Recipe) -> dict[str, Any]:
 
 
 def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Console) -> None:
-    """Train as any run; what cannot be measured is told in a sentence."""
-    bad = BadImages(len(data.train), module.recipe.loading.max_bad)
+    """Train as any run."""
     try:
-        fit(trainer, module, data, bad, console)
-    except Diverged as error:
-        raise UserError(f"{error}, so its speed is not known; try {cures(error, module.recipe)}.") from error
+        fit(trainer, module, data, BadImages(len(data.train), module.recipe.loading.max_bad), console)
     except Interrupted as stop:  # it names a checkpoint in the temporary folder
         raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -14,12 +14,10 @@ from ..hardware import available_memory, best_device, hardware
 from ..models import build_backbone, draw_as_torch_does
 from ..models.batch_norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import RECIPES, Machine, Recipe, choose
-from ..strategies import Strategy
 from ..text import counted
 from .module import Pretraining
 from .weights import initialise
 
-Part = TypeVar("Part", Framework, Strategy)
 Say = Callable[[str], None]
 SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
 
@@ -95,22 +93,14 @@ def build(
             draw_as_torch_does(backbone)
         if recipe.init is not None and fresh:
             detail(initialise(backbone, recipe))
-        crops = recipe.crops
-        framework = _part(recipe, "framework", Framework, backbone, backbone.num_features)
-        strategy = _part(recipe, "strategy", Strategy, crops.n_global, crops.n_local, recipe.framework.dim)
+        framework = recipe.framework.build(backbone, backbone.num_features)
+        strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
+        for part in (framework, strategy):
+            for name in part.kept:
+                if name not in Framework.kept:  # of which not every framework has all
+                    attrgetter(name)(part)  # an AttributeError for a name that would be lost with the run
         labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
-
-
-def _part(recipe: Recipe, part: str, base: type[Part], *arguments: Any) -> Part:
-    """What a part's config builds."""
-    built = getattr(recipe, part).build(*arguments)
-    if not isinstance(built, base):
-        raise TypeError(f"build of {type(getattr(recipe, part)).__name__} must give a {base.__name__}, not {built!r}")
-    for name in built.kept:
-        if name not in Framework.kept:  # of which not every framework has all
-            attrgetter(name)(built)  # an AttributeError for a name that would be lost with the run
-    return built
 
 
 def unsplit_batch(module: Pretraining) -> str | None:

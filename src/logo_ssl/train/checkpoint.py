@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import lightning as L
 import torch
@@ -36,7 +36,6 @@ UNFINISHED = ".writing"
 FULL = 1 << 20  # bytes left on a full disk
 AGREE_S = 2.0  # seconds between two times that several processes ask each other whether to stop or to save
 AGREE_STEPS = 20  # steps between them at most: the next ones may take longer than the last
-T = TypeVar("T")
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -82,10 +81,10 @@ def clear(folder: Path, newest: Path | None) -> None:
         file.unlink(missing_ok=True)
 
 
-def with_room(folder: Path, write: Callable[[], T]) -> T:
+def with_room(folder: Path, write: Callable[[], None]) -> None:
     """Write; if the disk is full, once more without the older checkpoints."""
     try:
-        return write()
+        write()
     except OSError as error:
         files = found_checkpoints(folder)
         newest = next((file for file in files if is_whole(file)), None)
@@ -94,7 +93,7 @@ def with_room(folder: Path, write: Callable[[], T]) -> T:
         for file in files:
             if file != newest:
                 file.unlink(missing_ok=True)
-    return write()
+        write()
 
 
 def digest(file: Path) -> str:
@@ -103,7 +102,7 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=8)).hexdigest()
 
 
-def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
+def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> None:
     """Write a checkpoint under a temporary name, rename it, and remove all but the newest few."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"{UNFINISHED}-{os.getpid()}"
@@ -124,7 +123,6 @@ def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
         raise
     for old in [file for file in found_checkpoints(folder) if file != final][keep - 1 :]:
         old.unlink(missing_ok=True)
-    return final
 
 
 class Writer(TorchCheckpointIO):
@@ -137,8 +135,7 @@ class Writer(TorchCheckpointIO):
         super().__init__()
         self.folder, self.keep, self.say, self.sessions = folder, keep, say, sessions
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self.pending: Future[Path] | None = None
-        self.newest_mb: float | None = None
+        self.pending: Future[None] | None = None
         self.lost, self.reason = 0, ""  # how many since the newest one could not be written, and why
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
@@ -152,7 +149,7 @@ class Writer(TorchCheckpointIO):
         pending, self.pending = self.pending, None
         if pending is not None:
             try:
-                self.newest_mb = pending.result().stat().st_size / 1e6
+                pending.result()
                 self.lost = 0
             except OSError as error:
                 self.reason = str(error.strerror or error)
@@ -179,10 +176,9 @@ class Writer(TorchCheckpointIO):
         """Wait for the last one."""
         self.wait()
 
-    def _save(self, checkpoint: dict[str, Any]) -> Path:
-        file = with_room(self.folder, lambda: _write(checkpoint, self.folder, self.keep))
+    def _save(self, checkpoint: dict[str, Any]) -> None:
+        with_room(self.folder, lambda: _write(checkpoint, self.folder, self.keep))
         self.sessions.wrote(checkpoint["global_step"])
-        return file
 
 
 class Agreement:

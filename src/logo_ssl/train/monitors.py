@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..data import BadImages, ImageSet, squared
-from ..data.images import VALIDATION, Rows
+from ..data.images import VALIDATION, Rows, Split
 from ..distributed import all_gather, gather_uneven, rank, world_size
 from ..errors import UserError
 from ..features import extract
@@ -48,7 +48,7 @@ KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
 
 
-class Diverged(Exception):  # noqa: N818 (a turn of events)
+class Diverged(UserError):  # noqa: N818 (a turn of events)
     """Gradients or weights are not finite any more."""
 
     def __init__(self, step: int, broken: list[str]) -> None:
@@ -240,10 +240,10 @@ class CollapseGauge(L.Callback):
         return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
 
 
-def rows_for_knn(data: ImageSet, size: int) -> tuple[list[Rows], list[int]] | None:
-    """Bank and queries of images of a size as they are used, thinned where they are many, and how many they were."""
+def rows_for_knn(data: ImageSet, size: int) -> tuple[Rows, Rows, int] | None:
+    """Bank and queries of images of a size, thinned where they are many, and of how many the bank was taken."""
     most, whole = min(MOST_FEATURES, MOST_BYTES // (data.channels * size**2)), data.for_knn()
-    return None if whole is None else ([rows.thinned(most) for rows in whole], [len(rows) for rows in whole])
+    return None if whole is None else (whole[0].thinned(most), whole[1].thinned(most), len(whole[0]))
 
 
 class OnlineKNN(L.Callback):
@@ -255,21 +255,24 @@ class OnlineKNN(L.Callback):
     def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Say = lambda s: None) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
         self.bad_file, self.root, self.say = bad_file, data.root, say
-        used, (self.bank_of, _) = (rows_for_knn(data, self.size) if self.every else None) or (None, (0, 0))
-        self.splits = None if used is None else [rows.taken() for rows in used]
-        self.thinned = self.splits is not None and len(self.splits[0]) < self.bank_of
-        self.best, self.untrained, self.n_bank, self.n_images = 0.0, 0.0, 0, 0
-        self.of = VALIDATION if data.watched and data.watched[0] == VALIDATION else None
+        self.splits: list[Split] | None = None
+        self.about: dict[str, Any] = {"knn_k": KNN_K, "knn_tau": KNN_TAU}
+        if self.every and (used := rows_for_knn(data, self.size)) is not None:
+            bank, queries, bank_of = used
+            self.splits = [bank.taken(), queries.taken()]
+            self.about |= {"knn_bank_of": bank_of} if len(bank) < bank_of else {}
+        if data.watched and data.watched[0] == VALIDATION:
+            self.about["knn_of"] = VALIDATION
+        self.best, self.untrained, self.n_images = 0.0, 0.0, 0
         self.epochs, self.epochs_before = recipe.epochs, recipe.epochs
 
     def state_dict(self) -> dict[str, Any]:
         """What was reached, for the checkpoint."""
-        return {"best": self.best, "untrained": self.untrained, "of": self.of}
+        return {"best": self.best, "untrained": self.untrained}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with what was reached before an interruption, if it was reached on the same images."""
-        if state_dict.get("of") == self.of:
-            self.best, self.untrained = state_dict["best"], state_dict["untrained"]
+        """Go on with what was reached before an interruption."""
+        self.best, self.untrained = state_dict["best"], state_dict["untrained"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Note how long the run was meant to be."""
@@ -304,7 +307,8 @@ class OnlineKNN(L.Callback):
         readable = gather_uneven(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
         if lost := asked - sum(readable):
             self.say(f"The online kNN leaves out {counted(lost, 'image')} that cannot be read.")
-        self.n_bank, self.n_images = readable
+        self.about["knn_bank"], self.about["knn_images"] = readable
+        self.n_images = readable[1]
         if min(readable) == 0:
             self.splits = None
 
@@ -328,10 +332,7 @@ class OnlineKNN(L.Callback):
         accuracy = self.accuracy(pl_module)
         if accuracy is None:
             return
-        about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images, "knn_bank": self.n_bank}
-        about |= {"knn_bank_of": self.bank_of} if self.thinned else {}
-        about |= {"knn_of": self.of} if self.of else {}
-        log(trainer, {"knn": accuracy, **about, "knn_s": time.perf_counter() - began, "epochs_done": epoch})
+        log(trainer, {"knn": accuracy, **self.about, "knn_s": time.perf_counter() - began, "epochs_done": epoch})
         if not epoch:
             self.untrained = accuracy
             return

@@ -292,7 +292,7 @@ def _labels(data: ImageSet, recipe: Recipe) -> str:
     teach = " teach;" if recipe.framework_traits.labelled else ","
     if not recipe.knn_every:
         return f"{len(data.classes)} classes{teach} no kNN (knn_every=0)"
-    bank, queries = found[0]
+    bank, queries, _ = found
     which = "of them" if data.watched is None else data.watched[0]
     return f"{len(data.classes)} classes{teach} for kNN of {len(queries):,} {which} among {len(bank):,}"
 
@@ -300,7 +300,6 @@ def _labels(data: ImageSet, recipe: Recipe) -> str:
 def run_record(module: Pretraining, device: torch.device, sessions: Sessions, writer: Writer) -> dict[str, Any]:
     """What was trained, by what, for how long, and what it cost."""
     recipe = module.recipe
-    saved = {"mb": writer.newest_mb and round(writer.newest_mb, 2), "newest_step": writer.newest_step()}
     peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
     return provenance(hardware(device)) | {
         "recipe": recipe.name,
@@ -313,7 +312,7 @@ def run_record(module: Pretraining, device: torch.device, sessions: Sessions, wr
         "sessions": sessions.number(),
         "sessions_killed": sessions.killed(),
         "lr_scale": module.lr_scale,
-        "checkpoints": sessions.checkpoints() | saved,
+        "checkpoints": sessions.checkpoints() | {"newest_step": writer.newest_step()},
         "peak_gpu_memory_gb": peak_gb,
     }
 
