@@ -326,7 +326,7 @@ def print_result(run: Run, bad: BadImages, unsaved: str | None, seconds: float, 
         console.print(unsaved)
     lines = list(run.metrics())
     spread = next((line for line in reversed(lines) if "z_std" in line), None)
-    result = knn_summary(lines) or "without labels, quality is not measured."
+    result = knn_summary(lines) or "without kNN, quality is not measured."
     if spread and not any("knn" in line for line in lines):
         result = f"spread {spread['z_std']:.2f} (0: collapsed, 1: even); {result}"
     console.print(f"Result: {result}")
