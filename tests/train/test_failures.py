@@ -20,7 +20,6 @@ from logo_ssl import pretrain, resume
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.files import write, write_together
 from logo_ssl.frameworks import SimSiamConfig
-from logo_ssl.recipes import OptimiserConfig
 from logo_ssl.report.collect import signs_of_collapse
 from logo_ssl.run import Run, locked
 from logo_ssl.strategies import LoGo
@@ -270,17 +269,10 @@ def test_a_second_return_halves_the_rate_again_even_in_another_session(data, tmp
     assert json.loads(run.provenance_file.read_text())["lr_scale"] == 0.25
 
 
-@pytest.mark.parametrize(
-    ("changes", "cure"),
-    [
-        ({"optimiser": OptimiserConfig(lr=1e30)}, r"a lower optimiser\.lr"),
-        ({"strategy__lr": 1e30, "strategy__bound": "mean-difference"}, r"Try strategy\.bound=logistic.*strategy\.lr"),
-    ],
-    ids=["encoder", "regressor"],
-)
-def test_a_run_that_keeps_breaking_stops_and_names_cures(data, tmp_path, changes, cure):
-    with pytest.raises(UserError, match=rf"diverged at step \d+ .*2 returns .*{cure}"):
-        train(SMALL, data, tmp_path / "run", **changes)
+@pytest.mark.parametrize("setting", ["optimiser__lr", "strategy__lr"])
+def test_a_run_that_keeps_breaking_stops_and_names_cures(data, tmp_path, setting):
+    with pytest.raises(UserError, match=r"diverged at step \d+ .*2 returns .* optimiser\.lr, strategy\.lr"):
+        train(SMALL, data, tmp_path / "run", **{setting: 1e30})
 
 
 def test_a_collapse_stops_the_run_if_asked_and_names_the_cause(data, tmp_path, monkeypatch):

@@ -245,12 +245,11 @@ def test_a_batch_that_no_split_divides_is_warned_of(data, batch_size, changes, c
         ({"data": "nowhere"}, "nowhere"),
         ({"init": "nowhere.bin"}, r"init='nowhere\.bin'"),
         ({"init": "plain.safetensors"}, r"init=plain\.safetensors"),
-        ({"recipe": "photos"}, "recipe='photos'"),
+        ({"recipe": "photos"}, "photos"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_and_leaves_nothing(data, tmp_path, monkeypatch, changes, told):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
     safetensors.torch.save_file({"of.another": torch.zeros(1)}, "plain.safetensors")
     given = {"recipe": SMALL, "data": data, "out": tmp_path / "run"} | changes
     with pytest.raises(UserError, match=told):

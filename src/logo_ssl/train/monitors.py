@@ -21,7 +21,7 @@ from ..knn import knn_accuracy
 from ..models import Queue
 from ..recipes import Recipe
 from ..sampling import standard_error
-from ..strategies import OF_REGRESSOR, LoGoConfig
+from ..strategies import LoGoConfig
 from ..text import counted
 from ..types import ImageBatch
 from .module import Pretraining
@@ -60,22 +60,6 @@ def is_finite(module: nn.Module) -> bool:
     """Whether every weight and statistic is a number."""
     tensors = [tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()]
     return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())  # a GPU is waited for once
-
-
-def cures(diverged: Diverged, recipe: Recipe) -> str:
-    """What to try if training diverges, the likeliest first."""
-    strategy, found = recipe.strategy, [f"a lower optimiser.lr ({recipe.optimiser.lr:g})"]
-    if lam := getattr(strategy, "lam", 0.0):  # it has L2L
-        found.append(f"a lower strategy.lam ({lam:g})")
-    if recipe.optimiser.warmup_epochs == 0:
-        found.append("some optimiser.warmup_epochs")
-    if not recipe.optimiser.clip:
-        found.append("optimiser.clip=1")
-    if isinstance(strategy, LoGoConfig) and OF_REGRESSOR & {*diverged.broken}:
-        found.insert(0, f"a lower strategy.lr ({strategy.lr:g})")
-        if strategy.bound == "mean-difference":
-            found.insert(0, "strategy.bound=logistic, since a mean difference has no bound")
-    return ", ".join(found)
 
 
 def feature_std(z: Float[Tensor, "B D"]) -> Tensor:

@@ -24,7 +24,6 @@ from ..hardware import hardware, provenance
 from ..launch import is_first, is_restarted
 from ..recipes import (
     AUTO,
-    RECIPES,
     Recipe,
     as_python,
     check,
@@ -35,13 +34,14 @@ from ..recipes import (
 )
 from ..run import Run
 from ..signals import Stopped, heeded
+from ..strategies import LoGoConfig
 from ..terminal import plain_console
 from ..text import counted, lasting
 from .build import adapt_to_data, build, recipe_for, unsplit_batch
 from .checkpoint import Writer, clear, interruptible, load, newest_whole, with_room
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import DataIdentity, Pretraining
-from .monitors import Diverged, cures, knn_summary, rows_for_knn
+from .monitors import Diverged, knn_summary, rows_for_knn
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
 from .weights import save_encoder
 
@@ -73,14 +73,8 @@ def pretrain(
     its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine;
     with `verbose` it says why, and training says more.
     """
-    if out == "":
-        raise UserError("out is empty: give a folder.")
     console = console or plain_console()
     changes = {name: as_python(value) for name, value in changes.items()}
-    if isinstance(recipe, str) and recipe not in (AUTO, *RECIPES) and Path(recipe).exists():
-        raise UserError(
-            f"recipe={recipe!r}: must be one that `logo-ssl recipes` lists; for images use data={recipe!r}."
-        )
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
@@ -174,9 +168,10 @@ def run_training(
             returns = returns + 1 if diverged.step <= furthest + module.steps_per_epoch else 1
             furthest, scale = max(furthest, diverged.step), module.lr_scale / 2
             if returns > TRIES:
+                others = ", strategy.lr or strategy.lam" if isinstance(recipe.strategy, LoGoConfig) else ""
                 raise UserError(
                     f"{diverged}, and again after {TRIES} returns to the last checkpoint with half the learning rate "
-                    f"each. Try {cures(diverged, recipe)}, in another --out."
+                    f"each. Try a lower optimiser.lr{others}, some optimiser.warmup_epochs or optimiser.clip=1."
                 )
             del module, trainer
             gc.collect()
