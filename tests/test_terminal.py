@@ -1,21 +1,10 @@
-"""What is printed: losses by their order, sentences kept in a log, and a reader who has seen enough."""
+"""What is printed: sentences with odd characters, and for a reader who has seen enough."""
 
 import os
 import subprocess
 import sys
 
-import pytest
-
 from logo_ssl.terminal import plain_console
-from logo_ssl.train.callbacks import _rounded
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [(0.5123, "0.512"), (-12.0, "-12.000"), (182150009699958784.0, "1.82e+17"), (float("inf"), "inf")],
-)
-def test_a_loss_that_has_run_away_is_told_by_its_order(value, told):
-    assert _rounded(value) == told
 
 
 def test_commands_to_a_terminal_are_shown_as_escapes(capsys):

@@ -8,7 +8,7 @@ from small_frameworks import BOTH_WAYS
 
 from logo_ssl.frameworks import FRAMEWORKS, FrameworkTraits, MoCoConfig, SimSiamConfig, SupervisedConfig, global_passes
 from logo_ssl.recipes import check, find_recipe, summary
-from logo_ssl.train.collapse import diagnose
+from logo_ssl.train.monitors import diagnose
 
 
 @dataclass(frozen=True)

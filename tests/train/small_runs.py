@@ -46,10 +46,15 @@ def at_step(monkeypatch, action, *steps):
     monkeypatch.setattr(Pretraining, "training_step", watched)
 
 
+def stop(number=signal.SIGTERM):
+    """Send this process a signal."""
+    os.kill(os.getpid(), number)
+
+
 def cut_short(data, path, *, before_step, **options):
     """A run that is told to stop, and saves itself, before the training step of this number (from 0)."""
     with pytest.MonkeyPatch.context() as patch:
-        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), before_step)
+        at_step(patch, lambda module: stop(), before_step)
         with pytest.raises(Interrupted):
             train(SMALL, data, path, **options)
 
@@ -70,6 +75,11 @@ def train(recipe, data, out, **changes):
     said = console()
     run = pretrain(recipe, out, data=data, console=said, **changes)
     return run, said.file.getvalue()
+
+
+def network_weights(run):
+    """Everything in the newest checkpoint that a network holds, in the order of its names."""
+    return [value for _, value in sorted(load(run.saved()[0])["state_dict"].items())]
 
 
 def assert_equal_runs(one, other):

@@ -119,11 +119,6 @@ def test_a_run_of_two_processes_is_one_run_that_ends_like_that_of_one(pair, fold
     assert files(folder / "whole") == files(one.path)
 
 
-def test_two_processes_resume_exactly(pair, folder):
-    expected, got = weights(folder / "whole"), weights(folder / "cut")
-    assert all(torch.equal(got[name], value) for name, value in expected.items())
-
-
 def test_a_signal_to_any_process_saves_and_stops_all_and_nothing_is_lost(pair, folder):
     assert [json.loads((folder / f"codes-{rank}.json").read_text()) for rank in range(2)] == [[143, 143]] * 2
     said = (folder / "said.txt").read_text()
@@ -143,11 +138,10 @@ def test_a_compiler_that_fails_in_one_process_is_done_without_in_all(pair, folde
     assert Run(folder / "half-compiled").backbone_file.is_file()
 
 
-@pytest.mark.parametrize("what", ["compile", "batch"])
-def test_a_signal_ends_the_wait_before_the_first_step_for_another_process(data, tmp_path, what):
+def test_a_signal_ends_the_wait_before_the_first_step_for_another_process(data, tmp_path):
     out = tmp_path / "run"
     command = ["pretrain", "tiny", "--data", data, "--devices", "2", "--compile", "on", "--out", str(out), *OPTIONS]
-    said, code = python(SCRIPT, "never", what, *command)
+    said, code = python(SCRIPT, "never", *command)
     assert code == 143, said
     assert f"logo-ssl: Stopped by SIGTERM; go on with `logo-ssl resume {out}`." in said
     assert "Traceback" not in said
@@ -201,11 +195,7 @@ def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys)
     assert capsys.readouterr().err == "logo-ssl: Process 1 of 2 was killed by SIGKILL; go on.\n"
 
 
-def test_processes_that_diverge_go_back_together_and_end_with_one_diagnosis(data, tmp_path):
-    options = "--epochs 2 --batch-size 16 --loggers --device cpu --devices 2 --optimiser.lr 1e30 --log-every 1"
-    command = [sys.executable, "-m", "logo_ssl", "pretrain", "tiny", "--data", data, "--out", str(tmp_path / "run")]
-    done = subprocess.run([*command, *options.split()], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "back to the beginning, with half the learning rate" in done.stdout
-    assert "again after 2 returns to the last checkpoint" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_processes_that_diverge_go_back_together_and_say_why(pair, folder):
+    said = (folder / "said.txt").read_text()
+    assert said.count("back to the beginning, with half the learning rate") == 2
+    assert "again after 2 returns to the last checkpoint" in said

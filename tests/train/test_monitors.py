@@ -1,18 +1,31 @@
+"""Are collapse and its likeliest cause seen, and does the learning rate follow the paper's cosine?"""
+
 import math
+import re
 from dataclasses import replace
 
 import pytest
 import torch
 
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.frameworks import MoCoConfig
+from logo_ssl.frameworks import MoCoConfig, SimSiamConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
+from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 from logo_ssl.train import build
-from logo_ssl.train.collapse import collapse_alarm, effective_rank, feature_std
-from logo_ssl.train.monitors import CollapseGauge
+from logo_ssl.train.monitors import (
+    FEW_STEPS,
+    CollapseGauge,
+    collapse_alarm,
+    diagnose,
+    diagnose_loss,
+    effective_rank,
+    feature_std,
+)
 from logo_ssl.train.optim import learning_rate
 
-RECIPE = find_recipe("tiny")
+RECIPE, HEALTHY = find_recipe("tiny"), find_recipe("cifar10-simsiam-logo")
+WEAK = replace(HEALTHY.crops, jitter_p=0.0, global_scale=(0.9, 1.0))
+FAST = OptimiserConfig(lr=5.0)
 
 
 def test_std_is_one_for_spread_latents_and_zero_for_collapsed_ones():
@@ -63,26 +76,49 @@ def test_a_fall_from_a_wider_spread_is_a_collapse():
     assert "spread 0.100 of 1" in collapse_alarm(std=0.1, rank=20.0, widest=0.9, n_latents=64, width=32)
 
 
-def test_a_queue_of_equal_keys_is_told_as_the_cause_once_it_is_full():
+@pytest.fixture
+def gauge():
+    """A gauge, and a module with a queue of four keys."""
     images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)
     module = build(replace(RECIPE, framework=MoCoConfig(dim=8, queue=4)), ImageSet("noise", Split(images)))
-    gauge, queue = CollapseGauge(print, module.recipe), module.framework.queue
-    queue.push(torch.ones(3, 8))
+    return CollapseGauge(print, module.recipe), module
+
+
+def test_a_queue_of_equal_keys_is_told_as_the_cause_once_it_is_full(gauge):
+    gauge, module = gauge
+    module.framework.queue.push(torch.ones(3, 8))
     assert "queue" not in gauge._cause(module)
-    queue.push(torch.ones(1, 8))
-    assert "nearly equal keys (mean cosine 1.000)" in gauge._cause(module)
-    del module.framework.queue
-    module.framework.queue = torch.ones(4, 8)  # somebody's own, which is no such queue
+    module.framework.queue.push(torch.ones(1, 8))
+    assert "nearly equal (mean cosine 1.000)" in gauge._cause(module)
+    gauge.widest = 0.6  # then the collapse made them equal
     assert "queue" not in gauge._cause(module)
 
 
-def test_keys_that_a_collapse_made_equal_are_not_its_cause():
-    images = torch.randint(0, 256, (16, 3, 16, 16), dtype=torch.uint8)
-    module = build(replace(RECIPE, framework=MoCoConfig(dim=8, queue=4)), ImageSet("noise", Split(images)))
-    gauge = CollapseGauge(print, module.recipe)
-    module.framework.queue.push(torch.ones(4, 8))
-    gauge.widest = 0.6
-    assert "queue" not in gauge._cause(module)
+@pytest.mark.parametrize(
+    ("changes", "seen", "cause"),
+    [
+        ({"strategy": LoGoConfig(lam=2.0)}, {"ratio": 3.0}, r"2\.00 times .* lower strategy\.lam"),
+        ({"strategy": LoGoConfig(lam=1.0, balance="weight")}, {"ratio": 0.5}, r"2\.00 times .* lower strategy\.lam"),
+        ({}, {"queue_alike": 0.999}, "duplicate images"),
+        ({"batch_size": 8}, {}, "batch_size=32"),
+        ({"optimiser": FAST}, {}, r"optimiser\.lr=5 is high for a batch of 512"),
+        ({"optimiser": FAST}, {"queue_alike": 0.999}, r"optimiser\.lr"),
+        ({"crops": WEAK}, {}, r"crops\.jitter"),
+        ({"framework": SimSiamConfig(constant_lr=False)}, {}, r"framework\.constant_lr"),
+        ({"strategy": LoGoConfig(affinity="cosine")}, {}, r"strategy\.affinity"),
+        ({}, {"ratio": 3.0, "queue_alike": 0.2}, r"^A lower optimiser\.lr or a smaller strategy\.lam"),
+        ({"strategy": TwoViewConfig()}, {}, r"^A lower optimiser\.lr usually"),
+    ],
+)
+def test_the_cause_that_fits_is_named_with_its_cure(changes, seen, cause):
+    sentence = diagnose(replace(HEALTHY, **changes), **seen)
+    assert re.search(cause, sentence), sentence
+
+
+def test_a_run_of_few_steps_is_to_be_longer_before_its_rate_is_lowered():
+    recipe = HEALTHY.changed(epochs=6)
+    assert diagnose_loss(recipe, 12, 3).startswith("A run of 24 steps is short")
+    assert diagnose_loss(recipe, FEW_STEPS // 2, 3) == diagnose(recipe)
 
 
 def test_the_schedule_is_the_papers_cosine():

@@ -1,25 +1,16 @@
 """Is the time that remains true, after a resume and a kNN too, and is the newest kNN told as what it is?"""
 
-import errno
 import io
-import os
 import re
-import signal
-import sys
-from functools import partial
-from pathlib import Path
 
 import pytest
 from rich.console import Console
-from small_runs import SMALL, at_step, console, train
+from small_runs import SMALL, at_step, console, stop, train
 
 from logo_ssl import pretrain, resume
 from logo_ssl.errors import Interrupted
 from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run
-from logo_ssl.train import Pretraining
-from logo_ssl.train.callbacks import ProgressDisplay, TimeLeft
-from logo_ssl.train.loggers import JsonlLogger
+from logo_ssl.train import Pretraining, loggers, monitors
 from logo_ssl.train.monitors import OnlineKNN
 
 COMPILING, STEP, KNN = 60.0, 1.0, 20.0  # seconds
@@ -28,22 +19,18 @@ COMPILING, STEP, KNN = 60.0, 1.0, 20.0  # seconds
 class Clock:
     """Stands still unless it is moved."""
 
-    def __init__(self):
-        self.now = 0.0
+    now = 0.0
 
-    def __call__(self):
+    def perf_counter(self):
         return self.now
 
-
-@pytest.fixture
-def clock():
-    return Clock()
+    time = monotonic = perf_counter
 
 
 @pytest.fixture
-def timed(clock, monkeypatch):
-    """Runs by that clock: a step, a kNN and the wait before the first step of each session take what they should."""
-    step, accuracy = Pretraining.training_step, OnlineKNN.accuracy
+def timed(monkeypatch):
+    """Runs by a clock: a step, a kNN and the wait before the first step of each session take what they should."""
+    clock, step, accuracy = Clock(), Pretraining.training_step, OnlineKNN.accuracy
 
     def training_step(self, batch, batch_idx):
         step(self, batch, batch_idx)
@@ -56,48 +43,8 @@ def timed(clock, monkeypatch):
 
     monkeypatch.setattr(Pretraining, "training_step", training_step)
     monkeypatch.setattr(OnlineKNN, "accuracy", measured)
-    monkeypatch.setattr(
-        sys.modules["logo_ssl.train.pretrain"], "ProgressDisplay", partial(ProgressDisplay, clock=clock)
-    )
-
-
-def passing(clock, left, *seconds):
-    """Steps that take so long."""
-    for each in seconds:
-        clock.now += each
-        left.tick()
-
-
-def test_the_first_step_tells_no_pace_and_spoils_none(clock):
-    left = TimeLeft(clock)
-    left.begin(steps_per_epoch=10)
-    passing(clock, left, 60)
-    assert left.seconds(100, 0, 0) is None
-    assert left.seconds(0, 0, 0) == 0
-    passing(clock, left, 2)
-    assert left.seconds(100, 0, 0) == 200
-    passing(clock, left, 2, 2, 2)
-    assert left.seconds(100, 0, 0) == 200
-
-
-def test_a_knn_is_no_part_of_any_step(clock):
-    left = TimeLeft(clock)
-    left.begin(steps_per_epoch=2)
-    passing(clock, left, 2, 2)
-    for cost in (30, 7):
-        clock.now += cost
-        left.leave_out(cost)
-        passing(clock, left, 2, 2)
-        assert left.seconds(10, 3, cost) == 20 + 3 * cost
-
-
-def test_the_pace_is_that_of_the_last_four_epochs(clock):
-    left = TimeLeft(clock)
-    left.begin(steps_per_epoch=200)
-    passing(clock, left, *[1] * 2000, *[3] * 200)
-    assert left.seconds(10, 0, 0) == 15  # three epochs as they were, one as it is
-    passing(clock, left, *[3] * 600)
-    assert left.seconds(10, 0, 0) == 30
+    monkeypatch.setattr(monitors, "time", clock)
+    monkeypatch.setattr(loggers, "time", clock)
 
 
 @pytest.mark.parametrize("epochs", [1, 6, 7])
@@ -120,7 +67,7 @@ def told(said):
 def test_the_remaining_time_is_true_in_every_line_of_an_interrupted_run(data, tmp_path, timed, monkeypatch):
     recipe, out, said = SMALL.changed(epochs=6, knn_every=3), tmp_path / "run", console()
     with monkeypatch.context() as patch:
-        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 9)  # the first of the fourth epoch
+        at_step(patch, lambda module: stop(), 9)  # the first of the fourth epoch
         with pytest.raises(Interrupted, match="saved at step 10"):
             pretrain(recipe, out, data=data, console=said)
     assert told(said.file.getvalue()) == [
@@ -139,38 +86,12 @@ def test_the_remaining_time_is_true_in_every_line_of_an_interrupted_run(data, tm
 
 def test_one_step_after_a_resume_tells_no_time(data, tmp_path, timed, monkeypatch):
     with monkeypatch.context() as patch:
-        at_step(patch, lambda module: os.kill(os.getpid(), signal.SIGTERM), 1)
+        at_step(patch, lambda module: stop(), 1)
         with pytest.raises(Interrupted, match="saved at step 2"):
             train(SMALL, data, tmp_path / "run")
     said = console()
     resume(tmp_path / "run", console=said)
     assert re.findall(r"^epoch (\d).*ETA (.*)$", said.file.getvalue(), re.MULTILINE) == [("1", "unknown"), ("2", "0 s")]
-
-
-def test_a_run_that_goes_back_forgets_a_later_knn(tmp_path):
-    journal = JsonlLogger(Run(tmp_path))
-    for step, values in ((0, {"knn": 10.0}), (3, {"knn": 20.0}), (4, {"l_gg": 1.0}), (6, {"knn": 30.0})):
-        journal.log_metrics(values, step)
-    for step, known in ((6, 30.0), (5, 20.0), (-1, None)):
-        journal.forget_after(step)
-        assert journal.latest.get("knn") == known
-
-
-def test_a_run_that_goes_back_forgets_what_a_full_disk_did_not_take(tmp_path, monkeypatch):
-    journal = JsonlLogger(Run(tmp_path))
-    journal.log_metrics({"l_gg": 1.0}, 1)
-    with monkeypatch.context() as full:
-        full.setattr(Path, "open", _no_room)
-        for step in (2, 50, 60):
-            journal.log_metrics({"knn": float(step)}, step)
-    journal.forget_after(2)
-    assert journal.latest["knn"] == 2.0
-    journal.log_metrics({"l_gg": 1.0}, 3)
-    assert [line["step"] for line in journal.run.metrics()] == [1, 2, 3]
-
-
-def _no_room(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_bar_ends_with_the_time_that_it_took(data, tmp_path):

@@ -1,4 +1,4 @@
-"""What does a training step do to the weights? Real runs, watched, beside the formulas worked out by hand."""
+"""What does a training step do to the weights, and what does it ask of the parts that it is made of?"""
 
 import math
 from dataclasses import replace
@@ -9,11 +9,14 @@ from small_runs import SMALL, train
 from torch import nn
 
 from logo_ssl.data import load_data
-from logo_ssl.frameworks import MoCo, SimSiamConfig
+from logo_ssl.frameworks import BYOL, FRAMEWORKS, BYOLConfig, MoCo, SimSiamConfig
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.strategies import LoGo, TwoViewConfig
+from logo_ssl.similarity import negative_cosine
+from logo_ssl.strategies import STRATEGIES, LoGo, TwoViewConfig
 from logo_ssl.train import Pretraining, build
+from logo_ssl.types import Projections
 
+SMALL_BYOL = SMALL.changed(framework=BYOLConfig(dim=8, hidden=16))
 STEPS = 6  # 48 images in batches of 16, twice
 
 
@@ -114,3 +117,70 @@ def test_a_strategy_may_have_weights_that_its_inner_step_does_not_use_or_may_not
     monkeypatch.setattr(LoGo, "__init__", with_more)
     run, _ = train(SMALL, data, tmp_path / "run", epochs=1)
     assert run.is_finished
+
+
+def test_the_step_detaches_for_the_regressor_and_shows_the_encoder_the_updated_one(data, tmp_path, monkeypatch):
+    seen = []
+    original = Pretraining.training_step
+
+    def spied(self, images, batch_idx):
+        inner, outer = self.strategy.inner, self.strategy.outer
+        before = [p.detach().clone() for p in self.strategy.parameters()]
+
+        def inner_spy(z_l, generator):
+            seen.append(z_l.requires_grad)
+            return inner(z_l, generator)
+
+        def outer_spy(*arguments):
+            seen.append([torch.equal(p, q) for p, q in zip(self.strategy.parameters(), before, strict=True)])
+            return outer(*arguments)
+
+        monkeypatch.setattr(self.strategy, "inner", inner_spy)
+        monkeypatch.setattr(self.strategy, "outer", outer_spy)
+        original(self, images, batch_idx)
+        monkeypatch.setattr(self.strategy, "inner", inner)
+        monkeypatch.setattr(self.strategy, "outer", outer)
+
+    monkeypatch.setattr(Pretraining, "training_step", spied)
+    train(SMALL, data, tmp_path / "run", epochs=1)
+    assert seen[::2] == [False] * 3
+    assert not any(all(unmoved) for unmoved in seen[1::2])
+
+
+def test_a_similarity_gives_one_loss_for_each_image(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(BYOL, "similarity", lambda self, q, t: negative_cosine(q, t).mean())
+    with pytest.raises(ValueError, match="similarity gives shape"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+
+
+def test_projections_have_a_row_for_each_crop(data, tmp_path, monkeypatch):
+    project = BYOL.project
+
+    def turned(self, crops, roles):
+        return Projections(*(x.transpose(0, 1) for x in project(self, crops, roles)))
+
+    monkeypatch.setattr(BYOL, "project", turned)
+    with pytest.raises(ValueError, match="project gives"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+
+
+def test_the_loss_has_a_gradient(data, tmp_path, monkeypatch):
+    outer = LoGo.outer
+    monkeypatch.setattr(
+        LoGo, "outer", lambda self, *given: outer(self, *given)._replace(loss=outer(self, *given).loss.detach())
+    )
+    with pytest.raises(ValueError, match="outer gives a loss"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+
+
+def test_a_name_in_kept_of_which_there_is_nothing_is_refused(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(BYOL, "kept", (*BYOL.kept, "momentum_encodr"))
+    with pytest.raises(AttributeError, match="momentum_encodr"):
+        train(SMALL_BYOL, data, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_our_own_have_what_they_keep(framework, strategy, data):
+    build(SMALL.changed(framework=framework, framework__dim=8, strategy=strategy), load_data(data, 16))

@@ -1,8 +1,8 @@
 """What the processes of test_ddp.py do.
 
 `python together.py die ARGUMENTS` is `logo-ssl ARGUMENTS`, in which process 1 is killed in its second epoch unless
-it was started again. `python together.py never batch ARGUMENTS`, or `never compile`, is told to stop before its
-first step. `python together.py learn FOLDER DATA` does everything that two processes can do alive.
+it was started again. `python together.py never ARGUMENTS` is told to stop before its first step.
+`python together.py learn FOLDER DATA` does everything that two processes can do alive.
 """
 
 import io
@@ -24,15 +24,13 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import BadImages, ImageSet, Split
-from logo_ssl.data.loader import TensorFeed
 from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.train import checkpoint, compile, trainer
 from logo_ssl.train.build import adapt_to_data, build
-from logo_ssl.train.callbacks import ProgressDisplay
-from logo_ssl.train.loggers import JsonlLogger
+from logo_ssl.train.loggers import JsonlLogger, ProgressDisplay
 from logo_ssl.train.monitors import CollapseGauge
 from logo_ssl.train.pretrain import fit, pretrain, resume
 from logo_ssl.train.trainer import build_trainer
@@ -61,10 +59,16 @@ BASE = Recipe(
 )
 CASES = {
     f"{name} {kind}": replace(
-        BASE, framework=framework, strategy=strategy, crops=replace(BASE.crops, n_local=0 if kind == "two-view" else 2)
+        BASE,
+        framework=FRAMEWORKS[name],
+        strategy=STRATEGIES[kind],
+        crops=replace(BASE.crops, n_local=0 if kind == "two-view" else 2),
     )
-    for name, framework in FRAMEWORKS.items()
-    for kind, strategy in STRATEGIES.items()
+    for name, kind in [
+        *((name, "logo") for name in FRAMEWORKS),
+        *(("moco", "two-view"), ("moco", "multi-crop"), ("byol", "multi-crop")),
+        *(("simclr", "two-view"), ("supervised", "two-view")),
+    ]
 }
 CASES |= {
     "lambda at the parameters": CASES["simclr logo"].changed(strategy=replace(LOGO, balance="parameters")),
@@ -79,15 +83,15 @@ CASES |= {
 
 def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Tensor]]:
     """Everything that a module holds after its first and after its fourth step in float64, with the last gradients."""
-    draw = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (20, 3, 20, 20), dtype=torch.uint8, generator=draw)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (20, 3, 20, 20), dtype=torch.uint8, generator=generator)
     data, console = ImageSet("noise", Split(images, torch.arange(20) % 5)), Console(file=io.StringIO())
     recipe = adapt_to_data(replace(CASES[case], devices=devices), data, console.print)
     module, run = build(recipe, data).double(), Run(folder / case)
-    make, step, seen = module.cropper.make, module.training_step, []
+    draw, step, seen = module.draw_crops, module.training_step, []
 
     def double(*arguments, **options):
-        crops = make(*arguments, **options)
+        crops = draw(*arguments, **options)
         done = None if crops.parameters is None else crops.parameters.double()
         return crops._replace(x_g=crops.x_g.double(), x_l=crops.x_l.double(), parameters=done)
 
@@ -97,7 +101,7 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
             gradients = {f"gradient of {n}": p.grad for n, p in module.named_parameters() if p.grad is not None}
             seen.append({n: x.clone() for n, x in (module.state_dict() | gradients | ratio(module)).items()})
 
-    module.cropper.make, module.training_step = double, watched
+    module.draw_crops, module.training_step = double, watched
     journal = JsonlLogger(run)
     run.path.mkdir(parents=True, exist_ok=True)
     fit(
@@ -193,31 +197,20 @@ def half_compiled(recipe: Recipe, out: Path) -> str:
     return said.file.getvalue()
 
 
-def never(what: str, arguments: list[str]) -> None:
-    """The command line, in which process 0 is told to stop while it waits for a batch, or for process 1 to compile."""
+def never(arguments: list[str]) -> None:
+    """The command line, in which process 0 is told to stop while it waits for process 1 to compile."""
     first, barrier = os.environ.get("LOCAL_RANK", "0") == "0", compile.barrier
-
-    def tell_soon():
-        if first:
-            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-
-    def no_batches(feed, order):
-        tell_soon()
-        threading.Event().wait(60)
-        yield
 
     def no_answer(*arguments):
         if not first:
             threading.Event().wait(60)
 
     def wait_in_vain():
-        tell_soon()
+        if first:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
         barrier()
 
-    if what == "batch":
-        TensorFeed.batches = no_batches
-    else:
-        compile.try_to_compile, compile.barrier = no_answer, wait_in_vain
+    compile.try_to_compile, compile.barrier = no_answer, wait_in_vain
     main(arguments)
 
 
@@ -234,8 +227,8 @@ def learn_together(folder: Path, data: str) -> None:
     (folder / f"codes-{os.environ['LOCAL_RANK']}.json").write_text(json.dumps(codes))
     said = half_compiled(small(data, devices=2), folder / "half-compiled")
     (folder / f"half-compiled-{os.environ['LOCAL_RANK']}.txt").write_text(said)
-    cut_short(small(data, devices=2), folder / "cut")
-    resume(folder / "cut", console=quiet)
+    with suppress(SystemExit):
+        main([*begin, str(folder / "diverged"), "--optimiser.lr", "1e30"])
     cut_short(small(data, devices=2), folder / "cut-by-two")
     resume(folder / "cut-by-one", console=quiet, devices=2)
     learned = {case: states(case, folder / "cases", devices=2) for case in CASES}
@@ -248,6 +241,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "die":
         die(sys.argv[2:])
     elif sys.argv[1] == "never":
-        never(sys.argv[2], sys.argv[3:])
+        never(sys.argv[2:])
     else:
         learn_together(Path(sys.argv[2]), sys.argv[3])

@@ -31,8 +31,8 @@ from ..run import CHECKPOINT, Run
 from ..signals import StopSignals
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible, load, newest_whole
 from ..train.compile import first_line
-from ..train.divergence import Diverged
 from ..train.loggers import Sessions
+from ..train.monitors import Diverged
 from ..train.trainer import DDP, check_processes, explain_end, processes_for, quiet, take_over_signals
 from .config import DetectionRecipe, learning_rate
 from .data import AnnotatedImage, AnnotatedImages
@@ -350,6 +350,8 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
     kept = where.folder is not None
     folder = where.folder or Path()
     on_cuda = where.device == "cuda" or (where.device == "auto" and torch.cuda.is_available())
+    stop = StopSignals(CURE, speaks=is_first())
+    keeper = Checkpoints(folder, where.checkpoint_every, where.checkpoint_minutes, stop, sessions)
     try:
         trainer = L.Trainer(
             accelerator=where.device,
@@ -359,7 +361,7 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
             precision="bf16-mixed" if on_cuda else "32-true",
             use_distributed_sampler=False,
             max_epochs=1,
-            callbacks=[Checkpoints(folder, where, StopSignals(CURE, speaks=is_first()), sessions)] if kept else [],
+            callbacks=[keeper] if kept else [],
             plugins=[Writer(folder, where.checkpoint_keep, say, sessions)] if kept else [],
             logger=False,
             enable_checkpointing=kept,

@@ -25,10 +25,9 @@ from ..signals import Stopped
 from ..strategies import TwoViewConfig
 from ..text import counted
 from ..train import Pretraining
-from ..train.callbacks import ProgressDisplay
 from ..train.checkpoint import Checkpoints
-from ..train.divergence import Diverged
-from ..train.loggers import JsonlLogger
+from ..train.loggers import JsonlLogger, ProgressDisplay
+from ..train.monitors import Diverged
 from ..train.pretrain import fit
 from ..train.trainer import build_trainer
 from .encoder import FrozenEncoder

@@ -28,7 +28,7 @@ from ..randomness import stream
 from ..recipes import AUTO, BASES, PARTS, RECIPES, Recipe, differences, flat, is_harmless, literal, read_recipe, unused
 from ..run import Run
 from ..strategies import LoGoConfig
-from ..train.collapse import collapse_alarm, diagnose, diagnose_loss, directions, knn_fall, knn_loss
+from ..train.monitors import collapse_alarm, diagnose, diagnose_loss, directions, knn_fall, knn_loss
 from .affinity import comparisons_for_page
 from .gallery import Comparison, Neighbour, Neighbourhood, Pictured, Query
 from .maps import FeatureMap, projections

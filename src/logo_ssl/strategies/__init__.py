@@ -1,7 +1,7 @@
 """The registry of strategies: add one by one file and one line here."""
 
 from .base import PairWeights, Strategy, StrategyTraits, assign_roles
-from .logo import BESIDE_REGRESSOR, OF_REGRESSOR, LoGo, LoGoConfig
+from .logo import LoGo, LoGoConfig
 from .multi_crop import MultiCrop, MultiCropConfig
 from .two_view import TwoView, TwoViewConfig
 
@@ -10,8 +10,6 @@ StrategyConfig = TwoViewConfig | MultiCropConfig | LoGoConfig
 STRATEGIES = {"two-view": TwoViewConfig, "multi-crop": MultiCropConfig, "logo": LoGoConfig}
 
 __all__ = [
-    "BESIDE_REGRESSOR",
-    "OF_REGRESSOR",
     "STRATEGIES",
     "LoGo",
     "LoGoConfig",

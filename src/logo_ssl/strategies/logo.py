@@ -24,11 +24,6 @@ from ..regressor import Regressor, cosine_affinity, frozen
 from ..types import Latents, Objective, Projections, Similarity, StepRandomness
 from .base import PairWeights, Strategy
 
-OF_REGRESSOR = frozenset({"omega", "l_ll"})
-"""Terms that are not finite where the regressor's step, which comes before the encoder's, broke it."""
-BESIDE_REGRESSOR = frozenset({"ratio"})
-"""Terms that are not finite then, too, and likewise where the similarity's gradient is not."""
-
 
 @dataclass(frozen=True)
 class LoGoConfig:

@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, load_data, locate
-from ..errors import Interrupted, UserError
+from ..errors import Interrupted
 from ..hardware import hardware, provenance
 from ..randomness import stream
 from ..recipes import Recipe, check
@@ -22,10 +23,8 @@ from ..signals import Stopped
 from ..terminal import plain_console
 from ..types import Crops
 from .build import adapt_to_data, build
-from .callbacks import ProgressDisplay
 from .compile import WARM_UP, Replay
-from .divergence import Diverged, cures
-from .loggers import JsonlLogger
+from .loggers import JsonlLogger, ProgressDisplay
 from .module import Pretraining
 from .monitors import OnlineKNN
 from .pretrain import fit
@@ -85,12 +84,9 @@ def bench(recipe: Recipe) -> dict[str, Any]:
 
 
 def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Console) -> None:
-    """Train as any run; what cannot be measured is told in a sentence."""
-    bad = BadImages(len(data.train), module.recipe.loading.max_bad)
+    """Train as any run."""
     try:
-        fit(trainer, module, data, bad, console)
-    except Diverged as error:
-        raise UserError(f"{error}, so its speed is not known; try {', '.join(cures(error, module.recipe))}.") from error
+        fit(trainer, module, data, BadImages(len(data.train), module.recipe.loading.max_bad), console)
     except Interrupted as stop:  # it names a checkpoint in the temporary folder
         raise Stopped(stop.code - 128).interrupted("nothing is kept, and the same command starts again") from None
 
@@ -125,7 +121,8 @@ class Timer(L.Callback):
         if device.type == "cuda":
             self.peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2)
         module, size = pl_module, pl_module.batch_size
-        self.parts["data"] = size / _seconds(_endless(batches), device)
+        without_end = chain.from_iterable(repeat(batches))
+        self.parts["data"] = size / _seconds(lambda: next(without_end), device)
         batch = next(iter(batches))
         self.parts["augmentation"] = size / _seconds(lambda: module.crop(batch, stream(0, "bench")), device)
         crops, raw = module.crop(batch, stream(0, "bench")), raw_step(module)
@@ -156,15 +153,6 @@ def raw_step(module: Pretraining) -> Callable[[Crops], Any]:
 
     recorded = isinstance(module.learn, Replay)
     return Replay(step, module.say) if recorded else step
-
-
-def _endless(batches: Batches) -> Callable[[], Any]:
-    def batches_for_ever() -> Any:
-        while True:
-            yield from batches
-
-    source = batches_for_ever()
-    return lambda: next(source)
 
 
 def _seconds(part: Callable[[], Any], device: torch.device) -> float:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
 from ..errors import UserError
@@ -15,12 +14,10 @@ from ..hardware import available_memory, best_device, hardware
 from ..models import build_backbone, draw_as_torch_does
 from ..models.batch_norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import RECIPES, Machine, Recipe, choose
-from ..strategies import Strategy
 from ..text import counted
 from .module import Pretraining
 from .weights import initialise
 
-Part = TypeVar("Part", Framework, Strategy)
 Say = Callable[[str], None]
 SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
 
@@ -72,13 +69,11 @@ def adapt_to_data(recipe: Recipe, data: ImageSet, say: Say, processes: int = 1) 
 
 def _number_of_classes(recipe: Recipe, data: ImageSet) -> int:
     labels = data.train.labels
-    if len(data.classes) == 1:
-        raise UserError(
-            f"data={recipe.data}: has one class ({data.classes[0]}); supervised learning needs two or more."
-        )
     if labels is None or (labels < 0).any():
         raise UserError(f"data={recipe.data}: has images without labels; supervised learning needs all.")
-    return max(len(data.classes), int(labels.max()) + 1)
+    if (n := max(len(data.classes), int(labels.max()) + 1)) < 2:
+        raise UserError(f"data={recipe.data}: has one class; supervised learning needs two or more.")
+    return n
 
 
 def build(
@@ -98,22 +93,14 @@ def build(
             draw_as_torch_does(backbone)
         if recipe.init is not None and fresh:
             detail(initialise(backbone, recipe))
-        crops = recipe.crops
-        framework = _part(recipe, "framework", Framework, backbone, backbone.num_features)
-        strategy = _part(recipe, "strategy", Strategy, crops.n_global, crops.n_local, recipe.framework.dim)
+        framework = recipe.framework.build(backbone, backbone.num_features)
+        strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
+        for part in (framework, strategy):
+            for name in part.kept:
+                if name not in Framework.kept:  # of which not every framework has all
+                    attrgetter(name)(part)  # an AttributeError for a name that would be lost with the run
         labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
-
-
-def _part(recipe: Recipe, part: str, base: type[Part], *arguments: Any) -> Part:
-    """What a part's config builds."""
-    built = getattr(recipe, part).build(*arguments)
-    if not isinstance(built, base):
-        raise TypeError(f"build of {type(getattr(recipe, part)).__name__} must give a {base.__name__}, not {built!r}")
-    for name in built.kept:
-        if name not in Framework.kept:  # of which not every framework has all
-            attrgetter(name)(built)  # an AttributeError for a name that would be lost with the run
-    return built
 
 
 def unsplit_batch(module: Pretraining) -> str | None:
@@ -126,35 +113,3 @@ def unsplit_batch(module: Pretraining) -> str | None:
         f"A batch of {n} cannot be split evenly, so batch norm sees keys and queries together and can give the answer "
         f"away; use --batch-size {max(fitting_batch(n, splits), 4)}."
     )
-
-
-@torch.no_grad()
-def check_bf16_on_cpu(module: Pretraining) -> None:
-    """UserError if a CPU would take some of the weights' gradient in bf16 from memory that it never wrote.
-
-    It does so where a padded convolution meets a map smaller than its stride or padding (docs/decisions/0014).
-    """
-    recipe, backbone = module.recipe, module.framework.encoder.backbone
-    met: list[tuple[nn.Conv2d, int]] = []
-
-    def note(part: nn.Module, seen: tuple[Tensor, ...]) -> None:
-        if isinstance(part, nn.Conv2d):
-            met.append((part, seen[0].shape[-1]))
-
-    hooks = [part.register_forward_pre_hook(note) for part in backbone.modules()]
-    backbone.eval()
-    for size in {recipe.crops.global_size, recipe.crops.local_size if recipe.crops.n_local else 0} - {0}:
-        backbone(torch.zeros(1, len(module.mean), size, size))
-    backbone.train()
-    for hook in hooks:
-        hook.remove()
-    if any(is_garbled(conv, side) for conv, side in met):
-        raise UserError(
-            "precision=bf16: gives wrong gradients on a CPU with crops this small; use fp32 or larger crops."
-        )
-
-
-def is_garbled(conv: nn.Conv2d, side: int) -> bool:
-    """Whether a CPU gets the gradient of this convolution's weights wrong in bf16 for maps of this side."""
-    padding = conv.kernel_size[0] // 2 if isinstance(conv.padding, str) else conv.padding[0]
-    return padding > 0 and conv.weight.shape[1] > 1 and side < max(conv.stride[0], padding)

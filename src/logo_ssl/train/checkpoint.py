@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import lightning as L
 import torch
@@ -28,18 +29,13 @@ from ..files import sync_folder
 from ..run import CHECKPOINT, found_checkpoints
 from ..signals import Stopped, StopSignals
 from ..text import counted
-from .divergence import Diverged, is_finite
-from .loggers import Sessions
-from .monitors import Steps
+from .loggers import Sessions, Steps
+from .monitors import Diverged, is_finite
 
 UNFINISHED = ".writing"
-CHUNK = 1 << 22  # bytes
 FULL = 1 << 20  # bytes left on a full disk
-FIRST = 0.1
-"""The share of `checkpoint_minutes` after which a run's first checkpoint comes: until then a crash costs everything."""
 AGREE_S = 2.0  # seconds between two times that several processes ask each other whether to stop or to save
 AGREE_STEPS = 20  # steps between them at most: the next ones may take longer than the last
-T = TypeVar("T")
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -85,10 +81,10 @@ def clear(folder: Path, newest: Path | None) -> None:
         file.unlink(missing_ok=True)
 
 
-def with_room(folder: Path, write: Callable[[], T]) -> T:
+def with_room(folder: Path, write: Callable[[], None]) -> None:
     """Write; if the disk is full, once more without the older checkpoints."""
     try:
-        return write()
+        write()
     except OSError as error:
         files = found_checkpoints(folder)
         newest = next((file for file in files if is_whole(file)), None)
@@ -97,19 +93,16 @@ def with_room(folder: Path, write: Callable[[], T]) -> T:
         for file in files:
             if file != newest:
                 file.unlink(missing_ok=True)
-    return write()
+        write()
 
 
 def digest(file: Path) -> str:
     """Sixteen hexadecimal digits that change with any byte of a file."""
-    sum_ = hashlib.blake2b(digest_size=8)
     with file.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            sum_.update(chunk)
-    return sum_.hexdigest()
+        return hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=8)).hexdigest()
 
 
-def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
+def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> None:
     """Write a checkpoint under a temporary name, rename it, and remove all but the newest few."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"{UNFINISHED}-{os.getpid()}"
@@ -130,7 +123,6 @@ def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> Path:
         raise
     for old in [file for file in found_checkpoints(folder) if file != final][keep - 1 :]:
         old.unlink(missing_ok=True)
-    return final
 
 
 class Writer(TorchCheckpointIO):
@@ -143,8 +135,7 @@ class Writer(TorchCheckpointIO):
         super().__init__()
         self.folder, self.keep, self.say, self.sessions = folder, keep, say, sessions
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self.pending: Future[Path] | None = None
-        self.newest_mb: float | None = None
+        self.pending: Future[None] | None = None
         self.lost, self.reason = 0, ""  # how many since the newest one could not be written, and why
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
@@ -156,29 +147,22 @@ class Writer(TorchCheckpointIO):
     def wait(self) -> bool:
         """Whether the last checkpoint is safely on disk; says why if it is not, once for several in a row."""
         pending, self.pending = self.pending, None
-        if pending is None:
-            return not self.lost
-        try:
-            self.newest_mb = pending.result().stat().st_size / 1e6
-        except OSError as error:
-            before, self.reason = self.reason if self.lost else "", str(error.strerror or error)
-            self.lost += 1
-            self.sessions.now.failed += 1
-            if self.reason != before:
-                self.say(
-                    f"The checkpoint could not be saved ({self.reason}); training goes on. Make room in {self.folder}, "
-                    "or make it writable."
-                )
-            return False
-        if self.lost:
-            self.say("Checkpoints are saved again.")
-        self.lost = 0
-        return True
+        if pending is not None:
+            try:
+                pending.result()
+                self.lost = 0
+            except OSError as error:
+                self.reason = str(error.strerror or error)
+                self.lost += 1
+                self.sessions.now.failed += 1
+                if self.lost == 1:
+                    self.say(f"The checkpoint could not be saved in {self.folder} ({self.reason}); training goes on.")
+        return not self.lost
 
     def newest_step(self) -> int | None:
         """The step of the newest checkpoint on disk, if there is one."""
-        matches = (CHECKPOINT.fullmatch(file.name) for file in found_checkpoints(self.folder))
-        return next((int(match[1]) for match in matches if match), None)
+        files = found_checkpoints(self.folder)
+        return int(files[0].name.split("-")[1]) if files else None
 
     def summary(self, steps: int) -> str | None:
         """A sentence for the end if the newest checkpoint is not of the last step."""
@@ -192,10 +176,9 @@ class Writer(TorchCheckpointIO):
         """Wait for the last one."""
         self.wait()
 
-    def _save(self, checkpoint: dict[str, Any]) -> Path:
-        file = with_room(self.folder, lambda: _write(checkpoint, self.folder, self.keep))
+    def _save(self, checkpoint: dict[str, Any]) -> None:
+        with_room(self.folder, lambda: _write(checkpoint, self.folder, self.keep))
         self.sessions.wrote(checkpoint["global_step"])
-        return file
 
 
 class Agreement:
@@ -222,27 +205,12 @@ class Agreement:
         return int(first), int(second)
 
 
-@runtime_checkable
-class Rhythm(Protocol):
-    """How often a training is saved; a recipe has these fields, among others."""
-
-    @property
-    def checkpoint_every(self) -> int:
-        """Epochs between checkpoints."""
-        ...
-
-    @property
-    def checkpoint_minutes(self) -> float:
-        """Minutes between checkpoints inside an epoch; 0: none."""
-        ...
-
-
 class Checkpoints(Checkpoint):
     """Saves every so many epochs and minutes, after the last epoch, and if a signal asks to stop."""
 
-    def __init__(self, folder: Path, rhythm: Rhythm, stop: StopSignals, sessions: Sessions) -> None:
-        self.folder, self.rhythm, self.stop, self.sessions = folder, rhythm, stop, sessions
-        self.saved_at, self.began_at, self.has_saved = time.monotonic(), 0, False
+    def __init__(self, folder: Path, every: int, minutes: float, stop: StopSignals, sessions: Sessions) -> None:
+        self.folder, self.every, self.minutes, self.stop, self.sessions = folder, every, minutes, stop, sessions
+        self.saved_at, self.began_at = time.monotonic(), 0
         self.agreement = Agreement()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -259,7 +227,7 @@ class Checkpoints(Checkpoint):
             return
         stops, saves = self._agree(trainer)
         if stops:
-            self._save_and_stop(trainer)
+            self.save_and_stop(trainer)
         elif saves:
             self._save(trainer)
 
@@ -268,8 +236,8 @@ class Checkpoints(Checkpoint):
         epoch = trainer.current_epoch + 1
         stops, saves = self._agree(trainer)
         if stops and epoch != trainer.max_epochs:
-            self._save_and_stop(trainer)
-        if saves or epoch % self.rhythm.checkpoint_every == 0 or epoch == trainer.max_epochs:
+            self.save_and_stop(trainer)
+        if saves or epoch % self.every == 0 or epoch == trainer.max_epochs:
             self._save(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -284,30 +252,10 @@ class Checkpoints(Checkpoint):
         """Whether a step was made since training began, so that there is something new to save."""
         return trainer.global_step != self.began_at
 
-    @contextmanager
-    def waiting(self, trainer: L.Trainer) -> Iterator[None]:
-        """Save and stop if a signal comes while something is waited for that may never come.
-
-        A disk that is gone gives no batch, and the compiler no code whose own processes the same signal ended.
-        """
-        try:
-            with self.stop.end_the_wait():
-                yield
-        except Stopped:
-            if not self.has_learned(trainer):
-                raise
-            self.stop.acknowledge()
-            self._save_and_stop(trainer)
-
-    def _is_time(self) -> bool:
-        minutes = self.rhythm.checkpoint_minutes
-        if not (self.has_saved or self.began_at):
-            minutes *= FIRST
-        return minutes > 0 and time.monotonic() - self.saved_at >= 60 * minutes
-
     def _agree(self, trainer: L.Trainer) -> tuple[bool, bool]:
         """Whether any process was asked to stop, and whether any wishes to save."""
-        number, saves = self.stop.received or 0, self._is_time()
+        number = self.stop.received or 0
+        saves = self.minutes > 0 and time.monotonic() - self.saved_at >= 60 * self.minutes
         if trainer.world_size > 1:
             number, saves = self.agreement.reach((number, saves), trainer.global_step, trainer.strategy.root_device)
         return self.stop.hear(number), bool(saves)
@@ -321,9 +269,10 @@ class Checkpoints(Checkpoint):
         began = time.perf_counter()
         trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}")
         self.sessions.blocked(time.perf_counter() - began)
-        self.saved_at, self.has_saved = time.monotonic(), True
+        self.saved_at = time.monotonic()
 
-    def _save_and_stop(self, trainer: L.Trainer) -> None:
+    def save_and_stop(self, trainer: L.Trainer) -> None:
+        """Save, and end once the file is on disk."""
         self._save(trainer)
         io = trainer.strategy.checkpoint_io
         assert isinstance(io, Writer)
@@ -335,14 +284,21 @@ class Checkpoints(Checkpoint):
 
 @contextmanager
 def interruptible(trainer: L.Trainer) -> Iterator[None]:
-    """Wait for something outside a step; if one process trains, a signal ends the wait, and what it learned is saved.
+    """Wait outside a step for what may never come; if one process trains, a signal ends the wait and saves the state.
 
-    Of several, some may be in the middle of a step that needs this one, so all stop after it; unless it would be the
+    A disk that is gone gives no batch, and the compiler no code whose own processes the same signal ended. Of several
+    processes, some may be in the middle of a step that needs this one, so all stop after it; unless it would be the
     first one, before which there is nothing to save.
     """
     keeper = trainer.checkpoint_callback
-    if isinstance(keeper, Checkpoints) and (trainer.world_size == 1 or not keeper.has_learned(trainer)):
-        with keeper.waiting(trainer):
-            yield
-    else:
+    if not isinstance(keeper, Checkpoints) or (trainer.world_size > 1 and keeper.has_learned(trainer)):
         yield
+        return
+    try:
+        with keeper.stop.end_the_wait():
+            yield
+    except Stopped:
+        if not keeper.has_learned(trainer):
+            raise
+        keeper.stop.acknowledge()
+        keeper.save_and_stop(trainer)

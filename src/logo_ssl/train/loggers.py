@@ -1,37 +1,159 @@
-"""What training writes besides checkpoints: `metrics.jsonl`, `sessions.json`, TensorBoard and its like.
+"""What training shows and writes besides checkpoints: steps, the bar, `metrics.jsonl`, `sessions.json`, TensorBoard.
 
-None of it ends a training if the disk is full.
+None of it ends a training if the disk is full, and none of it makes the device wait.
 """
 
 import contextlib
 import json
+import math
 import os
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
+import lightning as L
+import torch
 from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.logger import Logger
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from torch import Tensor
 
+from ..distributed import all_mean
 from ..errors import UserError
 from ..files import write
-from ..run import Run
+from ..run import Run, other_losses
+from ..text import counted, lasting
+from ..types import ImageBatch
+from .module import Pretraining
+from .monitors import Diverged, is_finite, log
+
+Say = Callable[[str], None]
+STEPS_AHEAD = 4  # steps that Python may hand to a GPU before their turn
+MOST_IN_A_ROW = 3
+"""Steps in a row whose gradient may be left out before training counts as diverged."""
+EPOCHS = 4  # whose pace tells the time that remains: that of a single one jumps with every pause
+AT_LEAST = 50  # steps to look at, if these epochs have fewer
+SHOWN = {"l_gg": "gg", "l_lg": "lg", "l_ll": "ll", "omega": "omega"}
+"""What each metric is called where there is little room."""
 
 
-class JsonlLogger(Logger):
-    """Appends one JSON object per line to a run's `metrics.jsonl`."""
+class Reading(NamedTuple):
+    """Values on their way from the device."""
 
-    def __init__(self, run: Run, say: Callable[[str], None] = lambda sentence: None) -> None:
+    step: int
+    seen: int
+    names: tuple[str, ...]
+    values: Tensor
+    known: dict[str, float]
+    event: torch.cuda.Event | None
+
+    def arrived(self) -> bool:
+        """Whether reading them costs no waiting."""
+        return self.event is None or self.event.query()
+
+    def wait(self) -> dict[str, float]:
+        """The values by name."""
+        if self.event is not None:
+            self.event.synchronize()
+        return dict(zip(self.names, self.values.tolist(), strict=True))
+
+
+class Steps(L.Callback):
+    """Logs losses, learning rate and images/s every `log_every` steps, without ever making the device wait.
+
+    On CUDA values are copied while later steps run, and logged a few steps after they were computed.
+    """
+
+    def __init__(self, say: Say = lambda sentence: None) -> None:
+        self.say = say
+        self.seen, self.since = 0, time.perf_counter()
+        self.waiting: deque[Reading] = deque()
+        self.behind: deque[torch.cuda.Event] = deque()
+        self.skipped = (0, 0)  # by the encoder, by the regressor
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Leave what happens between epochs (kNN, checkpoints) out of the speed."""
+        self.seen, self.since = 0, time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int
+    ) -> None:
+        """Take a reading every so often and at the end of an epoch; log those that have arrived."""
+        assert isinstance(pl_module, Pretraining)
+        self.seen += len(batch.pixels) * trainer.world_size
+        self._keep_close(pl_module.device)
+        last = trainer.is_last_batch
+        if trainer.global_step % pl_module.recipe.log_every == 0 or last:
+            self.waiting.append(self._read(trainer, pl_module))
+        while self.waiting and (last or self._due(trainer, self.waiting[0])):
+            self._log(trainer, pl_module, self.waiting.popleft())
+
+    def log_all(self, trainer: L.Trainer) -> None:
+        """Log every reading, waiting for it if need be."""
+        assert isinstance(trainer.lightning_module, Pretraining)
+        while self.waiting:
+            self._log(trainer, trainer.lightning_module, self.waiting.popleft())
+
+    def _due(self, trainer: L.Trainer, reading: Reading) -> bool:
+        """Whether a reading has arrived; of several processes, all look at it at the same step."""
+        if trainer.world_size > 1:
+            return trainer.global_step - reading.step >= STEPS_AHEAD
+        return reading.arrived()
+
+    def _keep_close(self, device: torch.device) -> None:
+        """Keep Python at most so many steps ahead of the device, or speed and remaining time would be fiction."""
+        if device.type == "cuda":
+            event = torch.cuda.Event()
+            event.record()
+            self.behind.append(event)
+            if len(self.behind) > STEPS_AHEAD:
+                self.behind.popleft().synchronize()
+
+    def _read(self, trainer: L.Trainer, module: Pretraining) -> Reading:
+        (values,) = all_mean([torch.stack([value.float() for value in module.logged.values()])])
+        event = None
+        if values.is_cuda:
+            values = values.to("cpu", non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        known = {"lr": module.lr, "epoch": trainer.current_epoch}
+        return Reading(trainer.global_step, self.seen, tuple(module.logged), values, known, event)
+
+    def _log(self, trainer: L.Trainer, module: Pretraining, reading: Reading) -> None:
+        values = reading.wait()
+        self._check(module, reading.step, values)
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
+        speed = reading.seen / (time.perf_counter() - self.since)  # now that the device is there
+        log(trainer, values | reading.known | {"images_per_s": speed}, reading.step)
+
+    def _check(self, module: Pretraining, step: int, values: dict[str, float]) -> None:
+        """Take the counts of skipped steps out of the values, and print new ones; Diverged if skipping is no help."""
+        skipped = int(values.pop("skipped")), int(values.pop("skipped_by_regressor"))
+        in_a_row = values.pop("skipped_in_a_row")
+        if skipped == self.skipped:
+            return
+        if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
+            raise Diverged(step, [name for name, value in values.items() if not math.isfinite(value)])
+        for now, before, whose in zip(skipped, self.skipped, ("", " of the regressor"), strict=True):
+            if now > before:
+                self.say(f"Up to step {step}, {counted(now - before, 'step')}{whose} had no finite gradient.")
+        self.skipped = skipped
+
+
+class RunLogger(Logger):
+    """What Lightning asks of a logger that has one kind and one version."""
+
+    def __init__(self, kind: str, run: Run, say: Say) -> None:
         super().__init__()
-        self.run, self.say = run, say
-        self.unwritten: list[str] = []
-        self.latest: dict[str, Any] = {}
+        self.kind, self.run, self.say = kind, run, say
 
     @property
     def name(self) -> str:
-        """What Lightning calls this logger."""
-        return "metrics.jsonl"
+        """The kind."""
+        return self.kind
 
     @property
     def version(self) -> str:
@@ -40,6 +162,15 @@ class JsonlLogger(Logger):
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the recipe has a file of its own."""
+
+
+class JsonlLogger(RunLogger):
+    """Appends one JSON object per line to a run's `metrics.jsonl`."""
+
+    def __init__(self, run: Run, say: Say = lambda sentence: None) -> None:
+        super().__init__("metrics.jsonl", run, say)
+        self.unwritten: list[str] = []
+        self.latest: dict[str, Any] = {}
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Append a line; a crash can tear the last one only. While the disk is full, lines wait in memory."""
@@ -69,6 +200,49 @@ class JsonlLogger(Logger):
         self.latest = next((line for line in reversed(kept) if "knn" in line), {})  # the next one may be far
 
 
+class FaultTolerantLogger(RunLogger):
+    """TensorBoard or its like, left alone once the disk refuses it."""
+
+    def __init__(self, kind: str, run: Run, say: Say) -> None:
+        super().__init__(kind, run, say)
+        self.refused = False
+        try:
+            match kind:
+                case "tensorboard":
+                    self.logger = TensorBoardLogger(run.path, name="tensorboard", version="")
+                case "wandb":
+                    self.logger = WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
+                case _:
+                    uri = f"file:{run.path / 'mlflow'}"
+                    self.logger = MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=uri)
+        except ModuleNotFoundError as error:
+            raise UserError(f"loggers={kind}: is not installed; try `pip install {kind}`.") from error
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Pass values on."""
+        self._try(lambda: self.logger.log_metrics(metrics, step))
+
+    def save(self) -> None:
+        """Write what is buffered."""
+        self._try(self.logger.save)
+
+    def finalize(self, status: str) -> None:
+        """Write the last of it."""
+        self._try(lambda: self.logger.finalize(status))
+
+    def _try(self, write: Callable[[], None]) -> None:
+        if self.refused:
+            return
+        try:
+            write()
+        except (OSError, ValueError) as raised:
+            error = raised.__cause__ or raised  # Lightning wraps every error of a logger in a ValueError
+            if not isinstance(error, OSError):
+                raise
+            self.refused = True
+            self.say(f"The log for {self.kind} cannot be written ({error.strerror}); training goes on without it.")
+
+
 @dataclass
 class Session:
     """From a start of training to its end, or to the last checkpoint if it was killed."""
@@ -95,8 +269,18 @@ class Sessions:
 
     def __init__(self, run: Run, *, resumed: bool = False, epochs: int | None = None) -> None:
         self.file, self.since = run.sessions_file, time.monotonic()
-        self.earlier = _earlier(run, resumed)
+        self.earlier: list[Session] = []
+        if resumed:
+            try:
+                self.earlier = [Session(**entry) for entry in run.sessions()]
+            except (OSError, ValueError, TypeError):  # gone, torn or another's: there was one at least
+                self.earlier = [Session()]
         self.now = Session(began=round(time.time(), 3), epochs=epochs)
+
+    @property
+    def all(self) -> list[Session]:
+        """Every one, the newest last."""
+        return [*self.earlier, self.now]
 
     def blocked(self, seconds: float) -> None:
         """Count the time for which a checkpoint held training up."""
@@ -110,9 +294,8 @@ class Sessions:
     def save(self, *, ended: bool = False) -> None:
         """Write the file; a disk that is full must not stop what this only counts."""
         self.now.seconds, self.now.ended = round(time.monotonic() - self.since, 1), ended
-        entries = [asdict(session) for session in (*self.earlier, self.now)]
         with contextlib.suppress(OSError):
-            write(self.file, json.dumps(entries, indent=2) + "\n")
+            write(self.file, json.dumps([asdict(session) for session in self.all], indent=2) + "\n")
 
     def seconds(self) -> float:
         """Of all sessions, this one up to now."""
@@ -120,93 +303,115 @@ class Sessions:
 
     def number(self) -> int:
         """How many there were."""
-        return len(self.earlier) + 1
+        return len(self.all)
 
     def killed(self) -> int:
         """Of how many the seconds after their last checkpoint are not known."""
         return sum(not session.ended for session in self.earlier)
 
-    def first_planned(self) -> int | None:
-        """The epochs that were planned when it began; with more, the learning rate would have fallen more slowly."""
-        return (*self.earlier, self.now)[0].epochs
-
     def checkpoints(self) -> dict[str, Any]:
         """How many were written and could not be, and how long one held training up at most."""
-        every = [*self.earlier, self.now]
         return {
-            "saved": sum(session.checkpoints for session in every),
-            "failed": sum(session.failed for session in every),
-            "longest_blocked_s": max((s.longest_blocked_s for s in every if s.longest_blocked_s), default=None),
+            "saved": sum(session.checkpoints for session in self.all),
+            "failed": sum(session.failed for session in self.all),
+            "longest_blocked_s": max(session.longest_blocked_s or 0.0 for session in self.all),
         }
 
 
-def _earlier(run: Run, resumed: bool) -> list[Session]:
-    """The sessions in a run folder; one at least, if the run was begun before and its file is gone."""
-    if not resumed:
-        return []
-    known = {field.name for field in fields(Session)}
-    try:
-        return [Session(**{name: entry[name] for name in known & entry.keys()}) for entry in run.sessions()]
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return [Session()]
+class ProgressDisplay(L.Callback):
+    """Epoch, losses, omega, images/s, the newest kNN and the time that remains: a bar, or a line per epoch."""
 
+    def __init__(self, journal: JsonlLogger, console: Console, shown: dict[str, str] = SHOWN) -> None:
+        self.journal, self.console, self.shown = journal, console, shown
+        self.steps, self.epochs = 0, 0
+        self.ends: deque[float] = deque()  # when steps ended, as if kNN took no time
+        self.spent_on_knn = 0.0
+        self.bar: Progress | None = None
 
-class FaultTolerantLogger(Logger):
-    """Another logger, left alone once the disk refuses it: a full disk must not end a training."""
+    def say(self, sentence: str) -> None:
+        """Print a sentence above the bar."""
+        self.console.print(sentence, markup=False, highlight=False)
 
-    def __init__(self, kind: str, run: Run, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self.kind, self.say, self.refused = kind, say, False
-        self.logger = _logger(kind, run)
-
-    @property
-    def name(self) -> str | None:
-        """The logger's own name."""
-        return self.logger.name
-
-    @property
-    def version(self) -> int | str | None:
-        """The logger's own version."""
-        return self.logger.version
-
-    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the recipe has a file of its own."""
-
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Pass values on."""
-        self._try(lambda: self.logger.log_metrics(metrics, step))
-
-    def save(self) -> None:
-        """Write what is buffered."""
-        self._try(self.logger.save)
-
-    def finalize(self, status: str) -> None:
-        """Write the last of it."""
-        self._try(lambda: self.logger.finalize(status))
-
-    def _try(self, write: Callable[[], None]) -> None:
-        if self.refused:
-            return
-        try:
-            write()
-        except (OSError, ValueError) as raised:
-            error = raised.__cause__ or raised  # Lightning wraps every error of a logger in a ValueError
-            if not isinstance(error, OSError):
-                raise
-            self.refused = True
-            self.say(
-                f"The log for {self.kind} cannot be written ({error.strerror or error}); training goes on without it."
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Show an empty bar."""
+        steps_per_epoch = int(trainer.num_training_batches)
+        self.epochs = trainer.max_epochs or 0
+        self.steps = steps_per_epoch * self.epochs
+        self.ends = deque(maxlen=max(EPOCHS * steps_per_epoch, AT_LEAST) + 1)
+        if self.console.is_terminal:
+            columns = (
+                TextColumn("epoch {task.fields[epoch]}/" + str(self.epochs)),
+                BarColumn(bar_width=None),
+                TextColumn("{task.percentage:>3.0f}% {task.fields[news]}"),
+                TextColumn("{task.fields[time]}"),
             )
+            self.bar = Progress(*columns, console=self.console)
+            epoch = trainer.current_epoch + 1
+            self.bar.add_task("", total=self.steps, completed=trainer.global_step, epoch=epoch, news="", time="")
+            self.bar.start()
 
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the bar."""
+        self.ends.append(time.perf_counter() - self.spent_on_knn)
+        if self.bar is not None:
+            epoch = trainer.current_epoch + 1
+            news, left = self._news(epoch), self._left(trainer.global_step, epoch - 1, pl_module)
+            self._update(completed=trainer.global_step, epoch=epoch, news=news, time=left)
 
-def _logger(kind: str, run: Run) -> Logger:
-    try:
-        match kind:
-            case "tensorboard":
-                return TensorBoardLogger(run.path, name="tensorboard", version="")
-            case "wandb":
-                return WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
-            case _:
-                return MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=f"file:{run.path / 'mlflow'}")
-    except ModuleNotFoundError as error:
-        raise UserError(f"loggers={kind}: is not installed; try `pip install {kind}`.") from error
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Show the newest kNN in the bar or, without a terminal, a line."""
+        done, latest = trainer.current_epoch + 1, self.journal.latest
+        if latest.get("epochs_done") == done:
+            self.spent_on_knn += latest["knn_s"]
+        news, left = self._news(done), self._left(trainer.global_step, done, pl_module)
+        if self.bar is not None:
+            self._update(news=news, time=left)
+        else:
+            self.console.print(f"epoch {done}/{self.epochs}  {news}  {left}", highlight=False)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Leave the finished bar on the screen, with the time that it took."""
+        if self.bar is not None:
+            self._update(time=lasting(self.bar.tasks[0].elapsed or 0))
+        self._stop()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Give the terminal back."""
+        self._stop()
+
+    def _update(self, **fields: Any) -> None:
+        assert self.bar is not None
+        self.bar.update(self.bar.tasks[0].id, **fields)
+
+    def _stop(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def _left(self, step: int, epochs_done: int, pl_module: L.LightningModule) -> str:
+        """The time for the remaining steps, at the pace of the last few epochs, and for the remaining kNN.
+
+        The first step tells no pace: it may wait for a compiler.
+        """
+        assert isinstance(pl_module, Pretraining)
+        steps, seen = self.steps - step, len(self.ends) - 1
+        if steps and seen < 1:
+            return "ETA unknown"
+        pace = (self.ends[-1] - self.ends[0]) / max(1, seen)
+        evaluations = pl_module.recipe.evaluations_after(epochs_done)
+        return f"ETA {lasting(steps * pace + evaluations * self.journal.latest.get('knn_s', 0.0))}"
+
+    def _news(self, epoch: int) -> str:
+        """The newest measurements; a kNN of an earlier epoch is marked as such, and short."""
+        latest = self.journal.latest
+        terms = self.shown | {name: name.removeprefix("l_") for name in other_losses(self.shown, [latest])}
+        parts = [f"{short} {latest[name]:.4g}" for name, short in terms.items() if name in latest]
+        if "knn" in latest:
+            fresh, measured = latest["epochs_done"] == epoch, f"epoch {latest['epochs_done']}"
+            protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, {measured}" if fresh else measured
+            parts.append(f"{'' if fresh else 'last '}kNN {latest['knn']:.1f}% ({protocol})")
+        if "images_per_s" in latest:
+            parts.append(f"{latest['images_per_s']:,.0f} images/s")
+        return "  ".join(parts)

@@ -20,7 +20,6 @@ from ..recipes import Recipe
 from ..strategies import Strategy
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity, StepRandomness
 from .compile import first_line
-from .divergence import NonFiniteGuard
 from .optim import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
 
 
@@ -40,52 +39,32 @@ class DataIdentity(NamedTuple):
         return cls(**known)
 
 
-class Cropper:
-    """Makes this process's part of a batch's crops by the recipe's plan."""
+class NonFiniteGuard(nn.Module):
+    """Counts a gradient that is not finite as 0, without waiting for the device.
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
-        labels: Tensor | None,
-        say: Callable[[str], None],
-    ) -> None:
-        self.recipe, self.mean, self.std, self.labels, self.say = recipe, mean, std, labels, say
-        self.compiled = False
+    Momentum, weight decay and the statistics of batch norm go on, as after any step that teaches nothing new.
+    """
 
-    def __call__(self, batch: ImageBatch, draws: torch.Generator, *, bf16: bool) -> Crops:
-        """The crops of a batch; a compiler that fails is said, and done without from then on."""
-        state = draws.get_state()
-        try:
-            return self.make(batch, draws, bf16=bf16, compiled=self.compiled)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # another canvas may need another compilation, which may fail
-            if not self.compiled:
-                raise
-            self.compiled = False
-            self.say(f"Compiling crops is off, and training slower: {first_line(error)}")
-            return self.make(batch, draws.set_state(state), bf16=bf16, compiled=False)
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Tensor
+        self.register_buffer("counts", torch.zeros(4), persistent=False)
+        """The encoder's, the regressor's, either in a row, and the most in a row."""
 
-    def make(self, batch: ImageBatch, draws: torch.Generator, *, bf16: bool, compiled: bool) -> Crops:
-        """The crops of a batch, compiled or not."""
-        crops = make_crops(
-            batch.pixels,
-            self.recipe.crops,
-            draws,
-            self.mean,
-            self.std,
-            sizes=batch.sizes,
-            part=(rank(), world_size()),
-            compiled=compiled,
-            described=bool(self.recipe.augself.weights),
-            dtype=torch.bfloat16 if bf16 else torch.float32,  # what the first layer would round them to
-        )
-        if self.labels is None or batch.rows is None:
-            return crops
-        labels = torch.where(batch.rows >= 0, self.labels[batch.rows], -1)  # of those that are shown
-        return crops._replace(labels=to_device(labels, crops.x_g.device))
+    def zero_if_broken(self, gradients: list[Tensor], regressor_broken: Tensor) -> None:
+        """Make the encoder's gradients 0 unless they are finite; count it, and whether the regressor's were."""
+        broken = ~get_total_norm(gradients).isfinite()
+        for gradient in gradients:
+            gradient.masked_fill_(broken, 0)
+        encoder, regressor, in_a_row, most = self.counts
+        in_a_row = (in_a_row + 1) * (broken | regressor_broken)
+        counts = (encoder + broken, regressor + regressor_broken, in_a_row, torch.maximum(most, in_a_row))
+        self.counts.copy_(torch.stack(counts))
+
+    def terms(self) -> dict[str, Tensor]:
+        """The counts, for the log."""
+        encoder, regressor, _, most_in_a_row = self.counts
+        return {"skipped": encoder, "skipped_by_regressor": regressor, "skipped_in_a_row": most_in_a_row}
 
 
 class Pretraining(L.LightningModule):
@@ -107,15 +86,14 @@ class Pretraining(L.LightningModule):
         self.recipe, self.framework, self.strategy = recipe, framework, strategy
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
-        self.say = say
-        self.cropper = Cropper(recipe, mean, std, labels, say)
+        self.mean, self.std, self.labels, self.say = mean, std, labels, say
         self._ddp_params_and_buffers_to_ignore = [f"strategy.{name}" for name, _ in strategy.named_parameters()]
         """Where DDP looks: theta_d gets no gradient from the one backward that it sees."""
         self.augself = None
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
             framework.encoder.keeps_features = True
-        self.compiled = False
+        self.compiled = self.crops_compiled = False
         self.data_identity = DataIdentity()
         self.lr_scale = 1.0  # halved each time that training goes back after it diverged
         self.streams: dict[str, Any] | None = None
@@ -127,16 +105,6 @@ class Pretraining(L.LightningModule):
         self.z: Latent | None = None
 
     @property
-    def mean(self) -> tuple[float, ...]:
-        """Of each channel; crops are normalised by it, and an encoder's file tells it."""
-        return self.cropper.mean
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        """Of each channel, likewise."""
-        return self.cropper.std
-
-    @property
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.steps_per_epoch * self.recipe.epochs
@@ -144,8 +112,8 @@ class Pretraining(L.LightningModule):
     @property
     def kept(self) -> list[str]:
         """What a run keeps beside the backbone, by name."""
-        own, others = self.framework.kept, self.strategy.kept
-        return [*(f"framework.{head}" for head in own), *(f"strategy.{head}" for head in others)]
+        parts = {"framework": self.framework, "strategy": self.strategy}
+        return [f"{name}.{head}" for name, part in parts.items() for head in part.kept]
 
     @property
     def bf16(self) -> bool:
@@ -161,8 +129,37 @@ class Pretraining(L.LightningModule):
         self.learn_from(crops, self.strategy.draw(len(batch.pixels) * world_size(), draws))
 
     def crop(self, batch: ImageBatch, draws: torch.Generator) -> Crops:
-        """The crops of a batch by the recipe's plan, and whatever else something learns from."""
-        return self.cropper(batch, draws, bf16=self.bf16)
+        """The crops of a batch by the recipe's plan; without a compiler from the moment that it fails."""
+        state = draws.get_state()
+        try:
+            return self.draw_crops(batch, draws, compiled=self.crops_compiled)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # another canvas may need another compilation, which may fail
+            if not self.crops_compiled:
+                raise
+            self.crops_compiled = False
+            self.say(f"Compiling crops is off, and training slower: {first_line(error)}")
+            return self.draw_crops(batch, draws.set_state(state), compiled=False)
+
+    def draw_crops(self, batch: ImageBatch, draws: torch.Generator, *, compiled: bool) -> Crops:
+        """This process's part of a batch's crops, with the labels of the images that are shown."""
+        crops = make_crops(
+            batch.pixels,
+            self.recipe.crops,
+            draws,
+            self.mean,
+            self.std,
+            sizes=batch.sizes,
+            part=(rank(), world_size()),
+            compiled=compiled,
+            described=self.augself is not None,
+            dtype=torch.bfloat16 if self.bf16 else torch.float32,  # what the first layer would round them to
+        )
+        if self.labels is None or batch.rows is None:
+            return crops
+        labels = torch.where(batch.rows >= 0, self.labels[batch.rows], -1)
+        return crops._replace(labels=to_device(labels, crops.x_g.device))
 
     def learn_from(self, crops: Crops, randomness: StepRandomness) -> None:
         """Learn by Algorithm 1, and let the framework's own state follow."""
@@ -274,7 +271,7 @@ class Pretraining(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Normalise as the first process does: which of the images can be read may differ between machines."""
-        self.cropper.mean, self.cropper.std = gather_objects((self.mean, self.std))[0]
+        self.mean, self.std = gather_objects((self.mean, self.std))[0]
 
     def on_train_start(self) -> None:
         """Set the random streams and learning rates, which are not weights."""
@@ -282,25 +279,28 @@ class Pretraining(L.LightningModule):
             seed_global_streams(self.recipe.seed, self.resumed_at, rank())
         else:
             set_global_streams(self.streams, self.device)
-        self.guard.reset()
+        self.guard.counts.zero_()
         for optimiser in self.trainer.optimizers[1:]:  # the regressor's
             set_learning_rate(optimiser, self.lr_scale * self.strategy.inner_lr)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""
-        kept = {
+        checkpoint |= {
             "recipe": self.recipe.to_json(),
             "data": self.data_identity._asdict(),
             "steps_per_epoch": self.steps_per_epoch,
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "kept": self.kept,
+            "lr_scale": self.lr_scale,
+            "streams": gather_objects(global_streams(self.device)),
         }
-        kept |= {"mean": list(self.mean), "std": list(self.std), "kept": self.kept}
-        checkpoint |= kept | {"lr_scale": self.lr_scale, "streams": gather_objects(global_streams(self.device))}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back."""
         self.lr_scale = min(self.lr_scale, checkpoint["lr_scale"])
         # images that were lost or came back since change nothing
-        self.cropper.mean, self.cropper.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
+        self.mean, self.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
         streams = checkpoint["streams"]
         self.streams = streams[rank()] if len(streams) == world_size() else None
         self.resumed_at = checkpoint["global_step"]

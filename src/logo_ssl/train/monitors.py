@@ -1,43 +1,168 @@
-"""Callbacks that watch training: losses and speed, collapse, kNN on frozen features."""
+"""Signs that training goes well or badly: numbers that are not finite, a collapse, kNN; with causes and cures."""
 
 import math
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ..data import BadImages, ImageSet, squared
-from ..data.images import VALIDATION, Rows
-from ..distributed import all_gather, all_mean, gather_uneven, rank, world_size
+from ..data.images import VALIDATION, Rows, Split
+from ..distributed import all_gather, gather_uneven, rank, world_size
 from ..errors import UserError
 from ..features import extract
 from ..knn import knn_accuracy
 from ..models import Queue
 from ..recipes import Recipe
+from ..sampling import standard_error
+from ..strategies import LoGoConfig
 from ..text import counted
 from ..types import ImageBatch
-from .collapse import ALIKE, collapse_alarm, diagnose, diagnose_loss, effective_rank, feature_std, knn_fall, knn_loss
-from .divergence import MOST_IN_A_ROW, Diverged, is_finite, never_finite
 from .module import Pretraining
 
 Say = Callable[[str], None]
 CPU = torch.device("cpu")
-STEPS_AHEAD = 4  # steps that Python may hand to a GPU before their turn
+
+STD_FLOOR, STD_FALL = 0.005, 0.2
+"""Alarms: a spread this small at all, or this small a share of the widest one so far."""
+RANK_FLOOR, RANK_FLOOR_OF_MANY, MANY = 2.0, 3.0, 32
+"""Or this few directions, and this few where so many are possible; runs that learn kept 10 or more (docs/results)."""
+ROWS_FOR_RANK = 8  # fewer latents than that span few directions anyway
+MOST_ROWS_FOR_RANK = 256  # more take the CPU long enough for a GPU to stand still between epochs
+KNN_FALL = 10.0  # points below the best so far, or below the untrained encoder
+
+SMALL_BATCH = 32
+HIGH_RATE = 0.5  # of SGD, for a batch of 256
+STRONG_PUSH = 1.0  # L2L's gradient over all others'
+WEAK_SCALE = 0.8  # global crops that all but equal the image
+ALIKE = 0.99  # mean cosine of a queue's keys
+FEW_STEPS = 300  # in which MoCo had learned little (results/README.md, experiment 2)
+
 KNN_K, KNN_TAU = 20, 0.07  # the authors' public code; k = 200, tau = 0.1 is the other custom
 MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no more
 
 
-def log(trainer: L.Trainer, values: dict[str, Any], step: int | None = None) -> None:
-    """Hand values to every logger, at a step or the current one; one process of several does."""
-    if trainer.is_global_zero:
-        for logger in trainer.loggers:
-            logger.log_metrics(values, step=trainer.global_step if step is None else step)
+class Diverged(UserError):  # noqa: N818 (a turn of events)
+    """Gradients or weights are not finite any more."""
+
+    def __init__(self, step: int, broken: list[str]) -> None:
+        self.step, self.broken = step, broken or ["the gradient"]
+        super().__init__(f"Training diverged at step {step} ({', '.join(self.broken)} not finite)")
+
+
+def is_finite(module: nn.Module) -> bool:
+    """Whether every weight and statistic is a number."""
+    tensors = [tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()]
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors]).all())  # a GPU is waited for once
+
+
+def feature_std(z: Float[Tensor, "B D"]) -> Tensor:
+    """Mean over dimensions of the std of unit vectors, times sqrt(D): about 1 when spread evenly, 0 when collapsed."""
+    return F.normalize(z, dim=-1).std(dim=0, correction=0).mean() * z.shape[-1] ** 0.5
+
+
+def effective_rank(z: Float[Tensor, "B D"]) -> Tensor:
+    """exp of the entropy of the normalised singular values of the centred unit vectors (Roy & Vetterli, 2007)."""
+    unit = F.normalize(z[:MOST_ROWS_FOR_RANK].float(), dim=-1)
+    centred = unit - unit.mean(dim=0)
+    small = centred @ centred.T if len(unit) <= z.shape[-1] else centred.T @ centred
+    singular = torch.linalg.eigvalsh(small.cpu()).clamp_min(0).sqrt()
+    share = singular / singular.sum().clamp_min(1e-12)
+    return torch.exp(-torch.special.xlogy(share, share).sum())
+
+
+def directions(n_latents: int, width: int) -> int:
+    """The most directions that centred latents can use, as far as the rank looks at them."""
+    return max(1, min(n_latents - 1, MOST_ROWS_FOR_RANK - 1, width))
+
+
+def collapse_alarm(std: float, rank: float, widest: float, n_latents: int, width: int) -> str | None:
+    """A sentence if the latents collapse: a fall from the widest spread, since untrained ones are close together."""
+    most = directions(n_latents, width)
+    narrow = std < max(STD_FLOOR, STD_FALL * widest)
+    few = n_latents >= ROWS_FOR_RANK and rank < (RANK_FLOOR if most < MANY else RANK_FLOOR_OF_MANY)
+    if not narrow and not few:
+        return None
+    where = "one point" if narrow else "few directions"
+    return f"the latents are collapsing to {where} (spread {std:.3f} of 1, effective rank {rank:.1f} of {most})."
+
+
+def knn_fall(best: float, accuracy: float, n_images: int | None = None) -> str | None:
+    """A sentence if accuracy fell far below the best so far, and farther than chance would have it with few images."""
+    if not _far_below(best, accuracy, n_images):
+        return None
+    return f"kNN fell from {best:.1f} % to {accuracy:.1f} %, a sign of collapse."
+
+
+def knn_loss(untrained: float, accuracy: float, n_images: int | None = None) -> str | None:
+    """A sentence if accuracy is far below that of the untrained encoder; at first it may be, so it stops no run."""
+    if not _far_below(untrained, accuracy, n_images):
+        return None
+    return f"kNN is {accuracy:.1f} %, and the untrained encoder had {untrained:.1f} %: training has made it worse."
+
+
+def _far_below(before: float, accuracy: float, n_images: int | None) -> bool:
+    chance = 2 * standard_error(before, n_images) if n_images else 0.0
+    return accuracy < before - max(KNN_FALL, chance)
+
+
+def knn_summary(lines: Iterable[Mapping[str, Any]]) -> str | None:
+    """The last kNN in a log and the untrained encoder's; None if both were not measured on the same images."""
+    measured = [line for line in lines if "knn" in line]
+    if len(measured) < 2:
+        return None
+    first, last = measured[0], measured[-1]
+    if first["epochs_done"] != 0 or first.get("knn_of") != last.get("knn_of"):
+        return None
+    before, after, n = first["knn"], last["knn"], last["knn_images"]
+    error = math.hypot(standard_error(before, n), standard_error(after, n))  # cautious: both are of the same images
+    return (
+        f"kNN {after:.1f} % after epoch {last['epochs_done']}, {before:.1f} % untrained, on {counted(n, 'image')} "
+        f"(standard error of the difference {error:.1f})."
+    )
+
+
+def diagnose(recipe: Recipe, ratio: float | None = None, queue_alike: float | None = None) -> str:
+    """A sentence with the likeliest cause of a collapse and its cure.
+
+    `ratio` is the latest norm of the similarity gradient over that of L2L's, `queue_alike` the queue's mean cosine.
+    """
+    optimiser, crops, batch = recipe.optimiser, recipe.crops, recipe.batch_size
+    logo = recipe.strategy if isinstance(recipe.strategy, LoGoConfig) else LoGoConfig(lam=0.0)  # others push nothing
+    push = logo.lam
+    if logo.balance == "weight":  # lambda is a plain weight: what it comes to depends on the ratio
+        push = push / ratio if ratio else 0.0
+    if push > STRONG_PUSH:
+        cause = f"local crops are pushed apart {push:.2f} times as hard as the rest is pulled: lower strategy.lam"
+    elif batch < SMALL_BATCH:
+        cause = f"a batch of {batch} is small for batch norm: use batch_size={SMALL_BATCH} or more"
+    elif optimiser.kind == "sgd" and optimiser.lr * 256 / batch > HIGH_RATE:
+        cause = f"optimiser.lr={optimiser.lr:g} is high for a batch of {batch}: lower it, or add warmup_epochs"
+    elif queue_alike is not None and queue_alike > ALIKE:
+        cause = f"the queue's keys are nearly equal (mean cosine {queue_alike:.3f}): remove duplicate images"
+        cause += ", or lower framework.queue"
+    elif max(crops.jitter) * crops.jitter_p == 0 and crops.global_scale[0] > WEAK_SCALE:
+        cause = "the augmentation is weak: use stronger crops.jitter and a lower crops.global_scale"
+    elif not recipe.framework_traits.constant_lr:
+        cause = "the predictor's learning rate falls with the encoder's: use framework.constant_lr=True"
+    elif logo.lam > 0 and logo.affinity == "cosine":
+        cause = "the affinity is a cosine, which the paper saw collapse: use strategy.affinity=learned"
+    else:
+        return f"A lower optimiser.lr{' or a smaller strategy.lam' if logo.lam > 0 else ''} usually helps."
+    return f"Most likely {cause}."
+
+
+def diagnose_loss(recipe: Recipe, steps: int, epochs_done: int) -> str:
+    """Why kNN is below the untrained encoder's after so many steps: a run that is short has to be longer first."""
+    planned = steps * recipe.epochs // epochs_done
+    short = f"A run of {counted(planned, 'step')} is short: first use more epochs. " if 0 < planned < FEW_STEPS else ""
+    return f"{short}{diagnose(recipe)}"
 
 
 def warn_of_collapse(alarm: str, recipe: Recipe, say: Say) -> None:
@@ -47,117 +172,11 @@ def warn_of_collapse(alarm: str, recipe: Recipe, say: Say) -> None:
     say(alarm)
 
 
-class Reading(NamedTuple):
-    """Values on their way from the device."""
-
-    step: int
-    seen: int
-    names: tuple[str, ...]
-    values: Tensor
-    known: dict[str, float]
-    event: torch.cuda.Event | None
-
-    def arrived(self) -> bool:
-        """Whether reading them costs no waiting."""
-        return self.event is None or self.event.query()
-
-    def wait(self) -> dict[str, float]:
-        """The values by name."""
-        if self.event is not None:
-            self.event.synchronize()
-        return dict(zip(self.names, self.values.tolist(), strict=True))
-
-
-class Steps(L.Callback):
-    """Logs losses, learning rate and images/s every `log_every` steps, without ever making the device wait.
-
-    On CUDA values are copied while later steps run, and logged a few steps after they were computed.
-    """
-
-    def __init__(self, say: Say = lambda sentence: None) -> None:
-        self.say = say
-        self.seen, self.since = 0, time.perf_counter()
-        self.waiting: deque[Reading] = deque()
-        self.behind: deque[torch.cuda.Event] = deque()
-        self.skipped = (0, 0)  # by the encoder, by the regressor
-
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Leave what happens between epochs (kNN, checkpoints) out of the speed."""
-        self.seen, self.since = 0, time.perf_counter()
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int
-    ) -> None:
-        """Take a reading every so often and at the end of an epoch; log those that have arrived."""
-        assert isinstance(pl_module, Pretraining)
-        self.seen += len(batch.pixels) * trainer.world_size
-        self._keep_close(pl_module.device)
-        last = trainer.is_last_batch
-        if trainer.global_step % pl_module.recipe.log_every == 0 or last:
-            self.waiting.append(self._read(trainer, pl_module))
-        if last:
-            self.log_all(trainer)
-        while self.waiting and self._due(trainer, self.waiting[0]):
-            self._log(trainer, pl_module, self.waiting.popleft())
-
-    def log_all(self, trainer: L.Trainer) -> None:
-        """Log every reading, waiting for it if need be."""
-        assert isinstance(trainer.lightning_module, Pretraining)
-        while self.waiting:
-            self._log(trainer, trainer.lightning_module, self.waiting.popleft())
-
-    def _due(self, trainer: L.Trainer, reading: Reading) -> bool:
-        """Whether a reading has arrived; of several processes, all look at it at the same step."""
-        if trainer.world_size > 1:
-            return trainer.global_step - reading.step >= STEPS_AHEAD
-        return reading.arrived()
-
-    def _keep_close(self, device: torch.device) -> None:
-        """Keep Python at most so many steps ahead of the device, or speed and remaining time would be fiction."""
-        if device.type == "cuda":
-            event = torch.cuda.Event()
-            event.record()
-            self.behind.append(event)
-            if len(self.behind) > STEPS_AHEAD:
-                self.behind.popleft().synchronize()
-
-    def _read(self, trainer: L.Trainer, module: Pretraining) -> Reading:
-        (values,) = all_mean([torch.stack([value.float() for value in module.logged.values()])])
-        event = None
-        if values.is_cuda:
-            values = values.to("cpu", non_blocking=True)
-            event = torch.cuda.Event()
-            event.record()
-        known = {"lr": module.lr, "epoch": trainer.current_epoch}
-        return Reading(trainer.global_step, self.seen, tuple(module.logged), values, known, event)
-
-    def _log(self, trainer: L.Trainer, module: Pretraining, reading: Reading) -> None:
-        values = reading.wait()
-        self._check(module, reading.step, values)
-        values = {name: value for name, value in values.items() if math.isfinite(value)}
-        speed = reading.seen / (time.perf_counter() - self.since)  # now that the device is there
-        log(trainer, values | reading.known | {"images_per_s": speed}, reading.step)
-
-    def _check(self, module: Pretraining, step: int, values: dict[str, float]) -> None:
-        """Take the counts of skipped steps out of the values, and print new ones.
-
-        Raise `Diverged` if skipping does not help, or UserError for a loss that never was finite.
-        """
-        skipped = int(values.pop("skipped")), int(values.pop("skipped_by_regressor"))
-        in_a_row = int(values.pop("skipped_in_a_row"))
-        if skipped == self.skipped:
-            return
-        broken = [name for name, value in values.items() if not math.isfinite(value)]
-        if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
-            if skipped[0] == step and (error := never_finite(broken, module.recipe)):
-                raise error
-            raise Diverged(step, broken)
-        encoder, regressor = (now - before for now, before in zip(skipped, self.skipped, strict=True))
-        self.skipped = skipped
-        if encoder:
-            self.say(f"Up to step {step}, {counted(encoder, 'step')} had no finite gradient and taught nothing.")
-        if regressor:
-            self.say(f"Up to step {step}, {counted(regressor, 'step')} of the regressor had no finite gradient.")
+def log(trainer: L.Trainer, values: dict[str, Any], step: int | None = None) -> None:
+    """Hand values to every logger, at a step or the current one; one process of several does."""
+    if trainer.is_global_zero:
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=trainer.global_step if step is None else step)
 
 
 class CollapseGauge(L.Callback):
@@ -191,8 +210,7 @@ class CollapseGauge(L.Callback):
         z = all_gather(pl_module.z)
         std, used = feature_std(z).item(), effective_rank(z).item()
         self.widest = max(self.widest, std)
-        measured = {"z_std": std, "z_rank": used, "z_std_widest": self.widest}
-        log(trainer, {**measured, "epoch": trainer.current_epoch})
+        log(trainer, {"z_std": std, "z_rank": used, "z_std_widest": self.widest, "epoch": trainer.current_epoch})
         if alarm := collapse_alarm(std, used, self.widest, *z.shape):
             cause = self._cause(pl_module)
             warn_of_collapse(f"Epoch {trainer.current_epoch + 1}: {alarm} {cause}", self.recipe, self.say)
@@ -206,10 +224,10 @@ class CollapseGauge(L.Callback):
         return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
 
 
-def rows_for_knn(data: ImageSet, size: int) -> tuple[list[Rows], list[int]] | None:
-    """Bank and queries of images of a size as they are used, thinned where they are many, and how many they were."""
+def rows_for_knn(data: ImageSet, size: int) -> tuple[Rows, Rows, int] | None:
+    """Bank and queries of images of a size, thinned where they are many, and of how many the bank was taken."""
     most, whole = min(MOST_FEATURES, MOST_BYTES // (data.channels * size**2)), data.for_knn()
-    return None if whole is None else ([rows.thinned(most) for rows in whole], [len(rows) for rows in whole])
+    return None if whole is None else (whole[0].thinned(most), whole[1].thinned(most), len(whole[0]))
 
 
 class OnlineKNN(L.Callback):
@@ -218,31 +236,27 @@ class OnlineKNN(L.Callback):
     Of several processes, each decodes and encodes its share; features are then gathered, and all see the same accuracy.
     """
 
-    def __init__(
-        self,
-        data: ImageSet,
-        recipe: Recipe,
-        bad_file: Path | None = None,
-        say: Say = lambda s: None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, data: ImageSet, recipe: Recipe, bad_file: Path | None = None, say: Say = lambda s: None) -> None:
         self.every, self.size, self.workers = recipe.knn_every, recipe.crops.global_size, recipe.loading.workers
-        self.bad_file, self.root, self.say, self.clock = bad_file, data.root, say, clock
-        used, (self.bank_of, _) = (rows_for_knn(data, self.size) if self.every else None) or (None, (0, 0))
-        self.splits = None if used is None else [rows.taken() for rows in used]
-        self.thinned = self.splits is not None and len(self.splits[0]) < self.bank_of
-        self.best, self.untrained, self.n_bank, self.n_images = 0.0, 0.0, 0, 0
-        self.of = VALIDATION if data.watched and data.watched[0] == VALIDATION else None
+        self.bad_file, self.root, self.say = bad_file, data.root, say
+        self.splits: list[Split] | None = None
+        self.about: dict[str, Any] = {"knn_k": KNN_K, "knn_tau": KNN_TAU}
+        if self.every and (used := rows_for_knn(data, self.size)) is not None:
+            bank, queries, bank_of = used
+            self.splits = [bank.taken(), queries.taken()]
+            self.about |= {"knn_bank_of": bank_of} if len(bank) < bank_of else {}
+        if data.watched and data.watched[0] == VALIDATION:
+            self.about["knn_of"] = VALIDATION
+        self.best, self.untrained, self.n_images = 0.0, 0.0, 0
         self.epochs, self.epochs_before = recipe.epochs, recipe.epochs
 
     def state_dict(self) -> dict[str, Any]:
         """What was reached, for the checkpoint."""
-        return {"best": self.best, "untrained": self.untrained, "of": self.of}
+        return {"best": self.best, "untrained": self.untrained}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with what was reached before an interruption, if it was reached on the same images."""
-        if state_dict.get("of") == self.of:
-            self.best, self.untrained = state_dict["best"], state_dict["untrained"]
+        """Go on with what was reached before an interruption."""
+        self.best, self.untrained = state_dict["best"], state_dict["untrained"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Note how long the run was meant to be."""
@@ -277,7 +291,8 @@ class OnlineKNN(L.Callback):
         readable = gather_uneven(torch.tensor([[len(s) for s in self.splits]], device=device)).sum(dim=0).tolist()
         if lost := asked - sum(readable):
             self.say(f"The online kNN leaves out {counted(lost, 'image')} that cannot be read.")
-        self.n_bank, self.n_images = readable
+        self.about["knn_bank"], self.about["knn_images"] = readable
+        self.n_images = readable[1]
         if min(readable) == 0:
             self.splits = None
 
@@ -285,38 +300,28 @@ class OnlineKNN(L.Callback):
         """Top-1 in percent of the backbone as it is, in the precision of training; None without labels."""
         if self.splits is None:
             return None
-        bank, queries = self.splits
-        assert bank.labels is not None
-        assert queries.labels is not None
-        with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16):
-            bank_features, query_features = (
-                gather_uneven(
-                    extract(module.framework.encoder.backbone, part.array, module.mean, module.std, self.size)
-                )
-                for part in (bank, queries)
-            )
-        device = bank_features.device
-        bank_labels, query_labels = (gather_uneven(labels.to(device)) for labels in (bank.labels, queries.labels))
-        return knn_accuracy(query_features, query_labels, bank_features, bank_labels, KNN_K, KNN_TAU)
+        features, labels = [], []
+        for split in self.splits:
+            assert split.labels is not None
+            with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16):
+                x = extract(module.framework.encoder.backbone, split.array, module.mean, module.std, self.size)
+            features.append(gather_uneven(x))
+            labels.append(gather_uneven(split.labels.to(x.device)))
+        (bank, queries), (bank_labels, query_labels) = features, labels
+        return knn_accuracy(queries, query_labels, bank, bank_labels, KNN_K, KNN_TAU)
 
     def _evaluate(self, trainer: L.Trainer, pl_module: L.LightningModule, epoch: int) -> None:
         assert isinstance(pl_module, Pretraining)
-        began = self.clock()
+        began, recipe = time.perf_counter(), pl_module.recipe
         accuracy = self.accuracy(pl_module)
-        if accuracy is not None:
-            about = {"knn_k": KNN_K, "knn_tau": KNN_TAU, "knn_images": self.n_images, "knn_bank": self.n_bank}
-            about |= {"knn_bank_of": self.bank_of} if self.thinned else {}
-            about |= {"knn_of": self.of} if self.of else {}
-            about |= {"knn_s": round(self.clock() - began, 3)}
-            log(trainer, {"knn": accuracy, **about, "epochs_done": epoch})
-            self._judge(accuracy, epoch, trainer.global_step, pl_module.recipe)
-
-    def _judge(self, accuracy: float, epoch: int, steps: int, recipe: Recipe) -> None:
+        if accuracy is None:
+            return
+        log(trainer, {"knn": accuracy, **self.about, "knn_s": time.perf_counter() - began, "epochs_done": epoch})
         if not epoch:
             self.untrained = accuracy
             return
         if fall := knn_fall(self.best, accuracy, self.n_images):
             warn_of_collapse(f"Epoch {epoch}: {fall} {diagnose(recipe)}", recipe, self.say)
         elif loss := knn_loss(self.untrained, accuracy, self.n_images):
-            self.say(f"Epoch {epoch}: {loss} {diagnose_loss(recipe, steps, epoch)}")
+            self.say(f"Epoch {epoch}: {loss} {diagnose_loss(recipe, trainer.global_step, epoch)}")
         self.best = max(self.best, accuracy)

@@ -17,7 +17,6 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, data_identity, load_data, locate, place
-from ..data.workers import Feed
 from ..distributed import barrier
 from ..errors import UserError
 from ..files import write
@@ -25,7 +24,6 @@ from ..hardware import hardware, provenance
 from ..launch import is_first, is_restarted
 from ..recipes import (
     AUTO,
-    RECIPES,
     Recipe,
     as_python,
     check,
@@ -36,21 +34,20 @@ from ..recipes import (
 )
 from ..run import Run
 from ..signals import Stopped, heeded
+from ..strategies import LoGoConfig
 from ..terminal import plain_console
 from ..text import counted, lasting
-from .build import adapt_to_data, build, check_bf16_on_cpu, recipe_for, unsplit_batch
-from .callbacks import ProgressDisplay
+from .build import adapt_to_data, build, recipe_for, unsplit_batch
 from .checkpoint import Writer, clear, interruptible, load, newest_whole, with_room
-from .collapse import directions, knn_summary
-from .divergence import TRIES, Diverged, diverged_for_good
-from .loggers import JsonlLogger, Sessions
+from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import DataIdentity, Pretraining
-from .monitors import rows_for_knn
+from .monitors import Diverged, knn_summary, rows_for_knn
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
 from .weights import save_encoder
 
 Say = Callable[[str], None]
-CLASSES_NAMED = 3
+TRIES = 2
+"""How often training goes back to its last checkpoint, each time with half the learning rate, before it gives up."""
 
 
 class Saved(NamedTuple):
@@ -76,14 +73,8 @@ def pretrain(
     its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine;
     with `verbose` it says why, and training says more.
     """
-    if out == "":
-        raise UserError("out is empty: give a folder.")
     console = console or plain_console()
     changes = {name: as_python(value) for name, value in changes.items()}
-    if isinstance(recipe, str) and recipe not in (AUTO, *RECIPES) and Path(recipe).exists():
-        raise UserError(
-            f"recipe={recipe!r}: must be one that `logo-ssl recipes` lists; for images use data={recipe!r}."
-        )
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
     recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
@@ -95,10 +86,7 @@ def pretrain(
     with say_how_to_resume(run), run.hold():
         if is_first():
             Run.new(out)
-        recipe = replace(recipe, data=locate(recipe.data))
-        data = load_data(recipe.data, recipe.crops.global_size)
-        recipe = adapt_to_data(recipe, data, console.print, processes_for(recipe).total)
-        run_training(run, recipe, data, console, None, resumed=False, verbose=verbose)
+        run_training(run, recipe, console, None, resumed=False, verbose=verbose)
     return run
 
 
@@ -130,28 +118,27 @@ def resume(
             raise UserError(f"{path} is finished and has no checkpoints, so it cannot be extended.")
         for field, (old, new) in changed.items():
             detail(f"{field}: {old} -> {new}")
-        recipe = replace(recipe, data=locate(recipe.data))
-        data = load_data(recipe.data, recipe.crops.global_size)
-        run_training(run, recipe, data, console, saved, resumed=True, verbose=verbose)
+        run_training(run, recipe, console, saved, resumed=True, verbose=verbose)
     return run
 
 
 def run_training(
-    run: Run,
-    recipe: Recipe,
-    data: ImageSet,
-    console: Console,
-    saved: Saved | None,
-    *,
-    resumed: bool,
-    verbose: bool,
+    run: Run, recipe: Recipe, console: Console, saved: Saved | None, *, resumed: bool, verbose: bool
 ) -> None:
-    """Build, check, fit and save; if numbers break, go back to the last checkpoint with half the learning rate."""
+    """Load, build, check, fit and save; if numbers break, go back to the last checkpoint with half the rate."""
     say, detail = console.print, console.print if verbose else _ignore
-    check_processes(recipe, recipe.batch_size)
-    sessions, journal = Sessions(run, resumed=resumed, epochs=recipe.epochs), JsonlLogger(run, console.print)
+    recipe = replace(recipe, data=locate(recipe.data))
+    data = load_data(recipe.data, recipe.crops.global_size)
     images = data_identity(data)
     identity = DataIdentity(images["train_images"], images["fingerprint"]["train"])
+    if saved is not None and saved.data != identity:
+        raise UserError(
+            f"data={recipe.data}: holds other images than this run was trained on ({saved.data.images:,} then, "
+            f"{identity.images:,} now); restore them, or start again in another --out."
+        )
+    recipe = adapt_to_data(recipe, data, say, processes_for(recipe).total)
+    check_processes(recipe, recipe.batch_size)
+    sessions, journal = Sessions(run, resumed=resumed, epochs=recipe.epochs), JsonlLogger(run, say)
 
     def assemble() -> tuple[Pretraining, L.Trainer]:
         module = build(recipe, data, say, detail, fresh=saved is None)
@@ -161,41 +148,39 @@ def run_training(
 
     module, trainer = assemble()
     device = trainer.strategy.root_device
-    if recipe.precision == "bf16" and device.type == "cpu":
-        check_bf16_on_cpu(module)
-    if saved is not None and saved.data != identity:
-        raise UserError(
-            f"data={recipe.data}: holds other images than this run was trained on ({saved.data.images:,} then, "
-            f"{identity.images:,} now); restore them, or start again in another --out."
-        )
     if is_first():
         prepare_folder(run, recipe, images, saved)
         sessions.save()
     announce(module, data, device, console, detail)
-    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, console.print)
+    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, say)
     try:
         returns = furthest = 0
         while True:
-            file, step = (saved.file, saved.step) if saved else (None, 0)
             if is_first():
-                journal.forget_after(step if saved else -1)
+                journal.forget_after(saved.step if saved else -1)
             if saved is not None:
-                console.print(f"Continuing after step {step:,} of {module.steps:,}.")
+                say(f"Continuing after step {saved.step:,} of {module.steps:,}.")
             try:
-                fit(trainer, module, data, bad, console, file, step, run.how_to_resume(), detail)
+                fit(trainer, module, data, bad, console, saved, run.how_to_resume(), detail)
                 break
             except Diverged as error:
                 diverged = Diverged(error.step, error.broken)  # without frames, which hold networks and images
             returns = returns + 1 if diverged.step <= furthest + module.steps_per_epoch else 1
             furthest, scale = max(furthest, diverged.step), module.lr_scale / 2
             if returns > TRIES:
-                raise diverged_for_good(diverged, recipe)
+                others = ", strategy.lr or strategy.lam" if isinstance(recipe.strategy, LoGoConfig) else ""
+                raise UserError(
+                    f"{diverged}, and again after {TRIES} returns to the last checkpoint with half the learning rate "
+                    f"each. Try a lower optimiser.lr{others}, some optimiser.warmup_epochs or optimiser.clip=1."
+                )
             del module, trainer
-            free_memory()
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
             barrier()  # the first process may have been writing a checkpoint
-            saved = newest_saved(run, console.print)
+            saved = newest_saved(run, say)
             back = "the beginning" if saved is None else saved.file.name
-            console.print(f"{diverged}: back to {back}, with half the learning rate.")
+            say(f"{diverged}: back to {back}, with half the learning rate.")
             module, trainer = assemble()
             module.lr_scale = scale
         if is_first():
@@ -206,7 +191,7 @@ def run_training(
             unsaved = writer.summary(module.steps)  # waits for the last checkpoint
             record = run_record(module, device, sessions, writer) | {"resumed": resumed, "bad_images": len(bad)}
             write(run.provenance_file, json.dumps(record, indent=2) + "\n")
-            print_result(run, module, journal, bad, unsaved, sessions.seconds(), console)
+            print_result(run, bad, unsaved, sessions.seconds(), console)
     finally:
         if is_first():
             sessions.save(ended=True)
@@ -218,26 +203,33 @@ def fit(
     data: ImageSet,
     bad: BadImages,
     console: Console,
-    checkpoint: Path | None = None,
-    done: int = 0,
+    saved: Saved | None = None,
     cure: str = "start again",
     detail: Say = lambda sentence: None,
 ) -> None:
-    """Train a module on data, from a checkpoint after `done` steps or from the start."""
+    """Train a module on data, from a checkpoint or from the start."""
     recipe, device = module.recipe, trainer.strategy.root_device
+    file, step = (saved.file, saved.step) if saved else (None, 0)
     with quiet(), explain_end(trainer, cure):
-        feed = place_images(data, device, recipe, bad, console, detail)
+        with console.status("Reading images") as status:
+
+            def say_progress(n: int) -> None:
+                status.update(f"Decoding images: {n:,} of {len(data.train):,}")
+
+            sharers = processes_for(recipe).devices
+            feed, where = place(data.train.images, device, recipe.loading, bad, say_progress, sharers)
+        detail(f"Data: {where}.")
         try:
             batches = Batches(
                 feed,
                 len(data.train),
                 recipe.batch_size,
                 recipe.seed,
-                done % module.steps_per_epoch,
+                step % module.steps_per_epoch,
                 part=(trainer.global_rank, trainer.world_size),
                 waiting=partial(interruptible, trainer),
             )
-            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+            trainer.fit(module, batches, ckpt_path=file, weights_only=True)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"{hardware(device)} has too little memory for batch_size={recipe.batch_size}; lower batch_size or "
@@ -245,21 +237,6 @@ def fit(
             ) from error
         finally:
             feed.close()
-
-
-def place_images(
-    data: ImageSet, device: torch.device, recipe: Recipe, bad: BadImages, console: Console, detail: Say
-) -> Feed:
-    """Bring the images to where they will wait: the device, RAM or disk."""
-    with console.status("Reading images") as status:
-
-        def say_progress(done: int) -> None:
-            status.update(f"Decoding images: {done:,} of {len(data.train):,}")
-
-        sharers = processes_for(recipe).devices
-        feed, where = place(data.train.images, device, recipe.loading, bad, say_progress, sharers)
-    detail(f"Data: {where}.")
-    return feed
 
 
 def newest_saved(run: Run, say: Say) -> Saved | None:
@@ -307,95 +284,59 @@ def _labels(data: ImageSet, recipe: Recipe) -> str:
     found = rows_for_knn(data, recipe.crops.global_size)
     if found is None:
         return "none, so there is no kNN"
-    kind = f"{len(data.classes)} classes"
-    if 0 < len(data.classes) <= CLASSES_NAMED:
-        kind += f" ({', '.join(data.classes)})"
     teach = " teach;" if recipe.framework_traits.labelled else ","
     if not recipe.knn_every:
-        return f"{kind}{teach} no kNN (knn_every=0)"
-    bank, queries = (rows.taken() for rows in found[0])
-    labels = queries.labels
-    assert labels is not None
-    assert bank.labels is not None
-    commonest = 100 * (labels == bank.labels.bincount().argmax()).double().mean().item()
+        return f"{len(data.classes)} classes{teach} no kNN (knn_every=0)"
+    bank, queries, _ = found
     which = "of them" if data.watched is None else data.watched[0]
-    return (
-        f"{kind}{teach} for kNN of {len(queries):,} {which} among {len(bank):,}; always guessing the commonest class "
-        f"gives {commonest:.0f} %"
-    )
+    return f"{len(data.classes)} classes{teach} for kNN of {len(queries):,} {which} among {len(bank):,}"
 
 
 def run_record(module: Pretraining, device: torch.device, sessions: Sessions, writer: Writer) -> dict[str, Any]:
     """What was trained, by what, for how long, and what it cost."""
     recipe = module.recipe
-    saved = {"mb": writer.newest_mb and round(writer.newest_mb, 2), "newest_step": writer.newest_step()}
     peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
     return provenance(hardware(device)) | {
         "recipe": recipe.name,
         "seed": recipe.seed,
         "processes": processes_for(recipe).total,
         "epochs": recipe.epochs,
-        "epochs_first_planned": sessions.first_planned(),
+        "epochs_first_planned": sessions.all[0].epochs,  # with more, the rate would have fallen more slowly
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": sessions.seconds(),
         "sessions": sessions.number(),
         "sessions_killed": sessions.killed(),
         "lr_scale": module.lr_scale,
-        "checkpoints": sessions.checkpoints() | saved,
+        "checkpoints": sessions.checkpoints() | {"newest_step": writer.newest_step()},
         "peak_gpu_memory_gb": peak_gb,
     }
 
 
-def print_result(
-    run: Run,
-    module: Pretraining,
-    journal: JsonlLogger,
-    bad: BadImages,
-    unsaved: str | None,
-    seconds: float,
-    console: Console,
-) -> None:
+def print_result(run: Run, bad: BadImages, unsaved: str | None, seconds: float, console: Console) -> None:
     """What went wrong, the result, and where the encoder is."""
     if len(bad):
         were = "was replaced by another" if len(bad) == 1 else "were replaced by others"
         console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
     if unsaved:
         console.print(unsaved)
-    latest, most = journal.latest, directions(module.batch_size, module.recipe.framework.dim)
-    result = knn_summary(run.metrics()) or "without labels, quality is not measured."
-    if "z_std" in latest and "knn" not in latest:
-        result = (
-            f"spread {latest['z_std']:.2f} (0: collapsed, 1: even) in {latest['z_rank']:.0f} of {most} directions; "
-        )
-        result += "without labels, quality is not measured."
+    lines = list(run.metrics())
+    spread = next((line for line in reversed(lines) if "z_std" in line), None)
+    result = knn_summary(lines) or "without kNN, quality is not measured."
+    if spread and not any("knn" in line for line in lines):
+        result = f"spread {spread['z_std']:.2f} (0: collapsed, 1: even); {result}"
     console.print(f"Result: {result}")
     console.print(f"Encoder: {run.backbone_file}, trained in {lasting(seconds)}.")
 
 
 @contextmanager
 def say_how_to_resume(run: Run) -> Iterator[None]:
-    """End with what to do next: after a signal before the first step or after the last, or below a traceback."""
+    """End with what to do next after a signal before the first step or after the last."""
     try:
         with heeded():
             yield
     except (KeyboardInterrupt, Stopped) as error:
         stop = error if isinstance(error, Stopped) else Stopped(signal.SIGINT)
         raise stop.interrupted(run.how_to_resume() if run.recipe_file.is_file() else "start it again") from None
-    except UserError:
-        raise
-    except Exception as error:  # a mistake, ours or in somebody's own part: its traceback ends with this
-        if run.saved():
-            error.add_note(
-                f"{run.path} is saved up to step {run.newest_step()}; once this is fixed, {run.how_to_resume()}."
-            )
-        raise
-
-
-def free_memory() -> None:
-    """Give back what nothing refers to any more."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _ignore(sentence: str) -> None:

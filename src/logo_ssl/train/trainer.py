@@ -22,21 +22,23 @@ from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
 
 from ..data import ImageSet
 from ..errors import Interrupted, UserError
 from ..hardware import best_device
 from ..launch import is_first, is_restarted, started
+from ..randomness import stream
 from ..recipes import Recipe
 from ..run import Run
 from ..signals import Stopped, StopSignals
 from ..terminal import complain
-from .callbacks import Acceleration, ProgressDisplay
-from .checkpoint import Checkpoints, Writer
-from .compile import first_line
-from .divergence import Diverged
-from .loggers import FaultTolerantLogger, JsonlLogger, Sessions
-from .monitors import CollapseGauge, OnlineKNN, Steps
+from ..types import ImageBatch
+from .checkpoint import Checkpoints, Writer, interruptible
+from .compile import Replay, compile_in_all_processes, first_line, has_compiler
+from .loggers import FaultTolerantLogger, JsonlLogger, ProgressDisplay, Sessions, Steps
+from .module import Pretraining
+from .monitors import CollapseGauge, Diverged, OnlineKNN
 
 QUIET = {
     "lightning.pytorch": logging.ERROR,  # advice on loaders and loggers that we do not use
@@ -125,16 +127,18 @@ def build_trainer(
     benchmark: bool = True,
 ) -> L.Trainer:
     """The Lightning trainer of a run, with all callbacks; `benchmark` lets the clock choose kernels."""
-    best_device(recipe.device)  # UserError if it is not there
+    if best_device(recipe.device).type == "cpu" and recipe.precision == "bf16":
+        # oneDNN may take gradients of small padded convolutions from memory that it never wrote (docs/decisions/0014)
+        raise UserError("precision=bf16: needs a GPU; on a CPU use fp32.")
     sessions, processes = sessions or Sessions(run), processes_for(recipe)
     stop = StopSignals(run.how_to_resume(), speaks=is_first())
     callbacks = [
         Acceleration(detail),
         Steps(progress.say),
         CollapseGauge(progress.say, recipe),
-        OnlineKNN(data, recipe, run.bad_images_file, progress.say, progress.clock),
+        OnlineKNN(data, recipe, run.bad_images_file, progress.say),
         progress,
-        Checkpoints(run.checkpoints, recipe, stop, sessions),
+        Checkpoints(run.checkpoints, recipe.checkpoint_every, recipe.checkpoint_minutes, stop, sessions),
     ]
     with quiet():
         try:
@@ -160,6 +164,41 @@ def build_trainer(
             raise UserError(f"devices={processes.devices}: cannot be used here ({first_line(error)}).") from error
     take_over_signals(trainer)
     return trainer
+
+
+class Acceleration(L.Callback):
+    """Compiles networks and crops before the first step, and records the step on CUDA, if the recipe allows it."""
+
+    def __init__(self, detail: Callable[[str], None]) -> None:
+        self.detail, self.tried = detail, False
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Compile, once; without a compiler the step stays as it is."""
+        assert isinstance(pl_module, Pretraining)
+        if not self.tried:
+            self.tried = True
+            self._compile(trainer, pl_module, batch)
+            if pl_module.compiled and pl_module.device.type == "cuda" and trainer.world_size == 1:
+                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say)
+
+    def _compile(self, trainer: L.Trainer, module: Pretraining, batch: ImageBatch) -> None:
+        wanted = module.recipe.compile
+        if wanted == "off" or (wanted == "auto" and not has_compiler(module.device)):
+            return
+
+        def trial() -> Tensor:
+            """Something to differentiate, by compiled crops and networks."""
+            p = module.project(module.draw_crops(batch, stream(0, "trial"), compiled=True))
+            return p.q_g.sum() + p.q_l.sum()
+
+        self.detail("Compiling takes a minute or two; without it (compile=off) training begins at once and is slower.")
+        with interruptible(trainer):  # for the compiler's processes, which a signal may end
+            failure = compile_in_all_processes(module.framework, trial, module.device)
+        module.compiled = module.crops_compiled = failure is None
+        if failure:
+            module.say(f"Compiling is off, and training slower: {failure}")
 
 
 @contextmanager
@@ -200,8 +239,8 @@ def explain_end(trainer: L.Trainer, cure: str) -> Iterator[None]:
         if trainer.world_size == 1 or not lost:
             raise
         launcher = trainer.strategy.launcher
-        what = launcher.what_ended() if isinstance(launcher, Launcher) else "Another process of this run has ended"
-        raise UserError(f"{what}; {cure}.") from error
+        assert isinstance(launcher, Launcher)
+        raise UserError(f"{launcher.what_ended()}; {cure}.") from error
 
 
 class DDP(DDPStrategy):

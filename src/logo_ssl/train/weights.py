@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors
-import safetensors.torch
 import timm
 import torchvision
 from torch import Tensor, nn
@@ -57,7 +56,8 @@ def save_encoder(run: Run, module: Pretraining) -> None:
         "step": str(module.global_step),
     }
     heads = named_heads(module.state_dict(), module.kept)
-    files = {run.backbone_file: framework.encoder.backbone.state_dict(), run.heads_file: heads}
+    # The backbone comes last: if power is cut between the two, the newest checkpoint is newer than it, and is taken.
+    files = {run.heads_file: heads, run.backbone_file: framework.encoder.backbone.state_dict()}
     write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
 
 
@@ -73,7 +73,7 @@ def load_backbone(run: Run | str | Path) -> tuple[nn.Module, dict[str, Any]]:
 def read_backbone(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The weights in a backbone's file, and its metadata: backbone, stem, mean, std, size."""
     weights, metadata = _read(path)
-    needs = {"mean": json.loads(metadata["mean"]), "std": json.loads(metadata["std"]), "size": int(metadata["size"])}
+    needs = {name: json.loads(metadata[name]) for name in ("mean", "std", "size")}
     return weights, needs | {"backbone": metadata["backbone"], "stem": metadata["stem"]}
 
 
@@ -82,11 +82,6 @@ def load_heads(run: Run, backbone: nn.Module) -> tuple[nn.Module, Regressor | No
     if not run.heads_file.is_file():
         raise UserError(f"{run.path} has no {run.heads_file.name} yet; {run.how_to_resume()}.")
     weights, metadata = _read(run.heads_file)
-    if (step := _saved_step(run)) != float(metadata["step"]):  # power was cut between the two renames
-        raise UserError(
-            f"{run.backbone_file} is of step {step:.0f} and {run.heads_file.name} of step {metadata['step']}; "
-            f"{run.how_to_resume()}, which writes both again."
-        )
     return build_heads(Recipe.from_json(metadata["recipe"]), weights, backbone)
 
 
@@ -163,45 +158,36 @@ def _backbone(weights: dict[str, Tensor], needs: dict[str, Any]) -> nn.Module:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The weights in a safetensors file, and its metadata."""
     with safetensors.safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     """Load the weights that `init` names; gives back a sentence about what fitted."""
-    assert recipe.init is not None
-    weights, holds = _initial_weights(recipe)
+    weights = _published_weights(recipe.backbone) if recipe.init == "pretrained" else _initial_weights(str(recipe.init))
     try:
         missing, unused = load_weights(backbone, weights)
     except LookupError as error:
-        hint = (
-            f": it holds {holds['backbone']} with the {holds['stem']} stem" if {"backbone", "stem"} <= {*holds} else ""
-        )
         raise UserError(
-            f"init={recipe.init}: nothing fits {recipe.backbone} with the {recipe.stem} stem{hint}."
+            f"init={recipe.init}: nothing fits {recipe.backbone} with the {recipe.stem} stem; give its --backbone and "
+            "--stem."
         ) from error
     fitted = len(backbone.state_dict()) - len(missing)
     left = f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
     return f"Started from {recipe.init}: {fitted} tensors fit, {len(unused)} are not used{left}."
 
 
-def _initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The weights that `init` names, and the metadata of their file."""
-    if recipe.init == "pretrained":
-        return _published_weights(recipe.backbone), {}
-    path = Path(str(recipe.init)).expanduser()
+def _initial_weights(init: str) -> dict[str, Tensor]:
+    """The weights in a file, or of a finished run."""
+    path = Path(init).expanduser()
     file = Run(path).backbone_file if path.is_dir() else path
     if not file.is_file() or file.suffix != ".safetensors":
-        raise UserError(f"init={recipe.init!r}: must be a .safetensors file, a finished run, or `pretrained`.")
+        raise UserError(f"init={init!r}: must be a .safetensors file, a finished run, or `pretrained`.")
     try:
-        return safetensors.torch.load_file(file), _metadata(file)
+        return _read(file)[0]
     except safetensors.SafetensorError as error:
-        raise UserError(f"init={recipe.init!r}: {file} is not a whole safetensors file ({error}).") from error
-
-
-def _metadata(file: Path) -> dict[str, str]:
-    with safetensors.safe_open(file, framework="pt") as opened:
-        return opened.metadata() or {}
+        raise UserError(f"init={init!r}: {file} is not a whole safetensors file ({error}).") from error
 
 
 def _published_weights(name: str) -> dict[str, Tensor]:
