@@ -19,8 +19,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from logo_ssl.eval.lbfgs import fit_path, objective
-from logo_ssl.eval.sgd_probe import RATES, LabelledFeatures, LinearProbe, SGDConfig, train_probes
+from logo_ssl.eval.features import LabelledFeatures
+from logo_ssl.eval.lbfgs import LinearProbe, fit_path, objective
+from logo_ssl.eval.linear import RATES, SGDConfig, train_probes
 from logo_ssl.hardware import best_device, hardware, provenance
 
 SIZES = {"cuda": (3680, 2048, 37), "cpu": (800, 256, 37)}

@@ -1,24 +1,12 @@
-import warnings
+"""All learning rates at once train as each alone, and as torch's SGD."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, top_k_accuracy_score
 
 from logo_ssl.errors import UserError
-from logo_ssl.eval.sgd_probe import (
-    INITIAL_SPREAD,
-    RATES,
-    LabelledFeatures,
-    SGDConfig,
-    SGDProbes,
-    mean_per_class,
-    top1,
-    top_k,
-    train_probes,
-)
+from logo_ssl.eval.features import LabelledFeatures
+from logo_ssl.eval.linear import INITIAL_SPREAD, RATES, SGDConfig, SGDProbes, train_probes
 
 SHORT = SGDConfig(epochs=6, batch_size=32, milestones=(3, 5))
 
@@ -68,20 +56,6 @@ def test_a_shorter_schedule_decays_at_the_same_shares(epochs, full, tenth):
     assert decays == pytest.approx([1.0] * full + [0.1] * tenth + [0.01] * (epochs - full - tenth))
 
 
-def test_progress_is_told_after_every_epoch(data):
-    told: list[int] = []
-    train_probes(data, 5, seeded(), [0.1], SHORT, told.append)
-    assert told == [1, 2, 3, 4, 5, 6]
-
-
-def test_the_default_is_mocos_schedule():
-    config = SGDConfig()
-    assert (config.epochs, config.batch_size, config.momentum) == (100, 256, 0.9)
-    assert [config.decay(epoch) for epoch in (0, 59, 60, 79, 80, 99)] == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
-    assert 30.0 in RATES
-    assert len(RATES) == 12
-
-
 def test_a_diverged_rate_disturbs_no_other_and_is_never_chosen(data):
     calm, wild = [0.1, 1.0], [0.1, 1e308, 1.0]
     alone, beside = (train_probes(data, 5, seeded(), rates, SHORT) for rates in (calm, wild))
@@ -90,15 +64,15 @@ def test_a_diverged_rate_disturbs_no_other_and_is_never_chosen(data):
         torch.testing.assert_close(alone.probes()[i].weight, beside.probes()[j].weight)
     chosen = beside.select(data)
     assert chosen.validation[1e308] == -1
-    assert chosen.rate in calm
-    assert chosen.rate == alone.select(data).rate
-    with pytest.raises(UserError, match="smaller"):
+    assert chosen.value in calm
+    assert chosen.value == alone.select(data).value
+    with pytest.raises(UserError, match="rates="):
         train_probes(data, 5, seeded(), [1e308], SHORT).select(data)
 
 
 def test_of_equals_the_smallest_rate_is_chosen(data):
     probes = train_probes(data, 5, seeded(), [3.0, 0.3, 1.0], SHORT)
-    assert probes.select(data, lambda scores, labels: 50.0).rate == 0.3
+    assert probes.select(data, lambda scores, labels: 50.0).value == 0.3
 
 
 def test_steps_may_come_from_a_stream(data):
@@ -114,31 +88,7 @@ def test_steps_may_come_from_a_stream(data):
 def test_probes_learn_separable_classes(data):
     centred = LabelledFeatures(4 * F.one_hot(data.labels, 12).double(), data.labels)
     chosen = train_probes(centred, 5, seeded(), RATES, SHORT).select(centred)
-    assert chosen.validation[chosen.rate] == 100
-
-
-@given(st.integers(0, 2**32), st.integers(2, 8), st.integers(1, 40), st.integers(1, 8))
-def test_accuracies_are_those_of_scikit_learn(seed, n_classes, n_images, k):
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n_images, n_classes, generator=generator)
-    labels = torch.randint(0, n_classes, (n_images,), generator=generator)
-    guess = scores.argmax(1)
-    assert top1(scores, labels) == pytest.approx(100 * accuracy_score(labels, guess))
-    with warnings.catch_warnings(action="ignore"):  # scikit-learn warns of guesses that no label bears
-        expected = balanced_accuracy_score(labels, guess)
-    assert mean_per_class(scores, labels) == pytest.approx(100 * expected)
-    if n_classes > 2 and k < n_classes:
-        expected = top_k_accuracy_score(labels, scores, k=k, labels=range(n_classes))
-        assert top_k(scores, labels, k) == pytest.approx(100 * expected)
-
-
-def test_a_class_without_images_does_not_count():
-    scores = torch.eye(4)[[0, 1, 1]]
-    assert mean_per_class(scores, torch.tensor([0, 1, 0])) == pytest.approx(75)
-
-
-def test_top_k_of_fewer_classes_is_always_right():
-    assert top_k(torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]), k=5) == 100
+    assert chosen.validation[chosen.value] == 100
 
 
 @pytest.mark.gpu
