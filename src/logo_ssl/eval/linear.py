@@ -24,6 +24,8 @@ from .splits import FeatureSplits, labels_of, split_features
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """MoCo's 30 is meant for its own features; others need other rates, by orders of magnitude."""
+EPOCHS, BATCH, MOMENTUM = 100, 256, 0.9
+"""Of MoCo's main_lincls.py, which has no weight decay; an epoch's last batch may be smaller."""
 INITIAL_SPREAD = 0.01
 """MoCo's initial weights are normal with this standard deviation; its biases are 0."""
 MOCOS = "MoCo's SGD (batch 256, momentum 0.9, no weight decay, lr / 10 after 60 and 80 % of the epochs) on"
@@ -75,27 +77,9 @@ def select_weight(
 # -- MoCo's SGD
 
 
-@dataclass(frozen=True)
-class SGDConfig:
-    """MoCo's linear classification: main_lincls.py, with momentum and without weight decay."""
-
-    epochs: int = 100
-    """Times that each image is seen."""
-    batch_size: int = 256
-    """Images per step; the last batch of an epoch may be smaller."""
-    momentum: float = 0.9
-    """Of SGD."""
-    milestones: tuple[int, ...] = (60, 80)
-    """Epochs from which the learning rate is a tenth of what it was."""
-
-    @classmethod
-    def scaled(cls, epochs: int) -> "SGDConfig":
-        """MoCo's schedule, shorter or longer: an epoch decays if it begins after 60 or 80 % of all."""
-        return cls(epochs, milestones=tuple(-(-epochs * milestone // cls.epochs) for milestone in cls.milestones))
-
-    def decay(self, epoch: int) -> float:
-        """What the learning rate is multiplied by in an epoch, counted from 0."""
-        return 0.1 ** sum(epoch >= milestone for milestone in self.milestones)
+def decay(epoch: int, epochs: int) -> float:
+    """What the rate is multiplied by: a tenth after 60 % of the epochs and again after 80 %, as in MoCo's 100."""
+    return 0.1 ** sum(epoch >= -(-epochs * milestone // 100) for milestone in (60, 80))
 
 
 class SGDProbes:
@@ -107,11 +91,10 @@ class SGDProbes:
         n_classes: int,
         rates: Sequence[float],
         generator: torch.Generator,
-        momentum: float = SGDConfig.momentum,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.rates, self.n_classes, self.momentum = tuple(rates), n_classes, momentum
+        self.rates, self.n_classes = tuple(rates), n_classes
         first = INITIAL_SPREAD * torch.randn(n_features, n_classes, generator=generator, device=generator.device)
         # Side by side as columns, so that one product serves all; a column that overflows stays alone with it.
         self._weight = first.to(device, dtype).repeat(1, len(self.rates))  # [F R*C]
@@ -128,8 +111,8 @@ class SGDProbes:
         error = scores.view(n_images, -1, self.n_classes).softmax(dim=2)  # [B R C]
         own = (labels[:, None] == self._classes).to(error.dtype)
         error = error.sub_(own[:, None]).view(n_images, -1)
-        self._weight_speed.addmm_(features.T, error, beta=self.momentum, alpha=1 / n_images)
-        self._bias_speed.mul_(self.momentum).add_(error.mean(dim=0))
+        self._weight_speed.addmm_(features.T, error, beta=MOMENTUM, alpha=1 / n_images)
+        self._bias_speed.mul_(MOMENTUM).add_(error.mean(dim=0))
         rate = self._rate * decay
         self._weight.addcmul_(self._weight_speed, rate, value=-1)
         self._bias.addcmul_(self._bias_speed, rate, value=-1)
@@ -157,16 +140,17 @@ def train_probes(
     n_classes: int,
     generator: torch.Generator,
     rates: Sequence[float] = RATES,
-    config: SGDConfig | None = None,
+    epochs: int = EPOCHS,
     progress: Callable[[int], None] = lambda done: None,
+    batch_size: int = BATCH,
 ) -> SGDProbes:
     """Train on cached features, where they are; the generator draws the start, then each epoch's order."""
-    config, (features, labels) = config or SGDConfig(), train
-    probes = SGDProbes(features.shape[1], n_classes, rates, generator, config.momentum, features.device, features.dtype)
-    for epoch in range(config.epochs):
+    features, labels = train
+    probes = SGDProbes(features.shape[1], n_classes, rates, generator, features.device, features.dtype)
+    for epoch in range(epochs):
         order = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
-        for rows in order.split(config.batch_size):
-            probes.step(features[rows], labels[rows], config.decay(epoch))
+        for rows in order.split(batch_size):
+            probes.step(features[rows], labels[rows], decay(epoch, epochs))
         progress(epoch + 1)
     return probes
 
@@ -177,7 +161,7 @@ def train_on_crops(
     known: Split,
     probes: SGDProbes,
     seed: int,
-    config: SGDConfig,
+    epochs: int,
     how: Extraction,
     progress: Callable[[int], None],
 ) -> SGDProbes:
@@ -188,8 +172,8 @@ def train_on_crops(
     plan, backbone = replace(STANDARD_CROPS, global_size=encoder.size), encoder.backbone.to(device).eval()
     images = in_channels(encoder, known).images
     with exact_convolutions(), closing(place(images, device, loading, bad)[0]) as feed:
-        batches = Batches(feed, len(known), config.batch_size, seed, keeps_last=True)
-        for epoch in range(config.epochs):
+        batches = Batches(feed, len(known), BATCH, seed, keeps_last=True)
+        for epoch in range(epochs):
             batches.set_epoch(epoch)
             for step, batch in enumerate(batches):
                 draws = stream(seed, "linear crops", epoch, step)
@@ -199,7 +183,7 @@ def train_on_crops(
                 shown = (batch.rows >= 0).nonzero().squeeze(1)  # grey ones have no label
                 if len(shown):
                     own = to_device(labels[batch.rows[shown]], home)
-                    probes.step(features[to_device(shown, home)], own, config.decay(epoch))
+                    probes.step(features[to_device(shown, home)], own, decay(epoch, epochs))
             progress(epoch + 1)
     return probes
 
@@ -216,7 +200,7 @@ class Linear(DataProtocol, FeatureOptions):
 
     protocol: Literal["sgd", "sgd-augmented", "lbfgs"] = "sgd"
     """SGD on cached features, SGD on features of random crops (slow), or logistic regression by L-BFGS."""
-    epochs: int = SGDConfig.epochs
+    epochs: int = EPOCHS
     """Passes of SGD; its rate falls to a tenth after 60 % and again after 80 % of them."""
     rates: tuple[float, ...] = RATES
     """Learning rates of SGD, all trained at once; the best one on validation images counts. MoCo's protocol has 30."""
@@ -271,14 +255,13 @@ class Linear(DataProtocol, FeatureOptions):
         self, encoder: FrozenEncoder, splits: FeatureSplits, rates: Sequence[float], how: Extraction, last: bool = False
     ) -> SGDProbes:
         """A probe for each rate, of the images to learn from; the last one learns from those to choose by as well."""
-        config, start = SGDConfig.scaled(self.epochs), stream(self.seed, "linear")
         stage = "epochs of the last classifier" if last else "epochs of all learning rates"
-        watched = how.counting(stage, self.epochs)
+        start, watched = stream(self.seed, "linear"), how.counting(stage, self.epochs)
         if self.protocol == "sgd":
             known = splits.train.joined(splits.val) if last else splits.train
-            return train_probes(known, splits.n_classes, start, rates, config, watched)
+            return train_probes(known, splits.n_classes, start, rates, self.epochs, watched)
         rows = torch.cat(splits.rows).sort().values if last else splits.rows[0]
         shown = reduce(Split.joined, splits.images)[rows]
         features = splits.train.features
-        probes = SGDProbes(features.shape[1], splits.n_classes, rates, start, config.momentum, features.device)
-        return train_on_crops(encoder, shown, probes, self.seed, config, how, watched)
+        probes = SGDProbes(features.shape[1], splits.n_classes, rates, start, features.device)
+        return train_on_crops(encoder, shown, probes, self.seed, self.epochs, how, watched)
