@@ -157,20 +157,20 @@ def halves(generator, dtype=torch.float64):
 
 def test_the_weight_is_the_best_on_validation_and_trains_on_both_halves(generator):
     train, val = halves(generator)
-    weights = [1e3, 10.0, 1.0, 1e-3]
+    weights = [1e3, 10.0, 1.0, 0.1]
     for metric in (top1, mean_per_class):
         chosen = select_weight(train, val, 4, weights, metric)
         alone = {w: metric(fit(*train, 4, w).probe.scores(val.features), val.labels) for w in weights}
         assert chosen.validation == alone
         assert alone[chosen.value] == max(alone.values())
-        both = fit(*train.joined(val), 4, chosen.value, tolerance=1e-5).probe
+        both = fit(*train.joined(val), 4, chosen.value, tolerance=1e-4).probe
         assert (chosen.probe.weight - both.weight).abs().max() < 1e-2 * both.weight.abs().max()
 
 
 def test_of_equals_the_strongest_penalty_is_chosen_and_progress_follows_each(generator):
     train, val = halves(generator)
     done: list[int] = []
-    chosen = select_weight(train, val, 4, [1e-3, 0.1, 10.0], metric=lambda scores, labels: 50.0, progress=done.append)
+    chosen = select_weight(train, val, 4, [0.1, 1.0, 10.0], metric=lambda scores, labels: 50.0, progress=done.append)
     assert chosen.value == 10.0
     assert done == [1, 2, 3]
 
