@@ -76,8 +76,9 @@ class FineTune(DataProtocol):
         train, test, about_test = _split(encoder, data, self.seed, how)
         n_classes = int(labels_of(train).max()) + 1
         results, figures = [], dict[str, float]()
-        shares = (balanced_share(labels_of(train), part, stream(self.seed, "share")) for part in self.fractions)
-        for rows in {len(rows): rows for rows in shares}.values():  # a larger share holds the smaller
+        drawn = {part: balanced_share(labels_of(train), part, stream(self.seed, "share")) for part in self.fractions}
+        for rows in {len(rows): rows for rows in drawn.values()}.values():  # a larger share holds the smaller
+            asked = [part for part, same in drawn.items() if len(same) == len(rows)]
             began, fraction = time.time(), float(f"{len(rows) / len(train):.3g}")
             part = ImageSet(data.name, train[rows], None, data.classes)
             guess = guessing(labels_of(test), labels_of(part.train))
@@ -92,7 +93,7 @@ class FineTune(DataProtocol):
             tops = {top: top_k(scores, labels, top) for top in tops_for(n_classes)}
             share = f"{100 * fraction:g} % of labels ({counted(len(rows), 'image')})"
             figures |= {f"finetune top-{top}, {share}": value for top, value in tops.items()}
-            about = {"fraction": fraction, "images": len(rows), **guess}
+            about = {"fraction": fraction, "fractions_asked": asked, "images": len(rows), **guess}
             about |= {"batch_size": module.recipe.batch_size, "seconds": round(time.time() - began, 1)}
             results.append(about | {f"top{top}": value for top, value in tops.items()})
         record = {
