@@ -178,7 +178,10 @@ def find_reference(text: str, data: ImageSet, encoder: FrozenEncoder, max_side: 
         named, box = text, ""
     path, images = Path(named).expanduser(), split
     if path.is_file():
-        images, number, name, row = Split.from_paths([str(path)]), 0, named, _row_of(path, split)
+        images, number, name = Split.from_paths([str(path)]), 0, named
+        files = [split.images.name(i) for i in range(len(split))] if isinstance(split.images, Photos) else []
+        alike = (i for i, file in enumerate(files) if file.endswith(path.name))
+        row = next((i for i in alike if os.path.abspath(files[i]) == os.path.abspath(path)), None)
         if encoder.channels != images.channels:
             raise UserError(f"reference={named}: has 3 channels, and {encoder.name} sees {encoder.channels}.")
     elif named.isdecimal() and int(named) < len(split):
@@ -249,15 +252,6 @@ def _read(split: Split, row: int, max_side: int) -> UInt8[Tensor, "C H W"]:
     if not isinstance(split.images, Photos):
         return split.array[row]
     return torch.from_numpy(decode(split.images.read(row), max_side)).permute(2, 0, 1)
-
-
-def _row_of(path: Path, split: Split) -> int | None:
-    """The row of a file in a split of files, if it is there."""
-    if not isinstance(split.images, Photos):
-        return None
-    names = ((row, split.images.name(row)) for row in range(len(split)))
-    same = (row for row, name in names if name.endswith(path.name) and os.path.abspath(name) == os.path.abspath(path))
-    return next(same, None)
 
 
 # -- A reference with the images it is compared with, as in Figure 3
