@@ -50,7 +50,9 @@ class EvalOptions(EncoderOptions):
 
     def open(self) -> tuple[FrozenEncoder, Console]:
         """Load the encoder, and say what it is."""
-        best_device(self.device)  # refused, if it is, before anything is read
+        # Refused, if they are, before anything is read.
+        Extraction(workers=self.workers, max_bad=self.max_bad)
+        best_device(self.device)
         encoder, console = self.load(), plain_console()
         for sentence in encoder.says:
             console.print(sentence)
