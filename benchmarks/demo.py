@@ -28,7 +28,10 @@ def measured(strategy, seed, recipe, out):
     console = Console(file=sys.stderr)
     run = pretrain(find_recipe(recipe), out, console=console, seed=seed, knn_every=0, **STRATEGIES[strategy])
     seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
-    return {"knn": {name: round(accuracy, 2) for name, accuracy in compare_knn(run)}, "cpu_seconds": round(seconds, 1)}
+    return {
+        "knn": {name: round(accuracy, 2) for name, accuracy in compare_knn(run).items()},
+        "cpu_seconds": round(seconds, 1),
+    }
 
 
 def main():

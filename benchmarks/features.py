@@ -8,9 +8,8 @@ import argparse
 import numpy as np
 
 from logo_ssl.eval.encoder import load_encoder
-from logo_ssl.eval.features import labelled_features
-from logo_ssl.eval.options import Extraction
-from logo_ssl.eval.results import data_for
+from logo_ssl.eval.features import Extraction, labelled_features
+from logo_ssl.eval.protocol import data_for
 from logo_ssl.eval.splits import labelled_splits
 
 
@@ -23,8 +22,8 @@ def main(line=None):
     parser.add_argument("--out", required=True, help="the .npz file to write")
     arguments = parser.parse_args(line)
     encoder = load_encoder(arguments.encoder, size=arguments.size)
-    splits = labelled_splits(data_for(encoder, arguments.data))
-    split = splits.test if arguments.test else splits.train
+    train, test = labelled_splits(data_for(encoder, arguments.data))
+    split = test if arguments.test else train
     if split is None:
         parser.error(f"{arguments.data} has no labelled test images; leave --test out.")
     features, labels = labelled_features(encoder, split, Extraction(say=print))

@@ -19,8 +19,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from logo_ssl.eval.lbfgs import fit_path, objective
-from logo_ssl.eval.sgd_probe import RATES, LabelledFeatures, LinearProbe, SGDConfig, train_probes
+from logo_ssl.eval.features import LabelledFeatures
+from logo_ssl.eval.lbfgs import LinearProbe, fit_path, objective
+from logo_ssl.eval.linear import RATES, train_probes
 from logo_ssl.hardware import best_device, hardware, provenance
 
 SIZES = {"cuda": (3680, 2048, 37), "cpu": (800, 256, 37)}
@@ -155,11 +156,11 @@ def compared(path, single, data, n_classes, device, reference, seconds_each, ite
 
 
 def sweep(data, n_classes, device, epochs):
-    data, config = LabelledFeatures(data.features.float(), data.labels), SGDConfig(epochs=epochs)
+    data = LabelledFeatures(data.features.float(), data.labels)
     seconds = {}
     for rates in (RATES, RATES, (30.0,)):  # the first warms up
         generator = torch.Generator().manual_seed(0)
-        _, seconds[len(rates)] = timed(lambda: train_probes(data, n_classes, generator, rates, config), device)  # noqa: B023
+        _, seconds[len(rates)] = timed(lambda: train_probes(data, n_classes, generator, rates, epochs), device)  # noqa: B023
     return {
         "epochs": epochs,
         "seconds": {f"rates: {n}": round(s, 4) for n, s in seconds.items()},

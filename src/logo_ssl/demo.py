@@ -76,8 +76,7 @@ class Demo:
 def _show(run: Run, console: Console) -> None:
     """Compare the encoder, and draw curves and report."""
     table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
-    for _ in compare_knn(run):
-        pass
+    compare_knn(run)
     for row in (run.evaluation("knn") or {})["results"]:
         style = "bold" if row["features"] == "trained encoder" else ""
         table.add_row(row["features"], str(row["k"]), str(row["tau"]), f"{row['top1']:.1f}", style=style)

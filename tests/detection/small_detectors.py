@@ -10,7 +10,7 @@ from logo_ssl.detection.config import DetectionRecipe, DetectorConfig
 from logo_ssl.detection.model import build_detector
 from logo_ssl.detection.train import DetectorModule, TrainerConfig, TrainingImages, train_detector
 from logo_ssl.eval.encoder import load_encoder
-from logo_ssl.eval.options import Extraction
+from logo_ssl.eval.features import Extraction
 
 MEAN, STD = (0.5,) * 3, (0.25,) * 3
 CLASSES = 2  # of the images in drawn.py

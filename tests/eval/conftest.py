@@ -1,11 +1,15 @@
 """Small data sets and encoders, and a cache that no other test shares."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from small_sets import Pooled, frozen, save_noise
 
 from logo_ssl.data import ImageSet, Split
+from logo_ssl.eval.encoder import FrozenEncoder, load_encoder
+from logo_ssl.recipes import find_recipe
+from logo_ssl.run import Run
+from logo_ssl.train import build
+from logo_ssl.train.weights import save_encoder
 
 
 @pytest.fixture(autouse=True)
@@ -28,21 +32,32 @@ def images(generator) -> ImageSet:
 @pytest.fixture
 def photos(tmp_path):
     """A folder of 30 photographs of various sizes in three classes."""
-    rng = np.random.default_rng(0)
-    for i in range(30):
-        file = tmp_path / "photos" / "abc"[i % 3] / f"{i}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (*rng.integers(12, 40, 2), 3), np.uint8)).save(file)
-    return tmp_path / "photos"
+    return save_noise(tmp_path / "photos", 30)
 
 
 @pytest.fixture
 def parted(tmp_path):
     """Class folders of 30 training and 15 test images."""
-    rng = np.random.default_rng(0)
-    for part, n in (("train", 30), ("test", 15)):
-        for i in range(n):
-            file = tmp_path / "parted" / part / "abc"[i % 3] / f"{i}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rng.integers(0, 256, (*rng.integers(12, 40, 2), 3), np.uint8)).save(file)
-    return tmp_path / "parted"
+    save_noise(tmp_path / "parted" / "test", 15)
+    return save_noise(tmp_path / "parted" / "train", 30).parent
+
+
+@pytest.fixture
+def pooled() -> FrozenEncoder:
+    """Mean colours."""
+    return frozen(Pooled())
+
+
+@pytest.fixture
+def tiny() -> FrozenEncoder:
+    """An untrained network."""
+    return load_encoder("random/tiny", size=16)
+
+
+@pytest.fixture
+def run(tmp_path, images: ImageSet) -> Run:
+    """A run's folder with an encoder."""
+    recipe, run = find_recipe("tiny").changed(crops__global_size=16), Run(tmp_path / "run")
+    save_encoder(run, build(recipe, images))
+    run.recipe_file.write_text(recipe.to_json())
+    return run

@@ -13,15 +13,10 @@ import torchvision
 from huggingface_hub import constants
 from torch import nn
 
-from logo_ssl.data import ImageSet
 from logo_ssl.embedding import export
 from logo_ssl.errors import UserError
 from logo_ssl.eval.encoder import load_encoder, weights_fingerprint
 from logo_ssl.eval.external_checkpoints import REBUILT, SAFE_PICKLE, Inert, guess_resnet
-from logo_ssl.recipes import find_recipe
-from logo_ssl.run import Run
-from logo_ssl.train import build
-from logo_ssl.train.weights import save_encoder
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +77,6 @@ def test_a_foreign_checkpoint_gives_the_features_of_its_network(resnet, tmp_path
     assert not encoder.backbone.training
     assert (encoder.size, encoder.mean) == (16, (0.485, 0.456, 0.406))
     assert "resnet18 with the cifar stem" in encoder.says[0]
-    assert encoder.missing == ()
 
 
 @pytest.fixture
@@ -169,15 +163,6 @@ def test_settings_of_any_kind_may_lie_beside_the_weights(resnet, tmp_path, new_f
     assert all(weights[key].equal(value) for key, value in resnet.state_dict().items())
 
 
-@pytest.fixture
-def run(tmp_path, images: ImageSet):
-    recipe = find_recipe("tiny").changed(crops__global_size=16)
-    run = Run(tmp_path / "run")
-    save_encoder(run, build(recipe, images))
-    run.recipe_file.write_text(recipe.to_json())
-    return run
-
-
 def test_a_run_gives_its_encoder_and_what_it_needs(run):
     encoder = load_encoder(str(run.path))
     assert (encoder.size, encoder.channels, encoder.run.path) == (16, 3, run.path)
@@ -204,23 +189,22 @@ def test_torchvision_gives_the_features_before_its_classifier(monkeypatch):
     assert (encoder.size, encoder.std) == (224, (0.229, 0.224, 0.225))
 
 
-def test_weights_that_cannot_be_fetched_are_said(monkeypatch):
+def test_names_that_no_library_has_and_weights_that_cannot_be_fetched_are_refused(monkeypatch):
     def offline(*_, **__):
         raise OSError("no network")
 
-    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", offline)
     monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", offline)
     monkeypatch.setattr("timm.create_model", offline)
     monkeypatch.setattr("logo_ssl.models.hub._out_of_reach", lambda: None)
-    for source in ("torchvision/resnet18", "timm/resnet18"):
-        with pytest.raises(UserError, match=rf"weights of {source} could not be fetched \(no network\)"):
-            load_encoder(source)
-    with pytest.raises(UserError, match=r"torchvision has no classifier 'resnet19'. Did you mean resnet18"):
-        load_encoder("torchvision/resnet19")
-    with pytest.raises(UserError, match=r"timm has no model 'resnet19'"):
-        load_encoder("timm/resnet19")
-    with pytest.raises(UserError, match=r"No backbone is called 'resnet19'"):
-        load_encoder("random/resnet19")
+    for library in ("torchvision", "timm"):
+        with pytest.raises(UserError, match="no network"):
+            load_encoder(f"{library}/resnet18")
+    for library in ("torchvision", "timm", "random"):
+        with pytest.raises(UserError, match=r"resnet19.*resnet18"):
+            load_encoder(f"{library}/resnet19")
+    for source in ("torchvision/resnet18", "timm/resnet18", "random/resnet18"):
+        with pytest.raises(UserError, match="--backbone"):
+            load_encoder(source, backbone="resnet18")
 
 
 @pytest.mark.parametrize("proxied", [False, True])
@@ -252,18 +236,14 @@ def test_a_hub_that_is_out_of_reach_is_asked_once_and_its_cache_is_still_looked_
     assert constants.HF_HUB_OFFLINE is False
 
 
-def test_keys_that_found_no_place_are_kept_and_missing_counters_are_no_loss(resnet, tmp_path):
+def test_counters_that_a_checkpoint_lacks_are_no_loss(resnet, tmp_path):
     checkpoint = moco(resnet)
-    weights = checkpoint["state_dict"]
-    gone = [key for key in weights if key.startswith("module.encoder_q.") and key.endswith("num_batches_tracked")]
-    checkpoint["state_dict"] = {key: value for key, value in weights.items() if key not in gone}
-    checkpoint["best_acc1"] = torch.tensor(71.1)  # as main_lincls.py saves
+    weights = {key: value for key, value in checkpoint["state_dict"].items() if not key.endswith("batches_tracked")}
+    checkpoint |= {"state_dict": weights, "best_acc1": torch.tensor(71.1)}  # as main_lincls.py saves
     torch.save(checkpoint, tmp_path / "m.pth")
     encoder = load_encoder(str(tmp_path / "m.pth"), size=16)
     assert "100 tensors" in encoder.says[1]
-    assert set(encoder.missing) == {key.removeprefix("module.encoder_q.") for key in gone}
-    used = {f"module.encoder_q.{key}" for key in resnet.state_dict()}
-    assert set(encoder.unused) == checkpoint["state_dict"].keys() - used
+    assert encoder.backbone.bn1.running_mean.equal(resnet.bn1.running_mean)
 
 
 def test_size_and_normalisation_follow_the_stem_unless_they_are_given(resnet, tmp_path):
@@ -318,21 +298,14 @@ def test_a_checkpoint_that_cannot_serve_is_refused(resnet, tmp_path, name):
         load_encoder(str(tmp_path / name), **options)
 
 
-@pytest.mark.parametrize("source", ["torchvision/resnet18", "timm/resnet18", "random/resnet18"])
-def test_a_backbone_is_refused_for_an_encoder_that_has_one(source):
-    with pytest.raises(UserError, match="--backbone is for checkpoint files"):
-        load_encoder(source, backbone="resnet18")
-
-
 def test_a_run_without_a_whole_encoder_is_refused(run, tmp_path):
     run.backbone_file.write_bytes(b"torn")
-    with pytest.raises(UserError, match="is not a whole encoder"):
-        load_encoder(str(run.path))
+    for source in (run.path, tmp_path / "none", ""):
+        with pytest.raises(UserError):
+            load_encoder(str(source))
     run.backbone_file.unlink()
-    with pytest.raises(UserError, match=r"has no backbone.safetensors yet"):
+    with pytest.raises(UserError, match=r"backbone.safetensors"):
         load_encoder(str(run.path))
-    with pytest.raises(UserError, match="is not a run"):
-        load_encoder(str(tmp_path))
 
 
 def test_a_fingerprint_is_the_same_on_every_machine():

@@ -1,3 +1,5 @@
+"""Splits share no image, follow their seed, and copies of training images among test images are counted."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,8 +7,16 @@ from hypothesis import strategies as st
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.eval.sgd_probe import LabelledFeatures
-from logo_ssl.eval.splits import balanced_share, guessing, labelled_splits, split_rows_of, stratified_split
+from logo_ssl.eval import splits as splits_module
+from logo_ssl.eval.features import LabelledFeatures
+from logo_ssl.eval.splits import (
+    balanced_share,
+    count_copies,
+    guessing,
+    labelled_splits,
+    split_rows_of,
+    stratified_split,
+)
 
 labels_of_images = st.lists(st.integers(0, 6), min_size=1, max_size=80).map(torch.tensor)
 fractions = st.floats(0.01, 1)
@@ -63,15 +73,11 @@ def data(*labels: int) -> LabelledFeatures:
 def test_parts_never_share_an_image_and_their_rows_say_which_they_have(official):
     train = data(*(i % 5 for i in range(50)))
     parts = split_rows_of(train, data(0, 1) if official else None, seed=3)
-    rows = [*parts.rows]
+    rows = [*parts.rows] if official else [*parts.rows, parts.test.features.flatten().long()]
     assert sorted(torch.cat(rows).tolist()) == list(range(50))
-    assert (len(parts.rows.test) == 0) == official
-    for features, mine in zip((parts.train, parts.val), rows[:2], strict=True):
+    for features, mine in zip((parts.train, parts.val), parts.rows, strict=True):
         assert features.features.flatten().tolist() == mine.tolist()
         assert features.labels.equal(train.labels[mine])
-    assert parts.rows.known.tolist() == sorted([*parts.rows.train.tolist(), *parts.rows.val.tolist()])
-    if not official:
-        assert parts.test.features.flatten().tolist() == parts.rows.test.tolist()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_the_rows_that_authors_chose_by_choose_given_an_official_test():
     parts = split_rows_of(train, data(0, 1), 0, val=val)
     assert parts.official_val
     assert [part.features.flatten().tolist() for part in parts[:2]] == [[0, 3, 4, 5], [1, 2]]
-    assert [rows.tolist() for rows in parts.rows] == [[0, 3, 4, 5], [1, 2], []]
+    assert [rows.tolist() for rows in parts.rows] == [[0, 3, 4, 5], [1, 2]]
     counts = {"train_images": 6, "val_images": 2, "test_images": 2, "classes": 2, "chance": 50.0, "commonest": 50.0}
     assert parts.about() == {"official_test": True, "official_val": True, **counts}
 
@@ -117,11 +123,10 @@ def test_labels_are_numbered_from_0_in_both_splits_and_minus_1_means_none():
     train, test = labelled_splits(image_set([3, 7, 7, 5], [7, 3]))
     assert train.labels.tolist() == [0, 2, 2, 1]
     assert test.labels.tolist() == [2, 0]
-    assert labelled_splits(image_set([3, 7])).n_classes == 2
     train, test = labelled_splits(image_set([-1, 4, 9, -1], [-1, 9]))
     assert train.labels.tolist() == [0, 1]
     assert len(test) == 1
-    assert labelled_splits(image_set([0, 1], [-1])).test is None
+    assert labelled_splits(image_set([0, 1], [-1]))[1] is None
 
 
 @pytest.mark.parametrize(
@@ -155,4 +160,43 @@ def test_what_guessing_gives_depends_on_how_common_classes_are():
     bank, asked = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 1])
     assert guessing(asked, bank) == {"chance": 100 * (0.75 * 0.25 + 0.25 * 0.75), "commonest": 25.0}
     assert guessing(asked, bank, per_class=True) == {"chance": 50.0, "commonest": 50.0}
-    assert guessing(torch.tensor([0, 0, 2]), torch.tensor([0, 1, 2]))["classes_asked_for"] == 2
+
+
+def test_copies_of_training_images_are_counted(parted, images) -> None:
+    for i in (1, 4):
+        (parted / "test" / "b" / f"copy {i}.png").write_bytes((parted / "train" / "b" / f"{i}.png").read_bytes())
+    (parted / "train" / "a" / "0.png").write_bytes(b"")
+    (parted / "test" / "a" / "0.png").write_bytes(b"")  # which are not copies of an image
+    data, said = load_data(str(parted), 16), list[str]()
+    found = count_copies(data.train, data.test, say=said.append)
+    assert found == {"test_images_compared": 17, "test_images_in_train": 2}
+    assert "2 of 17 test images" in said[0]
+    assert count_copies(images.train, images.test)["test_images_in_train"] == 0
+    assert count_copies(images.train, images.train[torch.tensor([7])])["test_images_in_train"] == 1
+    assert count_copies(images.train, None) == {}
+
+
+def test_copies_among_validation_images_are_counted_where_these_choose(images) -> None:
+    train, test = images.train, images.test
+    val = Split(torch.cat([test.array[:2], train.array[:1]]), torch.tensor([0, 1, 0]))
+    said: list[str] = []
+    assert count_copies(train, test, val, say=said.append) == {
+        "test_images_compared": 24,
+        "test_images_in_train": 0,
+        "val_images_compared": 3,
+        "val_images_in_train": 1,
+        "test_images_in_val": 2,
+    }
+    assert len(said) == 2
+
+
+def test_a_look_for_copies_is_bounded(images, monkeypatch) -> None:
+    monkeypatch.setattr(splits_module, "LOOKED_AT", 20)
+    monkeypatch.setattr(splits_module, "MOST_READ", 10)
+    said: list[str] = []
+    found = count_copies(images.train, images.train, say=said.append)
+    assert found["test_images_compared"] == 20
+    assert 0 < found["test_images_in_train"] < 20
+    assert "at least" in said[0]
+    monkeypatch.setattr(splits_module, "MOST_KNOWN", 59)
+    assert count_copies(images.train, images.train) == {}

@@ -34,7 +34,7 @@ def _found(source: str, images: ImageSet) -> ImageSet:
 def make_run(tmp_path, images, monkeypatch):
     """Writes a run folder whose data are `images`."""
     monkeypatch.setenv("LOGO_CACHE", str(tmp_path / "cache"))
-    for place in ("eval.results", "report.collect"):
+    for place in ("eval.protocol", "report.collect"):
         monkeypatch.setattr(f"logo_ssl.{place}.load_data", lambda source, size: _found(source, images))
 
     def make(name="run", **changes) -> Run:

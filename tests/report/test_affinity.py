@@ -311,7 +311,7 @@ def test_the_command_draws_the_map_beside_the_bars(make_run, tmp_path):
 
 def test_names_are_drawn_as_they_are_and_long_ones_shortened(make_run, tmp_path, monkeypatch, images):
     dollars = replace(images, classes=("a$b", "$x_{$", "_^$$", "\\frac"))
-    monkeypatch.setattr("logo_ssl.eval.results.load_data", lambda source, size: dollars)
+    monkeypatch.setattr("logo_ssl.eval.protocol.load_data", lambda source, size: dollars)
     file = tmp_path / f"{'long' * 20}$1$.png"
     Image.new("RGB", (20, 20)).save(file)
     out = tmp_path / "out.png"

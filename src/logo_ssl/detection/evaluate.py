@@ -24,8 +24,8 @@ from torch import Tensor
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..eval.encoder import FrozenEncoder
-from ..eval.options import EvalOptions, Extraction, check_result
-from ..eval.results import place_of, save_about, say_unless_saved
+from ..eval.features import Extraction
+from ..eval.protocol import EvalOptions, check_result, place_of, save_about, say_unless_saved
 from ..files import clear_folder, refuse_existing, write
 from ..hardware import best_device
 from ..launch import is_first

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import UserError
-from ..eval.encoder import FrozenEncoder
-from ..eval.options import EncoderOptions, Extraction
+from ..eval.encoder import EncoderOptions, FrozenEncoder
+from ..eval.features import Extraction
 from ..files import check_output, write
 from ..terminal import plain_console, progress_bars
 from ..text import on_one_line

@@ -21,9 +21,8 @@ from .. import __version__
 from ..data import BadImages, ImageSet, Photos, Split, nvjpeg
 from ..errors import Interrupted, UserError
 from ..eval.encoder import FrozenEncoder
-from ..eval.features import PREPROCESSING, SUFFIX, FeatureStore, compute, features_key
-from ..eval.options import Extraction
-from ..eval.results import data_for
+from ..eval.features import PREPROCESSING, SUFFIX, Extraction, FeatureStore, compute, features_key
+from ..eval.protocol import data_for
 from ..files import check_output, clear_folder
 from ..hardware import best_device
 from ..signals import Stopped

@@ -20,7 +20,7 @@ from torch import nn
 
 from ..errors import UserError
 from ..eval.encoder import FrozenEncoder, load_encoder
-from ..eval.options import Extraction
+from ..eval.features import Extraction
 from ..files import write
 from ..run import Run
 from ..terminal import plain_console

@@ -176,25 +176,26 @@ def find_reference(text: str, data: ImageSet, encoder: FrozenEncoder, max_side: 
     named, colon, box = text.rpartition(":")  # names of files may have colons as well
     if not colon or not BOX.fullmatch(box) or Path(text).expanduser().is_file():
         named, box = text, ""
-    path = Path(named).expanduser()
+    path, images = Path(named).expanduser(), split
     if path.is_file():
-        row, name = _row_of(path, split), named
-        try:
-            content = path.read_bytes()
-            image, whole = (torch.from_numpy(decode(content, side)).permute(2, 0, 1) for side in (max_side, 0))
-        except BadImage as error:
-            raise UserError(f"reference={named}: cannot be read ({error}).") from error
-        if encoder.channels != 3:
+        images, number, name = Split.from_paths([str(path)]), 0, named
+        files = [split.images.name(i) for i in range(len(split))] if isinstance(split.images, Photos) else []
+        alike = (i for i, file in enumerate(files) if file.endswith(path.name))
+        row = next((i for i in alike if os.path.abspath(files[i]) == os.path.abspath(path)), None)
+        if encoder.channels != images.channels:
             raise UserError(f"reference={named}: has 3 channels, and {encoder.name} sees {encoder.channels}.")
     elif named.isdecimal() and int(named) < len(split):
-        row = int(named)
+        row = number = int(named)
         name = image_name(split, row, part, data)
-        image, whole = _read(split, row, max_side), _read(split, row, 0)
     else:
         raise UserError(
             f"reference={text}: must be a file or one of the {len(split):,} {part} images of {data.name} (0 to "
             f"{len(split) - 1}), and may have a box :x,y,w,h in pixels."
         )
+    try:
+        image, whole = (_read(images, number, side) for side in (max_side, 0))
+    except BadImage as error:
+        raise UserError(f"reference={named}: cannot be read ({error}).") from error
     label = None if row is None or split.labels is None or split.labels[row] < 0 else int(split.labels[row])
     return Reference(image, name, label, _box(text, box, whole, image) if box else None)
 
@@ -251,22 +252,6 @@ def _read(split: Split, row: int, max_side: int) -> UInt8[Tensor, "C H W"]:
     if not isinstance(split.images, Photos):
         return split.array[row]
     return torch.from_numpy(decode(split.images.read(row), max_side)).permute(2, 0, 1)
-
-
-def _row_of(path: Path, split: Split) -> int | None:
-    """The row of a file in a split of files, if it is there."""
-    if not isinstance(split.images, Photos):
-        return None
-    wanted = os.path.abspath(path.expanduser())
-    names = ((row, split.images.name(row)) for row in range(len(split)))
-    return next(
-        (
-            row
-            for row, name in names
-            if name.rsplit("/", 1)[-1] == path.name and wanted.endswith(os.path.normpath(name))
-        ),
-        None,
-    )
 
 
 # -- A reference with the images it is compared with, as in Figure 3

@@ -1,16 +1,18 @@
 """Encoders to evaluate: a run's, a library's, an untrained one, an export, or one from another project's checkpoint."""
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import safetensors
 import timm
 import timm.data
 import torch
 import torchvision
+import tyro
 from torch import Tensor, nn
 
 from ..errors import UserError, nearest
@@ -29,8 +31,6 @@ SEED = 0  # of untrained weights
 HUB_WEIGHTS = "model.safetensors"  # in a folder as on the Hugging Face Hub
 BROKEN = (safetensors.SafetensorError, RuntimeError, KeyError, TypeError, ValueError)
 """What is raised for a file of ours that was torn or changed."""
-LIBRARIES = ("torchvision", "timm", "random")
-"""Where encoders have names: LIBRARY/NAME."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,14 @@ class FrozenEncoder:
     std: tuple[float, ...]
     size: int
     """Images are squares of so many pixels."""
-    fingerprint: str
+    fingerprint: str = ""
     """sha256 of architecture and weights, the same on every machine."""
     says: tuple[str, ...] = ()
     """Sentences about its weights and its images."""
     run: Run | None = None
     """The run it comes from, if it does."""
-    missing: tuple[str, ...] = ()
-    """Keys of the backbone that its checkpoint does not have: at most counters of batches."""
-    unused: tuple[str, ...] = ()
-    """Keys of its checkpoint that found no place."""
     architecture: tuple[str, ...] = ()
-    """Backbone and stem, or the library and its name for it."""
+    """Backbone and stem, or the library and its name for it: what the weights do not tell, as strides."""
     unfinished: str | None = None
     """How far its run has come, if that is not finished: epoch 12 of 200."""
     heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
@@ -80,22 +76,34 @@ class FrozenEncoder:
                 return "", ""
 
 
-class Source(NamedTuple):
-    """A backbone and what its source tells of it; None: ImageNet's custom."""
+@dataclass(frozen=True)
+class EncoderOptions:
+    """Which encoder."""
 
-    backbone: nn.Module
-    architecture: tuple[str, ...]
-    """What the weights do not tell, as strides: part of the fingerprint."""
-    channels: int = 3
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
-    size: int = IMAGENET_SIZE
-    says: tuple[str, ...] = ()
-    run: Run | None = None
-    missing: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
-    unfinished: str | None = None
-    heads: dict[str, Tensor] | None = None
+    encoder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENCODER")]
+    """A run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint file, or an exported encoder."""
+    backbone: str | None = None
+    """The network in a checkpoint, if its shapes do not show it."""
+    stem: EncoderStem | None = None
+    """First layers of random/NAME, or of a checkpoint if its shapes do not show them."""
+    size: int | None = None
+    """Side of the images in pixels (default: as in training; else 32 for a CIFAR stem and 224 for others)."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel, on a scale from 0 to 1 (default: as in training, or that of ImageNet)."""
+    std: tuple[float, ...] | None = None
+    """Standard deviation of each channel, on the same scale."""
+
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("backbone", "stem", "size", "mean", "std")}
+
+    def typed(self) -> str:
+        """What names the same encoder in another command, as a shell takes it."""
+        return shlex.join([self.encoder, *command_options(self._asked)])
+
+    def load(self) -> FrozenEncoder:
+        """The encoder that these options name."""
+        return load_encoder(self.encoder, **self._asked)
 
 
 def load_encoder(
@@ -116,35 +124,24 @@ def load_encoder(
     if size is not None and size < SMALLEST:
         raise UserError(f"size={size}: must be {SMALLEST} px or more.")
     found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
-    colours = found.channels == len(IMAGENET_MEAN)
-    mean = mean or found.mean or (IMAGENET_MEAN if colours else [UNKNOWN_MEAN] * found.channels)
-    std = std or found.std or (IMAGENET_STD if colours else [UNKNOWN_STD] * found.channels)
-    for name, values in (("mean", mean), ("std", std)):
+    size, looks = size or found.size, {"mean": tuple(mean or found.mean), "std": tuple(std or found.std)}
+    for name, values in looks.items():
         if len(values) != found.channels:
             raise UserError(
                 f"{name}={values}: must be one value for each of the {found.channels} channels of {source}."
             )
-    if not all(value > 0 for value in std):
+    if not all(value > 0 for value in looks["std"]):
         raise UserError(f"std={std}: must be above 0.")
-    network, size = found.backbone.eval().requires_grad_(False), found.size if size is None else size
-    looks = (
-        f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in (("mean", mean), ("std", std))
-    )
-    return FrozenEncoder(
-        source,
-        network,
-        tuple(mean),
-        tuple(std),
-        size,
-        weights_fingerprint(network.state_dict(), *found.architecture),
-        (*found.says, f"Images are shown at {size} px, with {' and '.join(looks)}."),
-        found.run,
-        found.missing,
-        found.unused,
-        found.architecture,
-        found.unfinished,
-        found.heads,
-        options,
+    shown = " and ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in looks.items())
+    return replace(
+        found,
+        name=source,
+        backbone=found.backbone.eval().requires_grad_(False),
+        size=size,
+        fingerprint=weights_fingerprint(found.backbone.state_dict(), *found.architecture),
+        says=(*found.says, f"Images are shown at {size} px, with {shown}."),
+        options=options,
+        **looks,
     )
 
 
@@ -168,11 +165,13 @@ def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) ->
     return digest.hexdigest()
 
 
-def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int) -> Source:
-    refuse_no_encoder(source)
-    path = Path(source).expanduser()
-    kind = source.split("/", 1)
-    external = is_checkpoint_name(path) and not path.is_dir() and not _is_ours(path)
+def _find(
+    source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int
+) -> FrozenEncoder:
+    """The encoder of a source, with the images that it was made for."""
+    path, kind = Path(source).expanduser(), source.split("/", 1)
+    is_file = path.name.lower().endswith(SUFFIXES) and not path.is_dir()
+    external = is_file and not _is_ours(path)
     if (backbone and not external) or (stem and not external and kind[0] != "random"):
         raise UserError(f"{source}: --backbone is for checkpoint files, --stem for these and random/NAME.")
     match kind:
@@ -182,16 +181,21 @@ def _find(source: str, backbone: str | None, stem: EncoderStem | None, size: int
             return _from_timm(name, size)
         case ["random", name]:
             return _untrained(name, stem or "imagenet", channels, size)
-    if path.is_dir():
-        exported = path / HUB_WEIGHTS
-        return _from_export(exported) if _is_ours(exported) else _from_run(Run.existing(path))
     if external:
         return _from_checkpoint(path, backbone, stem, size)
-    run = Run(path.parent)
-    return _from_backbone_file(run) if path.name == run.backbone_file.name else _from_export(path)
+    if is_file:
+        run = Run(path.parent)
+        return _from_backbone_file(run) if path.name == run.backbone_file.name else _from_export(path)
+    if source and path.is_dir():
+        exported = path / HUB_WEIGHTS
+        return _from_export(exported) if _is_ours(exported) else _from_run(Run.existing(path))
+    raise UserError(
+        f"{source!r} is not an encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint "
+        f"({', '.join(SUFFIXES)})."
+    )
 
 
-def _from_torchvision(name: str) -> Source:
+def _from_torchvision(name: str) -> FrozenEncoder:
     """A classifier of torchvision with its default weights, up to its last linear layer."""
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
@@ -203,7 +207,8 @@ def _from_torchvision(name: str) -> Source:
         raise _not_fetched(f"torchvision/{name}", error) from error
     needs = weights.transforms()
     says = (f"Weights: {weights}; features are the input of {remove_classifier(backbone)}.",)
-    return Source(backbone, ("torchvision", name), 3, needs.mean, needs.std, needs.crop_size[0], says)
+    looks = (tuple(needs.mean), tuple(needs.std), needs.crop_size[0])
+    return FrozenEncoder("", backbone, *looks, says=says, architecture=("torchvision", name))
 
 
 def remove_classifier(network: nn.Module) -> str:
@@ -216,7 +221,7 @@ def remove_classifier(network: nn.Module) -> str:
     return linear[-1]
 
 
-def _from_timm(name: str, size: int | None) -> Source:
+def _from_timm(name: str, size: int | None) -> FrozenEncoder:
     """A model of timm with its published weights, without its classifier."""
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
@@ -233,8 +238,8 @@ def _from_timm(name: str, size: int | None) -> Source:
             raise _not_fetched(f"timm/{name}", out_of_reach or error) from error
     needs = timm.data.resolve_model_data_config(backbone)
     says = (f"Weights: {name}, tag {backbone.pretrained_cfg.get('tag') or 'default'}.",)
-    looks = (len(needs["mean"]), needs["mean"], needs["std"], needs["input_size"][-1])
-    return Source(backbone, ("timm", name), *looks, says)
+    looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["input_size"][-1])
+    return FrozenEncoder("", backbone, *looks, says=says, architecture=("timm", name))
 
 
 def _not_fetched(what: str, error: Exception | str) -> UserError:
@@ -244,20 +249,10 @@ def _not_fetched(what: str, error: Exception | str) -> UserError:
     )
 
 
-def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) -> Source:
-    """A backbone of ours as it is before training, always the same."""
-    size = _usual_size(stem) if size is None else size
-    says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
-    return Source(seeded_backbone(name, stem, channels, size), (name, stem), channels, size=size, says=says)
-
-
-def _usual_size(stem: EncoderStem) -> int:
-    """The side of the images that a network with that stem is made for."""
-    return IMAGENET_SIZE if stem == "imagenet" else CIFAR_SIZE
-
-
-def seeded_backbone(name: str, stem: EncoderStem, channels: int, size: int) -> nn.Module:
-    """A backbone whose first weights are always the same, whatever was drawn before."""
+def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) -> FrozenEncoder:
+    """A backbone of ours as it is before training: always the same, whatever was drawn before."""
+    if size is None:
+        size = IMAGENET_SIZE if stem == "imagenet" else CIFAR_SIZE
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         backbone = build_backbone(name, "cifar" if stem == "solo-learn" else stem, channels, size)
@@ -266,27 +261,28 @@ def seeded_backbone(name: str, stem: EncoderStem, channels: int, size: int) -> n
         if not isinstance(conv1, nn.Conv2d):
             raise UserError(f"stem=solo-learn: {name} is not a ResNet; use imagenet or cifar.")
         conv1.padding = SOLO_LEARN_PADDING
-    return backbone
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if channels != len(mean):
+        mean, std = (UNKNOWN_MEAN,) * channels, (UNKNOWN_STD,) * channels
+    says = (f"{name} with the {stem} stem is untrained (seed {SEED}).",)
+    return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=(name, stem))
 
 
-def _from_checkpoint(path: Path, name: str | None, stem: EncoderStem | None, size: int | None) -> Source:
+def _from_checkpoint(path: Path, name: str | None, stem: EncoderStem | None, size: int | None) -> FrozenEncoder:
     """The encoder in a checkpoint of MoCo, SimSiam, lightly, solo-learn, torchvision or timm."""
     weights = read_checkpoint(path)
     name, stem = recognise(path, weights, name, stem)
-    assert name is not None
-    size = _usual_size(stem) if size is None else size
     channels = next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
-    network = seeded_backbone(name, stem, channels, size)
-    found = match_keys(network.state_dict(), weights, f"{name} with the {stem} stem")
-    network.load_state_dict(found.weights, strict=False)
-    says = [f"{path.name} is read as {name} with the {stem} stem.", str(found)]
+    encoder = _untrained(name, stem, channels, size)
+    fitting, about = match_keys(encoder.backbone.state_dict(), weights, f"{name} with the {stem} stem")
+    encoder.backbone.load_state_dict(fitting, strict=False)
+    says = [f"{path.name} is read as {name} with the {stem} stem.", about]
     if stem == "cifar" and "classifier.weight" in weights:  # as in solo-learn's
         says.append("If it comes from solo-learn, give --stem solo-learn.")
-    source = Source(network, (name, stem), channels, size=size, says=tuple(says))
-    return source._replace(missing=tuple(found.missing), unused=tuple(found.unused))
+    return replace(encoder, says=tuple(says))
 
 
-def _from_run(run: Run) -> Source:
+def _from_run(run: Run) -> FrozenEncoder:
     """The encoder of a run; of an unfinished one, that of its newest checkpoint."""
     try:
         newest = newest_encoder(run)
@@ -296,32 +292,32 @@ def _from_run(run: Run) -> Source:
         return _from_backbone_file(run)
     state = f"without {run.backbone_file.name}" if newest.ended else "unfinished"
     says = (f"{run.path}: {newest.progress}, {state}; this is the encoder of its newest checkpoint.",)
-    found = _ours(newest.backbone, newest.needs, run)
-    return found._replace(says=says, unfinished=None if newest.ended else newest.progress, heads=newest.heads)
+    found = _of_run(run, newest.backbone, newest.needs)
+    return replace(found, says=says, unfinished=None if newest.ended else newest.progress, heads=newest.heads)
 
 
-def _from_backbone_file(run: Run) -> Source:
+def _from_backbone_file(run: Run) -> FrozenEncoder:
     try:
-        return _ours(*load_backbone(run), run)
+        return _of_run(run, *load_backbone(run))
     except BROKEN as error:
         raise UserError(f"{run.backbone_file} is not a whole encoder ({error}); train it or copy it again.") from error
 
 
-def _from_export(path: Path) -> Source:
+def _from_export(path: Path) -> FrozenEncoder:
     """What `logo-ssl export --to safetensors` or `--to hf` wrote."""
     try:
         weights, needs = read_backbone(path)
-        backbone = seeded_backbone(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
-        backbone.load_state_dict(weights)
+        encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
+        encoder.backbone.load_state_dict(weights)
     except BROKEN as error:
         raise UserError(f"{path} is not a whole encoder ({error}); export or copy it again.") from error
-    return _ours(backbone, needs)
+    return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=())
 
 
-def _ours(backbone: nn.Module, needs: dict[str, Any], run: Run | None = None) -> Source:
-    known = run if run is not None and run.recipe_file.is_file() else None
-    architecture, mean = (needs["backbone"], needs["stem"]), needs["mean"]
-    return Source(backbone, architecture, len(mean), mean, needs["std"], needs["size"], run=known)
+def _of_run(run: Run, backbone: nn.Module, needs: dict[str, Any]) -> FrozenEncoder:
+    looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["size"])
+    known = run if run.recipe_file.is_file() else None  # else a file alone
+    return FrozenEncoder("", backbone, *looks, run=known, architecture=(needs["backbone"], needs["stem"]))
 
 
 def _is_ours(path: Path) -> bool:
@@ -333,19 +329,3 @@ def _is_ours(path: Path) -> bool:
             return set(file.metadata() or {}) >= {"backbone", "stem", "size", "mean", "std"}
     except safetensors.SafetensorError:
         return False
-
-
-def is_checkpoint_name(path: Path) -> bool:
-    """Whether a file is called as checkpoints are."""
-    return path.name.lower().endswith(SUFFIXES)
-
-
-def refuse_no_encoder(source: str) -> None:
-    """UserError for what is not a folder, a checkpoint by its name, or a name in a library."""
-    library, slash, _ = source.partition("/")
-    path = Path(source).expanduser()
-    if not source or not ((slash and library in LIBRARIES) or path.is_dir() or is_checkpoint_name(path)):
-        raise UserError(
-            f"{source!r} is not an encoder; give a run folder, {', '.join(f'{name}/NAME' for name in LIBRARIES)}, or a "
-            f"checkpoint ({', '.join(SUFFIXES)})."
-        )

@@ -1,14 +1,14 @@
 """Checkpoints of other projects: read without running their code, recognised by shapes, matched by key."""
 
-import json
 import pickle
 import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import safetensors
 import safetensors.torch
@@ -17,6 +17,7 @@ import torch._utils
 from torch import Tensor
 
 from ..errors import UserError
+from ..files import read_json
 
 SUFFIXES = (".pth", ".pth.tar", ".pt", ".ckpt", ".bin", ".safetensors")
 """What checkpoint files are called."""
@@ -130,83 +131,51 @@ NAMINGS: tuple[Callable[[str], str], ...] = (
 )
 
 
-class Guess(NamedTuple):
-    """A network by the shapes of its weights; its name is None if only the stem is known."""
-
-    backbone: str | None
-    stem: EncoderStem
-
-
-def guess_resnet(weights: Mapping[str, Tensor]) -> Guess:
-    """The ResNet that a checkpoint holds, if it does."""
-    guesses: list[Guess] = []
+def guess_resnet(weights: Mapping[str, Tensor]) -> tuple[str | None, EncoderStem]:
+    """The ResNet that a checkpoint holds by its shapes, None if it holds another network; and the stem."""
+    guesses = list[tuple[str | None, EncoderStem]]()
     for naming in NAMINGS:
         anchor = naming("layer1.0.conv1.weight")
         for prefix in (key.removesuffix(anchor) for key in weights if key.endswith(anchor)):
             first = weights.get(prefix + naming("conv1.weight"))
             if first is not None:
-                blocks = tuple(_count_blocks(weights, prefix, naming, layer) for layer in LAYERS)
+                blocks = tuple(
+                    next(n for n in count() if prefix + naming(f"{layer}.{n}.conv1.weight") not in weights)
+                    for layer in LAYERS
+                )
                 deep = prefix + naming("layer1.0.conv3.weight") in weights
-                guesses.append(Guess(RESNETS.get((deep, blocks)), "cifar" if first.shape[-1] == 3 else "imagenet"))
+                guesses.append((RESNETS.get((deep, blocks)), "cifar" if first.shape[-1] == 3 else "imagenet"))
     # a number may be a layer in one naming, another in the next
-    return max(guesses, key=lambda guess: guess.backbone is not None, default=Guess(None, "imagenet"))
+    return max(guesses, key=lambda guess: guess[0] is not None, default=(None, "imagenet"))
 
 
-def _count_blocks(weights: Mapping[str, Tensor], prefix: str, naming: Callable[[str], str], layer: str) -> int:
-    n = 0
-    while prefix + naming(f"{layer}.{n}.conv1.weight") in weights:
-        n += 1
-    return n
-
-
-def recognise(path: Path, weights: Mapping[str, Tensor], name: str | None, stem: EncoderStem | None) -> Guess:
+def recognise(
+    path: Path, weights: Mapping[str, Tensor], name: str | None, stem: EncoderStem | None
+) -> tuple[str, EncoderStem]:
     """Which network a checkpoint holds: as it was named, else by its shapes."""
-    found = guess_resnet(weights)
-    if found.backbone is not None and name in RESNETS.values() and name != found.backbone:
-        # a larger ResNet has a smaller one's keys
-        raise UserError(f"backbone={name}: {path} holds a {found.backbone} by its shapes.")
-    name = name or found.backbone
+    resnet, first_layers = guess_resnet(weights)
+    if resnet is not None and name in RESNETS.values() and name != resnet:  # a larger ResNet has a smaller one's keys
+        raise UserError(f"backbone={name}: {path} holds a {resnet} by its shapes.")
+    name = name or resnet
     if name is None:
         raise UserError(f"{path} does not hold a known ResNet; name its network with --backbone.")
-    if stem is None:
-        stem = "solo-learn" if found.stem == "cifar" and _is_solo_learn(path) else found.stem
-    return Guess(name, stem)
+    return name, stem or ("solo-learn" if first_layers == "cifar" and _is_solo_learn(path) else first_layers)
 
 
 def _is_solo_learn(path: Path) -> bool:
     """Whether a file is called as solo-learn calls its own, or has its args.json beside it."""
-    if SOLO_LEARN_NAME.search(path.name):
-        return True
-    try:
-        settings = json.loads(path.with_name("args.json").read_text())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(settings, dict) and {"method", "backbone"} <= settings.keys()
+    settings = read_json(path.with_name("args.json"))
+    return SOLO_LEARN_NAME.search(path.name) is not None or {"method", "backbone"} <= settings.keys()
 
 
 # -- Matching: which weight of a checkpoint belongs where.
 
 
-class Match(NamedTuple):
-    """Weights for a backbone, where they were, and what is left over on either side."""
+def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: str) -> tuple[dict[str, Tensor], str]:
+    """The weights that fit a backbone under one prefix, the one where most do, and a sentence about them.
 
-    weights: dict[str, Tensor]
-    prefix: str
-    missing: list[str]
-    """Counters of batches that the checkpoint does not have."""
-    unused: list[str]
-    """Keys of the checkpoint that found no place."""
-
-    def __str__(self) -> str:
-        where = f" under {self.prefix!r}" if self.prefix else ""
-        unused = f"; not used: {_few(self.unused)}" if self.unused else ""
-        return f"{len(self.weights)} tensors of the checkpoint{where} fit the backbone by name and shape{unused}."
-
-
-def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: str) -> Match:
-    """The weights that fit a backbone under one prefix, the one where most do; UserError if any is missing there.
-
-    Only counters of batches may be, which evaluation does not read and old checkpoints do not have.
+    UserError if any is missing there. Only counters of batches may be, which evaluation does not read and old
+    checkpoints do not have.
     """
     parts = (key.split(".")[:-1][:PREFIX_DEPTH] for key in weights)
     prefixes = list(dict.fromkeys(["", *(".".join(p[: n + 1]) + "." for p in parts for n in range(len(p)))]))
@@ -216,9 +185,11 @@ def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: s
         places, prefix = _best_places(own, weights, among)
         missing = [key for key in needed if key not in places]
         if not missing:
-            found = {key: weights[place] for key, place in places.items()}
-            unused = weights.keys() - places.values()
-            return Match(found, prefix, sorted(own.keys() - found.keys()), sorted(unused))
+            unused = sorted(weights.keys() - places.values())
+            under = f" under {prefix!r}" if prefix else ""
+            rest = f"; not used: {_few(unused)}" if unused else ""
+            about = f"{len(places)} tensors of the checkpoint{under} fit the backbone by name and shape{rest}."
+            return {key: weights[place] for key, place in places.items()}, about
         lacking = min(lacking, missing, key=len)
     raise UserError(
         f"The checkpoint lacks {len(lacking)} of {len(needed)} weights of {what} by name and shape ({_few(lacking)}); "
@@ -241,5 +212,4 @@ def _best_places(
 
 
 def _few(keys: list[str]) -> str:
-    more = len(keys) - MOST_NAMED
-    return ", ".join(keys[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(keys[:MOST_NAMED]) + (", ..." if len(keys) > MOST_NAMED else "")

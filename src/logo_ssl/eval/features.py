@@ -4,15 +4,15 @@ import hashlib
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import safetensors
 import safetensors.torch
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from ..data import BadImages, Photos, Split, fingerprint, nvjpeg
@@ -24,7 +24,6 @@ from ..features import extract
 from ..files import write
 from ..hardware import best_device, hardware
 from .encoder import FrozenEncoder
-from .options import Extraction
 
 T = TypeVar("T")
 PREPROCESSING = 5  # to be raised when decoding, squares or `extract` change what an encoder sees
@@ -34,6 +33,58 @@ SUFFIX = ".safetensors"
 PIXELS_PER_WORKER = 24_000
 """Of a photograph; a guess between 16 workers at 500 x 375, who beat nvJPEG (docs/results/speed.md), and none."""
 SIDE = 64  # pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken
+MOST_NAMED = 3  # images in a sentence
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How features are computed; it changes speed and memory, not the features (but for the last digits of a pixel)."""
+
+    device: str = "auto"
+    """Where the encoder runs: auto, cpu, cuda or mps."""
+    batch_size: int = 256
+    """Images at a time; between batch sizes features differ by float32's rounding (on a CPU, 1e-6 of the largest)."""
+    workers: int = -1
+    """Worker processes that decode photographs; -1: one per core, at most 16; 0: none."""
+    max_bad: float = 0.3
+    """Share of unreadable images that stops an evaluation; fewer are left out."""
+    cache: bool = True
+    """Keep features in $LOGO_CACHE, or ~/.cache/logo-ssl/features."""
+    say: Callable[[str], None] = lambda sentence: None
+    """Takes sentences for the user."""
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    """Takes what is being done, how much of it is done, and how much there is."""
+    decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
+    """What decodes photographs: workers give the same pixels everywhere; nvJPEG needs few cores, rounds otherwise."""
+    unreadable: list[str] = field(default_factory=list, compare=False)
+    """Takes the names of images that turn out unreadable."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UserError(f"batch_size={self.batch_size}: must be 1 or more.")
+        if self.workers < -1:
+            raise UserError(f"workers={self.workers}: must be -1 (one per core) or more.")
+        if not 0 <= self.max_bad <= 1:
+            raise UserError(f"max_bad={self.max_bad}: must be 0 to 1.")
+
+    def counting(self, what: str, total: int) -> Callable[[int], None]:
+        """Takes how much of one thing is done."""
+        return lambda done: self.progress(what, done, total)
+
+
+class LabelledFeatures(NamedTuple):
+    """Features of images with their classes."""
+
+    features: Float[Tensor, "N F"]
+    labels: Int[Tensor, " N"]
+
+    def joined(self, other: "LabelledFeatures") -> "LabelledFeatures":
+        """Both sets as one."""
+        return LabelledFeatures(torch.cat([self.features, other.features]), torch.cat([self.labels, other.labels]))
+
+    def rows(self, rows: Int[Tensor, " n"]) -> "LabelledFeatures":
+        """Some of them."""
+        return LabelledFeatures(self.features[rows], self.labels[rows])
 
 
 def features_of(
@@ -74,19 +125,27 @@ def _place(whole: Tensor | None, part: Tensor, rows: Tensor, n: int) -> Tensor:
 
 def labelled_features(
     encoder: FrozenEncoder, split: Split, how: Extraction | None = None, what: str = "images"
-) -> tuple[Float[Tensor, "N F"], Int[Tensor, " N"]]:
+) -> LabelledFeatures:
     """Features and labels of the images that can be read."""
     how = how or Extraction()
     assert split.labels is not None
     features = features_of(encoder, split, how, what)
-    bad = features[:, 0].isnan()
-    if not bad.any():
-        return features, split.labels
+    good = ~features[:, 0].isnan()
+    if not good.all():
+        _leave_out(split, good, how, what)
+        return LabelledFeatures(features[good], split.labels[good])
+    return LabelledFeatures(features, split.labels)
+
+
+def _leave_out(split: Split, good: Bool[Tensor, " N"], how: Extraction, what: str) -> None:
+    """Note the photographs that are not good, and say so; there must be others."""
     assert isinstance(split.images, Photos)
-    if bad.all():
+    if not good.any():
         raise none_readable(split.images, what)
-    how.leave_out([split.images.name(row) for row in bad.nonzero()[:, 0].tolist()], len(split), what)
-    return features[~bad], split.labels[~bad]
+    names = [split.images.name(row) for row in (~good).nonzero()[:, 0].tolist()]
+    how.unreadable.extend(names)
+    named = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    how.say(f"{len(names):,} of {len(split):,} {what} cannot be read and are left out: {named}.")
 
 
 def readable(split: Split, how: Extraction, what: str) -> Split:
@@ -100,12 +159,11 @@ def readable(split: Split, how: Extraction, what: str) -> Split:
             bad.note([found for message in messages for found in message.bad])
             kept += [not failed for message in messages for failed in message.failed]
             how.progress(f"reading {what}", len(kept), len(split))
-    if all(kept):
+    good = torch.tensor(kept)
+    if good.all():
         return split
-    if not any(kept):
-        raise none_readable(split.images, what)
-    how.leave_out([split.images.name(row) for row, good in enumerate(kept) if not good], len(split), what)
-    return split[torch.tensor(kept)]
+    _leave_out(split, good, how, what)
+    return split[good]
 
 
 # -- Computing

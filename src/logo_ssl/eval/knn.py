@@ -1,117 +1,30 @@
 """Weighted kNN on frozen features: `eval knn`, and the demo's comparison with pixels and an untrained network."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 import tyro
-from jaxtyping import Float
-from torch import Tensor
 
-from ..data import BadImages, ImageSet, Split, load_data, squared
+from ..data import BadImages, ImageSet, load_data, squared
 from ..errors import UserError
 from ..features import extract
 from ..hardware import best_device, hardware, provenance
 from ..knn import PROTOCOLS, knn_accuracy, nearest_neighbours, top_accuracies
-from ..recipes import Recipe, read_recipe
+from ..recipes import read_recipe
 from ..run import Run
 from ..train import build, load_backbone
 from .encoder import FrozenEncoder
-from .features import labelled_features
-from .leakage import count_copies
-from .options import DataOption, Extraction, FeatureOptions, check_result
-from .results import about_run, data_for, save, show, standard_errors
-from .sgd_probe import LabelledFeatures
-from .splits import guessing, labelled_splits, tops_for
+from .features import Extraction, labelled_features
+from .protocol import DataProtocol, FeatureOptions, Measured, about_run, standard_errors, tops_for
+from .splits import count_copies, guessing, labelled_splits, labels_of
 
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
 
 
-def knn(
-    encoder: FrozenEncoder,
-    data: ImageSet,
-    how: Extraction | None = None,
-    *,
-    protocols: Sequence[tuple[int, float]] | None = PROTOCOLS,
-    out: Path | None = None,
-    overwrite: bool = False,
-) -> Iterator[tuple[str, float]]:
-    """Yield ("knn top-1, k=20, tau=0.07", percent) and so on for a frozen encoder; save them in its run, or at `out`.
-
-    Without a labelled test split each image is classified by all the others. If there are no more than k images, all
-    would vote: such a k is refused or, if `protocols` is None, left out of the customary ones.
-    """
-    began, how = time.time(), (how or Extraction()).afresh()
-    device = best_device(how.device)
-    check_result(out, overwrite, encoder.run)
-    for k, tau in protocols or ():
-        if k < 1 or not tau > 0:  # nor not a number
-            raise UserError(f"protocols={k} {tau}: k must be 1 or more, and tau above 0.")
-    train, test = labelled_splits(data)
-    copies = count_copies(train, test, say=how.say)
-    bank = LabelledFeatures(*labelled_features(encoder, train, how, "training images"))
-    if test is None:
-        how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
-        asked, n_bank = bank, len(bank.labels) - 1
-    else:
-        asked = LabelledFeatures(*labelled_features(encoder, test, how, "test images"))
-        n_bank = len(bank.labels)
-    protocols = _fitting(protocols, n_bank, data.name, how)
-    about = guessing(asked.labels, bank.labels)
-    n_classes = int(max(asked.labels.max(), bank.labels.max())) + 1
-    how.say(
-        f"{len(asked.labels):,} images classified by {n_bank:,}, {n_classes} classes, chance {about['chance']:.2f} %."
-    )
-    near = nearest_neighbours(
-        asked.features,
-        bank.features,
-        max(k for k, _ in protocols),
-        leave_one_out=test is None,
-        device=device,
-        progress=how.counting("nearest neighbours", len(asked.labels)),
-    )
-    how.classified.append(len(asked.labels))
-    results, figures = [], {}
-    for k, tau in protocols:
-        tops = [top for top in tops_for(n_classes) if top <= k]
-        found = dict(zip(tops, top_accuracies(near, asked.labels, bank.labels, k, tau, tops), strict=True))
-        results.append({"k": k, "tau": tau, **{f"top{top}": round(value, 2) for top, value in found.items()}})
-        figures |= {f"knn top-{top}, k={k}, tau={tau}": value for top, value in found.items()}
-    yield from figures.items()
-    record = {
-        "protocol": PROTOCOL + (", leave-one-out on the training images" if test is None else ""),
-        "results": results,
-        "standard_errors": standard_errors(figures, len(asked.labels)),
-        "train_images": len(bank.labels),
-        "test_images": len(asked.labels),
-        "classes": n_classes,
-        **about,
-        **copies,
-        "features": bank.features.shape[1],
-        "seconds": round(time.time() - began, 1),
-    }
-    save("knn", record, encoder, data, how, out, {"protocols": list(protocols)})
-
-
-def _fitting(
-    protocols: Sequence[tuple[int, float]] | None, n_images: int, name: str, how: Extraction
-) -> Sequence[tuple[int, float]]:
-    """What was asked for, or the customary protocols that make sense among so many images."""
-    large = [k for k, _ in protocols or PROTOCOLS if k >= n_images]
-    if large and (protocols or len(large) == len(PROTOCOLS)):
-        raise UserError(
-            f"protocols: k={min(large)} must be below the {n_images:,} images of {name} to compare with; give "
-            "more images, or a smaller k such as --protocols 5 0.07."
-        )
-    if large:
-        how.say(f"k={large[0]} is left out: {name} has only {n_images:,} images to compare with.")
-    return protocols or [(k, tau) for k, tau in PROTOCOLS if k < n_images]
-
-
 @dataclass(frozen=True)
-class KNN(DataOption, FeatureOptions):
+class KNN(DataProtocol, FeatureOptions):
     """Weighted nearest neighbours on frozen features: k=20, tau=0.07 and k=200, tau=0.1, top-1 and top-5.
 
     example: logo-ssl eval knn runs/first --data photos/ --protocols 5 0.07
@@ -123,32 +36,94 @@ class KNN(DataOption, FeatureOptions):
     ] = None
     """Pairs of k and tau, one after the other; default pairs whose k is too large for the images are left out."""
 
-    def run(self) -> None:
-        """Evaluate, and show the figures."""
-        encoder, console = self.open()
-        with self.extraction(console) as how:
-            data = data_for(encoder, self.data, console.print)
-            settings = {"protocols": self.protocols, "out": self.out, "overwrite": self.overwrite}
-            figures = dict(knn(encoder, data, how, **settings))
-        show(self, encoder, console, "Weighted kNN", figures, how.classified)
+    title = "Weighted kNN"
+
+    def __post_init__(self) -> None:
+        for k, tau in self.protocols or ():
+            if k < 1 or not tau > 0:  # nor not a number
+                raise UserError(f"protocols={k} {tau}: k must be 1 or more, and tau above 0.")
+
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+        """Classify the test images by train or, if none has a label, each image of train by all the others."""
+        train, test = labelled_splits(data)
+        copies = count_copies(train, test, say=how.say)
+        bank = labelled_features(encoder, train, how, "training images")
+        if test is None:
+            how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")
+            asked, n_bank = bank, len(bank.labels) - 1
+        else:
+            asked = labelled_features(encoder, test, how, "test images")
+            n_bank = len(bank.labels)
+        protocols = self._fitting(n_bank, data.name, how)
+        about = guessing(asked.labels, bank.labels)
+        n_asked, n_classes = len(asked.labels), int(max(asked.labels.max(), bank.labels.max())) + 1
+        how.say(f"{n_asked:,} images classified by {n_bank:,}, {n_classes} classes, chance {about['chance']:.2f} %.")
+        near = nearest_neighbours(
+            asked.features,
+            bank.features,
+            max(k for k, _ in protocols),
+            leave_one_out=test is None,
+            device=best_device(how.device),
+            progress=how.counting("nearest neighbours", n_asked),
+        )
+        results, figures = [], {}
+        for k, tau in protocols:
+            tops = [top for top in tops_for(n_classes) if top <= k]
+            found = dict(zip(tops, top_accuracies(near, asked.labels, bank.labels, k, tau, tops), strict=True))
+            results.append({"k": k, "tau": tau, **{f"top{top}": round(value, 2) for top, value in found.items()}})
+            figures |= {f"knn top-{top}, k={k}, tau={tau}": value for top, value in found.items()}
+        record = {
+            "protocol": PROTOCOL + (", leave-one-out on the training images" if test is None else ""),
+            "results": results,
+            "standard_errors": standard_errors(figures, n_asked),
+            "train_images": len(bank.labels),
+            "test_images": n_asked,
+            "classes": n_classes,
+            **about,
+            **copies,
+            "features": bank.features.shape[1],
+        }
+        return Measured("knn", figures, record, {"protocols": list(protocols)})
+
+    def _fitting(self, n_images: int, name: str, how: Extraction) -> Sequence[tuple[int, float]]:
+        """What was asked for, or the customary protocols that make sense among so many images: not all may vote."""
+        fitting = [(k, tau) for k, tau in self.protocols or PROTOCOLS if k < n_images]
+        large = [k for k, _ in self.protocols or PROTOCOLS if k >= n_images]
+        if large and (self.protocols or not fitting):
+            raise UserError(
+                f"protocols: k={min(large)} must be below the {n_images:,} images of {name} to compare with; give "
+                "more images, or a smaller k such as --protocols 5 0.07."
+            )
+        if large:
+            how.say(f"k={large[0]} is left out: {name} has only {n_images:,} images to compare with.")
+        return fitting
 
 
-def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
-    """Yield (metric, top-1 in percent) for raw pixels, random initialisation and the trained encoder; save them."""
-    began, recipe = time.time(), read_recipe(run)
-    data = replace(load_data(recipe.data, recipe.crops.global_size), val=None)  # figures are of test images
+def compare_knn(run: Run) -> dict[str, float]:
+    """Top-1 in percent of raw pixels, random initialisation and the trained encoder; saved in the run."""
+    began, recipe, (trained, needs) = time.time(), read_recipe(run), load_backbone(run)
+    size, device = recipe.crops.global_size, best_device(recipe.device)
+    data = replace(load_data(recipe.data, size), val=None)
     found = data.for_knn()
     if found is None:
         raise UserError(f"{recipe.data} has no labels, and kNN needs them; give class folders or an .npz.")
     bad = BadImages(sum(map(len, found)), recipe.loading.max_bad, run.bad_images_file, data.root)
-    splits = tuple(squared(rows.taken(), recipe.crops.global_size, bad, recipe.loading.workers) for rows in found)
-    device, results = best_device(recipe.device), []
-    bank_labels, labels = (split.labels.to(device) for split in splits if split.labels is not None)
-    for name, (bank, queries) in _compared_features(run, recipe, data, splits):
+    splits = [squared(rows.taken(), size, bad, recipe.loading.workers) for rows in found]
+    bank_labels, labels = (labels_of(split) for split in splits)
+    pixels = [split.array.flatten(1).to(device).float() / 255 for split in splits]
+    # Cosine needs centred pixels: without it, brightness alone decides.
+    features = {"raw pixels": [part - pixels[0].mean(dim=0) for part in pixels]}
+    untrained = build(replace(recipe, init=None), data).framework.encoder.backbone
+    for name, backbone in (("random initialisation", untrained), ("trained encoder", trained)):
+        backbone.to(device)
+        features[name] = [
+            extract(backbone, split.array, needs["mean"], needs["std"], needs["size"]) for split in splits
+        ]
+    results, figures = [], dict[str, float]()
+    for name, (bank, queries) in features.items():
         for k, tau in PROTOCOLS:
-            accuracy = knn_accuracy(queries, labels, bank, bank_labels, k=k, tau=tau)
+            accuracy = figures[f"{name}, k={k}, tau={tau}"] = knn_accuracy(queries, labels, bank, bank_labels, k, tau)
             results.append({"features": name, "k": k, "tau": tau, "top1": round(accuracy, 2)})
-            yield f"{name}, k={k}, tau={tau}", accuracy
     record = {
         "evaluation": "knn",
         "protocol": f"{PROTOCOL}, last epoch",
@@ -159,18 +134,4 @@ def compare_knn(run: Run) -> Iterator[tuple[str, float]]:
         "seconds": round(time.time() - began, 1),
     }
     run.write_evaluation("knn", record | about_run(run) | provenance(hardware(device)))
-
-
-def _compared_features(
-    run: Run, recipe: Recipe, data: ImageSet, splits: tuple[Split, ...]
-) -> Iterator[tuple[str, list[Float[Tensor, "_ _"]]]]:
-    """Yield (name, (bank, queries)) for each kind of features."""
-    trained, needs = load_backbone(run)
-    device = best_device(recipe.device)
-    pixels = [split.array.flatten(1).to(device).float() / 255 for split in splits]
-    # Cosine needs centred pixels: without it, brightness alone decides.
-    yield "raw pixels", [part - pixels[0].mean(dim=0) for part in pixels]
-    untrained = build(replace(recipe, init=None), data).framework.encoder.backbone
-    for name, backbone in (("random initialisation", untrained), ("trained encoder", trained)):
-        backbone.to(device)
-        yield name, [extract(backbone, split.array, needs["mean"], needs["std"], needs["size"]) for split in splits]
+    return figures

@@ -9,14 +9,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..types import Scalar
-from .sgd_probe import LabelledFeatures, LinearProbe
+from .features import LabelledFeatures
 
 WEIGHTS = tuple(10 ** (5 - 11 * i / 44) for i in range(45))
 """Kornblith et al.'s 45, log-spaced from 1e5 to 1e-6."""
@@ -30,6 +30,22 @@ DECREASE, CURVATURE = 1e-4, 0.5
 """Nocedal and Wright's c1 and c2; they advise 0.9 for c2, but here a trial costs far less than an iteration."""
 
 
+class LinearProbe(NamedTuple):
+    """A linear classifier of features."""
+
+    weight: Float[Tensor, "F C"]
+    bias: Float[Tensor, " C"]
+
+    def scores(self, features: Float[Tensor, "N F"]) -> Float[Tensor, "N C"]:
+        """The score of each class, the larger the likelier."""
+        return torch.addmm(self.bias, features, self.weight)
+
+    @property
+    def finite(self) -> bool:
+        """Whether training has not diverged."""
+        return bool(self.weight.isfinite().all() and self.bias.isfinite().all())
+
+
 class Solution(NamedTuple):
     """The classifier of one weight w."""
 
@@ -39,20 +55,6 @@ class Solution(NamedTuple):
     error: float
     """|gradient| / |gradient of the penalty|; above the tolerance where the search had to give up."""
     iterations: int
-
-
-def fit(
-    features: Float[Tensor, "N F"],
-    labels: Int[Tensor, " N"],
-    n_classes: int,
-    w: float,
-    start: LinearProbe | None = None,
-    penalise_bias: bool = False,
-    tolerance: float = TOLERANCE,
-    max_iterations: int = MAX_ITERATIONS,
-) -> Solution:
-    """Solve for one weight; stopping is as in fit_path."""
-    return fit_path(features, labels, n_classes, [w], start, penalise_bias, tolerance, max_iterations)[0]
 
 
 def fit_path(
@@ -72,18 +74,15 @@ def fit_path(
     then differ by no more than that share, and the objective by its square, 1e-6. If rounding or max_iterations end it
     sooner, as they may in float32, the solution's error says so.
     """
-    if not all(0 < w < math.inf for w in weights):
-        raise ValueError(f"weights={list(weights)}: must be above 0")
     coordinates = principal_axes(features, penalise_bias)
     n_rows = coordinates.design.shape[1]
     theta = features.new_zeros(n_rows, n_classes) if start is None else coordinates.theta(start)
     solutions, last_two = [], deque([(math.inf, theta)], maxlen=2)
     for w in sorted(set(weights), reverse=True):
-        found = minimise(
-            Problem(coordinates, labels, w), _extrapolate(last_two, math.log(w)), tolerance, max_iterations
-        )
-        last_two.append((math.log(w), found.theta))
-        solutions.append(Solution(w, coordinates.linear(found.theta), found.value, found.error, found.iterations))
+        problem, first = Problem(coordinates, labels, w), _extrapolate(last_two, math.log(w))
+        point, error, iterations = minimise(problem, first, tolerance, max_iterations)
+        last_two.append((math.log(w), point.theta))
+        solutions.append(Solution(w, coordinates.linear(point.theta), point.value, error, iterations))
         progress(len(solutions))
     return solutions
 
@@ -155,38 +154,6 @@ def principal_axes(features: Float[Tensor, "N F"], penalise_bias: bool) -> Coord
     return Coordinates(design, design.square().sum(dim=0), penalised, axes, centre)
 
 
-class Trial(NamedTuple):
-    """What a step length leads to."""
-
-    length: float
-    value: float
-    slope: float
-    residuals: Float[Tensor, "N C"]
-
-
-def line_search(at: Callable[[float], Trial], value: float, slope: float, slack: float) -> Trial | None:
-    """A step that satisfies both conditions, the first up to a rounding error of slack; None if no trial does."""
-    low, low_slope, high, high_slope = 0.0, slope, math.inf, math.nan
-    length = 1.0
-    for _ in range(TRIALS):
-        trial = at(length)
-        lower = trial.value <= value + DECREASE * length * slope + slack
-        if lower and abs(trial.slope) <= CURVATURE * abs(slope):
-            return trial
-        if lower and trial.slope < 0:
-            low, low_slope = length, trial.slope
-        else:  # also where it overflowed and nothing compares
-            high, high_slope = length, trial.slope
-        length = 4 * length if high == math.inf else _between(low, low_slope, high, high_slope)
-    return None
-
-
-def _between(low: float, low_slope: float, high: float, high_slope: float) -> float:
-    """Where a parabola would have its minimum, kept away from both ends; the middle if the slopes do not say."""
-    share = low_slope / (low_slope - high_slope) if 0 < high_slope < math.inf else 0.5
-    return low + min(max(share, 0.1), 0.9) * (high - low)
-
-
 class Point(NamedTuple):
     """A place in the search."""
 
@@ -196,6 +163,15 @@ class Point(NamedTuple):
     """The gradient by the scores."""
     gradient: Float[Tensor, "K C"]
     value: float
+
+
+class Trial(NamedTuple):
+    """What a step length leads to."""
+
+    length: float
+    value: float
+    slope: float
+    residuals: Float[Tensor, "N C"]
 
 
 @dataclass(frozen=True)
@@ -211,17 +187,29 @@ class Problem:
         scores = self.coordinates.design @ theta
         loss, residuals = cross_entropy(scores, self.labels)
         value = loss.sum(dtype=torch.float64) + dot(self._pull * theta, theta) / 2
-        return self.at(theta, scores, residuals, value.item())
+        return self._at(theta, scores, residuals, value.item())
 
-    def along(self, point: Point, direction: Float[Tensor, "K C"]) -> "Ray":
-        """What lies in a direction."""
+    def step(self, point: Point, direction: Float[Tensor, "K C"], slack: float) -> Point | None:
+        """The place to which a search along a line leads, if it finds one: no trial needs a product of matrices."""
+        change = self.coordinates.design @ direction  # of the scores, per step length
         pulled = self._pull * direction
         terms = [dot(self._pull * point.theta, point.theta), dot(pulled, point.theta), dot(pulled, direction)]
         constant, linear, square = torch.stack(terms).tolist()
-        penalty = (constant / 2, linear, square / 2)
-        return Ray(self, point, direction, self.coordinates.design @ direction, penalty)
+        constant, square = constant / 2, square / 2  # the penalty is a parabola
 
-    def at(
+        def trial(length: float) -> Trial:
+            loss, residuals = cross_entropy(point.scores + length * change, self.labels)
+            value, slope = torch.stack([loss.sum(dtype=torch.float64), dot(residuals, change)]).tolist()
+            value += constant + length * linear + length**2 * square
+            return Trial(length, value, slope + linear + 2 * length * square, residuals)
+
+        found = line_search(trial, point.value, dot(point.gradient, direction).item(), slack)
+        if found is None:
+            return None
+        theta, scores = point.theta + found.length * direction, point.scores + found.length * change
+        return self._at(theta, scores, found.residuals, found.value)
+
+    def _at(
         self, theta: Float[Tensor, "K C"], scores: Float[Tensor, "N C"], residuals: Float[Tensor, "N C"], value: float
     ) -> Point:
         """The place of parameters of which all but the gradient is known."""
@@ -247,30 +235,25 @@ class Problem:
         return 2 * self.w * self.coordinates.penalised
 
 
-class Ray(NamedTuple):
-    """The objective as a function of the step length in one direction."""
-
-    problem: Problem
-    origin: Point
-    direction: Float[Tensor, "K C"]
-    change: Float[Tensor, "N C"]
-    """Of the scores, per step length: a trial needs no further product of matrices."""
-    penalty: tuple[float, float, float]
-    """Its coefficients as a parabola."""
-
-    def trial(self, length: float) -> Trial:
-        """Value and slope there."""
-        loss, residuals = cross_entropy(self.origin.scores + length * self.change, self.problem.labels)
-        value, slope = torch.stack([loss.sum(dtype=torch.float64), dot(residuals, self.change)]).tolist()
-        constant, linear, square = self.penalty
-        value += constant + length * linear + length**2 * square
-        return Trial(length, value, slope + linear + 2 * length * square, residuals)
-
-    def taken(self, trial: Trial) -> Point:
-        """The place where a trial leads."""
-        theta = self.origin.theta + trial.length * self.direction
-        scores = self.origin.scores + trial.length * self.change
-        return self.problem.at(theta, scores, trial.residuals, trial.value)
+def line_search(at: Callable[[float], Trial], value: float, slope: float, slack: float) -> Trial | None:
+    """A step that satisfies both conditions, the first up to a rounding error of slack; None if no trial does."""
+    low, low_slope, high, high_slope = 0.0, slope, math.inf, math.nan
+    length = 1.0
+    for _ in range(TRIALS):
+        trial = at(length)
+        lower = trial.value <= value + DECREASE * length * slope + slack
+        if lower and abs(trial.slope) <= CURVATURE * abs(slope):
+            return trial
+        if lower and trial.slope < 0:
+            low, low_slope = length, trial.slope
+        else:  # also where it overflowed and nothing compares
+            high, high_slope = length, trial.slope
+        if high == math.inf:
+            length *= 4
+        else:  # where a parabola would have its minimum, away from both ends; the middle if the slopes do not say
+            share = low_slope / (low_slope - high_slope) if 0 < high_slope < math.inf else 0.5
+            length = low + min(max(share, 0.1), 0.9) * (high - low)
+    return None
 
 
 def cross_entropy(
@@ -303,22 +286,15 @@ class Pair(NamedTuple):
     rho: Scalar
 
 
-History: TypeAlias = deque[Pair]
-
-
-class Minimum(NamedTuple):
-    """Where a search ended, how far from the minimum at most, as a share of theta, and after how long."""
-
-    theta: Float[Tensor, "K C"]
-    value: float
-    error: float
-    iterations: int
-
-
 @torch.no_grad()
-def minimise(problem: Problem, start: Float[Tensor, "K C"], tolerance: float, max_iterations: int) -> Minimum:
-    """Go down until the error is within tolerance, rounding hides the way, or max_iterations are over."""
-    point, history = problem.start(start), History(maxlen=HISTORY_LENGTH)
+def minimise(
+    problem: Problem, start: Float[Tensor, "K C"], tolerance: float, max_iterations: int
+) -> tuple[Point, float, int]:
+    """Go down until the error is within tolerance, rounding hides the way, or max_iterations are over.
+
+    Gives back the error and the number of iterations as well.
+    """
+    point, history = problem.start(start), deque[Pair](maxlen=HISTORY_LENGTH)
     rounding, values = torch.finfo(start.dtype).eps, deque([math.inf], maxlen=PATIENCE)
     iteration = 0
     while True:
@@ -326,28 +302,23 @@ def minimise(problem: Problem, start: Float[Tensor, "K C"], tolerance: float, ma
         error = problem.error(point, curvature)
         stalled = values[0] - point.value <= rounding * point.value
         if error <= tolerance or stalled or iteration == max_iterations:
-            return Minimum(point.theta, point.value, error, iteration)
+            return point, error, iteration
         iteration += 1
-        direction = _direction(point.gradient, curvature, history)
-        ray = problem.along(point, direction)
-        trial = line_search(ray.trial, point.value, dot(point.gradient, direction).item(), 10 * rounding * point.value)
-        if trial is None:
-            if not history:
-                return Minimum(point.theta, point.value, error, iteration)
+        reached = problem.step(point, _direction(point.gradient, curvature, history), 10 * rounding * point.value)
+        if reached is not None:
+            values.append(reached.value)
+            step, turn = reached.theta - point.theta, reached.gradient - point.gradient
+            bend = dot(step, turn)
+            history.append(Pair(step, turn, torch.where(bend > 0, 1 / bend, 0.0)))
+            point = reached
+        elif history:
             history.clear()  # spoilt by rounding; the curvature alone may still lead down
-            continue
-        before, point = point, ray.taken(trial)
-        values.append(point.value)
-        history.append(_pair(point.theta - before.theta, point.gradient - before.gradient))
-
-
-def _pair(step: Float[Tensor, "K C"], turn: Float[Tensor, "K C"]) -> Pair:
-    bend = dot(step, turn)
-    return Pair(step, turn, torch.where(bend > 0, 1 / bend, 0.0))
+        else:
+            return point, error, iteration
 
 
 def _direction(
-    gradient: Float[Tensor, "K C"], curvature: Float[Tensor, "K C"], history: History
+    gradient: Float[Tensor, "K C"], curvature: Float[Tensor, "K C"], history: deque[Pair]
 ) -> Float[Tensor, "K C"]:
     """Nocedal's two loops, with the diagonal curvature, scaled to fit the last step, in their middle."""
     q, shares = gradient, []

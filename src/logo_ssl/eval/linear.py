@@ -1,15 +1,15 @@
 """Linear classifiers on frozen features: `eval linear`, by MoCo's SGD or by L-BFGS, chosen on validation images."""
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from ..augment import CropPlan, make_crops
 from ..data import BadImages, Batches, ImageSet, LoadingConfig, Split, place
@@ -17,18 +17,19 @@ from ..errors import UserError
 from ..hardware import best_device, exact_device, to_device
 from ..randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
-from .features import exact_convolutions, in_channels
-from .lbfgs import MAX_ITERATIONS, TOLERANCE, WEIGHTS, fit, fit_path
-from .options import DataOption, Extraction, FeatureOptions, check_result
-from .results import data_for, save, show, standard_errors
-from .sgd_probe import RATES, LabelledFeatures, LinearProbe, Metric, SGDConfig, SGDProbes, top1, top_k, train_probes
-from .splits import FeatureSplits, labels_of, split_features, tops_for
+from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
+from .lbfgs import WEIGHTS, LinearProbe, fit_path
+from .protocol import DataProtocol, FeatureOptions, Measured, Metric, standard_errors, top1, top_k, tops_for
+from .splits import FeatureSplits, labels_of, split_features
 
-Protocol = Literal["sgd", "sgd-augmented", "lbfgs"]
-Learned: TypeAlias = tuple[LinearProbe, dict[str, Any]]
-"""A classifier, and how its rate or weight was chosen."""
+RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""MoCo's 30 is meant for its own features; others need other rates, by orders of magnitude."""
+EPOCHS, BATCH, MOMENTUM = 100, 256, 0.9
+"""Of MoCo's main_lincls.py, which has no weight decay; an epoch's last batch may be smaller."""
+INITIAL_SPREAD = 0.01
+"""MoCo's initial weights are normal with this standard deviation; its biases are 0."""
 MOCOS = "MoCo's SGD (batch 256, momentum 0.9, no weight decay, lr / 10 after 60 and 80 % of the epochs) on"
-ABOUT: dict[Protocol, str] = {
+ABOUT = {
     "sgd": f"{MOCOS} cached features, lr",
     "sgd-augmented": f"{MOCOS} features of random crops and flips, lr",
     "lbfgs": "multinomial logistic regression by L-BFGS, one of 45 L2 weights",
@@ -39,64 +40,21 @@ STANDARD_CROPS = CropPlan(n_global=1, n_local=0, global_scale=(0.08, 1.0), jitte
 """The augmentation of MoCo's linear classifier: random crops and flips."""
 
 
-def linear(
-    encoder: FrozenEncoder,
-    data: ImageSet,
-    how: Extraction | None = None,
-    *,
-    protocol: Protocol = "sgd",
-    rates: Sequence[float] = RATES,
-    epochs: int = SGDConfig.epochs,
-    seed: int = 0,
-    out: Path | None = None,
-    overwrite: bool = False,
-) -> Iterator[tuple[str, float]]:
-    """Yield ("linear top-1, sgd", percent) and top-5 on the test images; save them in the run, or at `out`."""
-    began, how = time.time(), (how or Extraction()).afresh()
-    device = best_device(how.device)
-    check_result(out, overwrite, encoder.run)
-    refuse_unusable_seed(seed)
-    if epochs < 1:
-        raise UserError(f"epochs={epochs}: must be 1 or more.")
-    if not rates or not all(0 < rate < math.inf for rate in rates):
-        raise UserError(f"rates={list(rates)}: must be one or more learning rates above 0.")
-    splits = split_features(encoder, data, how, seed).to(device)
-    if not splits.official_test:
-        how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out.")
-    about, labels = splits.about(), splits.test.labels
-    how.say(f"{len(labels):,} test images, {splits.n_classes} classes, chance {about['chance']:.2f} %.")
-    settings: dict[str, Any] = {} if protocol == "lbfgs" else {"epochs": epochs, "rates": list(rates)}
-    if protocol == "lbfgs":
-        probe, choice = _by_lbfgs(splits, how)
-    else:
-        config = SGDConfig.scaled(epochs)
-        train = _on_features(config, seed, how) if protocol == "sgd" else _on_crops(encoder, config, seed, how)
-        probe, choice = _by_sgd(splits, train, rates, how)
-    scores = probe.scores(splits.test.features)
-    figures = {f"top-{top}": top_k(scores, labels, top) for top in tops_for(splits.n_classes)}
-    how.classified.append(len(labels))
-    named = {f"linear {name}, {protocol}": value for name, value in figures.items()}
-    yield from named.items()
-    record = {
-        "protocol": f"{ABOUT[protocol]} {CHOSEN_ON_VAL if splits.official_val else CHOSEN}",
-        "results": {name: round(value, 2) for name, value in figures.items()},
-        "standard_errors": standard_errors(named, len(labels)),
-        **choice,
-        "epochs_of_probe": settings.get("epochs"),
-        "rates": settings.get("rates"),
-        **about,
-        "seed_of_probe": seed,
-        "seconds": round(time.time() - began, 1),
-    }
-    save(f"linear-{protocol}", record, encoder, data, how, out, {"seed": seed, **settings})
-
-
 class Chosen(NamedTuple):
-    """The chosen L2 weight, the classifier refitted with it, and what each weight reached on validation, in percent."""
+    """The chosen L2 weight or learning rate, its classifier, and what each reached on validation, in percent."""
 
-    w: float
+    value: float
     probe: LinearProbe
     validation: dict[float, float]
+
+    def described(self, what: str) -> str:
+        """What was chosen, and whether a better one may be beyond all that were tried."""
+        tried, reached = sorted(self.validation), self.validation[self.value]
+        others = [percent for value, percent in self.validation.items() if value != self.value]
+        beyond = self.value in (tried[0], tried[-1]) and bool(others) and reached > max(others)
+        return f"{what} {self.value:g}: best of {len(tried)}, {reached:.2f} % on validation images" + (
+            "; it is at the end of these, so one beyond may be better." if beyond else "."
+        )
 
 
 def select_weight(
@@ -106,106 +64,132 @@ def select_weight(
     weights: Sequence[float] = WEIGHTS,
     metric: Metric = top1,
     penalise_bias: bool = False,
-    tolerance: float = TOLERANCE,
-    max_iterations: int = MAX_ITERATIONS,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Chosen:
     """Fit every weight on train, choose on val (of equals the strongest), refit on both from the chosen classifier."""
-    path = fit_path(*train, n_classes, weights, None, penalise_bias, tolerance, max_iterations, progress)
+    path = fit_path(*train, n_classes, weights, None, penalise_bias, progress=progress)
     validation = {solution.w: metric(solution.probe.scores(val.features), val.labels) for solution in path}
     best = max(path, key=lambda solution: (validation[solution.w], solution.w))
-    refit = fit(*train.joined(val), n_classes, best.w, best.probe, penalise_bias, tolerance, max_iterations)
+    (refit,) = fit_path(*train.joined(val), n_classes, [best.w], best.probe, penalise_bias)
     return Chosen(best.w, refit.probe, validation)
 
 
-def _by_lbfgs(splits: FeatureSplits, how: Extraction) -> Learned:
-    watched = how.counting("L2 weights", len(WEIGHTS))
-    chosen = select_weight(splits.train, splits.val, splits.n_classes, progress=watched)
-    how.say(describe_choice("L2 weight", chosen.w, chosen.validation))
-    return chosen.probe, {"l2_weight": chosen.w, "validation": chosen.validation}
+# -- MoCo's SGD
 
 
-Train: TypeAlias = Callable[[FeatureSplits, bool, Sequence[float]], SGDProbes]
-"""Trains a probe for each rate: on the images to learn from or, if the flag is set, on those to choose by as well."""
+def decay(epoch: int, epochs: int) -> float:
+    """What the rate is multiplied by: a tenth after 60 % of the epochs and again after 80 %, as in MoCo's 100."""
+    return 0.1 ** sum(epoch >= -(-epochs * milestone // 100) for milestone in (60, 80))
 
 
-def _by_sgd(splits: FeatureSplits, train: Train, rates: Sequence[float], how: Extraction) -> Learned:
-    """The best rate on validation, and the classifier that it gives on all of train."""
-    best = train(splits, False, rates).select(splits.val)
-    (probe,) = train(splits, True, [best.rate]).probes()
-    if not probe.finite:
-        raise UserError(f"lr {best.rate:g}, the best on validation, diverged on all of train; use lbfgs.")
-    how.say(describe_choice("lr", best.rate, best.validation))
-    return probe, {"lr": best.rate, "validation": best.validation}
+class SGDProbes:
+    """R linear classifiers with one start and one order of images, that differ in their learning rate only."""
 
+    def __init__(
+        self,
+        n_features: int,
+        n_classes: int,
+        rates: Sequence[float],
+        generator: torch.Generator,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.rates, self.n_classes = tuple(rates), n_classes
+        first = INITIAL_SPREAD * torch.randn(n_features, n_classes, generator=generator, device=generator.device)
+        # Side by side as columns, so that one product serves all; a column that overflows stays alone with it.
+        self._weight = first.to(device, dtype).repeat(1, len(self.rates))  # [F R*C]
+        self._bias = self._weight.new_zeros(self._weight.shape[1])
+        self._weight_speed, self._bias_speed = torch.zeros_like(self._weight), torch.zeros_like(self._bias)
+        self._classes = torch.arange(n_classes, device=device)
+        self._rate = self._bias.new_tensor(self.rates).repeat_interleave(n_classes)  # [R*C]
 
-def _stage(last: bool) -> str:
-    return "epochs of the last classifier" if last else "epochs of all learning rates"
-
-
-def _on_features(config: SGDConfig, seed: int, how: Extraction) -> Train:
-    def train(splits: FeatureSplits, last: bool, rates: Sequence[float]) -> SGDProbes:
-        known = splits.train.joined(splits.val) if last else splits.train
-        watched = how.counting(_stage(last), config.epochs)
-        return train_probes(known, splits.n_classes, stream(seed, "linear"), rates, config, watched)
-
-    return train
-
-
-def _on_crops(encoder: FrozenEncoder, config: SGDConfig, seed: int, how: Extraction) -> Train:
     @torch.no_grad()
-    def train(splits: FeatureSplits, last: bool, rates: Sequence[float]) -> SGDProbes:
-        """All rates at once on the features of one random crop of each image and epoch."""
-        known = reduce(Split.joined, splits.images)[splits.rows.known if last else splits.rows.train]
-        device, labels = best_device(how.device), labels_of(known)
-        loading, home = LoadingConfig(workers=how.workers, max_bad=how.max_bad), exact_device(device)
-        bad, images = BadImages(len(known), how.max_bad), in_channels(encoder, known).images
-        plan, backbone, probes = (
-            replace(STANDARD_CROPS, global_size=encoder.size),
-            encoder.backbone.to(device).eval(),
-            None,
-        )
-        with exact_convolutions(), closing(place(images, device, loading, bad)[0]) as feed:
-            batches = Batches(feed, len(known), config.batch_size, seed, keeps_last=True)
-            for epoch in range(config.epochs):
-                batches.set_epoch(epoch)
-                for step, batch in enumerate(batches):
-                    draws = stream(seed, "linear crops", epoch, step)
-                    crops = make_crops(batch.pixels, plan, draws, encoder.mean, encoder.std, sizes=batch.sizes)
-                    features = backbone(crops.x_g[0]).float().to(home)
-                    probes = probes or SGDProbes(
-                        features.shape[1], splits.n_classes, rates, stream(seed, "linear"), config.momentum, home
-                    )
-                    assert batch.rows is not None
-                    shown = (batch.rows >= 0).nonzero().squeeze(1)  # grey ones have no label
-                    if len(shown):
-                        own = to_device(labels[batch.rows[shown]], home)
-                        probes.step(features[to_device(shown, home)], own, config.decay(epoch))
-                how.progress(_stage(last), epoch + 1, config.epochs)
-        assert probes is not None
-        return probes
+    def step(self, features: Float[Tensor, "B F"], labels: Int[Tensor, " B"], decay: float = 1.0) -> None:
+        """One step of SGD on the mean cross-entropy of a batch, at decay times the learning rates."""
+        n_images = len(labels)
+        scores = torch.addmm(self._bias, features, self._weight)
+        error = scores.view(n_images, -1, self.n_classes).softmax(dim=2)  # [B R C]
+        own = (labels[:, None] == self._classes).to(error.dtype)
+        error = error.sub_(own[:, None]).view(n_images, -1)
+        self._weight_speed.addmm_(features.T, error, beta=MOMENTUM, alpha=1 / n_images)
+        self._bias_speed.mul_(MOMENTUM).add_(error.mean(dim=0))
+        rate = self._rate * decay
+        self._weight.addcmul_(self._weight_speed, rate, value=-1)
+        self._bias.addcmul_(self._bias_speed, rate, value=-1)
 
-    return train
+    def probes(self) -> list[LinearProbe]:
+        """The classifier of each rate."""
+        parts = zip(self._weight.split(self.n_classes, dim=1), self._bias.split(self.n_classes), strict=True)
+        return [LinearProbe(weight.clone(), bias.clone()) for weight, bias in parts]
+
+    def select(self, val: LabelledFeatures, metric: Metric = top1) -> Chosen:
+        """The rate that is best on validation images, of equals the smallest; -1: diverged, and never chosen."""
+        probes = dict(zip(self.rates, self.probes(), strict=True))
+        validation = {}
+        for rate, probe in probes.items():
+            scores = probe.scores(val.features)
+            validation[rate] = metric(scores, val.labels) if scores.isfinite().all() else -1.0
+        best = max(probes, key=lambda rate: (validation[rate], -rate))
+        if validation[best] < 0:
+            raise UserError(f"rates={list(self.rates)}: every one diverged; try smaller ones.")
+        return Chosen(best, probes[best], validation)
 
 
-def describe_choice(what: str, chosen: float, validation: Mapping[float, float]) -> str:
-    """What was chosen, and whether a better one may be beyond all that were tried."""
-    edge = at_edge(chosen, validation)
-    return f"{what} {chosen:g}: best of {len(validation)}, {validation[chosen]:.2f} % on validation images" + (
-        f"; the {edge} tried, so one beyond may be better." if edge else "."
-    )
+def train_probes(
+    train: LabelledFeatures,
+    n_classes: int,
+    generator: torch.Generator,
+    rates: Sequence[float] = RATES,
+    epochs: int = EPOCHS,
+    progress: Callable[[int], None] = lambda done: None,
+    batch_size: int = BATCH,
+) -> SGDProbes:
+    """Train on cached features, where they are; the generator draws the start, then each epoch's order."""
+    features, labels = train
+    probes = SGDProbes(features.shape[1], n_classes, rates, generator, features.device, features.dtype)
+    for epoch in range(epochs):
+        order = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
+        for rows in order.split(batch_size):
+            probes.step(features[rows], labels[rows], decay(epoch, epochs))
+        progress(epoch + 1)
+    return probes
 
 
-def at_edge(chosen: float, validation: Mapping[float, float]) -> Literal["", "smallest", "largest"]:
-    """Whether the best of several is at an end of what was tried, and no other is as good."""
-    tried, others = sorted(validation), [value for other, value in validation.items() if other != chosen]
-    if not others or chosen not in (tried[0], tried[-1]) or validation[chosen] <= max(others):
-        return ""
-    return "smallest" if chosen == tried[0] else "largest"
+@torch.no_grad()
+def train_on_crops(
+    encoder: FrozenEncoder,
+    known: Split,
+    probes: SGDProbes,
+    seed: int,
+    epochs: int,
+    how: Extraction,
+    progress: Callable[[int], None],
+) -> SGDProbes:
+    """Train on the features of one random crop of each image and epoch, all rates at once."""
+    device, labels = best_device(how.device), labels_of(known)
+    home = exact_device(device)
+    loading, bad = LoadingConfig(workers=how.workers, max_bad=how.max_bad), BadImages(len(known), how.max_bad)
+    plan, backbone = replace(STANDARD_CROPS, global_size=encoder.size), encoder.backbone.to(device).eval()
+    images = in_channels(encoder, known).images
+    with exact_convolutions(), closing(place(images, device, loading, bad)[0]) as feed:
+        batches = Batches(feed, len(known), BATCH, seed, keeps_last=True)
+        for epoch in range(epochs):
+            batches.set_epoch(epoch)
+            for step, batch in enumerate(batches):
+                draws = stream(seed, "linear crops", epoch, step)
+                crops = make_crops(batch.pixels, plan, draws, encoder.mean, encoder.std, sizes=batch.sizes)
+                features = backbone(crops.x_g[0]).float().to(home)
+                assert batch.rows is not None
+                shown = (batch.rows >= 0).nonzero().squeeze(1)  # grey ones have no label
+                if len(shown):
+                    own = to_device(labels[batch.rows[shown]], home)
+                    probes.step(features[to_device(shown, home)], own, decay(epoch, epochs))
+            progress(epoch + 1)
+    return probes
 
 
 @dataclass(frozen=True)
-class Linear(DataOption, FeatureOptions):
+class Linear(DataProtocol, FeatureOptions):
     """A linear classifier on frozen features: MoCo's SGD with a sweep of learning rates, or L-BFGS.
 
     The rate, or the L2 weight, is chosen on validation images; if there are none, on a fifth of train, never on test
@@ -214,21 +198,70 @@ class Linear(DataOption, FeatureOptions):
     example: logo-ssl eval linear runs/first --data photos/ --protocol lbfgs
     """
 
-    protocol: Protocol = "sgd"
+    protocol: Literal["sgd", "sgd-augmented", "lbfgs"] = "sgd"
     """SGD on cached features, SGD on features of random crops (slow), or logistic regression by L-BFGS."""
-    epochs: int = SGDConfig.epochs
+    epochs: int = EPOCHS
     """Passes of SGD; its rate falls to a tenth after 60 % and again after 80 % of them."""
     rates: tuple[float, ...] = RATES
     """Learning rates of SGD, all trained at once; the best one on validation images counts. MoCo's protocol has 30."""
     seed: int = 0
     """Decides the validation split, the start and the order."""
 
-    def run(self) -> None:
-        """Evaluate, and show the figures."""
-        encoder, console = self.open()
-        with self.extraction(console) as how:
-            data = data_for(encoder, self.data, console.print)
-            settings = {"epochs": self.epochs, "rates": self.rates, "seed": self.seed, "out": self.out}
-            settings |= {"protocol": self.protocol, "overwrite": self.overwrite}
-            figures = dict(linear(encoder, data, how, **settings))
-        show(self, encoder, console, "Linear classifier", figures, how.classified)
+    title = "Linear classifier"
+
+    def __post_init__(self) -> None:
+        refuse_unusable_seed(self.seed)
+        if self.epochs < 1:
+            raise UserError(f"epochs={self.epochs}: must be 1 or more.")
+        if not self.rates or not all(0 < rate < math.inf for rate in self.rates):
+            raise UserError(f"rates={list(self.rates)}: must be one or more learning rates above 0.")
+
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+        """Choose and train a classifier, and test it."""
+        splits = split_features(encoder, data, how, self.seed).to(best_device(how.device))
+        if not splits.official_test:
+            how.say(f"{data.name} has no labelled test images; a fifth of the training images is held out.")
+        about, labels = splits.about(), splits.test.labels
+        how.say(f"{len(labels):,} test images, {splits.n_classes} classes, chance {about['chance']:.2f} %.")
+        if self.protocol == "lbfgs":
+            what, settings = "l2_weight", {}
+            watched = how.counting("L2 weights", len(WEIGHTS))
+            chosen = select_weight(splits.train, splits.val, splits.n_classes, progress=watched)
+        else:
+            what, settings = "lr", {"epochs": self.epochs, "rates": list(self.rates)}
+            best = self._trained(encoder, splits, self.rates, how).select(splits.val)
+            (probe,) = self._trained(encoder, splits, [best.value], how, last=True).probes()
+            if not probe.finite:
+                raise UserError(f"lr {best.value:g}, the best on validation, diverged on all of train; use lbfgs.")
+            chosen = best._replace(probe=probe)
+        how.say(chosen.described(what.replace("l2_", "L2 ")))
+        scores = chosen.probe.scores(splits.test.features)
+        tops = {f"top-{top}": top_k(scores, labels, top) for top in tops_for(splits.n_classes)}
+        figures = {f"linear {name}, {self.protocol}": value for name, value in tops.items()}
+        record = {
+            "protocol": f"{ABOUT[self.protocol]} {CHOSEN_ON_VAL if splits.official_val else CHOSEN}",
+            "results": {name: round(value, 2) for name, value in tops.items()},
+            "standard_errors": standard_errors(figures, len(labels)),
+            what: chosen.value,
+            "validation": chosen.validation,
+            "epochs_of_probe": settings.get("epochs"),
+            "rates": settings.get("rates"),
+            **about,
+            "seed_of_probe": self.seed,
+        }
+        return Measured(f"linear-{self.protocol}", figures, record, {"seed": self.seed, **settings})
+
+    def _trained(
+        self, encoder: FrozenEncoder, splits: FeatureSplits, rates: Sequence[float], how: Extraction, last: bool = False
+    ) -> SGDProbes:
+        """A probe for each rate, of the images to learn from; the last one learns from those to choose by as well."""
+        stage = "epochs of the last classifier" if last else "epochs of all learning rates"
+        start, watched = stream(self.seed, "linear"), how.counting(stage, self.epochs)
+        if self.protocol == "sgd":
+            known = splits.train.joined(splits.val) if last else splits.train
+            return train_probes(known, splits.n_classes, start, rates, self.epochs, watched)
+        rows = torch.cat(splits.rows).sort().values if last else splits.rows[0]
+        shown = reduce(Split.joined, splits.images)[rows]
+        features = splits.train.features
+        probes = SGDProbes(features.shape[1], splits.n_classes, rates, start, features.device)
+        return train_on_crops(encoder, shown, probes, self.seed, self.epochs, how, watched)

@@ -1,10 +1,11 @@
-"""Splits of labelled data: which images train, which choose, which test; and what guessing would reach on them."""
+"""Splits of labelled data: which images train, choose and test, which are in two of them, and what guessing reaches."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..data import ImageSet, Photos, Split
@@ -13,35 +14,20 @@ from ..errors import UserError
 from ..hardware import exact_device
 from ..randomness import stream
 from .encoder import FrozenEncoder
-from .features import labelled_features
-from .leakage import count_copies
-from .options import Extraction
-from .sgd_probe import LabelledFeatures
+from .features import Extraction, LabelledFeatures, labelled_features
 
 TEST_SHARE, VAL_SHARE = 0.2, 0.2
 NAMES = tuple(CALLED.values())
 
 
-class LabelledSplits(NamedTuple):
-    """Images that all have labels from 0 to n_classes - 1; `test` is None if nothing labelled is held out."""
-
-    train: Split
-    test: Split | None
-
-    @property
-    def n_classes(self) -> int:
-        """How many classes there are, each with an image in train."""
-        return int(labels_of(self.train).max()) + 1
-
-
-def labelled_splits(data: ImageSet) -> LabelledSplits:
-    """The labelled images of a data set, classes numbered from 0 in their order."""
+def labelled_splits(data: ImageSet) -> tuple[Split, Split | None]:
+    """The labelled images of train and test, classes numbered from 0 in their order; no test if none has a label."""
     train = _with_labels(data.train)
     if train is None and len(data.classes) != 1:
         raise UserError(f"{data.name} has no labels; give class folders, an .npz with train_labels, or a named set.")
     if train is None or len(values := labels_of(train).unique()) == 1 or len(data.classes) == 1:
         raise UserError(f"{data.name} has labelled images of one class only; give two classes or more.")
-    return LabelledSplits(_number(train, values), _held_out(data, data.test, values, "test"))
+    return _number(train, values), _held_out(data, data.test, values, "test")
 
 
 def labelled_val(data: ImageSet) -> Split | None:
@@ -86,17 +72,65 @@ def _number(split: Split, values: Int[Tensor, " classes"]) -> Split:
     return Split(split.images, torch.searchsorted(values, labels_of(split)))
 
 
-class SplitRows(NamedTuple):
-    """Rows of the training images: to learn from, to choose by, and to test on if there is no other test."""
+# -- Leakage: are test images among those that train or choose? A look at some, cheap enough to take each time.
 
-    train: Int[Tensor, " train"]
-    val: Int[Tensor, " val"]
-    test: Int[Tensor, " test"]
+LOOKED_AT = 1_000  # images that are looked for, evenly spread
+MOST_KNOWN = 200_000
+"""Images to look among: to ask a disk for the sizes of more would take longer than some evaluations."""
+MOST_READ = 4_000  # of these, whose bytes are compared
+MOST_BYTES = 2**26  # of an array at a time
 
-    @property
-    def known(self) -> Int[Tensor, " known"]:
-        """What the last classifier learns from: all but the test."""
-        return torch.cat([self.train, self.val]).sort().values
+
+def count_copies(
+    train: Split, test: Split | None, val: Split | None = None, *, say: Callable[[str], None] = lambda sentence: None
+) -> dict[str, int]:
+    """How many of the test images that were looked at are training images, byte by byte; a warning if any is.
+
+    Validation images choose and train as well: if given, these are looked among and looked for.
+    """
+    if test is None:
+        return {}
+    pairs = [("test", test, "train", train)]
+    if val is not None:
+        pairs += [("val", val, "train", train), ("test", test, "val", val)]
+    counts = dict[str, int]()
+    for name, split, known_as, known in pairs:
+        if len(known) > MOST_KNOWN or isinstance(split.images, Photos) != isinstance(known.images, Photos):
+            continue
+        some = split.thinned(LOOKED_AT)
+        wanted, offered = _keys(some.images), _keys(known.images)
+        alike = set(wanted) & set(offered) - {0}  # an empty file is not an image
+        candidates = [row for row, key in enumerate(offered) if key in alike]
+        read = candidates[:: 1 + len(candidates) // MOST_READ]
+        digests = {_digest(known.images, row) for row in read} - {None}
+        found = sum(_digest(some.images, row) in digests for row, key in enumerate(wanted) if key in alike)
+        if found:
+            least = "at least " if len(read) < len(candidates) else ""
+            say(
+                f"Warning: {least}{found:,} of {len(some):,} {CALLED[name]} are also among the {CALLED[known_as]}, so "
+                f"figures are too good; remove them from {known_as} or {name}."
+            )
+        counts |= {f"{name}_images_compared": len(some), f"{name}_images_in_{known_as}": found}
+    return counts
+
+
+def _keys(images: Tensor | Photos) -> list[int]:
+    """What copies have in common and others seldom do: the size of a file, the sum of an array's pixels."""
+    if isinstance(images, Photos):
+        return images.stats[:, 0].clip(0).tolist()  # one that is gone passes for empty; evaluation itself will say so
+    parts = images.split(max(1, MOST_BYTES // max(1, images[:1].nbytes)))
+    return [1 + key for part in parts for key in part.flatten(1).sum(1, dtype=torch.int64).tolist()]
+
+
+def _digest(images: Tensor | Photos, row: int) -> bytes | None:
+    try:
+        content = images.read(row) if isinstance(images, Photos) else images[row].contiguous().numpy().data
+    except OSError:
+        return None
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+# -- Features of splits
 
 
 class FeatureSplits(NamedTuple):
@@ -107,9 +141,10 @@ class FeatureSplits(NamedTuple):
     test: LabelledFeatures
     official_test: bool
     official_val: bool
-    rows: SplitRows
+    rows: tuple[Int[Tensor, " train"], Int[Tensor, " val"]]
+    """Which of the readable images are to learn from, and which to choose by."""
     images: tuple[Split, ...] = ()
-    """The readable images to learn from and, after them, to choose by; `rows` count them all."""
+    """The readable images to learn from and, after them, to choose by, if these have a split of their own."""
     copies: dict[str, int] = {}  # noqa: RUF012 (never changed)
     """How many images were compared between the splits, and found in two of them."""
 
@@ -146,26 +181,26 @@ def split_features(
     train, test = labelled_splits(data)
     val = None if test is None else labelled_val(data)
     copies = count_copies(train, test, val, say=how.say)
-    seen, features, rows = _readable_features(encoder, train, how, names[0])
+    seen, rows, known = _readable_features(encoder, train, how, names[0])
     images, chosen_by = (seen,), None
     if data.val_in_train is not None:
         chosen_by = data.val_in_train[labels_of(data.train) >= 0][rows]
     if val is not None:
-        others, more, _ = _readable_features(encoder, val, how, names[1])
-        images, features = (seen, others), torch.cat([features, more])
-        chosen_by = torch.arange(len(features)) >= len(rows)
-    held_out = None if test is None else LabelledFeatures(*labelled_features(encoder, test, how, names[2]))
-    labels = torch.cat([labels_of(split) for split in images])
-    splits = split_rows_of(LabelledFeatures(features, labels), held_out, seed, data.name, chosen_by)
+        others, _, more = _readable_features(encoder, val, how, names[1])
+        images, known = (seen, others), known.joined(more)
+        chosen_by = torch.arange(len(known.labels)) >= len(rows)
+    held_out = None if test is None else labelled_features(encoder, test, how, names[2])
+    splits = split_rows_of(known, held_out, seed, data.name, chosen_by)
     return splits._replace(images=images, copies=copies)
 
 
 def _readable_features(
     encoder: FrozenEncoder, split: Split, how: Extraction, what: str
-) -> tuple[Split, Float[Tensor, "n F"], Int[Tensor, " n"]]:
-    """The images that can be read, their features and their rows, by which they are labelled meanwhile."""
+) -> tuple[Split, Int[Tensor, " n"], LabelledFeatures]:
+    """The images that can be read, their rows, by which they are labelled meanwhile, and their features."""
     features, rows = labelled_features(encoder, Split(split.images, torch.arange(len(split))), how, what)
-    return split if len(rows) == len(split) else split[rows], features, rows
+    seen = split if len(rows) == len(split) else split[rows]
+    return seen, rows, LabelledFeatures(features, labels_of(seen))
 
 
 def split_rows_of(
@@ -176,20 +211,21 @@ def split_rows_of(
     val: Bool[Tensor, " N"] | None = None,
 ) -> FeatureSplits:
     """Split features; the seed decides what is random. Given a test, `val` marks the official rows to choose by."""
-    official_val = test is not None and val is not None and bool(val.any() and not val.all())
+    official_test, known = test is not None, torch.arange(len(train.labels))
+    if test is None:
+        known, held_out = split_test(train.labels, seed, name)
+        test = train.rows(held_out)
+    official_val = official_test and val is not None and bool(val.any() and not val.all())
     if official_val:
         assert val is not None
-        rows = SplitRows((~val).nonzero()[:, 0], val.nonzero()[:, 0], torch.arange(0))
+        fitted, chosen_by = (~val).nonzero()[:, 0], val.nonzero()[:, 0]
     else:
-        known, held_out = torch.arange(len(train.labels)), torch.arange(0)
-        if test is None:
-            known, held_out = split_test(train.labels, seed, name)
-        fitted, chosen_by = stratified_split(train.labels[known], VAL_SHARE, stream(seed, "validation split"))
+        parts = stratified_split(train.labels[known], VAL_SHARE, stream(seed, "validation split"))
+        fitted, chosen_by = (known[rows] for rows in parts)
         if len(chosen_by) == 0:
             raise UserError(f"{name} has too few images of each class to hold some out for validation; give more.")
-        rows = SplitRows(known[fitted], known[chosen_by], held_out)
-    tested = train.rows(rows.test) if test is None else test
-    return FeatureSplits(train.rows(rows.train), train.rows(rows.val), tested, test is not None, official_val, rows)
+    rows = (fitted, chosen_by)
+    return FeatureSplits(train.rows(fitted), train.rows(chosen_by), test, official_test, official_val, rows)
 
 
 def split_test(labels: Int[Tensor, " N"], seed: int, name: str) -> tuple[Int[Tensor, " known"], Int[Tensor, " test"]]:
@@ -227,23 +263,16 @@ def _rank_in_class(labels: Int[Tensor, " N"], generator: torch.Generator) -> Int
     return torch.empty_like(place).scatter_(0, by_class, place)
 
 
-def guessing(test: Int[Tensor, " Q"], train: Int[Tensor, " N"], *, per_class: bool = False) -> dict[str, int | float]:
+def guessing(test: Int[Tensor, " Q"], train: Int[Tensor, " N"], *, per_class: bool = False) -> dict[str, float]:
     """Percent that needs no features: by the class of any training image, and by the commonest class among them.
 
     `per_class`: if the figure is a mean over the classes of the test.
     """
     n = int(max(test.max(), train.max())) + 1
     tested, known = (labels.bincount(minlength=n).double() for labels in (test, train))
-    n_tested = int((tested > 0).sum())
     tested = (tested > 0).double() if per_class else tested
     tested, known = tested / tested.sum(), known / known.sum()
-    found = {
+    return {
         "chance": round(100 * float(tested @ known), 2),
         "commonest": round(100 * float(tested[known.argmax()]), 2),
     }
-    return found if n_tested == n else found | {"classes_asked_for": n_tested}
-
-
-def tops_for(n_classes: int) -> tuple[int, ...]:
-    """1 and 5; of five classes or fewer, five guesses name them all."""
-    return (1, 5) if n_classes > 5 else (1,)

@@ -17,8 +17,8 @@ from ..data import ImageSet, locate
 from ..data.sources import NAMES
 from ..errors import UserError
 from ..eval.affinity import CROPS, Measures, Pool, Reference, find_reference, gather_pool, load_measures
-from ..eval.options import Extraction
-from ..eval.results import data_for, save
+from ..eval.features import Extraction
+from ..eval.protocol import data_for, save
 from ..files import check_output
 from ..randomness import stream
 from ..recipes import read_recipe

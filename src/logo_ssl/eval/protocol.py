@@ -1,0 +1,295 @@
+"""What all protocols share: options, the way from an encoder and images to figures, and the JSON that keeps them."""
+
+import hashlib
+import json
+import os
+import re
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from ..data import ImageSet, fingerprints, load_data, locate
+from ..errors import UserError
+from ..files import check_folder, check_output, write
+from ..hardware import best_device, hardware, provenance
+from ..recipes import recipe_as_written
+from ..run import Run
+from ..sampling import standard_error
+from ..terminal import plain_console, progress_bars
+from .encoder import EncoderOptions, FrozenEncoder
+from .features import Extraction
+
+MOST_UNREADABLE = 100
+"""Names of images in a result; the rest are counted."""
+
+
+@dataclass(frozen=True)
+class EvalOptions(EncoderOptions):
+    """Options of every protocol."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute."""
+    workers: int = -1
+    """Processes that decode photographs; -1: one per core."""
+    max_bad: float = Extraction.max_bad
+    """Share of unreadable images that stops an evaluation; fewer are left out."""
+    out: Path | None = None
+    """JSON file (default: into the run folder); `transfer` names one for each set after it."""
+    overwrite: bool = False
+    """Replace --out if it exists."""
+
+    def open(self) -> tuple[FrozenEncoder, Console]:
+        """Load the encoder, and say what it is."""
+        # Refused, if they are, before anything is read.
+        Extraction(workers=self.workers, max_bad=self.max_bad)
+        best_device(self.device)
+        encoder, console = self.load(), plain_console()
+        for sentence in encoder.says:
+            console.print(sentence)
+        return encoder, console
+
+    @contextmanager
+    def extraction(self, console: Console) -> Iterator[Extraction]:
+        """How features are computed, with a bar while they are."""
+        with progress_bars(console) as progress:
+            yield self._how(console.print, progress)
+
+    def _how(self, say: Callable[..., None], progress: Callable[[str, int, int], None]) -> Extraction:
+        how = {"workers": self.workers, "max_bad": self.max_bad}
+        return Extraction(self.device, cache=False, say=say, progress=progress, **how)
+
+
+@dataclass(frozen=True)
+class FeatureOptions(EvalOptions):
+    """Options of every protocol on frozen features."""
+
+    batch_size: int = Extraction.batch_size
+    """Images that the encoder sees at a time; it changes memory and speed, not the figures."""
+    cache: bool = True
+    """Keep features for the next evaluation."""
+
+    def _how(self, say: Callable[..., None], progress: Callable[[str, int, int], None]) -> Extraction:
+        return replace(super()._how(say, progress), batch_size=self.batch_size, cache=self.cache)
+
+
+class Measured(NamedTuple):
+    """What a protocol found."""
+
+    name: str
+    """How its file in a run begins."""
+    figures: dict[str, float]
+    """Percent, by metric."""
+    record: dict[str, Any]
+    """What is saved of them."""
+    settings: dict[str, Any]
+    """What tells this evaluation from others of the same images."""
+
+
+@dataclass(frozen=True)
+class DataProtocol(EvalOptions):
+    """A protocol on one data set; its options are its fields."""
+
+    data: str | None = None
+    """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+
+    title: ClassVar[str]
+    """Of its table."""
+
+    @abstractmethod
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+        """Evaluate an encoder."""
+
+    def run(self) -> None:
+        """Load encoder and images, evaluate, save, and show the figures."""
+        encoder, console = self.open()
+        check_result(self.out, self.overwrite, encoder.run)
+        with self.extraction(console) as how:
+            data, began = data_for(encoder, self.data, how.say), time.time()
+            found = self.measure(encoder, data, how)
+            record = found.record | {"seconds": round(time.time() - began, 1)}
+            save(found.name, record, encoder, data, how, self.out, found.settings)
+        errors: dict[str, float] = found.record.get("standard_errors", {})
+        table = Table("metric", "%", title=self.title)
+        for metric, value in found.figures.items():
+            table.add_row(metric, f"{value:.2f}" + (f" ± {errors[metric]:.2f}" if errors else ""))
+        console.print(table)
+        if errors:
+            console.print(
+                f"±: standard error by the {found.record['test_images']:,} images classified; another seed may move a "
+                "figure further."
+            )
+        say_unless_saved(self, encoder, console)
+
+
+def check_result(out: Path | None, overwrite: bool, run: Run | None = None) -> None:
+    """UserError, before the work, if a result cannot be written to `out` or, without it, in the encoder's run."""
+    if out is None:
+        if run is not None:
+            folder = run.evaluation_file("x").parent
+            check_folder(folder if folder.exists() else run.path)
+        return
+    if out.suffix.lower() != ".json":
+        raise UserError(f"out={out}: must be a .json file.")
+    check_output(out, overwrite)
+
+
+def data_for(
+    encoder: FrozenEncoder, source: str | None, say: Callable[[str], None] = lambda sentence: None
+) -> ImageSet:
+    """The data of that name or path; without one, what the encoder's run was trained on."""
+    if source is not None:
+        data = load_data(locate(source), encoder.size)
+    elif encoder.run is None:
+        raise UserError(f"{encoder.name} is not a run, so its data are unknown; name them with --data.")
+    else:
+        data = load_data(locate(str(recipe_as_written(encoder.run)["data"])), encoder.size)
+    for sentence in data.says:
+        say(sentence)
+    return data
+
+
+def save(
+    protocol: str,
+    result: dict[str, Any],
+    encoder: FrozenEncoder,
+    data: ImageSet,
+    how: Extraction,
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Write a result with its provenance to `out`, which was checked, else into the encoder's run.
+
+    In a run the name is PROTOCOL-DATA-HASH.json, with a hash of images, sizes and settings: the same evaluation
+    replaces itself, and another has a name of its own.
+    """
+    above = "" if data.root is None else os.path.join(data.root, "")
+    about = {
+        "data": data.name,
+        "source": data.source,
+        "data_fingerprint": fingerprints(data),
+        "unreadable_count": len(how.unreadable),
+        "unreadable_images": [name.removeprefix(above) for name in how.unreadable[:MOST_UNREADABLE]],
+    }
+    return save_about(protocol, result | about, encoder, how, out, settings)
+
+
+def save_about(
+    protocol: str,
+    result: dict[str, Any],
+    encoder: FrozenEncoder,
+    how: Extraction,
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Write a result that has its `data` and `data_fingerprint`, as `save` does."""
+    out = place_of(protocol, result, encoder, out, settings)
+    if out is None:
+        return None
+    record = _without_noise(result) | {
+        "evaluation": protocol,
+        "encoder": encoder.name,
+        "fingerprint": encoder.fingerprint,
+        **_input_of(encoder),
+        "about": list(encoder.says),
+    }
+    if encoder.run is not None:
+        record |= about_run(encoder.run)
+    if encoder.unfinished is not None:
+        record["unfinished"] = encoder.unfinished
+    content = json.dumps(record | provenance(hardware(best_device(how.device))), indent=2) + "\n"
+    how.say(f"Saved: {write(out, content)}")
+    return out
+
+
+def place_of(
+    protocol: str,
+    result: Mapping[str, Any],
+    encoder: FrozenEncoder,
+    out: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Where `save_about` writes a result with this `data` and `data_fingerprint`; None: nowhere."""
+    if out is not None or encoder.run is None:
+        return out
+    identity = json.dumps([result["data_fingerprint"], _input_of(encoder), dict(settings or {})], sort_keys=True)
+    name = re.sub(r"[^\w.-]", "-", result["data"])
+    return encoder.run.evaluation_file(f"{protocol}-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
+
+
+def _without_noise(value: Any) -> Any:
+    """The same to ten digits: 28.8, not 28.799999999999997."""
+    match value:
+        case float():
+            return float(f"{value:.10g}")
+        case dict():
+            return {_without_noise(key): _without_noise(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_without_noise(inner) for inner in value]
+        case _:
+            return value
+
+
+def _input_of(encoder: FrozenEncoder) -> dict[str, Any]:
+    """How images are shown to an encoder."""
+    return {"size": encoder.size, "mean": list(encoder.mean), "std": list(encoder.std)}
+
+
+def about_run(run: Run) -> dict[str, Any]:
+    """How an encoder was trained, in a few words."""
+    recipe = recipe_as_written(run)
+    crops = f"{recipe['crops']['n_global']} global + {recipe['crops']['n_local']} local"
+    return {"recipe": recipe["name"], "seed": recipe["seed"], "epochs": recipe["epochs"], "crops": crops}
+
+
+def say_unless_saved(options: EvalOptions, encoder: FrozenEncoder, console: Console) -> None:
+    """Figures that are nowhere but on the screen are lost with it."""
+    if options.out is None and encoder.run is None:
+        console.print("Not saved; `--out FILE` keeps the figures with their protocol.")
+
+
+# -- Figures
+
+Metric: TypeAlias = Callable[[Float[Tensor, "N C"], Int[Tensor, " N"]], float]
+"""Percent, higher is better, from scores and labels: top1 or mean_per_class."""
+
+
+def top1(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
+    """Percent of images whose highest score is that of their class."""
+    return 100 * (scores.argmax(dim=1) == labels).sum().item() / len(labels)
+
+
+def top_k(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"], k: int = 5) -> float:
+    """Percent of images whose class is among the k highest scores."""
+    if k == 1:
+        return top1(scores, labels)  # of equal scores, the first
+    highest = scores.topk(min(k, scores.shape[1]), dim=1).indices
+    return 100 * (highest == labels[:, None]).any(dim=1).sum().item() / len(labels)
+
+
+def mean_per_class(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
+    """Top-1 of each class alone, averaged; classes that no label names are left out."""
+    right = (scores.argmax(dim=1) == labels).double()
+    images = torch.bincount(labels, minlength=scores.shape[1])
+    hits = torch.zeros_like(images, dtype=torch.float64).index_add_(0, labels, right)
+    present = images > 0
+    return 100 * (hits[present] / images[present]).mean().item()
+
+
+def tops_for(n_classes: int) -> tuple[int, ...]:
+    """1 and 5; of five classes or fewer, five guesses name them all."""
+    return (1, 5) if n_classes > 5 else (1,)
+
+
+def standard_errors(figures: Mapping[str, float], n_images: int) -> dict[str, float]:
+    """The standard error of each percentage by the number of images that were classified."""
+    return {metric: round(standard_error(value, n_images), 2) for metric, value in figures.items()}
