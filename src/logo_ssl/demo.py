@@ -11,7 +11,6 @@ from rich.table import Table
 from .errors import UserError
 from .eval.knn import compare_knn
 from .recipes import find_recipe, read_recipe
-from .report import draw_curves
 from .report.commands import Report
 from .run import Run
 from .terminal import plain_console
@@ -19,7 +18,7 @@ from .train import pretrain, resume
 
 RECIPE = "tiny"
 PAGE = "report.html"
-DRAWN = ("curves.png", PAGE, "bad-images.csv", "checkpoints", "evaluation", "figures", "tensorboard")
+DRAWN = (PAGE, "bad-images.csv", "checkpoints", "evaluation", "figures", "tensorboard")
 """What a demo leaves in addition to the files that only training writes."""
 LOCAL_CROPS = (
     "Over five seeds two crops alone reach 69 % (k=20), with local crops 82 %. Pushing them apart makes no measurable "
@@ -47,7 +46,7 @@ class Demo:
     """Replace the demo in --out."""
 
     def run(self) -> None:
-        """Train, compare, and draw."""
+        """Train, compare, and report."""
         console, run = plain_console(), Run(self.out)
         if self.fresh and run.recipe_file.is_file():
             _clear(run)
@@ -74,14 +73,14 @@ class Demo:
 
 
 def _show(run: Run, console: Console) -> None:
-    """Compare the encoder, and draw curves and report."""
+    """Compare the encoder, and write the report."""
     table = Table("features", "k", "tau", "kNN top-1 (%)", title="Held-out scenes, 10 classes")
     compare_knn(run)
     for row in (run.evaluation("knn") or {})["results"]:
         style = "bold" if row["features"] == "trained encoder" else ""
         table.add_row(row["features"], str(row["k"]), str(row["tau"]), f"{row['top1']:.1f}", style=style)
     console.print(table)
-    console.print(f"{LOCAL_CROPS}\nCurves: {draw_curves(run)}")
+    console.print(LOCAL_CROPS)
     Report((run.path,), run.path / PAGE, images=1000, overwrite=True).run()
     console.print("Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos")
 

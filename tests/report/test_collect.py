@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 import re
 
 import numpy as np
@@ -17,13 +16,18 @@ from logo_ssl.eval.affinity import load_measures
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.features import extract
 from logo_ssl.recipes import read_recipe
-from logo_ssl.report import collect
 from logo_ssl.report.collect import NEAR, RunCollector, neighbours_and_map
-from logo_ssl.report.gallery import Neighbour, Neighbourhood, Pictured, Query, Thumbnails, affinity_data, thumbnail
+from logo_ssl.report.gallery import (
+    LEAST_FOR_TSNE,
+    Neighbourhood,
+    Pictured,
+    Query,
+    Thumbnails,
+    map_data,
+    projections,
+    thumbnail,
+)
 from logo_ssl.report.html import TEMPLATES
-from logo_ssl.report.maps import LEAST_FOR_TSNE, map_data, pca, projections, tsne
-from logo_ssl.run import Run
-from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import build
 from logo_ssl.train.checkpoint import digest
 
@@ -47,8 +51,8 @@ def test_neighbours_are_the_most_alike_training_images(make_run, images):
     for query in neighbourhood.queries:
         row = int(query.image.name.removeprefix("test image "))
         best = similar[row].topk(NEAR)
-        assert [near.image.name for near in query.near] == [f"train image {i}" for i in best.indices.tolist()]
-        assert [near.cosine for near in query.near] == pytest.approx(best.values.tolist(), abs=1e-5)
+        assert [near.name for near, _ in query.near] == [f"train image {i}" for i in best.indices.tolist()]
+        assert [cosine for _, cosine in query.near] == pytest.approx(best.values.tolist(), abs=1e-5)
         assert query.image.label == images.classes[images.test.labels[row]]
 
 
@@ -61,7 +65,7 @@ def test_without_a_test_split_each_image_is_asked_among_all_others(make_run, ima
     similar.fill_diagonal_(-1)
     for query in neighbourhood.queries:
         best = similar[int(query.image.name.removeprefix("train image "))].topk(NEAR)
-        assert [near.image.name for near in query.near] == [f"train image {i}" for i in best.indices.tolist()]
+        assert [near.name for near, _ in query.near] == [f"train image {i}" for i in best.indices.tolist()]
     assert "there are no test images" in neighbourhood.among
 
 
@@ -91,7 +95,7 @@ def test_images_without_labels_have_neighbours_without_marks(make_run, images):
 
 def test_marks_are_words_and_names_are_text():
     pixels = np.zeros((4, 6, 3), dtype=np.uint8)
-    near = [Neighbour(Pictured(pixels, "<i>a</i>.png", label), 0.5) for label in ("ash", "elm")]
+    near = [(Pictured(pixels, "<i>a</i>.png", label), 0.5) for label in ("ash", "elm")]
     found = Neighbourhood([Query(Pictured(pixels, "q", "ash"), near)], "9 training images", 7, 50.0)
     text = neighbours("<b>run</b>", found)
     assert text.count("\N{CHECK MARK} right") == 1
@@ -103,68 +107,37 @@ def test_marks_are_words_and_names_are_text():
 
 def test_pca_keeps_the_directions_of_largest_variance(random):
     data = random(50, 8) * torch.tensor([9.0, 5, 1, 1, 1, 1, 1, 1])
-    places, share = pca(data.numpy())
-    covariance = np.cov(data.numpy().T, bias=True)
-    values = np.linalg.eigvalsh(covariance)
-    assert places.var(axis=0) == pytest.approx(values[::-1][:2])
-    assert share == pytest.approx(values[::-1][:2].sum() / values.sum())
-    assert pca(-data.numpy())[0] == pytest.approx(-places)  # signs follow the data, not the library
+    maps, notes = projections(data.numpy(), 0)
+    values = np.linalg.eigvalsh(np.cov(data.numpy().T, bias=True))[::-1]
+    assert maps["PCA"].var(axis=0) == pytest.approx(values[:2])
+    assert notes["PCA"].startswith(f"{100 * values[:2].sum() / values.sum():.0f} %")
 
 
 def test_maps_of_few_or_equal_images_are_pca_alone(random):
     few = F.normalize(random(LEAST_FOR_TSNE - 1, 5), dim=1)
     assert set(projections(few.numpy(), 0)[0]) == {"PCA"}
-    equal = np.ones((20, 5))
-    assert set(projections(equal, 0)[0]) == {"PCA"}
-    assert projections(np.ones((4, 1)), 0)[0]["PCA"].tolist() == [[0, 0]] * 4
+    assert projections(np.ones((20, 5)), 0)[0]["PCA"].tolist() == [[0, 0]] * 20
 
 
 def test_tsne_keeps_groups_together_and_follows_its_seed(random):
     centres = torch.eye(3, 6, dtype=torch.float64).repeat_interleave(12, dim=0)
     unit = F.normalize(centres + 0.05 * random(36, 6), dim=1)
-    places = tsne(unit.numpy(), 0)
+    places = projections(unit.numpy(), 0)[0]["t-SNE"]
     groups = places.reshape(3, 12, 2)
     within = np.linalg.norm(groups - groups.mean(axis=1, keepdims=True), axis=2).max()
     between = min(np.linalg.norm(groups[i].mean(0) - groups[j].mean(0)) for i in range(3) for j in range(i))
     assert between > 2 * within
-    assert np.array_equal(places, tsne(unit.numpy(), 0))
+    assert np.array_equal(places, projections(unit.numpy(), 0)[0]["t-SNE"])
 
 
 def test_runs_that_saw_the_same_images_share_their_pictures(make_run):
     collector = RunCollector(crops=False)
     told = collector.collect([make_run("one"), make_run("two")])
     thumbnails = Thumbnails()
-    one = map_data("one", told[0].feature_map, thumbnails)
+    one = map_data("one", told[0].collected.feature_map, thumbnails)
     count = len(thumbnails.addresses)
-    assert map_data("two", told[1].feature_map, thumbnails)["pictures"] == one["pictures"]
+    assert map_data("two", told[1].collected.feature_map, thumbnails)["pictures"] == one["pictures"]
     assert len(thumbnails.addresses) == count == 16
-
-
-def test_a_reader_can_choose_among_references_with_both_measures(make_run):
-    (told,) = RunCollector(crops=False).collect([make_run()])
-    data = affinity_data("run", told.comparisons, Thumbnails())
-    assert len(data["references"]) == 6
-    assert [measure["key"] for measure in data["measures"]] == ["learned", "cosine"]
-    for reference in data["references"]:
-        values = [value for group in reference["groups"] for value in group["learned"]]
-        assert (min(values), max(values)) == (0.0, 1.0)
-        assert all(len(group["crops"]) == len(group["cosine"]) == 10 for group in reference["groups"])
-    json.dumps(data)
-
-
-def test_a_run_without_a_regressor_has_neighbours_and_no_affinity(make_run):
-    (told,) = RunCollector(crops=False).collect([make_run(strategy=TwoViewConfig(), crops__n_local=0)])
-    assert list(told.comparisons) == []
-    assert told.neighbourhood is not None
-    assert list(told.missing) == []
-
-
-def test_a_run_without_a_checkpoint_says_that_its_pictures_come_later(make_run):
-    run = make_run()
-    run.backbone_file.unlink()
-    (told,) = RunCollector(crops=False).collect([run])
-    assert told.feature_map is None
-    assert "has no backbone.safetensors yet" in told.missing[0].why
 
 
 def as_checkpoint(run, images, step=2):
@@ -191,10 +164,10 @@ def test_an_unfinished_run_is_shown_by_its_newest_checkpoint(make_run, images):
     run.heads_file.unlink()
     as_checkpoint(run, images)
     (told,) = RunCollector(crops=False).collect([run])
-    assert told.feature_map
-    assert told.neighbourhood
-    assert told.comparisons
-    assert [missing.what for missing in told.missing] == ["the finished encoder"]
+    assert told.collected.feature_map
+    assert told.collected.neighbourhood
+    assert told.collected.comparisons
+    assert [missing.what for missing in told.collected.missing] == ["the finished encoder"]
     unfinished = load_measures(run, "cpu")
     for before, now in zip(finished.regressor.parameters(), unfinished.regressor.parameters(), strict=True):
         assert torch.equal(before, now)  # both are untrained, of one seed
@@ -213,27 +186,8 @@ def test_a_run_that_goes_on_is_looked_at_now_and_then(make_run, images, monkeypa
         if step:
             as_checkpoint(run, images, step)
         (told,) = collector.collect([run])
-        seen += re.findall("no backbone|epoch . of 2", told.missing[0].why)
+        seen += re.findall("no backbone|epoch . of 2", told.collected.missing[0].why)
     assert seen == ["no backbone", "epoch 1 of 2", "epoch 1 of 2", "epoch 2 of 2"]
-
-
-@pytest.mark.parametrize("content", [None, b"torn"])
-def test_missing_or_torn_heads_cost_the_affinities_only(content, make_run):
-    run = make_run()
-    run.heads_file.unlink()
-    if content is not None:
-        run.heads_file.write_bytes(content)
-    (told,) = RunCollector(crops=False).collect([run])
-    assert told.neighbourhood is not None
-    assert list(told.comparisons) == []
-    assert told.missing[0].what == "affinities"
-
-
-def test_a_torn_encoder_costs_its_pictures_only(make_run):
-    run = make_run()
-    run.backbone_file.write_bytes(b"torn")
-    (told,) = RunCollector(crops=False).collect([Run(run.path)])
-    assert "neighbours" in told.missing[0].what
 
 
 @pytest.mark.parametrize(
@@ -245,37 +199,11 @@ def test_a_full_gpu_costs_what_is_computed_there_only(work, what, make_run, monk
 
     monkeypatch.setattr(f"logo_ssl.report.collect.{work}", full)
     (told,) = RunCollector(crops=False, device="cpu").collect([make_run()])
-    assert [missing.what for missing in told.missing] == [what]
-    assert (told.neighbourhood is None, not told.comparisons) == (
+    assert [missing.what for missing in told.collected.missing] == [what]
+    assert (told.collected.neighbourhood is None, not told.collected.comparisons) == (
         work == "neighbours_and_map",
         work == "comparisons_for_page",
     )
-
-
-def test_evaluations_of_other_weights_than_the_runs_are_known(make_run):
-    run = make_run()
-    own = load_encoder(str(run.path)).fingerprint
-    for name, fingerprint in (("knn-own", own), ("knn-old", "0ld")):
-        run.write_evaluation(name, {"fingerprint": fingerprint, "epochs": read_recipe(run).epochs})
-    collector = RunCollector(crops=False, images=0)
-    for told in (*collector.collect([run]), *collector.collect([run], quickly=True)):
-        assert told.older().keys() == {"knn-old"}
-
-
-def test_a_page_loads_an_encoder_and_reads_metrics_once(make_run, monkeypatch):
-    run, loaded, read = make_run(), [], []
-    run.write_evaluation("knn-own", {"fingerprint": "0ld"})
-    run.metrics_file.write_text('{"step": 1, "l_gg": 1.0}\n{"torn\n')
-    load, lines = collect.load_encoder, Run._lines
-    monkeypatch.setattr(collect, "load_encoder", lambda name: loaded.append(name) or load(name))
-    monkeypatch.setattr(Run, "_lines", lambda self: read.append(self.path) or lines(self))
-    collector = RunCollector(crops=False)
-    (told,) = collector.collect([run])
-    assert told.fingerprint == load(str(run.path)).fingerprint
-    assert ([line["step"] for line in told.metrics], told.logged.unreadable) == ([1], 1)
-    assert (loaded, read) == ([str(run.path)], [run.path])
-    collector.collect([run])
-    assert len(loaded) == 1
 
 
 def test_small_images_are_not_enlarged_and_boxes_are_drawn():
@@ -289,3 +217,24 @@ def test_small_images_are_not_enlarged_and_boxes_are_drawn():
     boxed = opened(thumbnail(pixels, 96, (0, 0, 8, 16)))
     assert boxed.size == (96, 48)
     assert np.asarray(boxed.convert("L")).min() < 60
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "what"),
+    [
+        ("heads_file", None, "affinities"),
+        ("heads_file", b"torn", "affinities"),
+        ("backbone_file", None, "neighbours, maps and affinities"),
+        ("backbone_file", b"torn", "neighbours, maps and affinities"),
+    ],
+)
+def test_a_missing_or_torn_file_costs_what_needs_it_only(file, content, what, make_run):
+    run = make_run()
+    getattr(run, file).unlink()
+    if content is not None:
+        getattr(run, file).write_bytes(content)
+    (told,) = RunCollector().collect([run])
+    assert told.collected.crops is not None
+    assert (told.collected.neighbourhood is None) == (file == "backbone_file")
+    assert list(told.collected.comparisons) == []
+    assert [missing.what for missing in told.collected.missing] == [what]

@@ -2,8 +2,6 @@
 
 import io
 import os
-import subprocess
-import sys
 
 import pytest
 from PIL import Image
@@ -43,23 +41,7 @@ def test_odd_text_is_printable():
     assert printable("half\ud800") == r"half\ud800"
 
 
-STRICT = {"PYTHONIOENCODING": "utf-8:strict"}
 OBEYED = "red\x1b[31m"
-
-
-def test_what_lies_beside_images_is_said_where_only_text_can_be_written(tmp_path):
-    images, _ = make_scenes(4, 16)
-    for place in ("train/ash", "train/birch", f"more{ODD}", f"more{OBEYED}"):
-        (tmp_path / "data" / place).mkdir(parents=True)
-    for i, pixels in enumerate(images):
-        place = tmp_path / "data" / "train" / ("ash", "birch")[i % 2]
-        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"{i}.png")
-    (tmp_path / "data" / "train" / f"notes.x{ODD}").touch()
-    command = [sys.executable, "-m", "logo_ssl", "show-crops", "tiny", "--data", "data", "--out", "crops.png"]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | STRICT, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert rb".x\xff\xfe" in done.stdout
-    assert b"\x1b" not in done.stdout
 
 
 def test_a_sentence_about_what_went_wrong_holds_no_command_to_the_terminal(capsys):

@@ -12,9 +12,9 @@ import pytest
 
 from logo_ssl import cli
 from logo_ssl.recipes import find_recipe
-from logo_ssl.reproduce.commands import Reproduce, with_settings
+from logo_ssl.reproduce.commands import with_settings
 from logo_ssl.reproduce.render import markdown, record_of
-from logo_ssl.reproduce.run import Outcome, RowRun, arguments_between, runs_of
+from logo_ssl.reproduce.run import Outcome, RowRun, options_between, runs_of
 from logo_ssl.reproduce.tables import TITLES, tables_named
 
 SMALL = "--device cpu --set backbone=tiny --set crops.global-size=16 --set crops.local-size=16 --set batch-size=64"
@@ -84,9 +84,8 @@ def test_figures_show_rows_of_the_tables_next_to_them_and_figure_3_those_with_a_
         return {row.recipe.name for table in tables_named(asked, **how) for row in table.rows}
 
     assert names("fig1b") == names("table3")
-    assert names("fig1b", sources=["x/cifar10.npz"]) == names("table1")
     assert names("table1", "fig3") == names("table1")
-    assert names("fig3", sources=["cifar10"]) == {"cifar10-moco-logo", "cifar10-simsiam-logo"}
+    assert {table.name: len(table.rows) for table in tables_named(["table1", "fig3"])} == {"table1": 4, "fig3": 2}
     tuned = tables_named(["table1"], own=True)[0]
     assert {row.recipe.name for row in tuned.rows} == {f"cifar10-tuned-{n}" for n in (
         "moco", "moco-logo", "simsiam", "simsiam-logo")}  # fmt: skip
@@ -96,7 +95,7 @@ def test_figures_show_rows_of_the_tables_next_to_them_and_figure_3_those_with_a_
 def test_options_between_recipes_make_the_one_of_the_other(name, capsys):
     for row in tables_named([name])[0].rows:
         recipe = row.recipe.changed(epochs=3, seed=2, crops__global_scale=(0.3, 1.0), deterministic=True)
-        options = arguments_between(find_recipe(recipe.name), recipe)
+        options = options_between(find_recipe(recipe.name), recipe)
         assert [*options].count("--seed") == 1
         assert "--deterministic" in options
         assert options[options.index("--crops.global-scale") + 1 :][:2] == ["0.3", "1.0"]
@@ -185,7 +184,7 @@ def test_a_dry_run_prints_commands_and_runs_nothing(tmp_path, data, capsys):
 
 def test_an_interrupted_row_goes_on_with_the_same_command_and_its_table_is_written(tmp_path, data):
     out = tmp_path / "out"
-    asked = f"table1 fig1b {SMALL} --epochs 30 --rows cifar10-moco --data {data} --out {out}"
+    asked = f"table1 fig1b {SMALL} --epochs 10 --rows cifar10-moco --data {data} --out {out}"
     command = [sys.executable, "-m", "logo_ssl", "reproduce", *asked.split()]
     folder = out / "cifar10-moco" / "seed0"
     process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
@@ -200,13 +199,3 @@ def test_an_interrupted_row_goes_on_with_the_same_command_and_its_table_is_writt
     record = json.loads((out / "table1.json").read_text())
     assert [figure["n"] for figure in record["rows"][0]["figures"]] == [1, 1, 1]
     assert (folder / "provenance.json").is_file()
-
-
-def test_a_row_that_fails_is_reported_and_the_table_is_written_all_the_same(tmp_path, data, monkeypatch, capsys):
-    finished(tmp_path / "out", find_recipe("cifar10-moco").changed(epochs=1), {})  # has no weights to measure
-    monkeypatch.setattr(Reproduce, "chosen", lambda self: [
-        table._replace(rows=tuple(row._replace(recipe=row.recipe.changed(epochs=1)) for row in table.rows))
-        for table in tables_named(self.tables, self.rows)
-    ])  # fmt: skip
-    assert exit_code("table1 --rows cifar10-moco --device cpu", "--out", tmp_path / "out") == 1
-    assert "exit code" in (tmp_path / "out" / "table1.md").read_text()

@@ -1,7 +1,7 @@
 """Crops compared with a reference crop by learned affinity and cosine: for the command affinity and for the page."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,15 +37,8 @@ Centres = Mapping[int, Float[Tensor, " F"]]
 """The mean direction of each class's features."""
 
 
-class Ranking(NamedTuple):
-    """How well the measures rank, and where the classes are in feature space."""
-
-    results: list[dict[str, Any]]
-    centres: Centres
-
-
-def rank(pool: Pool, measures: Measures, seed: int) -> Ranking:
-    """One reference crop of each image against ten crops of every image."""
+def rank(pool: Pool, measures: Measures, seed: int) -> tuple[list[dict[str, Any]], Centres]:
+    """How well the measures rank ten crops of every image for a crop of each, and where the classes' features are."""
     seen = []
     for i, image in enumerate(pool.images):
         boxes = measures.draw(image, 1 + CROPS, stream(seed, "affinity crops", i))
@@ -56,7 +49,7 @@ def rank(pool: Pool, measures: Measures, seed: int) -> Ranking:
     image = np.arange(len(pool.images)).repeat(CROPS)
     labels = None if pool.labels is None else np.array(pool.labels)
     centres = class_centres(pool, torch.cat([crops.features[1:] for crops in seen]), CROPS)
-    return Ranking(compare_rankings(scores, image, labels, seed), centres)
+    return compare_rankings(scores, image, labels, seed), centres
 
 
 def comparisons_for_page(measures: Measures, data: ImageSet, max_side: int, seed: int) -> list[Comparison]:

@@ -3,15 +3,16 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, UInt8
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
 
 from ..augment.preview import draw_crops, visible
 from ..data import BadImages, ImageSet, Split, load_data, locate, squared, statistics
@@ -30,23 +31,15 @@ from ..run import Run
 from ..strategies import LoGoConfig
 from ..train.monitors import collapse_alarm, diagnose, diagnose_loss, directions, knn_fall, knn_loss
 from .affinity import comparisons_for_page
-from .gallery import Comparison, Neighbour, Neighbourhood, Pictured, Query
-from .maps import FeatureMap, projections
-from .summary import Missing, RunSummary, Stamps, names_of, stamps
+from .gallery import Comparison, FeatureMap, Neighbourhood, Pictured, Query, projections
+from .summary import Collected, Missing, RunSummary, Stamps, names_of, stamps
 
 CROPS_OF = 4  # images whose crops are shown
 PAUSE_S = 120  # between two looks at newer checkpoints of a run: they take from its time
 QUERIES, NEAR = 6, 6
 LEAST = 4  # images to ask about, and others to look among
 
-
-class Collected(NamedTuple):
-    """What an encoder makes of images, and what it could not."""
-
-    neighbourhood: Neighbourhood | None = None
-    feature_map: FeatureMap | None = None
-    comparisons: Sequence[Comparison] = ()
-    missing: tuple[Missing, ...] = ()
+COMPUTING = Missing("crops, neighbours and maps", "being computed.")
 
 
 class Collection(NamedTuple):
@@ -69,8 +62,10 @@ class RunCollector:
     say: Callable[[str], None] = lambda sentence: None
     data: str | None = None
     """Where the images are, if not where the runs had them."""
-    kept: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     collections: dict[Path, Collection] = field(default_factory=dict)
+    loaded: dict[tuple[str, int], ImageSet] = field(default_factory=dict)
+    """The images that were asked for last, since runs often share theirs."""
+    said: set[str] = field(default_factory=set)
 
     def collect(self, runs: Sequence[Run], *, quickly: bool = False) -> list[RunSummary]:
         """The runs with their names; quickly leaves out what is not computed yet."""
@@ -83,133 +78,102 @@ class RunCollector:
         if refused and not recipes:
             raise refused[0]
         for error in refused:
-            self._once(("refused", str(error)), lambda error=error: self.say(f"Left out: {error}"))
+            self._say_once(f"Left out: {error}")
         named = zip(recipes.items(), names_of(list(recipes)), strict=True)
         return [self._summary(run, recipe, name, quickly) for (run, recipe), name in named]
 
     def _summary(self, run: Run, recipe: Recipe, name: str, quickly: bool) -> RunSummary:
-        key = ("crops", *stamps(run.recipe_file))
-        picture, *missing = self._once(key, lambda: self._draw_crops(recipe), quickly) or (None,)
-        found = self._collected(run, recipe, quickly)
-        missing = [Missing("crops, neighbours and maps", "being computed.")] if quickly else missing
-        command, tuned = command_line(recipe, name), recipe.name in RECIPES and not recipe.paper
         logged, settings = run.logged(), flat(recipe)
         harmless = {setting for setting in settings if is_harmless(setting)} - {"data", "epochs"}
+        tuned = recipe.name in RECIPES and not recipe.paper
+        del settings["paper"]  # it has a section of its own
         return RunSummary(
             run,
             name,
             logged,
             settings,
-            frozenset(harmless | unused(recipe)),
-            command,
-            departures(recipe),
-            [asdict(row) for row in (literal(recipe) if tuned else recipe).paper],
-            tuned,
+            without_effect=frozenset(harmless | unused(recipe)),
+            command=command_line(recipe, name),
+            departures=departures(recipe),
+            paper=[asdict(row) for row in (literal(recipe) if tuned else recipe).paper],
+            tuned=tuned,
             signs=signs_of_collapse(logged.lines, recipe),
             most_directions=directions(recipe.batch_size, recipe.framework.dim),
-            fingerprint=self._fingerprint(run, quickly),
-            crops=picture,
-            comparisons=found.comparisons,
-            neighbourhood=found.neighbourhood,
-            feature_map=found.feature_map,
-            missing=[*missing, *found.missing],
+            collected=Collected(missing=(COMPUTING,)) if quickly else self._collected(run, recipe),
         )
 
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Any], quickly: bool = False) -> Any:
-        if key not in self.kept and not quickly:
-            self.kept[key] = make()
-        return self.kept.get(key)
-
-    def _fingerprint(self, run: Run, quickly: bool) -> str | None:
-        """Of its present weights, if an evaluation may be of others."""
-        if not any(run.evaluation_file("x").parent.glob("*.json")):
-            return None
-        return self._once(_weights_key(run), lambda: _fingerprint(run), quickly)
-
-    def _collected(self, run: Run, recipe: Recipe, quickly: bool) -> Collected:
-        """What its encoder makes of images; at newer checkpoints of a run that goes on it looks now and then."""
+    def _collected(self, run: Run, recipe: Recipe) -> Collected:
+        """What is shown of images; at newer checkpoints of a run that goes on it looks now and then."""
         weights = stamps(run.recipe_file, run.backbone_file, run.heads_file)
         checkpoint = stamps(*run.saved()[:1])
         last = self.collections.get(run.path)
-        rests = last is not None and last.collected.feature_map and time.monotonic() < last.at + PAUSE_S
-        old = last is None or last.weights != weights or (last.checkpoint != checkpoint and not rests)
-        if self.images and old and not quickly:
+        rests = last is not None and last.checkpoint and time.monotonic() < last.at + PAUSE_S
+        if last is None or last.weights != weights or (last.checkpoint != checkpoint and not rests):
             last = Collection(weights, checkpoint, time.monotonic(), self._collect(run, recipe))
             self.collections[run.path] = last
-        return Collected() if last is None else last.collected
+        return last.collected
 
     def _images(self, recipe: Recipe, size: int) -> ImageSet:
-        """The images of a run, kept until others are asked for: runs often share theirs."""
         source = locate(recipe.data if self.data is None else self.data)
-        key = ("data", source, size)
-        if key not in self.kept:
-            for other in [other for other in self.kept if other[0] == "data"]:
-                del self.kept[other]
+        if (source, size) not in self.loaded:
+            self.loaded.clear()
             try:
-                self.kept[key] = load_data(source, size)
+                self.loaded[source, size] = load_data(source, size)
             except DataMissing as error:
                 if source in NAMES:
                     raise
                 raise UserError(f"data={source}: not there; --data says where the images are now.") from error
-            for sentence in self.kept[key].says:
+            for sentence in self.loaded[source, size].says:
                 self.say(sentence)
-        return self.kept[key]
-
-    def _draw_crops(self, recipe: Recipe) -> tuple[Any, ...]:
-        """A picture of the crops of some images, or None and why not."""
-        if not self.crops:
-            return (None,)
-        try:
-            data = self._images(recipe, recipe.crops.global_size)
-            shown = look_at(data.train, CROPS_OF, recipe.loading.max_side)
-            mean, std = statistics(data.train.images)
-        except (UserError, OSError) as error:
-            return None, self._missing("crops", error)
-        return (draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), mean, std),)
+        return self.loaded[source, size]
 
     def _collect(self, run: Run, recipe: Recipe) -> Collected:
-        """Neighbours, maps and affinities, if the encoder and its data are there."""
-        key = _weights_key(run)
-        try:
-            encoder = load_encoder(str(run.path))
-            self.kept[key] = encoder.fingerprint  # or it would be loaded once more for that
-            data = self._images(recipe, encoder.size)
-        except (UserError, OSError) as error:
-            return Collected(missing=(self._missing("neighbours, maps and affinities", error),))
-        near, seen, comparisons, missing = None, None, list[Comparison](), list[Missing]()
-        if encoder.unfinished:
-            missing.append(Missing("the finished encoder", f"shown is {encoder.unfinished}."))
-        try:
-            near, seen = neighbours_and_map(encoder, data, self.images, self.seed, self.device)
-        except (UserError, OSError, torch.OutOfMemoryError) as error:
-            missing.append(self._missing("neighbours and maps", error))
-        if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
-            try:
-                measures = measures_of(run, encoder, self.device)
-                comparisons = comparisons_for_page(measures, data, recipe.loading.max_side, self.seed)
-            except (UserError, OSError, torch.OutOfMemoryError) as error:
-                missing.append(self._missing("affinities", error))
-        return Collected(near, seen, comparisons, tuple(missing))
+        """Crops, and neighbours, maps and affinities if the encoder and its data are there."""
+        crops, near, seen, comparisons, missing = None, None, None, list[Comparison](), list[Missing]()
+        if self.crops:
+            with self._noting("crops", missing):
+                data = self._images(recipe, recipe.crops.global_size)
+                shown = look_at(data.train, CROPS_OF, recipe.loading.max_side)
+                mean, std = statistics(data.train.images)
+                crops = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), mean, std)
+        if self.images:
+            with self._noting("neighbours, maps and affinities", missing):
+                encoder = load_encoder(str(run.path))
+                data = self._images(recipe, encoder.size)
+                if encoder.unfinished:
+                    missing.append(Missing("the finished encoder", f"shown is {encoder.unfinished}."))
+                with self._noting("neighbours and maps", missing):
+                    near, seen = neighbours_and_map(encoder, data, self.images, self.seed, self.device)
+                if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
+                    with self._noting("affinities", missing):
+                        measures = measures_of(run, encoder, self.device)
+                        comparisons = comparisons_for_page(measures, data, recipe.loading.max_side, self.seed)
+        return Collected(crops, near, seen, comparisons, missing)
 
-    def _missing(self, what: str, error: Exception) -> Missing:
-        full = isinstance(error, torch.OutOfMemoryError)
-        missing = Missing(what, "the GPU has too little memory left; use --device cpu." if full else str(error))
-        self._once(("missing", missing), lambda: self.say(f"Not shown: {what}: {missing.why}"))
-        return missing
+    @contextmanager
+    def _noting(self, what: str, missing: list[Missing]) -> Iterator[None]:
+        """Note what cannot be made, and why, instead of making no page."""
+        try:
+            yield
+        except (UserError, OSError, torch.OutOfMemoryError) as error:
+            full = isinstance(error, torch.OutOfMemoryError)
+            missing.append(
+                Missing(what, "the GPU has too little memory left; use --device cpu." if full else str(error))
+            )
+            self._say_once(f"Not shown: {what}: {missing[-1].why}")
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self.said:
+            self.said.add(sentence)
+            self.say(sentence)
 
 
 class Sample(NamedTuple):
     """Some images with their unit features."""
 
-    pixels: UInt8[Tensor, "N C H W"]
-    names: list[str]
-    labels: list[int] | None
+    images: list[Pictured]
+    labels: Int[Tensor, " N"] | None
     unit: Float[Tensor, "N F"]
-
-    def pictured(self, i: int, classes: tuple[str, ...]) -> Pictured:
-        """Image i as the page shows it."""
-        label = None if self.labels is None or self.labels[i] < 0 else class_name(classes, self.labels[i])
-        return Pictured(visible(self.pixels[i].permute(1, 2, 0).numpy()), self.names[i], label)
 
 
 def neighbours_and_map(
@@ -221,77 +185,69 @@ def neighbours_and_map(
     """
     part, asked = test_or_train(data, encoder)
     alone = part == "train"
-    known = in_channels(encoder, data.train)
-    query_rows = torch.tensor(rows_by_class(asked, n, stream(seed, "report queries"))[:n])
-    bank_rows = query_rows if alone else torch.tensor(rows_by_class(known, n, stream(seed, "report bank"))[:n])
-    queries = _sample(encoder, data, asked, query_rows, part, device)
-    bank = queries if alone else _sample(encoder, data, known, bank_rows, "train", device)
-    if (least := min(len(queries.names), len(bank.names) - alone)) < LEAST:
+    queries = bank = _sample(encoder, data, asked, n, stream(seed, "report queries"), part, device)
+    if not alone:
+        known = in_channels(encoder, data.train)
+        bank = _sample(encoder, data, known, n, stream(seed, "report bank"), "train", device)
+    if (least := min(len(queries.images), len(bank.images) - alone)) < LEAST:
         raise UserError(f"{data.name} has {least} such images that can be read; {LEAST} are needed.")
     near = nearest_neighbours(queries.unit, bank.unit, NEAR, leave_one_out=alone)
     shown = [
-        Query(
-            queries.pictured(i, data.classes),
-            [
-                Neighbour(bank.pictured(row, data.classes), cosine)
-                for row, cosine in zip(near.row[i].tolist(), near.cosine[i].tolist(), strict=True)
-            ],
-        )
-        for i in range(min(QUERIES, len(queries.names)))
+        Query(image, [(bank.images[row], cosine) for row, cosine in zip(rows.tolist(), cosines.tolist(), strict=True)])
+        for image, rows, cosines in zip(queries.images[:QUERIES], near.row, near.cosine, strict=False)
     ]
     right = None
-    if queries.labels is not None and bank.labels is not None and set(queries.labels) <= set(bank.labels):
-        hits = torch.tensor(bank.labels)[near.row[:, 0]] == torch.tensor(queries.labels)
-        right = 100 * float(hits.double().mean())
-    among = f"{len(bank.names)} training images{' (the others: there are no test images)' if alone else ''}"
-    images = [queries.pictured(i, data.classes) for i in range(len(queries.names))]
+    if queries.labels is not None and bank.labels is not None and torch.isin(queries.labels, bank.labels).all():
+        right = 100 * float((bank.labels[near.row[:, 0]] == queries.labels).double().mean())
+    among = f"{len(bank.images)} training images{' (the others: there are no test images)' if alone else ''}"
     of = f"{'held-out' if part == 'test' else 'training'} images of {data.name}"
     return (
-        Neighbourhood(shown, among, len(queries.names), right),
-        FeatureMap(images, *projections(queries.unit.numpy(), seed), of),
+        Neighbourhood(shown, among, len(queries.images), right),
+        FeatureMap(queries.images, *projections(queries.unit.numpy(), seed), of),
     )
 
 
-def _sample(encoder: FrozenEncoder, data: ImageSet, split: Split, rows: Tensor, part: str, device: str) -> Sample:
-    """The images of these rows that can be read, as squares, and their features."""
+def _sample(
+    encoder: FrozenEncoder, data: ImageSet, split: Split, n: int, generator: Generator, part: str, device: str
+) -> Sample:
+    """n images of a split, without those that cannot be read, as squares, and their features."""
+    rows = torch.tensor(rows_by_class(split, n, generator)[:n])
     shown = squared(Split(split.images[rows], rows), encoder.size, BadImages(len(rows), math.inf), workers=0)
     kept = rows if shown.labels is None else shown.labels
     backbone = encoder.backbone.to(best_device(device))
     with exact_convolutions():
         features = extract(backbone, shown.array, encoder.mean, encoder.std, encoder.size).cpu()
-    names = [image_name(split, row, part, data) for row in kept.tolist()]
-    labels = split.labels[kept].tolist() if split.labels is not None and split.has_labels else None
-    return Sample(shown.array, names, labels, F.normalize(features, dim=1))
+    labels = split.labels[kept] if split.labels is not None and split.has_labels else None
+    of_class = [None] * len(kept) if labels is None else [
+        class_name(data.classes, label) if label >= 0 else None for label in labels.tolist()]  # fmt: skip
+    images = [
+        Pictured(visible(pixels.permute(1, 2, 0).numpy()), image_name(split, row, part, data), label)
+        for pixels, row, label in zip(shown.array, kept.tolist(), of_class, strict=True)
+    ]
+    return Sample(images, labels, F.normalize(features, dim=1))
 
 
-def signs_of_collapse(lines: Iterable[Mapping[str, Any]], recipe: Recipe) -> list[str]:
+def signs_of_collapse(lines: Sequence[dict[str, Any]], recipe: Recipe) -> list[str]:
     """What training would warn of at the last measurements in a log, with the likeliest cause."""
-    std, rank, ratio, widest = None, None, None, 0.0
-    best, untrained, of, knn = 0.0, 0.0, None, None
-    for line in lines:
-        ratio = line.get("ratio", ratio)
-        if "knn" in line and line.get("knn_of") != of:  # on other images from here
-            best, untrained, of = 0.0, 0.0, line.get("knn_of")
-        match line:
-            case {"z_std": float(std), "z_rank": float(rank)}:
-                first = line.get("z_std_widest")  # within the first epoch
-                widest = max(widest, std, first if isinstance(first, float) else 0.0)
-            case {"extended_from_epochs": int()}:  # the learning rate rose again, and kNN may fall
-                best = 0.0
-            case {"knn": float(accuracy), "epochs_done": int(epoch)} if 0 <= accuracy <= 100:
-                knn, best = line, max(best, accuracy)
-                untrained = accuracy if epoch == 0 else untrained
     signs = list[str]()
-    if std is not None and rank is not None:
-        alarm = collapse_alarm(std, rank, widest, recipe.batch_size, recipe.framework.dim)
-        signs += [f"{alarm} {diagnose(recipe, ratio)}"] if alarm else []
-    if knn is not None and knn["epochs_done"]:
-        n, steps = knn.get("knn_images"), knn.get("step")
-        images = n if isinstance(n, int) and n > 0 else None
-        if fall := knn_fall(best, knn["knn"], images):
-            signs.append(f"{fall} {diagnose(recipe)}")
-        if loss := knn_loss(untrained, knn["knn"], images):
-            signs.append(f"{loss} {diagnose_loss(recipe, steps if isinstance(steps, int) else 0, knn['epochs_done'])}")
+    if latents := [line for line in lines if {"z_std", "z_rank"} <= line.keys()]:
+        last, ratios = latents[-1], [line["ratio"] for line in lines if "ratio" in line]
+        widest = max(line.get("z_std_widest", line["z_std"]) for line in latents)
+        if alarm := collapse_alarm(last["z_std"], last["z_rank"], widest, recipe.batch_size, recipe.framework.dim):
+            signs.append(f"{alarm} {diagnose(recipe, ratios[-1] if ratios else None)}")
+    measured = [line for line in lines if {"knn", "epochs_done"} <= line.keys()]
+    measured = [line for line in measured if line.get("knn_of") == measured[-1].get("knn_of")]  # on the same images
+    if not measured or not measured[-1]["epochs_done"]:
+        return signs
+    last, first = measured[-1], measured[0]
+    # when a run is made longer the learning rate rises again, and kNN may fall
+    extended = max((line["step"] for line in lines if "extended_from_epochs" in line), default=-1)
+    best = max(line["knn"] for line in measured if line["step"] > extended)
+    if fall := knn_fall(best, last["knn"], last.get("knn_images")):
+        signs.append(f"{fall} {diagnose(recipe)}")
+    untrained = 0.0 if first["epochs_done"] else first["knn"]
+    if loss := knn_loss(untrained, last["knn"], last.get("knn_images")):
+        signs.append(f"{loss} {diagnose_loss(recipe, last['step'], last['epochs_done'])}")
     return signs
 
 
@@ -316,28 +272,21 @@ def command_line(recipe: Recipe, out: str) -> str | None:
     name = base_recipe(recipe)  # where data and machine choose, others would choose otherwise
     if name not in RECIPES:
         return None
-    base, arguments = RECIPES[name], ["pretrain", name]
+    arguments = ["pretrain", name, *options_between(RECIPES[name], recipe), "--out", f"runs/{Path(out).name}-again"]
+    return f"logo-ssl {shlex.join(arguments)}"
+
+
+def options_between(base: Recipe, recipe: Recipe) -> list[str]:
+    """The options of `pretrain` that make one recipe of another."""
+    options = list[str]()
     for part in PARTS:
         if base.kind(part) != (kind := recipe.kind(part)):
             base = base.with_part(part, kind)
-            arguments += [f"--{part}", kind]
+            options += [f"--{part}", kind]
     for setting, (_, value) in differences(base, recipe).items():
-        option = setting.replace("_", "-")
+        *outer, last = setting.replace("_", "-").split(".")
         if isinstance(value, bool):
-            place, dot, last = option.rpartition(".")
-            arguments.append(f"--{option}" if value else f"--{place}{dot}no-{last}")
+            options.append("--" + ".".join([*outer, last if value else f"no-{last}"]))
         else:
-            arguments += [f"--{option}", *map(str, value if isinstance(value, list) else [value])]
-    return f"logo-ssl {shlex.join([*arguments, '--out', f'runs/{Path(out).name}-again'])}"
-
-
-def _weights_key(run: Run) -> tuple[object, ...]:
-    """By what the fingerprint of a run's encoder is kept: the files that it may be loaded from."""
-    return ("weights", *stamps(run.recipe_file, run.backbone_file, run.provenance_file, *run.saved()[:1]))
-
-
-def _fingerprint(run: Run) -> str | None:
-    try:
-        return load_encoder(str(run.path)).fingerprint
-    except (UserError, OSError):
-        return None
+            options += ["--" + ".".join([*outer, last]), *map(str, value if isinstance(value, list) else [value])]
+    return options

@@ -3,20 +3,18 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from textwrap import fill
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
 from rich.box import SIMPLE
 from rich.table import Table
 
-from ..data import ImageSet, locate
+from ..data import locate
 from ..data.sources import NAMES
 from ..errors import UserError
-from ..eval.affinity import CROPS, Measures, Pool, Reference, find_reference, gather_pool, load_measures
+from ..eval.affinity import CROPS, find_reference, gather_pool, load_measures
 from ..eval.features import Extraction
 from ..eval.protocol import data_for, save
 from ..files import check_output
@@ -24,24 +22,45 @@ from ..randomness import stream
 from ..recipes import read_recipe
 from ..run import Run
 from ..terminal import plain_console
-from .affinity import Ranking, compared, first_references, heat_map, rank, reference_groups
+from .affinity import compared, first_references, heat_map, rank, reference_groups
 from .collect import LEAST, RunCollector
-from .figures import check_figures, draw_affinity_bars, draw_affinity_map, draw_figures
+from .figures import draw_affinity_bars, draw_affinity_map, draw_figures
 from .gallery import MEASURES
 from .html import plotly, write_report
-from .serve import LOOPBACK, Background, PageRenewer, address_of, open_server
-from .summary import find_runs, refuse_count, runs_at
+from .serve import LOOPBACK, PageRenewer, open_server, serving
+from .summary import MOST_RUNS, find_runs, runs_at
 
 MOST_IMAGES, MOST_ROWS = 2000, 8
 PATIENCE_S, PAUSE_S = 30, 0.2
 """How long a run is waited for that is not there yet, and between two looks for it."""
-LETTERS = 200  # of a title that have room along the width of a picture
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """What a page shows of images."""
+
+    data: str | None = None
+    """A name or a path: where the images are now (default: where the runs had them)."""
+    crops: bool = True
+    """Show crops as the network sees them, if the data are on this machine."""
+    images: int = 400
+    """Images for the map and the neighbours (4 to 2000); 0: neither."""
+    seed: int = 0
+    """Decides which images and reference crops are shown."""
+
+    def collector(self, device: Device, say: Say) -> RunCollector:
+        """Summarises runs as these options ask for; UserError if it cannot."""
+        if self.images and not LEAST <= self.images <= MOST_IMAGES:
+            raise UserError(f"images={self.images}: must be {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
+        if self.data is not None and (place := locate(self.data)) not in NAMES and not Path(place).exists():
+            raise UserError(f"data={place}: must be the name of a data set, or a path that exists.")
+        return RunCollector(self.crops, self.images, self.seed, device, say, self.data)
+
+
 @dataclass(frozen=True)
-class Report:
+class Report(PageOptions):
     """Write one HTML page about some runs: numbers, curves, tables, images, settings. It needs no network.
 
     example: logo-ssl report runs/first runs/second --out report.html
@@ -52,15 +71,7 @@ class Report:
     out: Path = Path("report.html")
     """The page to write."""
     figures: Path | None = None
-    """A folder for the page's figures as .svg and .png files."""
-    data: str | None = None
-    """A name or a path: where the images are now (default: where the runs had them)."""
-    crops: bool = True
-    """Show crops as the network sees them, if the data are on this machine."""
-    images: int = 400
-    """Images for the map and the neighbours (4 to 2000); 0: neither."""
-    seed: int = 0
-    """Decides which images and reference crops are shown."""
+    """A new folder for the page's figures as .svg and .png files."""
     device: Device = "auto"
     """Where features are computed."""
     overwrite: bool = False
@@ -68,33 +79,28 @@ class Report:
 
     def run(self) -> None:
         """Summarise the runs, write the page, and print where it is."""
-        found = find_runs(self.runs)
-        refuse_count(len(found.runs))
-        _check_images(self.images, self.data)
+        say = plain_console().print
+        found, unfinished = find_runs(self.runs)
+        collector = self.collector(self.device, say)
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"out={self.out}: must be an .html file.")
         check_output(self.out, self.overwrite)
-        say = plain_console().print
-        for folder, n in found.below.items():
-            say(f"{folder}: {n} finished run{'s' * (n > 1)}.")
-        if found.unfinished:
-            say(f"Left out, not finished: {', '.join(str(run.path) for run in found.unfinished)}")
-        collector = RunCollector(self.crops, self.images, self.seed, self.device, say, self.data)
-        if self.figures is not None:
-            check_figures(collector.collect(found.runs, quickly=True), self.figures, self.overwrite, self.images > 0)
-        runs = collector.collect(found.runs)
+        if self.figures is not None and self.figures.exists() and not self.overwrite:
+            raise UserError(f"figures={self.figures}: exists; add --overwrite to replace figures in it.")
+        if unfinished:
+            say(f"Left out, not finished: {', '.join(str(run.path) for run in unfinished)}")
+        runs = collector.collect(found)
         for run in runs:
             for sentence in run.damages:
                 say(f"{run.name}: {sentence}")
         for file in draw_figures(runs, self.figures) if self.figures is not None else ():
             say(f"Figure: {file}")
         file = write_report(runs, self.out)
-        size = file.stat().st_size
-        say(f"Report: {file} ({f'{size / 1e6:.1f} MB' if size >= 1e5 else f'{size / 1e3:.0f} kB'})")
+        say(f"Report: {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 
 @dataclass(frozen=True)
-class Watch:
+class Watch(PageOptions):
     """Serve the page of `logo-ssl report` while runs are training; it updates itself. Ctrl-C ends it, not the runs.
 
     example: logo-ssl watch runs/first
@@ -109,53 +115,44 @@ class Watch:
     """Address to listen on; by default only this machine sees the page. There is no password."""
     every: float = 5.0
     """Seconds between two looks at the run folders."""
-    data: str | None = None
-    """A name or a path: where the images are now (default: where the runs had them)."""
-    crops: bool = True
-    """Show crops as the network sees them, if the data are on this machine."""
-    images: int = 400
-    """Images for the map and the neighbours (4 to 2000); 0: neither."""
-    seed: int = 0
-    """Decides which images and reference crops are shown."""
     device: Device = "cpu"
     """Where features are computed; the CPU leaves a GPU to the runs."""
 
     def run(self) -> None:
         """Serve until stopped."""
-        refuse_count(len(self.runs))
-        _check_images(self.images, self.data)
+        if not 1 <= len(self.runs) <= MOST_RUNS:
+            raise UserError(f"runs: {len(self.runs)} were given; a page shows 1 to {MOST_RUNS}.")
         if not 0.1 <= self.every <= 3600:
             raise UserError(f"every={self.every}: must be 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         say = plain_console().print
+        collector = self.collector(self.device, say)
         for path in self.runs:
             wait_for_runs(path, say)
-        collector = RunCollector(self.crops, self.images, self.seed, self.device, say, self.data)
-        renewer = PageRenewer(self.runs, collector.collect)
-        server = open_server(self.host, self.port, lambda: renewer.latest, cache(lambda: plotly().encode()))
-        try:
-            with Background(lambda stop: renewer.renew(stop, self.every, say)):
-                try:
-                    say(f"Watching: http://{address_of(self.host)}:{server.server_address[1]}/")
-                    if self.host not in LOOPBACK:
-                        say(f"Everybody who can reach {self.host}:{server.server_address[1]} can read it.")
-                    server.serve_forever()
-                except KeyboardInterrupt:
-                    say("Stopped watching; the runs go on.")
-        finally:
-            server.server_close()
+        renewer = PageRenewer(self.runs, collector.collect, say)
+        server = open_server(self.host, self.port, lambda: renewer.latest, plotly().encode())
+        # Pages are made in this thread, requests answered in another: Python freezes other threads when it ends, and
+        # one that is inside torch then takes the process down (SIGABRT).
+        with serving(server) as address:
+            say(f"Watching: {address}")
+            if self.host not in LOOPBACK:
+                say(f"Everybody who can reach {self.host}:{server.server_port} can read it.")
+            try:
+                while True:
+                    renewer.look()
+                    time.sleep(self.every)
+            except KeyboardInterrupt:
+                say("Stopped watching; the runs go on.")
 
 
 def wait_for_runs(path: Path, say: Say) -> None:
     """Wait until a run is at a path, or below it: one that was started at the same moment as we were will be."""
     until = time.monotonic() + PATIENCE_S
-    if path.is_file():
-        Run.existing(path)  # raises
-    if not runs_at(path):
+    if not runs_at(path) and not path.is_file():
         say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.")
-    while not (found := runs_at(path)) and time.monotonic() < until:
-        time.sleep(PAUSE_S)
-    if not found:
+        while not runs_at(path) and time.monotonic() < until:
+            time.sleep(PAUSE_S)
+    if not runs_at(path):
         Run.existing(path)  # raises
 
 
@@ -190,99 +187,67 @@ class Affinity:
     device: Device = "auto"
     """Where to compute."""
 
-    def run(self, title: str = "") -> list[dict[str, Any]]:
-        """Measure, draw below a title, save, and print; gives back how well both measures rank."""
+    def run(self) -> None:
+        """Measure, draw, save, and print."""
         began, console = time.time(), plain_console()
         run = Run.existing(self.run_folder)
-        file = self._check(run)
-        seen = self._look(run, console.print)
-        files = self._draw(seen, file, title)
-        console.print(ranking_table(seen.ranking.results))
-        self._save(run, seen, round(time.time() - began, 1), console.print)
+        bars, heat = self._files(run)
+        measures = load_measures(run, self.device)
+        encoder = measures.encoder
+        if encoder.unfinished:
+            console.print(encoder.says[0])
+        data, max_side = data_for(encoder, self.data, console.print), read_recipe(run).loading.max_side
+        pool = gather_pool(data, encoder, self.images, max_side, stream(self.seed, "affinity images"))
+        if pool.unread:
+            console.print(f"Unreadable images: {pool.unread}; {len(pool.images)} are compared.")
+        given = [find_reference(text, data, encoder, max_side) for text in self.reference]
+        results, centres = rank(pool, measures, self.seed)
+        references = given or first_references(pool, self.rows)
+        groups = reference_groups(references, pool, centres, data, measures, self.seed)
+        note = f"{run.path.absolute().name}{f' ({encoder.unfinished}, unfinished)' if encoder.unfinished else ''} on "
+        note += f"{data.name} ({pool.part}), seed {self.seed}. Each measure runs from 0 (least alike) to 1 (most alike)"
+        over_crops = f"{note} over the crops of a row; lines are means over an image's."
+        files = draw_affinity_bars([compared(group, measures, data) for group in groups], bars, over_crops)
+        if self.map:
+            maps = [heat_map(group, measures) for group in groups]
+            files += draw_affinity_map(maps, heat, f"{note} over the windows of a row.")
+        console.print(ranking_table(results))
+        held = "held-out" if pool.part == "test" else "training"
+        record = {
+            "protocol": f"one local crop of each of {len(pool.images)} {held} images against {CROPS} local crops of "
+            "every image, unaugmented, projected latents in eval mode; mean over references, with a 95 % bootstrap "
+            "interval over them, given these crops",
+            "results": results,
+            "images": len(pool.images),
+            "crops": CROPS,
+            "part": pool.part,
+            "seed_of_crops": self.seed,
+            "seconds": round(time.time() - began, 1),
+        }
+        how = Extraction(device=self.device, say=console.print)
+        settings = {"images": self.images, "seed": self.seed}
+        try:
+            save("affinity", record, encoder, data, how, settings=settings)
+        except OSError as error:  # of a run that may only be read; --out names another place for the pictures
+            console.print(f"These figures are not saved: {run.path} cannot be written ({error.strerror}).")
         for path in files:
             console.print(f"Picture: {path}")
-        return seen.ranking.results
 
-    def _check(self, run: Run) -> Path:
-        """The file of the picture; UserError for what would fail only after the work."""
+    def _files(self, run: Run) -> tuple[Path, Path]:
+        """The pictures of bars and of heat; UserError for what would fail only after the work."""
         if not LEAST <= self.images <= MOST_IMAGES:
             raise UserError(f"images={self.images}: must be {LEAST} to {MOST_IMAGES}.")
-        if not 1 <= self.rows <= MOST_ROWS:
-            raise UserError(f"rows={self.rows}: must be 1 to {MOST_ROWS}.")
-        if len(self.reference) > MOST_ROWS:
-            raise UserError(f"reference: {len(self.reference)} were given; give at most {MOST_ROWS}.")
+        if not 1 <= self.rows <= MOST_ROWS or len(self.reference) > MOST_ROWS:
+            raise UserError(f"rows={self.rows} reference={len(self.reference)}: must be 1 to {MOST_ROWS}.")
         file = self.out or run.path / "figures" / "affinity.png"
         if file.suffix.lower() not in (".png", ".svg"):
             raise UserError(f"out={file}: must be a .png or .svg file.")
+        bars, heat = file, file.with_name(f"{file.stem}-map{file.suffix}")
         if self.out is not None:  # pictures in the run are replaced
-            for each in (file, *self._map_file(file)):
+            for each in (bars, heat)[: 1 + self.map]:
                 for suffix in (".png", ".svg"):
                     check_output(each.with_suffix(suffix), self.overwrite)
-        return file
-
-    def _map_file(self, file: Path) -> list[Path]:
-        return [file.with_name(f"{file.stem}-map{file.suffix}")] if self.map else []
-
-    def _look(self, run: Run, say: Say) -> "_Seen":
-        """Load encoder and images, find the references, and rank crops."""
-        measures = load_measures(run, self.device)
-        if measures.encoder.unfinished:
-            say(measures.encoder.says[0])
-        data = data_for(measures.encoder, self.data, say)
-        max_side = read_recipe(run).loading.max_side
-        pool = gather_pool(data, measures.encoder, self.images, max_side, stream(self.seed, "affinity images"))
-        if pool.unread:
-            say(f"Unreadable images: {pool.unread}; {len(pool.images)} are compared.")
-        given = [find_reference(text, data, measures.encoder, max_side) for text in self.reference]
-        return _Seen(measures, data, pool, given or first_references(pool, self.rows), rank(pool, measures, self.seed))
-
-    def _draw(self, seen: "_Seen", file: Path, title: str) -> list[Path]:
-        """Draw each reference with what it is compared with, and where in it the reference is found."""
-        measures, data, pool, references, ranking = seen
-        groups = reference_groups(references, pool, ranking.centres, data, measures, self.seed)
-        encoder = measures.encoder
-        far = f" ({encoder.unfinished}, unfinished)" if encoder.unfinished else ""
-        note = (
-            f"{fill(title, LETTERS)}\n{Path(encoder.name).absolute().name}{far} on {data.name} ({pool.part}), seed "
-            f"{self.seed}. Each measure runs from 0 (least alike) to 1 (most alike)"
-        ).lstrip()
-        pictured = [compared(group, measures, data) for group in groups]
-        files = draw_affinity_bars(pictured, file, f"{note} over the crops of a row; lines are means over an image's.")
-        for place in self._map_file(file):
-            maps = [heat_map(group, measures) for group in groups]
-            files += draw_affinity_map(maps, place, f"{note} over the windows of a row.")
-        return files
-
-    def _save(self, run: Run, seen: "_Seen", seconds: float, say: Say) -> None:
-        """Save the ranking with the run's evaluations."""
-        held = "held-out" if seen.pool.part == "test" else "training"
-        record = {
-            "protocol": f"one local crop of each of {len(seen.pool.images)} {held} images against {CROPS} local crops "
-            "of every image, unaugmented, projected latents in eval mode; mean over references, with a 95 % bootstrap "
-            "interval over them, given these crops",
-            "results": seen.ranking.results,
-            "images": len(seen.pool.images),
-            "crops": CROPS,
-            "part": seen.pool.part,
-            "seed_of_crops": self.seed,
-            "seconds": seconds,
-        }
-        how = Extraction(device=self.device, say=say)
-        settings = {"images": self.images, "seed": self.seed}
-        try:
-            save("affinity", record, seen.measures.encoder, seen.data, how, settings=settings)
-        except OSError as error:  # of a run that may only be read; --out names another place for the pictures
-            say(f"These figures are not saved: {run.path} cannot be written ({error.strerror}).")
-
-
-class _Seen(NamedTuple):
-    """What is compared, and how well both measures rank it."""
-
-    measures: Measures
-    data: ImageSet
-    pool: Pool
-    references: Sequence[Reference]
-    ranking: Ranking
+        return bars, heat
 
 
 def ranking_table(results: Sequence[dict[str, Any]]) -> Table:
@@ -298,10 +263,3 @@ def ranking_table(results: Sequence[dict[str, Any]]) -> Table:
         cells = [cell(row[measure]) for measure in (*MEASURES, "difference")]
         table.add_row(f"{row['task']}\n{row['metric']}", *cells, f"{row['chance']:.3f}\nn={row['references']}")
     return table
-
-
-def _check_images(images: int, data: str | None) -> None:
-    if images and not LEAST <= images <= MOST_IMAGES:
-        raise UserError(f"images={images}: must be {LEAST} to {MOST_IMAGES}, or 0 for no neighbours and maps.")
-    if data is not None and (place := locate(data)) not in NAMES and not Path(place).exists():
-        raise UserError(f"data={place}: must be the name of a data set, or a path that exists.")

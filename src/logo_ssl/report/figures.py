@@ -3,12 +3,9 @@
 import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import cycle
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from textwrap import fill
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -20,15 +17,15 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from ..files import refuse_existing, write
-from ..run import Run, other_losses
-from .curves import plots
-from .gallery import COLOURS, MEASURES, Comparison, Group, HeatMap, Pixels
-from .maps import FeatureMap, looks
+from ..files import write
+from ..run import Run
+from .gallery import COLOURS, MEASURES, Comparison, FeatureMap, Group, HeatMap, Pixels, class_look
+from .sections import plots
 from .summary import RunSummary
 
 ON_WHITE = (*COLOURS, "#000000", "#56B4E9")  # more of Okabe and Ito's, for figures that are never dark
@@ -38,17 +35,8 @@ KINDS = {"png": {"Software": "logo-ssl"}, "svg": {"Creator": "logo-ssl", "Date":
 """Metadata of a file of each kind: without a date the same figure gives the same bytes."""
 LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "triangle-up": "^", "x": "X", "star": "*"}
-AFTER_COLLECTING = ("pca", "t-sne", "affinity")
-"""Figures that a run has once features were collected."""
 WIDTH, HEIGHT = 5.5, 3.6  # inches: a column of a paper
 LETTERS = 40  # that have room along the height
-
-LOSSES = {"l_gg": "global-to-global", "l_lg": "local-to-global", "l_ll": "local-to-local", "omega": "omega"}
-SMOOTHING = 0.9
-
-PANEL_WIDTH, PANEL_HEIGHT = 5, 4.8  # inches of a panel of kNN curves, with a legend of
-FEW, LINE = 4, 0.21  # lines, and inches for each one more
-HEADING_LETTERS = 62  # that have room along the width of a panel
 
 STYLES = {"learned": (COLOURS[0], ""), "cosine": (COLOURS[1], "////")}
 BAR, GAP = 0.4, 0.8  # widths of a bar and between two images; a crop has room for 1
@@ -72,38 +60,21 @@ def save_figure(figure: Figure, file: Path) -> list[Path]:
     return [*files.values()]
 
 
-def check_figures(runs: Sequence[RunSummary], folder: Path, overwrite: bool, later: bool) -> None:
-    """UserError if a figure would replace a file; with `later`, also those that come once features are collected."""
-    stems = set(_drawings(runs))
-    if later:
-        stems |= {f"{_file_name(run.name)}-{what}" for run in runs for what in AFTER_COLLECTING}
-    for stem in sorted(stems):
-        for kind in KINDS:
-            refuse_existing(folder / f"{stem}.{kind}", overwrite)
-
-
 def draw_figures(runs: Sequence[RunSummary], folder: Path) -> list[Path]:
     """Each curve of all runs, and the maps and affinities of each run."""
-    return [file for stem, draw in _drawings(runs).items() for file in draw(folder / f"{stem}.svg")]
-
-
-def _drawings(runs: Sequence[RunSummary]) -> dict[str, Callable[[Path], list[Path]]]:
-    """What draws each figure, by the name of its file."""
-    made = {plot["name"]: partial(_draw_curve, plot, runs) for plot in plots(runs)}
+    files = [file for plot in plots(runs) for file in _draw_plot(plot, runs, folder / f"{plot['name']}.svg")]
     for run in runs:
-        name = _file_name(run.name)
-        if (found := run.feature_map) is not None:
-            made |= {f"{name}-{kind.lower()}": partial(_draw_map, found, kind) for kind in found.places}
-        if run.comparisons:
-            made[f"{name}-affinity"] = partial(draw_affinity_bars, run.comparisons)
-    return made
+        name = re.sub(r"[^\w.-]+", "-", run.name)
+        found = run.collected
+        if found.feature_map is not None:
+            for projection in found.feature_map.places:
+                files += _draw_map(found.feature_map, projection, folder / f"{name}-{projection.lower()}.svg")
+        if found.comparisons:
+            files += draw_affinity_bars(found.comparisons, folder / f"{name}-affinity.svg")
+    return files
 
 
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name)
-
-
-def _draw_curve(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) -> list[Path]:
+def _draw_plot(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     for trace in plot["traces"]:
         line, few = trace["line"], "markers" in trace["mode"]
@@ -113,8 +84,7 @@ def _draw_curve(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) ->
     axes.set(xlabel="epoch", ylabel=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(runs) > 1:
-        for text in axes.legend(frameon=False, fontsize=8).get_texts():
-            text.set_parse_math(False)
+        _name(axes.legend(frameon=False, fontsize=8))
     _plain(axes)
     return save_figure(figure, file)
 
@@ -123,15 +93,20 @@ def _draw_map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, WIDTH), layout="constrained")
     places, labels = found.places[projection], [image.label or "" for image in found.images]
     for k, label in enumerate(sorted(set(labels))):
-        rows, look = [i for i, other in enumerate(labels) if other == label], looks(k)
+        rows, look = [i for i, other in enumerate(labels) if other == label], class_look(k)
         style = {"color": look["color"], "marker": MARKERS[look["symbol"]], "linewidths": 0}
         axes.scatter(places[rows, 0], places[rows, 1], s=18, alpha=0.85, label=label or None, **style)
     axes.set(xticks=[], yticks=[], aspect="equal", xlabel=f"{projection}, {len(labels)} {found.of}")
     axes.spines[:].set_visible(False)
     if 1 < len(set(labels)) <= len(MARKERS) * 2:
-        for text in figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8).get_texts():
-            text.set_parse_math(False)
+        _name(figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8))
     return save_figure(figure, file)
+
+
+def _name(legend: Legend) -> None:
+    """Names are text: dollars in them are no formulas."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _plain(axes: Axes) -> None:
@@ -141,49 +116,6 @@ def _plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def draw_curves(run: Run, file: Path | None = None) -> Path:
-    """Draw the losses and the kNN accuracy of a run over epochs; gives back the PNG's path."""
-    file = file or run.path / "curves.png"
-    lines = list(run.metrics())
-    last_step = max((line["step"] for line in lines), default=0)
-    epochs = max((line.get("epochs_done", line.get("epoch", 0) + 1) for line in lines), default=1)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    drawn = LOSSES | {name: name for name in other_losses(LOSSES, lines)}
-    for (name, label), colour in zip(drawn.items(), cycle(COLOURS), strict=False):
-        points = [(line["step"] / max(last_step, 1) * epochs, line[name]) for line in lines if name in line]
-        if points:
-            x, y = zip(*points, strict=True)
-            left.plot(x, y, color=colour, alpha=0.25, linewidth=0.8)
-            left.plot(x, _smooth(y), color=colour, label=label)
-    left.set(xlabel="epoch", ylabel="loss", title="Losses")
-    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    if points := [(line["epochs_done"], line["knn"]) for line in lines if "knn" in line]:
-        k, tau = next((line["knn_k"], line["knn_tau"]) for line in lines if "knn" in line)
-        right.plot(*zip(*points, strict=True), color=COLOURS[0], marker="o", markersize=4, label="while training")
-        right.set_title(f"kNN accuracy (k={k}, tau={tau})")
-        for result in (run.evaluation("knn") or {}).get("results", []):
-            if (result["k"], result["tau"]) == (k, tau) and result["features"] != "trained encoder":
-                colour = COLOURS[1] if "pixels" in result["features"] else COLOURS[4]
-                right.axhline(result["top1"], color=colour, linestyle="--", label=result["features"])
-        right.legend(frameon=False)
-    right.set(xlabel="epoch", ylabel="top-1 accuracy (%)")
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.savefig(file, dpi=DPI)
-    plt.close(figure)
-    return file
-
-
-def _smooth(values: Sequence[float]) -> list[float]:
-    smooth, average = [], values[0]
-    for value in values:
-        average = SMOOTHING * average + (1 - SMOOTHING) * value
-        smooth.append(average)
-    return smooth
-
-
 class Curve(NamedTuple):
     """A row's runs over seeds."""
 
@@ -191,10 +123,6 @@ class Curve(NamedTuple):
     label: str
     panel: str
     runs: tuple[Run, ...]
-    look: int | None = None
-    """Which colour and marker (default: those of its place in the panel)."""
-    paper: float | None = None
-    """What the paper reports for it; a dashed line."""
 
     def points(self) -> dict[int, list[float]]:
         """kNN of each run, at the epochs that all runs have."""
@@ -208,43 +136,30 @@ class Curve(NamedTuple):
         return f"k={line['knn_k']}, tau={line['knn_tau']}"
 
 
-def draw_knn_curves(curves: Sequence[Curve], stem: Path, title: str = "", *, one_scale: bool = False) -> list[Path]:
-    """Draw the mean over seeds, and from the lowest to the highest as a band; gives back STEM.png and STEM.svg.
-
-    With `one_scale` heights compare between panels, as they should if all are of one data set.
-    """
+def draw_knn_curves(curves: Sequence[Curve], file: Path) -> list[Path]:
+    """Draw the mean over seeds, and from the lowest to the highest as a band, a panel for each data set."""
     panels = list(dict.fromkeys(curve.panel for curve in curves))
     most = max(sum(curve.panel == panel for curve in curves) for panel in panels)
-    size = (PANEL_WIDTH * len(panels), PANEL_HEIGHT + LINE * max(0, most - FEW))
-    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False, sharey=one_scale)
-    markers = ("o", "s", "^", "D", "v")  # told apart in print as well
+    size = (5 * len(panels), 4.8 + 0.21 * max(0, most - 4))  # inches: a panel with a legend of four lines, and one more
+    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    markers = ("o", "s", "^", "D", "v")  # distinct in print as well
     for panel, ax in zip(panels, axes[0], strict=True):
         shown = [curve for curve in curves if curve.panel == panel]
-        several = any(len(curve.runs) > 1 for curve in shown)
         for i, curve in enumerate(shown):
-            points, look = curve.points(), i if curve.look is None else curve.look
-            values, colour = list(points.values()), ON_WHITE[look % len(ON_WHITE)]
-            n = f" (n={len(curve.runs)})" if several else ""
-            marker = markers[(look + look // len(markers)) % len(markers)]  # in another order when they begin again
-            style = {"color": colour, "marker": marker, "markersize": 4}
-            (line,) = ax.plot(list(points), [mean(v) for v in values], label=curve.label + n, **style)
+            points = curve.points()
+            values, colour = list(points.values()), ON_WHITE[i % len(ON_WHITE)]
+            style = {"color": colour, "marker": markers[(i + i // len(markers)) % len(markers)], "markersize": 4}
+            label = f"{curve.label} (n={len(curve.runs)})"
+            (line,) = ax.plot(list(points), [mean(v) for v in values], label=label, **style)
             line.set_gid(f"row-{curve.row}")
-            if len(curve.runs) > 1:
-                low, high = [min(v) for v in values], [max(v) for v in values]
-                ax.fill_between(list(points), low, high, color=colour, alpha=0.2, linewidth=0)
-            if curve.paper:
-                ax.axhline(curve.paper, color=colour, linestyle="--", linewidth=0.9)
-        seeds = "bands: lowest to highest seed" if several else "one seed each"
-        dashes = "; dashed: the paper's last" if any(curve.paper for curve in shown) else ""
-        ax.set(xlabel=f"epoch; {seeds}{dashes}", ylabel=f"kNN top-1 (%), {shown[0].protocol()}", title=panel)
-        ax.tick_params(labelleft=True)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(alpha=0.25)
+            low, high = map(min, values), map(max, values)
+            ax.fill_between(list(points), list(low), list(high), color=colour, alpha=0.2, linewidth=0)
+        ylabel = f"kNN top-1 (%), {shown[0].protocol()}"
+        ax.set(xlabel="epoch; bands: lowest to highest seed", ylabel=ylabel, title=panel)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))  # inside it would cover some curves
-    if title:
-        figure.suptitle(fill(title, HEADING_LETTERS * len(panels)), fontsize="small")
-    return save_figure(figure, stem.with_name(f"{stem.name}.png"))
+        ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))  # inside it would hide some curves
+        _plain(ax)
+    return save_figure(figure, file)
 
 
 def draw_affinity_bars(comparisons: Sequence[Comparison], file: Path, note: str = "") -> list[Path]:

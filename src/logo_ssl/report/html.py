@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -15,21 +15,12 @@ from ..errors import UserError
 from ..files import write
 from ..text import printable
 from . import sections
-from .curves import plots
-from .gallery import Thumbnails, affinity_data, thumbnail
-from .maps import map_data
+from .gallery import Thumbnails, affinity_data, map_data, thumbnail
+from .results import grouped, words
 from .summary import RunSummary
 
 LARGEST = 15_000_000  # bytes
 MOST_NAMED = 4  # runs in the heading
-NOTHING_FROM_OUTSIDE = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
-    "form-action 'none'"
-)
-FROM_THE_SERVER = (
-    NOTHING_FROM_OUTSIDE.replace("'unsafe-inline';", "'unsafe-inline' 'self';", 1) + "; connect-src 'self'"
-)
-HERE = Path(__file__).parent
 TEMPLATES = Environment(
     loader=PackageLoader("logo_ssl.report"),
     autoescape=True,
@@ -37,15 +28,8 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.filters["words"] = words
 TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-
-
-class Png(NamedTuple):
-    """A PNG inside the page; its size keeps a place for it, or links would miss what is below."""
-
-    address: str
-    width: int
-    height: int
 
 
 def write_report(runs: Sequence[RunSummary], out: Path) -> Path:
@@ -62,33 +46,24 @@ def write_report(runs: Sequence[RunSummary], out: Path) -> Path:
 
 def page(runs: Sequence[RunSummary], *, version: str | None = None) -> str:
     """The page as text; a served one, which has a version, asks for its library and for newer versions."""
-    names = [run.name for run in runs]
-    served = version is not None
-    groups = sections.compared_groups(runs)
-    scripts = [(HERE / f"{name}.js").read_text() for name in ("page", "map", "affinity")]
-    scripts.append((HERE / "watch.js").read_text() if served else "start();\n")
+    names, groups = [run.name for run in runs], grouped(runs)
     text = TEMPLATES.get_template("page.html").render(
         title=f"LoGo: {', '.join(names) if len(names) <= MOST_NAMED else f'{len(names)} runs'}",
-        policy=FROM_THE_SERVER if served else NOTHING_FROM_OUTSIDE,
-        style=Markup((HERE / "page.css").read_text()),
-        scripts=Markup("\n".join(scripts)),
-        plotly=None if served else Markup(plotly()),
+        plotly=Markup(plotly()) if version is None else None,
         version=version,
         runs=runs,
         names=names,
         swatches=sections.swatches(runs),
         headline=sections.headline(runs),
         health=sections.health(runs),
-        differences=sections.differences(runs) if len(runs) > 1 else None,
+        differences=sections.differences(runs),
         group_notes=sections.group_notes(groups),
-        comparison=sections.comparison(groups) if groups else [],
-        plots=_json(plots(runs)),
+        comparison=sections.comparison(groups),
+        plots=_json(sections.plots(runs)),
         seen=_json(_seen(runs)),
-        paper_tables=sections.paper_tables(runs),
+        paper=sections.compared_with_the_paper(runs),
         evaluations=sections.evaluations(runs),
-        bad_images=sections.bad_images(runs),
         not_shown=sections.not_shown(runs),
-        recipes=sections.recipes(runs),
         png=_png,
         thumbnail=thumbnail,
     )
@@ -104,14 +79,16 @@ def plotly() -> str:
 def _seen(runs: Sequence[RunSummary]) -> dict[str, Any]:
     """What the script needs for maps and affinities, each thumbnail once; empty without either."""
     thumbnails = Thumbnails()
-    maps = [map_data(run.name, run.feature_map, thumbnails) for run in runs if run.feature_map]
-    bars = [affinity_data(run.name, run.comparisons, thumbnails) for run in runs if run.comparisons]
+    found = [(run.name, run.collected) for run in runs]
+    maps = [map_data(name, of_run.feature_map, thumbnails) for name, of_run in found if of_run.feature_map]
+    bars = [affinity_data(name, of_run.comparisons, thumbnails) for name, of_run in found if of_run.comparisons]
     return {"maps": maps, "affinities": bars, "pictures": list(thumbnails.addresses)} if maps or bars else {}
 
 
-def _png(content: bytes) -> Png:
+def _png(content: bytes) -> dict[str, Any]:
+    """A PNG inside the page; its size keeps a place for it, or links would miss what is below."""
     width, height = struct.unpack(">II", content[16:24])
-    return Png("data:image/png;base64," + base64.b64encode(content).decode(), width, height)
+    return {"src": "data:image/png;base64," + base64.b64encode(content).decode(), "width": width, "height": height}
 
 
 def _json(value: Any) -> Any:

@@ -1,46 +1,21 @@
-"""What the sections of the page say: tables and lists without HTML, from runs as they were summarised."""
+"""What the sections of the page say: tables, lists and curves without HTML, from runs as they were summarised."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
-from ..run import is_number
-from .curves import looks
-from .gallery import MEASURES
-from .groups import Compared, Group, compared, grouped
-from .results import (
-    TOP1,
-    Figure,
-    Kind,
-    choice,
-    evaluations_of,
-    how_measured,
-    labels,
-    on,
-    percent,
-    percent_on,
-    precision,
-    rows,
-    top1s,
-    while_training,
-    words,
-    written,
-)
-from .summary import RunSummary
+from ..run import other_losses
+from .gallery import COLOURS
+from .results import QUANTITIES, Compared, Group, compared, figures, labels, percent, rows, words, written
+from .summary import RunSummary, epochs_ended
 
-MOST_BAD = 50
+MOST_POINTS = 1000  # of a curve; more cannot be told apart on a screen
+FEW = 25  # points that are marked each
 STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
-UNINTERESTING = ("name", "paper", "chosen")
-HIDDEN = (
-    "results",
-    "protocol",
-    "data_fingerprint",
-    "about",
-    "versions",
-    "keys_not_in_checkpoint",
-    "keys_without_place",
-)
-ALIKE = "Only encoders that were trained on the same data can be compared"
+"""Dashes of curves, by plotly's name, as SVG takes them."""
+UNINTERESTING = ("name", "chosen")
+HIDDEN = ("results", "protocol", "data_fingerprint", "about", "versions", "keys_not_in_checkpoint",
+          "keys_without_place")  # fmt: skip
+"""Entries of an evaluation that are shown elsewhere, or too long."""
 
 
 class Table(NamedTuple):
@@ -62,39 +37,14 @@ class Evaluation(NamedTuple):
     settings: str
 
 
-class Recipe(NamedTuple):
-    """How a run was made, and how to make it again."""
-
-    name: str
-    command: str | None
-    planned: int | None
-    """Epochs that it was planned for at first, if it was made longer: its learning rate took another course."""
-    provenance: Table | None
-    settings: Table
-
-
-class _Entry(NamedTuple):
-    """A figure of the headline as it is written, and what to compare it with."""
-
-    figure: Figure
-    written: str
-    baselines: str = ""
-
-
-def swatches(runs: Sequence[RunSummary]) -> list[tuple[str, str]]:
-    """Colour and dashes of each run's curves, as SVG takes them."""
-    found = [looks(i) for i in range(len(runs))]
-    return [(look["color"], STROKES[look["dash"]]) for look in found]
-
-
 def headline(runs: Sequence[RunSummary]) -> Table:
     """The numbers to take away, how they were measured, and what to compare them with."""
-    found = [(run, list(_entries(run))) for run in runs]
-    named = labels(entry.figure for _, entries in found for entry in entries)
+    found = {run: [figure for figure in figures(run) if figure.higher_is_better] for run in runs}
+    named = labels(figure for of_run in found.values() for figure in of_run)
     lines = list[tuple[str, ...]]()
-    for run, entries in found:
-        lines += [(run.name, named[entry.figure.kind], entry.written, entry.baselines) for entry in entries]
-        if not entries:
+    for run, of_run in found.items():
+        lines += [(run.name, named[figure.kind], figure.in_full(), figure.compared_with) for figure in of_run]
+        if not of_run:
             lines.append((run.name, "accuracy", "not measured", "logo-ssl eval knn measures it, on images with labels"))
         lines += [(run.name, *state) for state in _states(run)]
     several = len(runs) > 1
@@ -103,20 +53,32 @@ def headline(runs: Sequence[RunSummary]) -> Table:
     return Table(caption, head[not several :], [line[not several :] for line in lines])
 
 
+def _states(run: RunSummary) -> Iterator[tuple[str, str, str]]:
+    """What keeps the numbers from being the last word."""
+    for sentence in run.damages:
+        yield sentence, "damaged", ""
+    if older := run.older():
+        yield f"evaluations of older weights: {', '.join(older)}", "not counted", "logo-ssl eval measures these weights"
+    if not run.finished:
+        done = max((line["epoch"] for line in run.metrics if "epoch" in line), default=0)
+        state = f"{max(run.epochs_logged, done)} of {run.epochs} epochs"
+        yield state, "not finished", "logo-ssl resume goes on if it is not running"
+
+
 def health(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
-    """Damages and signs of collapse, or that there is none; and whether it is bad news."""
+    """Damages and signs of collapse, or the last spread and rank of the latents; and whether it is bad news."""
     found = list[tuple[str, bool]]()
     for run in runs:
         found += [(f"{run.name}: {sentence}", True) for sentence in (*run.damages, *run.signs)]
-        lines = [line for line in run.metrics if is_number(line.get("z_std")) and is_number(line.get("z_rank"))]
-        if lines and not run.signs:
-            most = f" of at most {run.most_directions}" if run.most_directions else ""
-            last = (
-                f"spread of the latents {lines[-1]['z_std']:.3f} of 1, effective rank {lines[-1]['z_rank']:.1f}{most}"
-            )
-            found.append((f"{run.name}: no sign of collapse at the last measurement ({last}).", False))
-        elif not run.signs:
+        last = next((line for line in reversed(run.metrics) if {"z_std", "z_rank"} <= line.keys()), None)
+        if run.signs:
+            continue
+        if last is None:
             found.append((f"{run.name}: nothing was measured{'' if run.finished else ' yet'}.", False))
+        else:
+            measured = f"spread of the latents {last['z_std']:.3f} of 1, effective rank {last['z_rank']:.1f}"
+            most = f"{measured} of at most {run.most_directions}"
+            found.append((f"{run.name}: no sign of collapse at the last measurement ({most}).", False))
     return found
 
 
@@ -141,34 +103,52 @@ def group_notes(groups: Sequence[Group]) -> list[str]:
     return notes
 
 
-def comparison(groups: Sequence[Group]) -> list[Table]:
-    """The figures of the groups side by side, and which is better."""
-    found = compared(groups)
-    if max(len(group.runs) for group in groups) < 2 and len(groups) < 2:
-        return []
+def comparison(groups: Sequence[Group]) -> Table | None:
+    """The figures of the groups side by side, and which is better; None for a single run."""
+    found = sorted(compared(groups), key=lambda each: not each.figure.higher_is_better)
+    if not found or sum(len(group.runs) for group in groups) < 2:
+        return None
     named = labels(each.figure for each in found)
 
-    def cells(each: Compared) -> tuple[str, ...]:
+    def cells(each: Compared) -> list[str]:
         spreads = ((each.spreads.get(group.letter), len(group.runs)) for group in groups)
-        return (named[each.figure.kind], *("" if s is None else s.written(each.figure, n) for s, n in spreads))
+        return [named[each.figure.kind], *("" if s is None else s.written(each.figure, n) for s, n in spreads)]
 
-    head = ("figure", *map(str, groups))
-    judged = [each for each in found if each.figure.higher_is_better]
-    others = [each for each in found if not each.figure.higher_is_better]
+    caption, head = "Mean ± standard deviation over seeds", ("figure", *map(str, groups))
     if len(groups) == 1:
-        return [Table("Mean ± standard deviation over seeds", head, [cells(each) for each in (*judged, *others)])]
-    caption = (
-        "Mean ± standard deviation over seeds. One is better only if 95 % intervals of the means (Student's t) are "
-        "apart; of many figures some may be so by chance"
+        return Table(caption, head, [cells(each) for each in found])
+    caption += (
+        ". A group is better if its 95 % interval (Student's t) is above all others'; of many figures some may be so "
+        "by chance. Losses and speeds have no good direction"
     )
-    tables = [Table(caption, (*head, "which is better"), [(*cells(each), each.verdict()) for each in judged])]
-    tables.append(Table("Mean ± standard deviation over seeds, no good direction", head, [cells(e) for e in others]))
-    return [table for table in tables if table.rows]
+    return Table(caption, (*head, "better"), [[*cells(each), each.better()] for each in found])
 
 
-def paper_tables(runs: Sequence[RunSummary]) -> list[Table]:
-    """What was measured next to the paper's rows: of the same recipe, and of Tables 5 and 6."""
-    return [table for table in (_accuracies_table(runs), _transfer_table(runs), _detection_table(runs)) if table.rows]
+def compared_with_the_paper(runs: Sequence[RunSummary]) -> Table | None:
+    """What was measured next to the paper's rows for the same recipe."""
+    measured = {run: [f for f in figures(run) if f.evaluation.startswith(("knn", "linear"))] for run in runs}
+    named = labels(figure for of_run in measured.values() for figure in of_run)
+
+    def here(run: RunSummary, protocol: str) -> str:
+        found = [figure for figure in measured[run] if figure.evaluation.startswith(protocol)]
+        return "; ".join(f"{figure.written()} ({named[figure.kind]})" for figure in found) or "not measured"
+
+    lines = [
+        (
+            run.name,
+            f"Table {row['table']}: {row['row']}{', with settings of our choice' if run.tuned else ''}",
+            percent(row["knn"]),
+            here(run, "knn"),
+            percent(row["linear"]),
+            here(run, "linear"),
+            ", ".join(run.departures) or "none",
+        )
+        for run in runs
+        for row in run.paper
+    ]
+    differs = "differs from the recipe with the paper's settings in"
+    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", differs)
+    return Table("Top-1 in percent; the paper names no k and no temperature", head, lines) if lines else None
 
 
 def evaluations(runs: Sequence[RunSummary]) -> list[Evaluation]:
@@ -180,213 +160,79 @@ def evaluations(runs: Sequence[RunSummary]) -> list[Evaluation]:
     ]
 
 
-def bad_images(runs: Sequence[RunSummary]) -> list[Table]:
-    """Which images could not be read, and why; the first of them if they are many."""
-    tables = []
-    for run in runs:
-        if found := run.bad_images:
-            caption = f"{run.name}: {len(found)} image{'s' * (len(found) != 1)} could not be read"
-            caption += f"; the first {MOST_BAD}" if len(found) > MOST_BAD else ""
-            tables.append(Table(caption, ("image", "reason"), found[:MOST_BAD]))
-    return tables
-
-
-def not_shown(runs: Sequence[RunSummary]) -> list[str]:
-    """What is missing from the page, and why: once for all runs of which the same is missing."""
-    found = dict[tuple[str, str], list[str]]()
-    for run in runs:
-        for missing in run.missing:
-            found.setdefault(missing, []).append(run.name)
-    return [f"{', '.join(names)}: {what}: {why}" for (what, why), names in found.items()]
-
-
-def recipes(runs: Sequence[RunSummary]) -> list[Recipe]:
-    """Every setting and who made it, with the command that runs it again."""
-    found = []
-    for run in runs:
-        made = run.provenance | run.versions
-        planned = run.provenance.get("epochs_first_planned")
-        provenance = Table(f"{run.name}: provenance", ("what", "value"), [(k, words(v)) for k, v in made.items()])
-        settings = [(key, words(value)) for key, value in run.settings.items() if key != "paper"]
-        found.append(
-            Recipe(
-                run.name,
-                run.command,
-                planned if planned != run.provenance.get("epochs") else None,
-                provenance if made else None,
-                Table(f"{run.name}: every setting", ("setting", "value"), settings),
-            )
-        )
-    return found
-
-
-def compared_groups(runs: Sequence[RunSummary]) -> list[Group]:
-    """The groups of several runs; none for a single run."""
-    return grouped(runs) if len(runs) > 1 else []
-
-
-def _states(run: RunSummary) -> Iterator[tuple[str, str, str]]:
-    """What keeps the numbers from being the last word."""
-    for sentence in run.damages:
-        yield sentence, "damaged", ""
-    if older := run.older():
-        yield f"evaluations of older weights: {', '.join(older)}", "not counted", "logo-ssl eval measures these weights"
-    if not run.finished:
-        begun = max((line["epoch"] for line in run.metrics if isinstance(line.get("epoch"), int)), default=0)
-        done = max(run.epochs_logged, begun)
-        yield f"{done} of {run.epochs} epochs", "not finished", "logo-ssl resume goes on if it is not running"
-
-
-def _entries(run: RunSummary) -> Iterator[_Entry]:
-    if run.knn_lines:
-        yield _last_knn(run)
-    yield from _accuracies(run)
-    for record in evaluations_of(run, "transfer"):
-        if "value" in record:
-            what = f"transfer to {record.get('data')}, {record.get('metric')}"
-            number = f"{percent(record['value'])} %{on(record.get('test_images'))}"  # may be a mean per class
-            yield _Entry(_unvalued(what, record), number, _joined(*_guesses(record), choice(record)))
-    for kind in ("detect", "segment"):
-        for record in evaluations_of(run, kind):
-            for row in rows(record):
-                what = f"{kind}: AP of {row.get('of')}, {row.get('measure')}, on {record.get('data')}"
-                number = f"{percent(row.get('AP'))} %{on(record.get('test_pictures'))}"
-                yield _Entry(_unvalued(what, record), number)
-    yield from _rankings(run)
-
-
-def _last_knn(run: RunSummary) -> _Entry:
-    """The last kNN that was logged, with the untrained encoder's if it was measured in the same way."""
-    first, last = run.knn_lines[0], run.knn_lines[-1]
-    epoch, number = last.get("epochs_done"), percent_on(last["knn"], last.get("knn_images"))
-    if epoch == 0:
-        return _Entry(while_training(run, last, "untrained"), number)
-    alike = all(first.get(key) == last.get(key) for key in ("knn_k", "knn_tau", "knn_images", "knn_of", "knn_bank_of"))
-    untrained = f"untrained encoder: {percent(first['knn'])} %" if first.get("epochs_done") == 0 and alike else ""
-    return _Entry(while_training(run, last, f"after epoch {epoch} of {run.epochs}"), number, untrained)
-
-
-def _accuracies(run: RunSummary) -> Iterator[_Entry]:
-    """Top-1, each kind once, with other features that were measured in the same way, and guesses."""
-    seen = set[Kind]()
-    for kind in TOP1:
-        for figure, row, record in top1s(run, kind):
-            if figure.kind in seen:
-                continue
-            seen.add(figure.kind)
-            alike = [other for other in rows(record) if all(other.get(key) == row.get(key) for key in ("k", "tau"))]
-            others = [other for other in alike if other.get("features", "trained encoder") != "trained encoder"]
-            baselines = [f"{other['features']}: {percent(other.get('top1'))} %" for other in others]
-            number = percent_on(figure.value, record.get("test_images"))
-            yield _Entry(figure, number, _joined(*baselines, *_guesses(record | row), figure.chosen))
-
-
-def _guesses(about: Mapping[str, Any]) -> Iterator[str]:
-    """What needs no features: chance, and always the commonest class if that is right more often."""
-    chance, commonest = about.get("chance"), about.get("commonest")
-    if is_number(chance):
-        yield f"chance: {percent(chance)} %"
-    if is_number(commonest) and (not is_number(chance) or commonest > chance):
-        yield f"always the commonest class: {percent(commonest)} %"
-
-
-def _rankings(run: RunSummary) -> Iterator[_Entry]:
-    """Of each task one: on the run's own images if it can be, over most references."""
-    best: dict[str, tuple[tuple[bool, float], _Entry]] = {}
-    for record in evaluations_of(run, "affinity"):
-        own = record.get("source", record.get("data")) == run.settings.get("data")
-        for row in rows(record):
-            if row.get("metric") == "AUC":
-                references, task = row.get("references"), words(row.get("task"))
-                weight = (own, references if is_number(references) else 0)
-                if task not in best or weight > best[task][0]:
-                    best[task] = weight, _ranking(row, record)
-    yield from (entry for _, entry in best.values())
-
-
-def _ranking(row: Mapping[str, Any], record: Mapping[str, Any]) -> _Entry:
-    where = f"{row.get('references')} references, on {record.get('data')}, with 95 % intervals"
-    numbers = [f"{name} {words(row[measure])}" for measure, name in MEASURES.items() if measure in row]
-    chance = f"chance: {row['chance']:.3f}" if isinstance(row.get("chance"), float) else ""
-    return _Entry(_unvalued(f"AUC of {row.get('task')}, {where}", record), "; ".join(numbers), chance)
-
-
-def _unvalued(what: str, record: Mapping[str, Any]) -> Figure:
-    """What was measured and how, if the number is written elsewhere."""
-    return Figure(what, 0.0, how=how_measured(record))
-
-
-def _joined(*parts: str) -> str:
-    return "; ".join(filter(None, parts))
-
-
-def _accuracies_table(runs: Sequence[RunSummary]) -> Table:
-    measured = [each.figure for run in runs for kind in ("knn", "linear") for each in top1s(run, kind)]
-    named = labels(measured)
-
-    def ours(run: RunSummary, kind: str) -> str:
-        found = (each.figure for each in top1s(run, kind))
-        return "; ".join(f"{f.written()} ({_joined(named[f.kind], f.chosen)})" for f in found) or "not measured"
-
-    lines = [
-        (
-            run.name,
-            f"Table {row.get('table')}: {row.get('row')}{', with settings of our choice' if run.tuned else ''}",
-            percent(row.get("knn")),
-            ours(run, "knn"),
-            percent(row.get("linear")),
-            ours(run, "linear"),
-            ", ".join(run.departures) or "none",
-        )
-        for run in runs
-        for row in run.paper
-    ]
-    differs = "differs from the recipe with the paper's settings in"
-    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", differs)
-    return Table("Top-1 in percent; the paper names no k and no temperature", head, lines)
-
-
-def _transfer_table(runs: Sequence[RunSummary]) -> Table:
-    """Ours above the paper's, for the sets that were measured."""
-    measured: dict[str, dict[str, float]] = {}
-    for run in runs:
-        for record in evaluations_of(run, "transfer"):
-            if is_number(record.get("value")):
-                measured.setdefault(run.name, {})[str(record.get("metric"))] = record["value"]
-    metrics = list(dict.fromkeys(metric for found in measured.values() for metric in found))
-    sets = [next((name for name in TRANSFER_SETS if metric.startswith(f"{name} ")), None) for metric in metrics]
-    lines = [(name, *(percent(found.get(metric)) for metric in metrics)) for name, found in measured.items()]
-    for row, numbers in TRANSFER.items() if any(sets) else ():
-        by_set = dict(zip(TRANSFER_SETS, numbers, strict=True))
-        lines.append((f"paper, Table 5: {row}", *(percent(by_set.get(name or "")) for name in sets)))
-    return Table(f"Transfer: linear classifiers on frozen features, percent. {ALIKE}", ("encoder", *metrics), lines)
-
-
-def _detection_table(runs: Sequence[RunSummary]) -> Table:
-    """Ours above the paper's, for the data and objects that were measured."""
-    ours, wanted = list[tuple[str, ...]](), dict[tuple[str, str], str]()
-    for run in runs:
-        for record in (*evaluations_of(run, "detect"), *evaluations_of(run, "segment")):
-            for row in rows(record):
-                source, of, measure = str(record.get("data")), str(row.get("of")), str(row.get("measure"))
-                found = precision(row)
-                ours.append((run.name, source, of, measure, *(percent(found.get(c)) for c in DETECTION_COLUMNS)))
-                if record.get("official") and DETECTION_MEASURES.get(source) == measure:
-                    wanted[source, of] = measure
-    theirs = [
-        (f"paper, Table 6: {row}", source, of, measure, *map(percent, numbers))
-        for (source, of), measure in wanted.items()
-        for row, numbers in DETECTION.get((source, of), {}).items()
-    ]
-    head = ("encoder", "data", "of", "measure", *DETECTION_COLUMNS)
-    return Table(f"Detection: average precision, percent. {ALIKE}", head, ours + theirs)
-
-
 def _evaluation(title: str, record: Mapping[str, Any], older: str | None) -> Evaluation:
     found = rows(record)
     head = list(dict.fromkeys(key for row in found for key in row))
     cells = [[written(key, row[key]) if key in row else "" for key in head] for row in found]
     plain = {k: v for k, v in record.items() if k not in HIDDEN and isinstance(v, str | int | float)}
     settings = "; ".join(f"{key.replace('_', ' ')}: {written(key, value)}" for key, value in plain.items())
-    protocol = str(record.get("protocol", "no protocol was saved"))
+    protocol = record.get("protocol", "no protocol was saved")
     return Evaluation(title, older, protocol, Table(title, head, cells) if found else None, settings)
+
+
+def not_shown(runs: Sequence[RunSummary]) -> list[str]:
+    """What is missing from the page, and why: once for all runs of which the same is missing."""
+    found = dict[tuple[str, str], list[str]]()
+    for run in runs:
+        for missing in run.collected.missing:
+            found.setdefault(missing, []).append(run.name)
+    return [f"{', '.join(names)}: {what}: {why}" for (what, why), names in found.items()]
+
+
+# -- Curves: one small plot for each quantity that was logged, every run in it, over epochs
+
+
+def plots(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """For each quantity that any run has: its title, a sentence about its last values, and the traces."""
+    made = []
+    others = other_losses(QUANTITIES, (line for run in runs for line in run.metrics))
+    for name, title in (QUANTITIES | {name: name for name in others}).items():
+        traces = [trace for i, run in enumerate(runs) if (trace := _trace(run, i, name))]
+        if traces:
+            unit = " %" if name == "knn" else ""
+            ends = ", ".join(f"{runs[trace['run']].name}: {trace['y'][-1]:.4g}{unit}" for trace in traces)
+            axis = f"{title}{_protocol(runs)} (%)" if name == "knn" else title
+            made.append({"name": name, "title": axis, "summary": f"{axis} over epochs; last {ends}", "traces": traces})
+    return made
+
+
+def run_look(i: int) -> dict[str, str]:
+    """Colour and dashes of run i, told apart without colour as well."""
+    return {"color": COLOURS[i % len(COLOURS)], "dash": list(STROKES)[(i // len(COLOURS) + i) % len(STROKES)]}
+
+
+def swatches(runs: Sequence[RunSummary]) -> list[tuple[str, str]]:
+    """Colour and dashes of each run's curves, as SVG takes them."""
+    found = [run_look(i) for i in range(len(runs))]
+    return [(look["color"], STROKES[look["dash"]]) for look in found]
+
+
+def _protocol(runs: Sequence[RunSummary]) -> str:
+    """k and tau, as they were logged."""
+    lines = (line for run in runs for line in run.metrics if {"knn", "knn_k", "knn_tau"} <= set(line))
+    known = dict.fromkeys(f"k={line['knn_k']}, tau={line['knn_tau']}" for line in lines)
+    return f", {' or '.join(known)}" if known else ""
+
+
+def _trace(run: RunSummary, i: int, name: str) -> dict[str, Any] | None:
+    points = [(line["step"], line[name]) for line in run.metrics if name in line]
+    if not points:
+        return None
+    thin = [*points[:: -(-len(points) // MOST_POINTS)], points[-1]] if len(points) > MOST_POINTS else points
+    scale = _epochs_per_step(run)
+    return {
+        "run": i,
+        "x": [round(step * scale, 4) for step, _ in thin],
+        "y": [float(f"{value:.6g}") for _, value in thin],
+        "mode": "lines+markers" if len(thin) <= FEW else "lines",
+        "line": run_look(i),
+    }
+
+
+def _epochs_per_step(run: RunSummary) -> float:
+    """From the last line that ends an epoch (kNN or spread of latents), else as many epochs as the last line began."""
+    for line in reversed(run.metrics):
+        if (epochs := epochs_ended(line)) and line["step"]:
+            return epochs / line["step"]
+    last = run.metrics[-1]
+    return (last.get("epoch", 0) + 1) / last["step"] if last["step"] else 1.0

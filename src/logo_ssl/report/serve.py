@@ -1,31 +1,25 @@
 """The page served to this machine while runs train: three addresses, and no file of the machine."""
 
-import atexit
 import hashlib
-import os
-import socket
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ..errors import UserError
 from ..run import Run
-from ..signals import Stopped
 from ..text import printable
 from .html import page
-from .summary import RunDiscovery, RunSummary, stamps
+from .summary import RunSummary, newest_runs, stamps
 
-EVERYWHERE = ("0.0.0.0", "::")
+EVERYWHERE = "0.0.0.0"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-CTRL_C, FAILED = 130, 2
 
 
 class Served(NamedTuple):
@@ -44,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def __init__(
-        self, latest: Callable[[], Served], library: Callable[[], bytes], hosts: tuple[str, ...] | None, *rest: object
+        self, latest: Callable[[], Served], library: bytes, hosts: tuple[str, ...] | None, *rest: object
     ) -> None:
         self.latest, self.library, self.hosts = latest, library, hosts
         super().__init__(*rest)  # type: ignore[arg-type]
@@ -62,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
                 lines = [served.version, *([" ".join(served.trouble.split())] if served.trouble else [])]
                 self._send(HTTPStatus.OK, "text/plain", "\n".join(lines).encode())
             case "/plotly.js":
-                self._send(HTTPStatus.OK, "text/javascript", self.library(), "max-age=86400")
+                self._send(HTTPStatus.OK, "text/javascript", self.library, "max-age=86400")
             case _:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", b"Nothing is here.\n")
 
@@ -103,28 +97,27 @@ class Server(ThreadingHTTPServer):
         """Print nothing."""
 
 
-class Server6(Server):
-    """The same, on an address of IPv6."""
-
-    address_family = socket.AF_INET6
-
-
-def open_server(host: str, port: int, latest: Callable[[], Served], library: Callable[[], bytes]) -> Server:
+def open_server(host: str, port: int, latest: Callable[[], Served], library: bytes) -> Server:
     """A server that listens; UserError if it cannot."""
-    hosts = None if host in EVERYWHERE else (*LOOPBACK, host.lower())
+    hosts = None if host == EVERYWHERE else (*LOOPBACK, host.lower())
     try:
-        return (Server6 if ":" in host else Server)((host, port), partial(Handler, latest, library, hosts))
+        return Server((host, port), partial(Handler, latest, library, hosts))
     except (OSError, OverflowError) as error:
-        cause = getattr(error, "strerror", None) or error
         raise UserError(
-            f"port={port}: cannot be listened on at {host} ({cause}); --port 0 takes a free one."
+            f"port={port}: cannot be listened on at {host} ({error}); --port 0 takes a free one."
         ) from error
 
 
-def address_of(host: str) -> str:
-    """How a browser on this machine calls the host."""
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{here}]" if ":" in here else here
+@contextmanager
+def serving(server: Server) -> Iterator[str]:
+    """Answer requests in another thread until the block ends; gives the address for a browser on this machine."""
+    host, port = server.server_address[:2]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://{LOOPBACK[0] if host == EVERYWHERE else host}:{port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @dataclass
@@ -134,74 +127,36 @@ class PageRenewer:
     paths: Sequence[Path]
     collect: Callable[..., Sequence[RunSummary]]
     """`RunCollector.collect`."""
+    say: Callable[[str], None] = lambda sentence: None
     latest: Served = field(init=False)
 
     def __post_init__(self) -> None:
-        self.discovery = RunDiscovery(self.paths)
         self.seen: object = None  # so that the first look makes the page that takes long
-        self._make(quickly=True)
+        self.latest = self._page(quickly=True)
 
     def look(self) -> bool:
-        """Make the page anew if anything changed; whether it did."""
-        seen = stamps(*(file for run in self.discovery.runs() for file in _files(run)))
-        if seen == self.seen:
-            return False
-        self.seen = seen
-        self._make()
-        return True
-
-    def renew(self, stop: threading.Event, every: float, say: Callable[[str], None]) -> None:
-        """Look every so many seconds until told to stop, whatever happens.
-
-        A torn file is looked at again soon; what else fails would fail again, and waits for the next change.
-        """
-        while not stop.is_set():
-            try:
-                self.look()
-            except (UserError, OSError) as error:
-                self.seen = None
-                self._report(str(error), say)
-            except Exception as error:
-                self._report(f"{type(error).__name__}: {error}", say)
-            stop.wait(every)
-
-    def _make(self, *, quickly: bool = False) -> None:
-        text = page(self.collect(self.discovery.runs(), quickly=quickly), version="")
-        version = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self.latest = Served(version, text.replace('data-version=""', f'data-version="{version}"', 1).encode())
-
-    def _report(self, reason: str, say: Callable[[str], None]) -> None:
+        """Make the page anew if anything changed; whether it did. What goes wrong is said here and on the page."""
+        try:
+            seen = stamps(*(file for run in newest_runs(self.paths) for file in _files(run)))
+            if seen == self.seen:
+                return False
+            self.seen = seen
+            self.latest = self._page()
+            return True
+        except (UserError, OSError) as error:  # perhaps a file is half written: the next look tries again
+            self.seen, reason = None, str(error)
+        except Exception as error:  # this would fail again: it waits for the next change
+            reason = f"{type(error).__name__}: {error}"
         trouble = f"The page is not renewed: {printable(reason)}"
+        if trouble != self.latest.trouble:
+            self.say(trouble)
         self.latest = self.latest._replace(trouble=trouble)
-        say(trouble)
+        return False
 
-
-class Background:
-    """Lets work be done in a thread until the block ends; a process that ends then does not wait for the thread.
-
-    Python freezes such a thread when it goes away; one that is inside torch takes the process down with it (SIGABRT).
-    """
-
-    def __init__(self, work: Callable[[threading.Event], None]) -> None:
-        self.stop, self.code = threading.Event(), 0
-        self.thread = threading.Thread(target=work, args=(self.stop,), daemon=True)
-
-    def __enter__(self) -> None:
-        atexit.register(self._leave)
-        self.thread.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.stop.set()
-        if isinstance(error, Stopped):
-            self.code = 128 + error.number
-        elif error is not None:
-            self.code = CTRL_C if isinstance(error, KeyboardInterrupt) else FAILED
-
-    def _leave(self) -> None:
-        if self.thread.is_alive():
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(self.code)
+    def _page(self, *, quickly: bool = False) -> Served:
+        text = page(self.collect(newest_runs(self.paths), quickly=quickly), version="")
+        version = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return Served(version, text.replace('data-version=""', f'data-version="{version}"', 1).encode())
 
 
 def _files(run: Run) -> list[Path]:

@@ -1,24 +1,19 @@
 """Run folders as the report reads them: which runs are meant, and what the files of each say."""
 
 import csv
-import math
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
 from ..files import read_json
-from ..run import Logged, Run, is_number, runs_below
-from .gallery import Comparison, Neighbourhood
-from .maps import FeatureMap
+from ..run import Logged, Run, runs_below
+from .gallery import Comparison, FeatureMap, Neighbourhood
 
 MOST_RUNS = 50  # on a page
-SEARCH_S = 10
-"""How long the runs that were found are kept: a search opens thousands of folders while runs go on."""
 FIGURES = {
     "affinity": "Learned affinity and cosine similarity: a reference crop against crops of other images (from the "
     "command affinity, which chooses other images than the section Affinity)",
@@ -29,32 +24,22 @@ Stamps = tuple[tuple[str, int, int], ...]
 """Name, time and size of files: with others, they were written anew."""
 
 
-class Found(NamedTuple):
-    """The runs at some paths."""
+def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Run]]:
+    """The runs that are named with the finished ones below folders that are named, and the unfinished ones there.
 
-    runs: list[Run]
-    below: dict[Path, int]
-    """How many of them each folder of runs has."""
-    unfinished: list[Run]
-    """Runs in such folders that are left out."""
-
-
-def find_runs(paths: Sequence[Path]) -> Found:
-    """The runs that are named, and the finished ones below folders that are named; files, as a pattern may give, not.
-
-    Raises UserError for a path without runs.
+    Files are passed over, since a pattern may give them. Raises UserError for a path without runs.
     """
-    found, below, unfinished = list[Run](), dict[Path, int](), list[Run]()
+    found, unfinished = list[Run](), list[Run]()
     for path in [path for path in paths if not path.is_file()] or paths:
         inside = [] if Run(path).recipe_file.is_file() else list(runs_below(path))
-        finished = [run for run in inside if run.provenance_file.is_file()]
-        if finished:
-            below[path] = len(finished)
-            unfinished += [run for run in inside if run not in finished]
+        finished = [run for run in inside if run.is_finished]
+        unfinished += [run for run in inside if finished and not run.is_finished]
         found += finished or [Run.existing(path)]
     found = _each_once(found)
+    if not 1 <= len(found) <= MOST_RUNS:
+        raise UserError(f"runs: {len(found)} were given; a page shows 1 to {MOST_RUNS}.")
     named = {os.path.realpath(run.path) for run in found}
-    return Found(found, below, [run for run in unfinished if os.path.realpath(run.path) not in named])
+    return found, [run for run in unfinished if os.path.realpath(run.path) not in named]
 
 
 def runs_at(path: Path) -> list[Run]:
@@ -63,27 +48,14 @@ def runs_at(path: Path) -> list[Run]:
     return [run] if run.recipe_file.is_file() else list(runs_below(path))
 
 
-@dataclass
-class RunDiscovery:
-    """The runs at some paths by now; it searches again every few seconds, and when one of them is gone."""
+def newest_runs(paths: Sequence[Path]) -> list[Run]:
+    """The runs at some paths by now; if there are too many for a page, those that are named and the last that began.
 
-    paths: Sequence[Path]
-    kept: Sequence[Run] = field(default=(), init=False)
-    there: Sequence[Run] = field(default=(), init=False)
-    """Those of them that could be read when they were found."""
-    until: float = field(default=-math.inf, init=False)
-
-    def runs(self) -> Sequence[Run]:
-        """Each once: if there are too many for a page, those that are named, and the last that began."""
-        if time.monotonic() >= self.until or not all(map(_is_there, self.there)):
-            # a path without a run stays in the list, so that whoever reads it says what is wrong
-            found = _each_once([run for path in self.paths for run in runs_at(path) or [Run(path)]])
-            named = {os.path.realpath(path) for path in self.paths}
-            newest = sorted(found, key=lambda run: (os.path.realpath(run.path) in named, _began(run)))[-MOST_RUNS:]
-            self.kept = [run for run in found if run in newest]
-            self.there = [run for run in self.kept if _is_there(run)]
-            self.until = time.monotonic() + SEARCH_S
-        return self.kept
+    A path without a run stays in the list, so that whoever reads it says what is wrong.
+    """
+    found = _each_once(run for path in paths for run in runs_at(path) or [Run(path)])
+    newest = sorted(found, key=lambda run: (run.path in paths, stamps(run.recipe_file)[0][1]))[-MOST_RUNS:]
+    return [run for run in found if run in newest]
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
@@ -102,7 +74,21 @@ class Missing(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True)
+class Collected(NamedTuple):
+    """What is shown of a run's images and features, and what cannot be."""
+
+    crops: bytes | None = None
+    """A picture of the crops as the network sees them, as PNG."""
+    neighbourhood: Neighbourhood | None = None
+    feature_map: FeatureMap | None = None
+    comparisons: Sequence[Comparison] = ()
+    missing: Sequence[Missing] = ()
+
+
+NOTHING = Collected()
+
+
+@dataclass(frozen=True, eq=False)
 class RunSummary:
     """A run as the page shows it: what its files say, and what a `RunCollector` found out with its recipe and encoder.
 
@@ -130,30 +116,13 @@ class RunSummary:
     """Signs of collapse at the end of the log."""
     most_directions: int | None = None
     """The largest rank that its latents can have."""
-    fingerprint: str | None = None
-    """Of its present weights, if it is known."""
-    crops: bytes | None = None
-    """A picture of the crops as the network sees them, as PNG."""
-    comparisons: Sequence[Comparison] = ()
-    """Reference crops and how alike others are to them."""
-    neighbourhood: Neighbourhood | None = None
-    """Some images and their nearest ones."""
-    feature_map: FeatureMap | None = None
-    """Images in feature space."""
-    missing: Sequence[Missing] = ()
-    """What cannot be shown, and why."""
+    collected: Collected = NOTHING
+    """What its encoder makes of images."""
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Who made it; empty while the run is not finished."""
-        record = self.run.provenance()
-        return {key: value for key, value in record.items() if value is None or isinstance(value, str | int | float)}
-
-    @cached_property
-    def versions(self) -> dict[str, Any]:
-        """The libraries that it was made with."""
-        found = self.run.provenance().get("versions")
-        return found if isinstance(found, dict) else {}
+        return self.run.provenance()
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -200,36 +169,32 @@ class RunSummary:
     @cached_property
     def images(self) -> str | None:
         """The fingerprint of what it learned from, if it is known."""
-        found = self.run.images().get("fingerprint", {}).get("train")
-        return found if isinstance(found, str) else None
-
-    def is_present(self, record: dict[str, Any]) -> bool:
-        """Whether an evaluation is of the run's present weights: by their fingerprint, or else by its epochs."""
-        if self.fingerprint and record.get("fingerprint"):
-            return record["fingerprint"] == self.fingerprint
-        overtaken = self.finished and record.get("unfinished")
-        return not overtaken and record.get("epochs") in (None, self.epochs)
+        return self.run.images().get("fingerprint", {}).get("train")
 
     def older(self) -> dict[str, str]:
-        """The evaluations of other weights than the present ones by the name of their file, and of which weights."""
-        return {
-            name: str(record.get("unfinished") or f"epoch {record.get('epochs', 'unknown')}")
-            for name, record in self.evaluations.items()
-            if not self.is_present(record)
-        }
+        """The evaluations of other weights than the present ones by the name of their file, and of which weights.
 
-    def figures(self) -> Iterator[tuple[str, bytes]]:
-        """The pictures in the run's folder, with what they show."""
-        if self.crops is not None:
-            yield "Crops as the network sees them, and their boxes on the originals", self.crops
+        Of a run that goes on, any checkpoint's may be the present ones; each figure names its own.
+        """
+        older = dict[str, str]()
+        for name, record in self.evaluations.items():
+            epochs, unfinished = record.get("epochs", self.epochs), record.get("unfinished")
+            if epochs != self.epochs or (self.finished and unfinished):
+                older[name] = unfinished or f"epoch {epochs}"
+        return older
+
+    def pictures(self) -> Iterator[tuple[str, bytes]]:
+        """The pictures of the run, with what they show: its crops, and those that other commands left in its folder."""
+        if self.collected.crops is not None:
+            yield "Crops as the network sees them, and their boxes on the originals", self.collected.crops
         for stem, words in FIGURES.items():
             file = self.run.path / "figures" / f"{stem}.png"
             if file.is_file():
                 yield words, file.read_bytes()
         folder, older = self.run.evaluation_file("x").parent.resolve(), self.older()
         for name, record in self.evaluations.items():
-            for place in record.get("pictures") or ():
-                file = (folder / str(place)).resolve()
+            for place in record.get("pictures", ()):
+                file = (folder / place).resolve()
                 if file.is_relative_to(folder) and file.is_file():  # nothing else of this machine
                     words = f"{name}, {file.stem} images: objects on the left, what was found on the right"
                     yield words + (f" (of older weights: {older[name]})" if name in older else ""), file.read_bytes()
@@ -243,11 +208,6 @@ class RunSummary:
         except OSError:
             return []
         return [(row[0], ", ".join(row[1:])) for row in rows if row != ["image", "reason"]]
-
-    @cached_property
-    def knn_lines(self) -> list[dict[str, Any]]:
-        """The lines with a kNN, which was measured while training."""
-        return [line for line in self.metrics if is_number(line.get("knn"))]
 
 
 def epochs_ended(line: Mapping[str, Any]) -> int:
@@ -273,29 +233,9 @@ def stamps(*files: Path) -> Stamps:
     return tuple(found)
 
 
-def refuse_count(n: int) -> None:
-    """UserError if so many runs make no page."""
-    if not 1 <= n <= MOST_RUNS:
-        raise UserError(f"runs: {n} were given; a page shows 1 to {MOST_RUNS}.")
-
-
-def _is_there(run: Run) -> bool:
-    return os.path.isfile(run.recipe_file)
-
-
-def _began(run: Run) -> float:
-    """When its recipe was written, which happens when it begins, unlike most of what is in its folder."""
-    try:
-        return os.path.getmtime(run.recipe_file)
-    except OSError:  # removed just now
-        return 0.0
-
-
-def _each_once(runs: Sequence[Run]) -> list[Run]:
-    """Of a run and links to it, the run itself."""
+def _each_once(runs: Iterable[Run]) -> list[Run]:
+    """Of several paths to one run, the first."""
     found = dict[str, Run]()
     for run in runs:
-        real = os.path.realpath(run.path)
-        if real not in found or found[real].path.is_symlink():
-            found[real] = run
+        found.setdefault(os.path.realpath(run.path), run)
     return list(found.values())

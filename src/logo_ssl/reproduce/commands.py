@@ -17,7 +17,7 @@ from ..run import Run
 from ..terminal import plain_console
 from .render import draw_figure_1b, markdown, record_of, write_table
 from .run import Outcome, RowRun, Runner, runs_of, shown
-from .tables import Row, Table, tables_named
+from .tables import Table, tables_named
 
 OWN_OPTIONS = ("data", "seed", "epochs", "device", "name", "paper", "chosen", "framework.kind", "strategy.kind")
 """Fields that `--set` does not take: they have an option of their own, or make a row what it is."""
@@ -35,8 +35,7 @@ class Reproduce:
     """
 
     tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
-    """table1 to table7. fig1b and fig3 draw the rows of the tables that are named with them. Alone they draw those that
-    --rows names, or those on the set that --data is called after (cifar10.npz: Table 1), else Table 3's."""
+    """table1 to table7. fig1b and fig3 draw the rows of the tables that are named with them; alone, Table 3's."""
     out: Path = Path("runs/reproduce")
     """Folder of runs and tables: OUT/RECIPE/seedK/ is a run, OUT/TABLE.md and OUT/TABLE.json the table (TABLE-tuned
     with --tuned)."""
@@ -75,12 +74,12 @@ class Reproduce:
             return True
         out.mkdir(parents=True, exist_ok=True)
         check_folder(out)
-        written_by = {"options": json.loads(json.dumps(asdict(self), default=str))}
-        written_by |= {"written_by": provenance(hardware(best_device("cpu")))}
+        options = json.loads(json.dumps(asdict(self), default=str))
+        made = {"options": options, "written_by": provenance(hardware(best_device("cpu")))}
 
         def record(table: Table, outcomes: Sequence[Outcome]) -> dict[str, Any]:
             ended = {row.folder: outcome for row, outcome in zip(rows, outcomes, strict=True)}
-            return record_of(table, out, ended) | written_by
+            return record_of(table, out, ended) | made
 
         def write(outcomes: Sequence[Outcome]) -> None:
             for table in tables:
@@ -108,7 +107,7 @@ class Reproduce:
         if Run(self.out).recipe_file.is_file() or self.out.is_file():
             raise UserError(f"out={self.out}: this is a run or a file; name a folder for tables and their runs.")
         best_device(self.device)
-        tables = tables_named(self.tables, self.rows, self.tuned, self.data)
+        tables = tables_named(self.tables, self.rows, self.tuned)
         recipes = {row.recipe.name: row.recipe for table in tables for row in table.rows}
         places = self._places({recipe.data for recipe in recipes.values()})
         changed = {name: replace(recipe, data=places.get(recipe.data, recipe.data)) for name, recipe in recipes.items()}
@@ -116,11 +115,10 @@ class Reproduce:
         changed = {name: recipe.changed(**own) for name, recipe in with_settings(changed, self.settings).items()}
         for recipe in changed.values():
             check(recipe)
-
-        def with_changes(row: Row) -> Row:
-            return row._replace(recipe=changed[row.recipe.name])
-
-        return [table._replace(rows=tuple(map(with_changes, table.rows))) for table in tables]
+        return [
+            table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
+            for table in tables
+        ]
 
     def _places(self, sets: set[str]) -> dict[str, str]:
         """Where each data set is."""
@@ -128,8 +126,7 @@ class Reproduce:
         for source in self.data:
             name, equals, path = source.partition("=")
             if not (equals and name in sets):
-                path, stem = source, Path(source).stem
-                name = next(iter(sets)) if len(sets) == 1 else stem
+                path, name = source, next(iter(sets)) if len(sets) == 1 else Path(source).stem
                 if name not in sets:
                     raise UserError(f"data={source}: the rows are on {', '.join(sorted(sets))}; give NAME=SOURCE.")
             if path not in NAMES and not Path(path).expanduser().exists():
@@ -139,15 +136,11 @@ class Reproduce:
 
     def _draw_affinities(self, table: Table, rows: Sequence[RowRun], out: Path) -> None:
         """Figure 3 of the first finished run of each row, by the command `affinity`."""
-        runner = Runner(1, lambda sentence: None)
-        for shown_row in table.rows:
-            finished = [
-                row for row in rows if row.recipe.name == shown_row.recipe.name and row.run.backbone_file.is_file()
-            ]
-            for row in finished[:1]:
-                picture = out / f"{table.name}-{row.recipe.name}.png"
-                options = ["--data", row.recipe.data, "--device", self.device, "--out", str(picture), "--overwrite"]
-                runner.call(["affinity", str(row.folder), *options], row.log)
+        finished = {row.recipe.name: row for row in reversed(rows) if row.run.backbone_file.is_file()}
+        for row in [finished[each.recipe.name] for each in table.rows if each.recipe.name in finished]:
+            picture = out / f"{table.name}-{row.recipe.name}.png"
+            options = ["--data", row.recipe.data, "--device", self.device, "--out", str(picture), "--overwrite"]
+            Runner(1, lambda sentence: None).call(["affinity", str(row.folder), *options], row.log)
 
 
 def with_settings(recipes: dict[str, Recipe], settings: Sequence[str]) -> dict[str, Recipe]:

@@ -74,7 +74,7 @@ def draw_figure_1b(table: Table, record: dict[str, Any], out: Path) -> list[Path
     drawn = [curve for curve in curves if curve.points()]
     points = {curve.row: curve.points() for curve in drawn}
     write(out / f"{table.stem}.json", json.dumps(record | {"curves": points}, indent=2) + "\n")
-    return draw_knn_curves(drawn, out / table.stem) if drawn else []
+    return draw_knn_curves(drawn, out / f"{table.stem}.png") if drawn else []
 
 
 def _folders(above: Path, outcomes: Mapping[Path, Outcome]) -> list[Path]:
@@ -127,12 +127,12 @@ def _value(figure: Figure, result: Any) -> float | None:
 
 def _departures(recipe: Recipe) -> dict[str, Any]:
     """The fields that decide a result and differ from the recipe with the paper's settings."""
-    found = differences(recipe, literal(recipe))
-    found = {field: found[field] for field in found if field not in unused(recipe)}
-    decisive = (field for field in found if field != "seed" and (field in ("data", "epochs") or not is_harmless(field)))
-    told = {field: {"ours": found[field][0], "recipe": found[field][1]} for field in decisive}
-    if "data" in told and Path(str(told["data"]["ours"])).stem == told["data"]["recipe"]:  # a file called like the set
-        del told["data"]
+    told = {}
+    for field, (ours, theirs) in differences(recipe, literal(recipe)).items():
+        called_like_it = field == "data" and Path(str(ours)).stem == theirs  # a file called like the set
+        decisive = field in ("data", "epochs") or not is_harmless(field)
+        if decisive and field != "seed" and field not in unused(recipe) and not called_like_it:
+            told[field] = {"ours": ours, "recipe": theirs}
     return told
 
 

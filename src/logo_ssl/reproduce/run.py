@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 from filelock import FileLock, Timeout
 
 from ..errors import UserError
-from ..recipes import Recipe, differences, find_recipe, flat, is_harmless
+from ..recipes import Recipe, differences, find_recipe, is_harmless
+from ..report.collect import options_between
 from ..run import Run
 from ..signals import Stopped
 from .tables import Evaluation, Table
@@ -52,17 +53,16 @@ class RowRun(NamedTuple):
             if self.run.recipe_file.is_file():
                 yield ["resume", str(self.folder), "--data", self.recipe.data, "--device", self.recipe.device]
             else:
-                asked = arguments_between(find_recipe(self.recipe.name), self.recipe)
+                asked = options_between(find_recipe(self.recipe.name), self.recipe)
                 yield ["pretrain", self.recipe.name, "--out", str(self.folder), *asked]
         for evaluation in self.evaluations:
             result = self.result_file(evaluation)
             if not result.is_file():
                 protocol, *options = evaluation.arguments
                 options += ["--seed", str(self.recipe.seed)] if protocol in ("detect", "segment") else []
-                out = (
-                    result.with_name("reproduce-transfer.json") if protocol == "transfer" else result
-                )  # it adds the set
-                where = ["--device", self.recipe.device, "--out", str(out)]
+                if protocol == "transfer":  # it adds the set
+                    result = result.with_name("reproduce-transfer.json")
+                where = ["--device", self.recipe.device, "--out", str(result)]
                 yield ["eval", protocol, str(self.folder), *options, *where]
 
     def check(self) -> None:
@@ -101,21 +101,6 @@ def runs_of(tables: Sequence[Table], seeds: int, out: Path) -> list[RowRun]:
     ]
 
 
-def arguments_between(base: Recipe, recipe: Recipe) -> list[str]:
-    """The options of `pretrain` that make one recipe of another."""
-    words = list[str]()
-    before = flat(base)
-    for field, value in flat(recipe).items():
-        if field in ("name", "paper", "chosen") or value == before.get(field):
-            continue
-        *outer, last = field.replace("_", "-").split(".")
-        if isinstance(value, bool):
-            words.append("--" + ".".join([*outer, last if value else f"no-{last}"]))
-        else:
-            words += ["--" + ".".join([*outer, last]), *map(str, value if isinstance(value, list) else [value])]
-    return words
-
-
 class Runner:
     """Runs rows, several side by side; a row that fails is reported, and the others go on."""
 
@@ -148,32 +133,27 @@ class Runner:
         return outcomes
 
     def _run(self, row: RowRun) -> Outcome:
-        """The commands of one row, which no other process runs meanwhile."""
+        """The commands of one row, which no other process runs meanwhile; what failed once trained fails alone."""
         row.folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(row.folder.with_name(f".{row.folder.name}.lock"))
         try:
-            lock.acquire(blocking=False)
+            lock = FileLock(row.folder.with_name(f".{row.folder.name}.lock")).acquire(blocking=False)
         except Timeout:
             self.say(f"{row.folder} is run by another process.")
             return Outcome("run by another process")
-        try:
-            failed = list[str]()
+        failed = list[str]()
+        with lock:
             for command in row.commands():
+                name = " ".join(command[:2]) if command[0] == "eval" else command[0]
                 if command[0] == "eval":
                     row.result_file(row.evaluations[0]).parent.mkdir(exist_ok=True)
                 if self.stopping:
                     return Outcome("waiting")
-                self.say(f"{row.folder}: logo-ssl {command[0]}{' ' + command[1] if command[0] == 'eval' else ''}")
-                code = self.call(command, row.log)
-                if code and command[0] != "eval":
-                    return Outcome("failed", f"{command[0]} ended with exit code {code}{self._hint(row)}")
-                failed += [f"eval {command[1]} ended with exit code {code}{self._hint(row)}"] if code else []
-            return Outcome("failed", "; ".join(failed)) if failed else Outcome("done")
-        finally:
-            lock.release()
-
-    def _hint(self, row: RowRun) -> str:
-        return f" (see {row.log})" if self.jobs > 1 else ""
+                self.say(f"{row.folder}: logo-ssl {name}")
+                if code := self.call(command, row.log):
+                    failed.append(f"{name} ended with exit code {code}{f' (see {row.log})' if self.jobs > 1 else ''}")
+                    if command[0] != "eval":
+                        break
+        return Outcome("failed", "; ".join(failed)) if failed else Outcome("done")
 
     def call(self, command: Sequence[str], log: Path) -> int:
         """Run one command; side by side, what it prints goes to a log."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError, nearest
@@ -23,9 +22,6 @@ TITLES = {
     "fig1b": "Figure 1b: kNN over epochs",
     "fig3": "Figure 3: learned affinity and cosine",
 }
-PICTURED = {"table1": "cifar10", "table2": "stl10", "table3": "imagenet100"}
-"""Tables whose rows a figure shows by itself, and the data of each; the paper's figures show Table 3's."""
-
 TRANSFER_SIZE = 224
 TRANSFER_RECIPES = {
     "Super(IN-100)": "imagenet100-resnet50-supervised",
@@ -92,37 +88,31 @@ KNN = Evaluation("knn", ("knn",))
 LINEAR = Evaluation("linear-sgd", ("linear", "--protocol", "sgd"))
 
 
-def tables_named(
-    names: Sequence[str], patterns: Sequence[str] = (), own: bool = False, sources: Sequence[str] = ()
-) -> list[Table]:
+def tables_named(names: Sequence[str], patterns: Sequence[str] = (), own: bool = False) -> list[Table]:
     """The tables of these names, with the rows whose recipes match one of the patterns (all without any).
 
     With `own` the rows have tuned settings, and those without such settings are left out. A figure shows the rows of
-    the tables named with it; alone, those that match the patterns, or those on the data that `sources` name.
+    the tables named with it; alone, as in the paper, Table 3's.
     """
     for name in names:
         if name not in TITLES:
             raise UserError(f"No table is called {name!r}; choose {', '.join(TITLES)}.{nearest(name, TITLES)}")
-    shown = [name for name in dict.fromkeys(names) if name.startswith("table")]
-    shown = shown or (list(PICTURED) if patterns or own else [])
-    stems = {Path(source.partition("=")[0]).stem for source in sources}
-    shown = shown or [name for name, data in PICTURED.items() if data in stems] or ["table3"]
-    tables = []
-    for name in dict.fromkeys(names):
+    names = list(dict.fromkeys(names))
+    shown = [name for name in names if name.startswith("table")] or ["table3"]
+    tables, known = [], dict[str, None]()
+    for name in names:
         rows = list(_rows_of_figure(name, shown) if name.startswith("fig") else rows_of(name))
         if own:
             rows = [
                 row._replace(label=f"{row.label}, tuned", recipe=found) for row in rows if (found := tuned(row.recipe))
             ]
+        known |= dict.fromkeys(row.recipe.name for row in rows)
         rows = [row for row in rows if not patterns or any(_answers(row.recipe, pattern) for pattern in patterns)]
         if rows:
             tables.append(Table(name, tuple(rows), own))
     if not tables:
-        known = {row.recipe.name for name in names for row in _rows_of_figure("fig1b", shown) or rows_of(name)}
-        raise UserError(
-            f"No row of {listed(names)} {'has tuned settings' if own else 'matches'}"
-            f"{f' rows={list(patterns)}' if patterns else ''}; there are {', '.join(sorted(known))}."
-        )
+        asked = f"rows={list(patterns)}" if patterns else "tuned"
+        raise UserError(f"{asked}: {listed(names)} has no such rows; it has {listed(known) or 'none'}.")
     return tables
 
 
