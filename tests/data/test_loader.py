@@ -52,14 +52,6 @@ def test_every_placement_feeds_the_same_images(tmp_path, placement, workers):
     assert {"encoded": "encoded images in RAM", "disk": "on disk"}.get(placement, "in RAM") in where
 
 
-def test_images_of_one_size_become_one_tensor_and_others_a_list(tmp_path):
-    same = folder(tmp_path / "same", [jpeg(flat(i)) for i in range(3)])
-    various = folder(tmp_path / "various", [jpeg(flat(i, 8 + i)) for i in range(3)])
-    config = LoadingConfig(placement="ram", workers=0)
-    assert isinstance(place(same, CPU, config, BadImages(3, 0.3))[0], TensorFeed)
-    assert isinstance(place(various, CPU, config, BadImages(3, 0.3))[0], RaggedFeed)
-
-
 @pytest.mark.parametrize("placement", ["ram", "encoded", "disk"])
 @pytest.mark.parametrize("side", [8, 0])
 def test_a_batch_says_which_images_it_really_shows(tmp_path, placement, side):

@@ -10,9 +10,9 @@ from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
-from logo_ssl.data.decode import decode, decode_square, square
+from logo_ssl.data.decode import decode, decode_square
 from logo_ssl.data.images import Paths
-from logo_ssl.data.nvjpeg import NvjpegFeed, by_shape, cut_square, shrunk
+from logo_ssl.data.nvjpeg import NvjpegFeed, by_shape, cut_square
 from logo_ssl.data.workers import Decoding, Feed
 
 
@@ -28,13 +28,6 @@ def encode(image: Image.Image, orientation: int | None = None, **options: object
         exif[0x0112] = orientation
     image.save(file, "JPEG", quality=95, exif=exif, **options)
     return file.getvalue()
-
-
-def test_shrinking_keeps_the_shape_of_the_picture() -> None:
-    images = torch.randint(0, 256, (2, 3, 60, 120), dtype=torch.uint8)
-    assert shrunk(images, 40).shape == (2, 3, 20, 40)
-    assert shrunk(images, 0) is images
-    assert shrunk(images, 120) is images
 
 
 def test_images_of_one_shape_are_fitted_together_and_keep_their_places() -> None:
@@ -63,15 +56,6 @@ def test_groups_hold_no_more_pixels_than_allowed(
     found = list(nvjpeg.bounded(pixels))
     assert [len(pixels[group]) for group in found] == groups
     assert [number for group in found for number in pixels[group]] == pixels
-
-
-@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 16), (90, 31), (12, 130), (1, 99)])
-@pytest.mark.parametrize("size", [8, 16, 50])
-def test_squares_on_the_device_are_those_of_the_cpu(shape: tuple[int, int], size: int) -> None:
-    array = np.array(picture(*shape))
-    there = cut_square(torch.from_numpy(array).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0)
-    assert there.shape == (size, size, 3)
-    assert np.abs(there.numpy().astype(int) - square(array, size)).max() <= 1
 
 
 def mixed(tmp_path: Path) -> tuple[Photos, list[int]]:

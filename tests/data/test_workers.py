@@ -30,7 +30,7 @@ from logo_ssl.data.workers import (
     Decoding,
     Message,
     Reader,
-    Reading,
+    Sent,
     WorkerFeed,
     fitting_workers,
     start,
@@ -96,11 +96,6 @@ def test_pipes_and_impossible_names_are_bad_and_not_waited_for(tmp_path):
     assert len(bad) == 2
 
 
-def test_large_photographs_are_shrunk_and_small_ones_left_alone(tmp_path):
-    photos = folder(tmp_path, [jpeg(9, 300, 900), jpeg(9, 50, 60)])
-    assert [Decoding(photos, 100)[i].pixels.shape for i in range(2)] == [(33, 100, 3), (50, 60, 3)]
-
-
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no /dev/shm")
 def test_workers_are_as_many_as_shared_memory_can_serve(monkeypatch):
     usage = shutil.disk_usage("/")
@@ -148,18 +143,18 @@ def wait_for_ever() -> None:
     os.read(os.pipe()[0], 1)
 
 
-class Stuck(Reading):
+class Stuck(Decoding):
     """Gives all messages but the second: the second worker is stuck, the first is well."""
 
     def __init__(self, stuck) -> None:
-        super().__init__(Decoding(Photos.all(Paths([])), 640))
+        super().__init__(Photos.all(Paths([])), 640)
         self.stuck, self.both_work = stuck, get_context("fork").Event()
 
     def __getitems__(self, rows: list[int]) -> Message:
         if rows[0] == PER_MESSAGE:
             self.both_work.set()  # and no signal finds them before they know what to do about it
             self.stuck()
-        return Message(rows, [], torch.zeros(1, dtype=torch.uint8), [], torch.zeros(1, dtype=torch.uint8), [], rows, [])
+        return Message([Sent(row, row, (1, 1, 3)) for row in rows], torch.zeros(3 * len(rows), dtype=torch.uint8), [])
 
 
 def tell(processes, number: str) -> None:
@@ -178,7 +173,7 @@ def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(monkeypatc
     monkeypatch.setattr(workers, "GRACE_S", 0.3)
     reader = Reader(reading := Stuck(stuck), 2)
     messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
-    assert next(messages)[0].rows[0] == 0
+    assert next(messages)[0].about[0].row == 0
     assert reading.both_work.wait(60)
     processes = reader.batches._workers
     if told:
@@ -188,14 +183,6 @@ def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(monkeypatc
     reader.close()
     assert all(has_ended(worker) for worker in processes)
     assert time.perf_counter() - began < 20
-
-
-def test_workers_that_are_well_are_asked_and_not_killed():
-    reader = Reader(Stuck(lambda: None), 2)
-    assert len(list(reader.read(torch.arange(2 * PER_MESSAGE).split(PER_MESSAGE)))) == 2
-    processes = reader.batches._workers
-    reader.close()
-    assert [worker.exitcode for worker in processes] == [0, 0]
 
 
 def test_a_process_ends_though_its_workers_are_stuck():
@@ -245,10 +232,9 @@ class Littering(list):
 
     def __init__(self, places, told) -> None:
         super().__init__(places)
-        self.told, self.collected = told, []
+        self.told = told
 
     def __iter__(self):
-        self.collected.append(gc.isenabled())
         Garbage(self.told)
         return super().__iter__()
 
@@ -274,29 +260,6 @@ def test_workers_leave_the_garbage_of_their_parent_alone(tmp_path):
     assert not told.exists()
     gc.collect()
     assert set(told.read_text().split()) == {str(os.getpid())}
-
-
-def test_this_process_collects_garbage_as_before_but_while_it_forks(tmp_path):
-    places = Littering([[0], [1]], tmp_path / "told")
-    read(Tidy(), places, 1)
-    assert places.collected[0] is False
-    assert gc.isenabled()
-    gc.collect()  # while the folder is there
-
-
-class Nested(Dataset[list[int]]):
-    """Reads with a loader of its own."""
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, place: int) -> list[list[bool]]:
-        return read(Tidy(), [[0]], 0)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_worker_may_begin_a_loader_of_its_own():
-    assert read(Nested(), [[0]], 1) == [[[[True]]]]
 
 
 def test_items_of_a_thread_come_in_order_and_end():

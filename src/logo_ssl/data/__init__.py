@@ -1,10 +1,26 @@
-"""Data sets and their way to the device: a name or a path in, batches out."""
+"""Data sets and their way to the device: a name or a path in, batches out; the registry of data sources.
 
+A new source is a file with its loader, and a line in `NAMES` (for a set with a name of its own) or in `PATHS` (for a
+kind of file).
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataMissing, UserError, nearest
 from .bad_images import BadImages
 from .decode import dataset_info, statistics
+from .folder import TINY, load_folder, load_imagenet, load_imagenet100, load_list, load_mit67, load_tiny_imagenet
 from .images import ImageSet, Photos, Split, data_identity, fingerprint, fingerprints
 from .loader import Batches, LoadingConfig, place, squared
-from .sources import NAMES, data_root, is_placed, load_data, locate
+from .npz import load_npz
+from .scenes import CLASSES, make_scenes
+from .shards import load_shard
+from .torchvision_sets import SETS, load_torchvision_set
 from .workers import lay_out
 
 __all__ = [
@@ -28,3 +44,90 @@ __all__ = [
     "squared",
     "statistics",
 ]
+
+SCENES_TRAIN, SCENES_TEST = 5_000, 1_000
+SCENES_SIZES = (32, 96)
+
+
+def load_scenes(root: Path, size: int) -> ImageSet:
+    """Scenes painted at about the size of a crop; nothing is read."""
+    size = min(max(size, SCENES_SIZES[0]), SCENES_SIZES[1])
+    splits = (make_scenes(n, size, seed) for seed, n in enumerate((SCENES_TRAIN, SCENES_TEST)))
+    train, test = (Split(images, labels) for images, labels in splits)
+    return ImageSet("scenes", train, test, CLASSES)
+
+
+class Named(NamedTuple):
+    """A data set with a name of its own."""
+
+    load: Callable[[Path, int], ImageSet]
+    """From the folder where named sets are kept and the size of a crop."""
+    places: tuple[str, ...] = ()
+    """What is in that folder once the set is there, for a set that can be downloaded or is placed as if it had been."""
+    downloads: bool = False
+    """Whether `load` downloads it if it is not there."""
+
+
+class PathKind(NamedTuple):
+    """A kind of file that is a data set."""
+
+    suffixes: tuple[str, ...]
+    load: Callable[[Path], ImageSet]
+    what: str
+    """What to call it in a message."""
+
+
+NAMES: dict[str, Named] = {
+    "scenes": Named(load_scenes),
+    "imagenet100": Named(load_imagenet100),
+    "imagenet": Named(load_imagenet),
+    "tiny-imagenet": Named(load_tiny_imagenet, (f"{TINY}/wnids.txt",), downloads=True),
+    "mit67": Named(load_mit67),
+    **{name: Named(partial(load_torchvision_set, name), kind.places, kind.downloads) for name, kind in SETS.items()},
+}
+PATHS: tuple[PathKind, ...] = (
+    PathKind((".npz",), load_npz, "an .npz file"),
+    PathKind((".txt", ".lst"), load_list, "a text file of paths (.txt)"),
+    PathKind((".tar",), load_shard, "a .tar shard (not compressed)"),
+)
+
+
+def load_data(source: str, size: int) -> ImageSet:
+    """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
+    if not source.strip():
+        raise UserError("data is empty: give a name or a path.")
+    if source in NAMES:
+        root = data_root()
+        data = NAMES[source].load(root, size)
+    else:
+        path = Path(source).expanduser()
+        data, root = _load_path(path, source), path if path.is_dir() else path.parent
+    return replace(data, source=source, root=str(root.absolute()))
+
+
+def _load_path(path: Path, source: str) -> ImageSet:
+    if path.is_dir():
+        return load_folder(path)
+    for kind in PATHS:
+        if path.name.lower().endswith(kind.suffixes) and path.is_file():
+            return kind.load(path)
+    accepted = ", ".join(["a folder of images or of .tar shards", *(kind.what for kind in PATHS)])
+    if path.exists():
+        raise UserError(f"data={source!r}: must be {accepted}, or a name.")
+    hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
+    raise DataMissing(f"No data at {source!r}; give {accepted}, or a name (scenes, cifar10, mit67, ...).{hint}")
+
+
+def locate(source: str) -> str:
+    """A name as it is, a path made absolute: a run must find its data from any folder."""
+    return source if source in NAMES or not source.strip() else str(Path(source).expanduser().absolute())
+
+
+def is_placed(source: str) -> bool:
+    """Whether nothing would be downloaded, nor need be placed as if it had been."""
+    return source not in NAMES or all((data_root() / place).exists() for place in NAMES[source].places)
+
+
+def data_root() -> Path:
+    """Where named data sets are kept: $LOGO_DATA, or a folder in the user's cache."""
+    return Path(os.environ.get("LOGO_DATA") or "~/.cache/logo-ssl").expanduser()

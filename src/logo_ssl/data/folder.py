@@ -38,9 +38,10 @@ def load_folder(folder: Path) -> ImageSet:
     name, (train, held_out) = folder.absolute().name, _splits(str(folder))
     found, shards = find_images(train), find_shards(train)
     if shards and len(shards) >= len(found.images):  # previews beside shards, not images beside their archive
-        says = (f"Passed over in {train}: {len(found.images):,} images beside shards.",) if found.images else ()
+        others = Counter({"images beside shards": len(found.images)}) + found.others
+        del others[".tar"]
         data = load_shards(name, shards, {part: some for part, path in held_out.items() if (some := find_shards(path))})
-        return replace(data, says=(*says, *data.says))
+        return replace(data, says=(*_passed_over(train, others), *data.says))
     if not found.images:
         others = f"; there are {list_endings(found.others)}" if found.others else ""
         looked_for = ", ".join(sorted(suffixes()))
@@ -54,8 +55,12 @@ def load_folder(folder: Path) -> ImageSet:
         if images:
             splits[part] = Split.from_paths(images, _class_names(path, images), classes)
     test, val = test_and_val(splits)
-    says = (f"Passed over in {folder}: {list_endings(others)}.",) if others else ()
+    says = _passed_over(folder, others)
     return ImageSet(name, Split.from_paths(found.images, names, classes), test, classes, val, says=says)
+
+
+def _passed_over(folder: str | Path, others: Counter[str]) -> tuple[str, ...]:
+    return (f"Passed over in {folder}: {list_endings(others)}.",) if others else ()
 
 
 def find_images(folder: str) -> Contents:

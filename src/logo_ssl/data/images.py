@@ -102,8 +102,31 @@ class Paths(Files):
         return status.st_size, status.st_mtime_ns
 
 
+class View(Files):
+    """Images of other files, by numbers of its own."""
+
+    @abstractmethod
+    def origin(self, i: int) -> tuple[Files, int]:
+        """Where number i is, and its number there."""
+
+    def name(self, i: int) -> str:
+        """As there."""
+        files, i = self.origin(i)
+        return files.name(i)
+
+    def read(self, i: int) -> bytes:
+        """As there."""
+        files, i = self.origin(i)
+        return files.read(i)
+
+    def stat(self, i: int) -> tuple[int, int]:
+        """As there."""
+        files, i = self.origin(i)
+        return files.stat(i)
+
+
 @dataclass(frozen=True)
-class Chained(Files):
+class Chained(View):
     """Some files, and behind them others."""
 
     first: Files
@@ -112,27 +135,13 @@ class Chained(Files):
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
 
-    def _at(self, i: int) -> tuple[Files, int]:
+    def origin(self, i: int) -> tuple[Files, int]:
+        """In the first or the second."""
         return (self.first, i) if i < len(self.first) else (self.second, i - len(self.first))
-
-    def name(self, i: int) -> str:
-        """As before."""
-        files, i = self._at(i)
-        return files.name(i)
-
-    def read(self, i: int) -> bytes:
-        """As before."""
-        files, i = self._at(i)
-        return files.read(i)
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """As before."""
-        files, i = self._at(i)
-        return files.stat(i)
 
 
 @dataclass(frozen=True)
-class Photos(Files):
+class Photos(View):
     """Encoded RGB images of various sizes: rows of `files`, decoded when they are needed."""
 
     files: Files
@@ -149,17 +158,9 @@ class Photos(Files):
     def __getitem__(self, rows: Tensor) -> "Photos":
         return Photos(self.files, self.rows[rows.numpy()])
 
-    def name(self, i: int) -> str:
-        """What to call image i in a message."""
-        return self.files.name(int(self.rows[i]))
-
-    def read(self, i: int) -> bytes:
-        """The encoded image i."""
-        return self.files.read(int(self.rows[i]))
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """How many bytes encoded image i has, and when they were written."""
-        return self.files.stat(int(self.rows[i]))
+    def origin(self, i: int) -> tuple[Files, int]:
+        """Among the files."""
+        return self.files, int(self.rows[i])
 
     @cached_property
     def stats(self) -> Int64[np.ndarray, "N 2"]:

@@ -13,8 +13,7 @@ import tyro
 from rich.box import SIMPLE
 from rich.table import Table
 
-from ..data import ImageSet, locate
-from ..data.sources import NAMES
+from ..data import NAMES, ImageSet, locate
 from ..errors import UserError
 from ..eval.affinity import CROPS, Measures, Pool, Reference, find_reference, gather_pool, load_measures
 from ..eval.options import Extraction
