@@ -95,6 +95,13 @@ class EncoderOptions:
         looks = {"size": self.size, "mean": self.mean, "std": self.std}
         return load_encoder(self.encoder, backbone=self.backbone, stem=self.stem, **looks)
 
+    def open(self) -> tuple[FrozenEncoder, Console]:
+        """Load the encoder, and print what there is to say of it."""
+        encoder, console = self.load(), plain_console()
+        for sentence in encoder.says:
+            console.print(sentence)
+        return encoder, console
+
 
 @dataclass(frozen=True)
 class EvalOptions(EncoderOptions):
@@ -112,12 +119,9 @@ class EvalOptions(EncoderOptions):
     """Replace --out if it exists."""
 
     def open(self) -> tuple[FrozenEncoder, Console]:
-        """Load the encoder, and say what it is."""
+        """The same, if the other options are possible."""
         Extraction(workers=self.workers, max_bad=self.max_bad)
-        encoder, console = self.load(), plain_console()
-        for sentence in encoder.says:
-            console.print(sentence)
-        return encoder, console
+        return super().open()
 
     @contextmanager
     def extraction(self, console: Console) -> Iterator[Extraction]:
