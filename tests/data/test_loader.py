@@ -189,7 +189,7 @@ def test_batches_sent_ahead_come_in_order_epoch_after_epoch_even_if_one_is_left(
     assert list(seen(prefetch, 5)) == list(range(5))
     prefetch.close()
     assert feed.closed
-    assert not prefetch.sent.thread.is_alive()
+    assert not prefetch.ahead.thread.is_alive()
 
 
 def test_what_a_feed_raises_ahead_is_raised_in_its_place(here):

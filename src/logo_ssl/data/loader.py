@@ -21,8 +21,7 @@ from .bad_images import BadImages
 from .decode import decoded_sample
 from .images import InMemory, Photos, Split
 from .workers import (
-    GRACE_S,
-    BackgroundIterator,
+    AheadFeed,
     Decoding,
     Feed,
     WorkerFeed,
@@ -149,35 +148,27 @@ class SentFeed(Feed):
         self.feed.close()
 
 
-class PrefetchFeed(Feed):
+class PrefetchFeed(AheadFeed):
     """Another feed's batches, sent to a CUDA device ahead of their use: by a thread, on a stream of its own."""
 
     def __init__(self, feed: Feed, device: torch.device) -> None:
         self.feed, self.device = feed, device
         self.feed.pinned = True
         self.stream = torch.cuda.Stream(device)
-        self.sent: BackgroundIterator[tuple[ImageBatch, torch.cuda.Event]] | None = None
 
     def close(self) -> None:
-        """End the thread, then close the other feed; a batch that takes too long is not waited for."""
-        if self.sent is not None:
-            self.sent.join(GRACE_S)
+        """End the thread, then close the other feed."""
+        super().close()
         self.feed.close()
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The batches of the other feed; whatever it raises is raised here."""
-        if self.sent is not None:
-            self.sent.join()  # at most one batch is being made
         self.stream.wait_stream(torch.cuda.current_stream(self.device))  # on which the images may have been made
-        self.sent = sent = BackgroundIterator(self._send(order), AHEAD, "prefetch")
-        try:
-            for batch, event in sent:
-                now = torch.cuda.current_stream(self.device)
-                now.wait_event(event)
-                batch.pixels.record_stream(now)
-                yield batch
-        finally:
-            sent.close()
+        for batch, event in self.make_ahead(self._send(order), AHEAD):
+            now = torch.cuda.current_stream(self.device)
+            now.wait_event(event)
+            batch.pixels.record_stream(now)
+            yield batch
 
     def _send(self, order: Iterable[Tensor]) -> Iterator[tuple[ImageBatch, torch.cuda.Event]]:
         """Each batch on its way, and the event that tells of its arrival."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..types import ImageBatch
 from .bad_images import BadImages
 from .decode import JpegHeader, middle_of
-from .workers import GRACE_S, BackgroundIterator, Decoding, Feed, Message, Reader, lay_out
+from .workers import AheadFeed, Decoding, Message, Reader, lay_out
 
 AHEAD = 2  # batches whose files are there before they are decoded
 PIXELS_AT_ONCE = 2**26  # 200 MB decoded, 800 MB as floats; 256 photographs of 12 megapixels at once would be 9 GB
@@ -94,31 +94,23 @@ def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
     return torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device=device)  # type: ignore[return-value] (a list for a list)
 
 
-class NvjpegFeed(Feed):
+class NvjpegFeed(AheadFeed):
     """Batches of photographs on a CUDA device: worker processes read, nvJPEG decodes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int, device: torch.device) -> None:
         self.decoding, self.bad, self.device = decoding, bad, device
         self.reader = Reader(replace(decoding, keeps_jpegs=True), workers)
-        self.read: BackgroundIterator[list[Message]] | None = None
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows; the files of the next are received while nvJPEG decodes."""
-        if self.read is not None:
-            self.read.join()
-        self.read = read = BackgroundIterator(self.reader.read(order), AHEAD, "read")
-        try:
-            for messages in read:
-                self.bad.note([bad for message in messages for bad in message.bad])
-                images, used = self._decoded(messages)
-                yield lay_out(images)._replace(rows=torch.tensor(used))
-        finally:
-            read.close()
+        for messages in self.make_ahead(self.reader.read(order), AHEAD):
+            self.bad.note([bad for message in messages for bad in message.bad])
+            images, used = self._decoded(messages)
+            yield lay_out(images)._replace(rows=torch.tensor(used))
 
     def close(self) -> None:
         """End the workers."""
-        if self.read is not None:
-            self.read.join(GRACE_S)
+        super().close()
         self.reader.close()
 
     def _decoded(self, messages: list[Message]) -> tuple[list[Tensor], list[int]]:

@@ -279,6 +279,27 @@ class BackgroundIterator(Iterator[Item], Generic[Item]):
         return False
 
 
+class AheadFeed(Feed):
+    """A feed of which a thread makes something ahead."""
+
+    ahead: BackgroundIterator[Any] | None = None
+
+    def make_ahead(self, items: Iterator[Item], most: int) -> Iterator[Item]:
+        """The items, made by a thread; one that still makes those of an earlier epoch is waited for."""
+        if self.ahead is not None:
+            self.ahead.join()  # at most one item is being made
+        self.ahead = ahead = BackgroundIterator(items, most, type(self).__name__)
+        try:
+            yield from ahead
+        finally:
+            ahead.close()
+
+    def close(self) -> None:
+        """End the thread; an item that takes too long is not waited for."""
+        if self.ahead is not None:
+            self.ahead.join(GRACE_S)
+
+
 def default_workers() -> int:
     """One for each core that this process may use."""
     return min(usable_cores(), MOST_WORKERS)

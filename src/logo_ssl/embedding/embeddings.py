@@ -39,7 +39,7 @@ KEPT = re.compile(rf"{NAME}|\.{NAME}\.\w+")
 """How files of kept features are called, and those that are being written."""
 UNBOUNDED = 2**63
 
-RGB = 3  # channels of every image file
+RGB = 3  # channels of every image file; timm takes all pretrained weights to have them
 
 Decoder = Literal["auto", "nvjpeg", "workers"]
 Device = Literal["auto", "cpu", "cuda", "mps"]

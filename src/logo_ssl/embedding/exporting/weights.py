@@ -17,8 +17,8 @@ from ...eval.encoder import SOLO_LEARN_PADDING, FrozenEncoder
 from ...files import write, write_together
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written
+from ..embeddings import RGB
 
-RGB = 3  # channels of a photograph; timm takes all pretrained weights to have them
 FOR_PHOTOGRAPHS = (
     "import math",
     "import numpy as np",
