@@ -4,7 +4,6 @@ import io
 import struct
 import sys
 import zlib
-from collections import Counter
 from contextlib import suppress
 
 import numpy as np
@@ -17,14 +16,12 @@ from torchvision.transforms import v2
 
 from logo_ssl.data import ImageSet, Photos, Split, dataset_info, load_data, statistics
 from logo_ssl.data.decode import (
-    CURES,
     LONGEST,
     MOST_PIXELS,
     BadImage,
     decode,
     decode_square,
     formats,
-    list_endings,
     look_at,
     read_jpeg_header,
     resized,
@@ -326,12 +323,6 @@ def test_images_of_phones_are_read(tmp_path, kind):
     data = load_data(str(tmp_path), 32)
     assert data.says == ()
     assert abs(int(decode(data.train.images.read(0)).mean()) - 200) <= 2
-
-
-def test_files_that_are_not_images_are_counted_by_endings_with_their_cures_first():
-    told = list_endings(Counter({".mov": 2, ".hif": 1, "": 3, **{f".k{i}": 1 for i in range(9)}}))
-    assert told.startswith(f"1 .hif (readable with {CURES['.hif']}), 3 without an ending, 2 .mov, ")
-    assert told.endswith(", 6 others")
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

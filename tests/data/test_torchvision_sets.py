@@ -15,7 +15,7 @@ import pytest
 import torch
 import torchvision
 
-from logo_ssl.data import is_placed, load_data
+from logo_ssl.data import load_data
 from logo_ssl.data.images import Paths
 from logo_ssl.data.torchvision_sets import SETS, download_once
 from logo_ssl.errors import UserError
@@ -171,7 +171,6 @@ def check(data, train, labels, test, test_labels, classes) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
 def test_a_set_in_its_public_layout_becomes_paths_and_labels(root, layout):
     expected = layout(root)
-    assert is_placed(layout.__name__)
     check(load_data(layout.__name__, 224), *expected)
 
 
@@ -353,13 +352,6 @@ def test_a_missing_set_says_what_to_place_where(root, name):
     with pytest.raises(UserError) as caught:
         load_data(name, 32)
     assert all(str(root / place) in str(caught.value) for place in SETS[name].places)
-
-
-def test_a_set_is_placed_when_all_of_its_files_are(root):
-    for file in ("train_32x32.mat", "test_32x32.mat"):
-        assert not is_placed("svhn")
-        touch(root, file)
-    assert is_placed("svhn")
 
 
 def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(root):

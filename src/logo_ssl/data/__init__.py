@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..errors import DataMissing, UserError, nearest
 from .bad_images import BadImages
 from .decode import dataset_info, statistics
-from .folder import TINY, load_folder, load_imagenet, load_imagenet100, load_list, load_mit67, load_tiny_imagenet
+from .folder import load_folder, load_imagenet, load_imagenet100, load_list, load_mit67, load_tiny_imagenet
 from .images import ImageSet, Photos, Split, data_identity, fingerprint, fingerprints
 from .loader import Batches, LoadingConfig, place, squared
 from .npz import load_npz
@@ -36,7 +36,6 @@ __all__ = [
     "dataset_info",
     "fingerprint",
     "fingerprints",
-    "is_placed",
     "lay_out",
     "load_data",
     "locate",
@@ -57,17 +56,6 @@ def load_scenes(root: Path, size: int) -> ImageSet:
     return ImageSet("scenes", train, test, CLASSES)
 
 
-class Named(NamedTuple):
-    """A data set with a name of its own."""
-
-    load: Callable[[Path, int], ImageSet]
-    """From the folder where named sets are kept and the size of a crop."""
-    places: tuple[str, ...] = ()
-    """What is in that folder once the set is there, for a set that can be downloaded or is placed as if it had been."""
-    downloads: bool = False
-    """Whether `load` downloads it if it is not there."""
-
-
 class PathKind(NamedTuple):
     """A kind of file that is a data set."""
 
@@ -77,14 +65,15 @@ class PathKind(NamedTuple):
     """What to call it in a message."""
 
 
-NAMES: dict[str, Named] = {
-    "scenes": Named(load_scenes),
-    "imagenet100": Named(load_imagenet100),
-    "imagenet": Named(load_imagenet),
-    "tiny-imagenet": Named(load_tiny_imagenet, (f"{TINY}/wnids.txt",), downloads=True),
-    "mit67": Named(load_mit67),
-    **{name: Named(partial(load_torchvision_set, name), kind.places, kind.downloads) for name, kind in SETS.items()},
+NAMES: dict[str, Callable[[Path, int], ImageSet]] = {
+    "scenes": load_scenes,
+    "imagenet100": load_imagenet100,
+    "imagenet": load_imagenet,
+    "tiny-imagenet": load_tiny_imagenet,
+    "mit67": load_mit67,
+    **{name: partial(load_torchvision_set, name) for name in SETS},
 }
+"""What loads each set with a name, from the folder where such sets are kept and the size of a crop."""
 PATHS: tuple[PathKind, ...] = (
     PathKind((".npz",), load_npz, "an .npz file"),
     PathKind((".txt", ".lst"), load_list, "a text file of paths (.txt)"),
@@ -98,7 +87,7 @@ def load_data(source: str, size: int) -> ImageSet:
         raise UserError("data is empty: give a name or a path.")
     if source in NAMES:
         root = data_root()
-        data = NAMES[source].load(root, size)
+        data = NAMES[source](root, size)
     else:
         path = Path(source).expanduser()
         data, root = _load_path(path, source), path if path.is_dir() else path.parent
@@ -121,11 +110,6 @@ def _load_path(path: Path, source: str) -> ImageSet:
 def locate(source: str) -> str:
     """A name as it is, a path made absolute: a run must find its data from any folder."""
     return source if source in NAMES or not source.strip() else str(Path(source).expanduser().absolute())
-
-
-def is_placed(source: str) -> bool:
-    """Whether nothing would be downloaded, nor need be placed as if it had been."""
-    return source not in NAMES or all((data_root() / place).exists() for place in NAMES[source].places)
 
 
 def data_root() -> Path:

@@ -35,7 +35,7 @@ PLAIN = {
 """Formats that every Pillow reads, and how such files' names end; no others, since some run programs."""
 HEIC, AVIF = (".heic", ".heif", ".hif"), (".avif",)
 CURES = dict.fromkeys(HEIC, "pip install 'logo-ssl[heic]'") | dict.fromkeys(AVIF, "pip install 'pillow>=11.3'")
-MOST_KINDS = 6  # of files that are named one by one
+MOST_KINDS = 6  # of files that are named
 MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, not a photograph; Pillow's own limit may be switched off
 ENOUGH = 4  # times the side of a square: a JPEG may be decoded at a fraction of its size that leaves so much
 LONGEST = 8  # times the short side; torchvision would make 224 x 14,679,840 pixels of 1 x 65,535
@@ -92,13 +92,10 @@ def ending(name: str) -> str:
 
 def list_endings(others: Counter[str]) -> str:
     """Files that are not images by their endings, in a few words, and what would let some be read."""
-    kinds = sorted(others.most_common(), key=lambda kind: kind[0] not in CURES)
-    words = [
+    return ", ".join(
         f"{n:,} {end or 'without an ending'}" + (f" (readable with {CURES[end]})" if end in CURES else "")
-        for end, n in kinds[:MOST_KINDS]
-    ]
-    more = sum(n for _, n in kinds[MOST_KINDS:])
-    return ", ".join(words) + (f", {more:,} others" if more else "")
+        for end, n in others.most_common(MOST_KINDS)
+    )
 
 
 def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:

@@ -19,8 +19,6 @@ import torch
 from jaxtyping import Bool, Int, Int64, UInt8
 from torch import Tensor
 
-from ..errors import UserError
-
 HELD_OUT = ("test", "val", "valid", "validation")
 """Names of splits that are not trained on, the preferred one to test on first."""
 VALIDATION = "validation images"
@@ -236,9 +234,6 @@ class Split:
         if isinstance(mine, Photos) and isinstance(theirs, Photos):
             images = Photos.all(Chained(mine, theirs))
         else:
-            if self.array.shape[1:] != other.array.shape[1:]:
-                sizes = " and ".join(f"{split.array.shape[3]} x {split.array.shape[2]}" for split in (self, other))
-                raise UserError(f"Images to train on and to choose by are {sizes} pixels; give both the same size.")
             images = torch.cat([self.array, other.array])
         labels = None if self.labels is None or other.labels is None else torch.cat([self.labels, other.labels])
         return Split(images, labels)
