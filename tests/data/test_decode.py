@@ -11,10 +11,11 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from photographs import encode, folder, smooth
 from PIL import Image, features
 from torchvision.transforms import v2
 
-from logo_ssl.data import ImageSet, Photos, Split, dataset_info, load_data, statistics
+from logo_ssl.data import ImageSet, Split, dataset_info, load_data, statistics
 from logo_ssl.data.decode import (
     LONGEST,
     MOST_PIXELS,
@@ -30,7 +31,6 @@ from logo_ssl.data.decode import (
     square,
     suffixes,
 )
-from logo_ssl.data.images import Paths
 from logo_ssl.data.nvjpeg import cut_square, upright
 from logo_ssl.errors import UserError
 from logo_ssl.features import prepared
@@ -47,12 +47,6 @@ UNTURN = {  # the stored picture for each orientation
     7: lambda x: x.transpose(1, 0, 2)[::-1, ::-1],
     8: lambda x: x.transpose(1, 0, 2)[:, ::-1],
 }
-
-
-def encode(image: Image.Image, kind: str = "PNG", **options) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM"])
@@ -118,11 +112,9 @@ def test_a_cmyk_jpeg_keeps_its_colours():
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_every_orientation_gives_the_same_upright_picture(tmp_path, kind, orientation):
     upright = np.kron(COLOUR[::6, ::10], np.ones((16, 16, 1), np.uint8))  # blocks, which JPEG keeps
-    exif = Image.Exif()
-    exif[0x0112] = orientation
     stored = Image.fromarray(np.ascontiguousarray(UNTURN[orientation](upright)))
     options = {"lossless": True} if kind == "WEBP" else {"quality": 95, "subsampling": 0} if kind == "JPEG" else {}
-    data = encode(stored, kind, exif=exif, **options)
+    data = encode(stored, kind, orientation, **options)
     seen = decode(data).astype(int)
     assert seen.shape == upright.shape
     assert np.abs(seen - upright).max() <= (6 if kind == "JPEG" else 0)
@@ -210,20 +202,18 @@ def test_the_longer_side_is_shrunk_and_never_enlarged(size, most, shape):
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize("size", [(797, 580), (532, 740), (1304, 1024), (547, 513)])
 def test_a_jpeg_that_is_decoded_in_part_is_cut_where_the_whole_one_is(size, orientation):
-    exif, (width, height) = Image.Exif(), size
-    exif[0x0112] = orientation
+    width, height = size
     y, x = np.mgrid[:height, :width]
     waves = 128 + 60 * np.sin(x / width * 40) + 60 * np.sin(y / height * 40)
-    data = encode(Image.fromarray(np.repeat(waves[..., None], 3, 2).astype(np.uint8)), "JPEG", exif=exif, quality=98)
+    image = Image.fromarray(np.repeat(waves[..., None], 3, 2).astype(np.uint8))
+    data = encode(image, "JPEG", orientation, quality=98)
     difference = decode_square(data, 16).astype(int) - square(decode(data), 16)
     assert np.abs(difference).max() <= 3
 
 
 def test_a_shrunk_jpeg_is_upright_and_looks_like_the_whole_one():
-    exif = Image.Exif()
-    exif[0x0112] = 6
     pixels = np.kron(COLOUR, np.ones((20, 20, 1), np.uint8))  # 240 x 400
-    data = encode(Image.fromarray(pixels), "JPEG", exif=exif, quality=95)
+    data = encode(Image.fromarray(pixels), "JPEG", 6, quality=95)
     small = decode(data, 50)
     whole = Image.fromarray(decode(data)).resize((30, 50), Image.Resampling.BOX)
     assert small.shape == (50, 30, 3)
@@ -328,11 +318,7 @@ def test_images_of_phones_are_read(tmp_path, kind):
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("progressive", [False, True])
 def test_the_header_of_a_jpeg_names_the_turn_and_undoing_it_equals_pillow(orientation, progressive):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    y, x = np.mgrid[:24, :40]  # smooth, so that decoders agree, and without any symmetry
-    pixels = np.stack([4 * x, 8 * y, 2 * (x + y)], axis=2).clip(0, 255).astype(np.uint8)
-    data = encode(Image.fromarray(pixels), "JPEG", exif=exif, progressive=progressive)
+    data = encode(smooth(), "JPEG", orientation, progressive=progressive)
     assert read_jpeg_header(data) == (orientation, 24 * 40)
     raw = torch.from_numpy(np.array(Image.open(io.BytesIO(data)))).permute(2, 0, 1)
     assert torch.equal(upright(raw, orientation).permute(1, 2, 0), torch.from_numpy(decode(data)))
@@ -349,15 +335,9 @@ def test_only_whole_jpegs_in_grey_or_ycbcr_have_a_header():
         assert read_jpeg_header(broken) is None
 
 
-def photos(tmp_path, contents: list[bytes]) -> Photos:
-    for i, content in enumerate(contents):
-        (tmp_path / f"{i:03}.jpg").write_bytes(content)
-    return Photos.all(Paths(tmp_path / f"{i:03}.jpg" for i in range(len(contents))))
-
-
 @pytest.mark.parametrize(("n", "most"), [(11, 6), (127, 64), (64, 64), (5, 6), (0, 6)])
 def test_a_sample_is_no_larger_than_asked_for_and_reaches_all_parts(tmp_path, n, most):
-    rows = [int(content) for content in sample(photos(tmp_path, [b"%d" % row for row in range(n)]), most)]
+    rows = [int(content) for content in sample(folder(tmp_path, [b"%d" % row for row in range(n)]), most)]
     assert len(rows) == min(n, most)
     assert rows == Split(torch.arange(n, dtype=torch.uint8).view(n, 1, 1, 1)).thinned(most).array.flatten().tolist()
 
@@ -365,7 +345,7 @@ def test_a_sample_is_no_larger_than_asked_for_and_reaches_all_parts(tmp_path, n,
 def test_statistics_and_sizes_of_photographs_are_those_of_their_pixels(tmp_path):
     half = np.full((20, 30, 3), 51, np.uint8)
     half[:, 15:] = 153
-    some = photos(tmp_path, [encode(Image.fromarray(half), "JPEG", quality=95), b"", encode(Image.fromarray(half))])
+    some = folder(tmp_path, [encode(Image.fromarray(half), "JPEG", quality=95), b"", encode(Image.fromarray(half))])
     mean, std = statistics(some)
     assert mean == pytest.approx([0.4] * 3, abs=0.01)
     assert std == pytest.approx([0.2] * 3, abs=0.01)
@@ -374,7 +354,7 @@ def test_statistics_and_sizes_of_photographs_are_those_of_their_pixels(tmp_path)
 
 
 def test_photographs_of_which_none_can_be_read_are_refused_with_the_first(tmp_path):
-    none = photos(tmp_path, [b"", b"x"])
+    none = folder(tmp_path, [b"", b"x"])
     for ask in (
         statistics,
         lambda images: dataset_info(ImageSet("x", Split(images))),
