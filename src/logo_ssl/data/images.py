@@ -200,9 +200,14 @@ class Split:
     labels: Int[Tensor, " N"] | None = None
 
     @classmethod
-    def from_paths(cls, paths: Sequence[str], names: Sequence[str | None] = (), classes: Sequence[str] = ()) -> "Split":
-        """The images at these paths, labelled by the names of their classes."""
-        return cls(Photos.all(Paths(paths)), numbers_of(names, classes))
+    def from_paths(cls, paths: Iterable[str]) -> "Split":
+        """The images at these paths."""
+        return cls(Photos.all(Paths(paths)))
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[tuple[str, str | None]], classes: Sequence[str]) -> "Split":
+        """The images at the paths of these rows, labelled by the names of their classes."""
+        return cls(Photos.all(Paths(path for path, _ in rows)), numbers_of((name for _, name in rows), classes))
 
     def __len__(self) -> int:
         return len(self.images)
