@@ -36,8 +36,8 @@ def run(capsys, *arguments):
 
 @pytest.fixture
 def few_scenes(monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 40)
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 40)
+    monkeypatch.setattr("logo_ssl.data.SCENES_TRAIN", 40)
+    monkeypatch.setattr("logo_ssl.data.SCENES_TEST", 40)
 
 
 def test_help_of_a_recipe_shows_its_values(capsys, monkeypatch):
@@ -188,8 +188,8 @@ def test_other_shells_are_taught_every_command(capsys, shell):
 
 
 def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 256)
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 64)
+    monkeypatch.setattr("logo_ssl.data.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.SCENES_TEST", 64)
     folder = tmp_path / "demo"
     code, out, err = run(capsys, "demo", "--out", str(folder), "--epochs", "1")
     assert code == 0, err
@@ -206,8 +206,8 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
 
 
 def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TRAIN", 256)
-    monkeypatch.setattr("logo_ssl.data.sources.SCENES_TEST", 64)
+    monkeypatch.setattr("logo_ssl.data.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.SCENES_TEST", 64)
     monkeypatch.chdir(tmp_path)
     demo, folder = ("demo", "--epochs", "2", "--seed", "3"), Path("runs/demo")
     with monkeypatch.context() as patch:

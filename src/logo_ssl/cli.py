@@ -61,10 +61,10 @@ COMMANDS: dict[str, Command] = {
     "pretrain": Command("pretrain an encoder; without a recipe, settings are chosen for --data", "commands:Pretrain"),
     "resume": Command("continue an interrupted run, or a finished one for more epochs", "commands:Resume"),
     "eval": Command("evaluate an encoder by a protocol", commands=PROTOCOLS),
-    "embed": Command("write features of images to a file: path, label, split, vector", "embedding.commands:Embed"),
-    "search": Command("find the images most like a query", "embedding.commands:Search"),
+    "embed": Command("write features of images to a file: path, label, split, vector", "embedding.embeddings:Embed"),
+    "search": Command("find the images most like a query", "embedding.index:Search"),
     "export": Command(
-        "write an encoder for torchvision, timm, ONNX or the Hugging Face Hub", "embedding.commands:Export"
+        "write an encoder for torchvision, timm, ONNX or the Hugging Face Hub", "embedding.exporting:Export"
     ),
     "affinity": Command("draw the learned affinity of crops next to cosine similarity", "report.commands:Affinity"),
     "report": Command("write one HTML page about some runs", "report.commands:Report"),

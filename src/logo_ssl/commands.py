@@ -209,9 +209,8 @@ class ShowCrops(RecipeOptions):
     def run(self) -> None:
         """Draw, and say where the picture is."""
         from .augment.preview import draw_crops
-        from .data import statistics
+        from .data import load_data, locate, statistics
         from .data.decode import look_at
-        from .data.sources import load_data, locate
         from .files import check_output, write
         from .randomness import stream
 

@@ -4,7 +4,6 @@ import io
 import struct
 import sys
 import zlib
-from collections import Counter
 from contextlib import suppress
 
 import numpy as np
@@ -12,19 +11,18 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from photographs import encode, folder, smooth
 from PIL import Image, features
 from torchvision.transforms import v2
 
-from logo_ssl.data import ImageSet, Photos, Split, dataset_info, load_data, statistics
+from logo_ssl.data import ImageSet, Split, dataset_info, load_data, statistics
 from logo_ssl.data.decode import (
-    CURES,
     LONGEST,
     MOST_PIXELS,
     BadImage,
     decode,
     decode_square,
     formats,
-    list_endings,
     look_at,
     read_jpeg_header,
     resized,
@@ -33,7 +31,6 @@ from logo_ssl.data.decode import (
     square,
     suffixes,
 )
-from logo_ssl.data.images import Paths
 from logo_ssl.data.nvjpeg import cut_square, upright
 from logo_ssl.errors import UserError
 from logo_ssl.features import prepared
@@ -52,12 +49,6 @@ UNTURN = {  # the stored picture for each orientation
 }
 
 
-def encode(image: Image.Image, kind: str = "PNG", **options) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM"])
 def test_rgb_is_kept_as_it_is(kind):
     assert np.array_equal(decode(encode(Image.fromarray(COLOUR), kind)), COLOUR)
@@ -65,11 +56,6 @@ def test_rgb_is_kept_as_it_is(kind):
 
 def test_grey_becomes_three_equal_channels():
     assert np.array_equal(decode(encode(Image.fromarray(GREY))), np.stack([GREY] * 3, 2))
-
-
-def test_one_bit_becomes_black_and_white():
-    seen = decode(encode(Image.fromarray(GREY > 100)))
-    assert np.array_equal(seen, np.where(GREY > 100, 255, 0)[..., None].repeat(3, 2))
 
 
 @pytest.mark.parametrize("kind", ["RGBA", "LA"])
@@ -80,13 +66,6 @@ def test_transparent_pixels_are_shown_on_white(kind):
     seen = decode(encode(layer.convert(kind)))
     assert seen[0, :2].tolist() == [[10] * 3, [255] * 3]
     assert seen[0, 2].tolist() == pytest.approx([127] * 3, abs=1)
-
-
-def test_a_palette_gives_its_colours():
-    image = Image.new("P", (2, 1))
-    image.putpalette([200, 0, 0, 0, 100, 50])
-    image.putpixel((1, 0), 1)
-    assert decode(encode(image)).tolist() == [[[200, 0, 0], [0, 100, 50]]]
 
 
 @pytest.mark.parametrize(("kind", "transparency"), [("PNG", 1), ("PNG", b"\xff\x00"), ("GIF", 1)])
@@ -116,10 +95,6 @@ def test_a_range_that_no_byte_holds_is_stretched():
     assert (np.diff(seen[..., 0].astype(int)) >= 0).all()
 
 
-def test_a_constant_float_image_is_no_division_by_zero():
-    assert (decode(encode(Image.fromarray(np.full((4, 4), 9e9, np.float32)), "TIFF")) == 0).all()
-
-
 def test_pixels_that_are_not_finite_are_bad():
     values = np.zeros((4, 4), np.float32)
     values[1, 1] = np.nan
@@ -137,22 +112,14 @@ def test_a_cmyk_jpeg_keeps_its_colours():
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_every_orientation_gives_the_same_upright_picture(tmp_path, kind, orientation):
     upright = np.kron(COLOUR[::6, ::10], np.ones((16, 16, 1), np.uint8))  # blocks, which JPEG keeps
-    exif = Image.Exif()
-    exif[0x0112] = orientation
     stored = Image.fromarray(np.ascontiguousarray(UNTURN[orientation](upright)))
     options = {"lossless": True} if kind == "WEBP" else {"quality": 95, "subsampling": 0} if kind == "JPEG" else {}
-    data = encode(stored, kind, exif=exif, **options)
+    data = encode(stored, kind, orientation, **options)
     seen = decode(data).astype(int)
     assert seen.shape == upright.shape
     assert np.abs(seen - upright).max() <= (6 if kind == "JPEG" else 0)
     (tmp_path / "x").write_bytes(data)
     assert seen_size(tmp_path / "x") == upright.shape[:2]
-
-
-def test_a_16_bit_picture_is_turned_too():
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    assert decode(encode(Image.fromarray(GREY.astype(np.uint16)), exif=exif)).shape == (20, 12, 3)
 
 
 @pytest.mark.parametrize(
@@ -232,48 +199,21 @@ def test_the_longer_side_is_shrunk_and_never_enlarged(size, most, shape):
     assert decode(encode(Image.new("RGB", size)), most).shape == shape
 
 
-@pytest.mark.parametrize(
-    ("size", "side", "shape"),
-    [
-        ((400, 400), 12, (50, 50, 3)),
-        ((402, 300), 25, (150, 201, 3)),
-        ((401, 300), 25, (300, 401, 3)),
-        ((404, 800), 6, (200, 101, 3)),
-        ((800, 80), 10, (40, 400, 3)),
-        ((800, 78), 10, (78, 800, 3)),
-    ],
-)
-def test_for_a_square_a_jpeg_is_decoded_in_part_if_that_divides_its_sides_and_leaves_four_times_the_square(
-    monkeypatch, size, side, shape
-):
-    seen = []
-
-    def square(pixels, side):
-        seen.append(pixels.shape)
-        return np.zeros((side, side, 3), np.uint8)
-
-    monkeypatch.setattr("logo_ssl.data.decode.square", square)
-    decode_square(encode(Image.new("RGB", size), "JPEG"), side)
-    assert seen == [shape]
-
-
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize("size", [(797, 580), (532, 740), (1304, 1024), (547, 513)])
 def test_a_jpeg_that_is_decoded_in_part_is_cut_where_the_whole_one_is(size, orientation):
-    exif, (width, height) = Image.Exif(), size
-    exif[0x0112] = orientation
+    width, height = size
     y, x = np.mgrid[:height, :width]
     waves = 128 + 60 * np.sin(x / width * 40) + 60 * np.sin(y / height * 40)
-    data = encode(Image.fromarray(np.repeat(waves[..., None], 3, 2).astype(np.uint8)), "JPEG", exif=exif, quality=98)
+    image = Image.fromarray(np.repeat(waves[..., None], 3, 2).astype(np.uint8))
+    data = encode(image, "JPEG", orientation, quality=98)
     difference = decode_square(data, 16).astype(int) - square(decode(data), 16)
     assert np.abs(difference).max() <= 3
 
 
 def test_a_shrunk_jpeg_is_upright_and_looks_like_the_whole_one():
-    exif = Image.Exif()
-    exif[0x0112] = 6
     pixels = np.kron(COLOUR, np.ones((20, 20, 1), np.uint8))  # 240 x 400
-    data = encode(Image.fromarray(pixels), "JPEG", exif=exif, quality=95)
+    data = encode(Image.fromarray(pixels), "JPEG", 6, quality=95)
     small = decode(data, 50)
     whole = Image.fromarray(decode(data)).resize((30, 50), Image.Resampling.BOX)
     assert small.shape == (50, 30, 3)
@@ -295,18 +235,6 @@ def test_pixels_are_pillows_but_for_rounding(mode, height, width, new_height, ne
     assert ours.shape == theirs.shape
     assert ours.flags.c_contiguous  # or the next copy would take longer than the resizing
     assert np.abs(ours.astype(int) - theirs).max() <= 2
-
-
-def test_the_same_size_is_the_same_image():
-    image = np.random.default_rng(0).integers(0, 256, (17, 23, 3), dtype=np.uint8)
-    assert np.array_equal(resized(image, (17, 23), "bicubic"), image)
-
-
-def test_black_and_white_differ_from_pillow_at_edges_alone():
-    image = np.random.default_rng(0).integers(0, 2, (60, 80, 3), dtype=np.uint8) * 255
-    theirs = np.asarray(Image.fromarray(image).resize((40, 30), Image.Resampling.BICUBIC))
-    difference = np.abs(resized(image, (30, 40), "bicubic").astype(int) - theirs)
-    assert (difference.mean() < 1, difference.max() < 64) == (True, True)
 
 
 def test_a_mirrored_view_of_an_image_that_must_not_be_written_to_is_resized():
@@ -357,9 +285,6 @@ def test_the_square_of_a_very_long_image_is_shifted_by_less_than_a_pixel(short, 
     assert np.abs(square(image, size).astype(int) - theirs.numpy()).max() <= a_pixel + 2
 
 
-HEIC = b"\0\0\0\x18ftypheic" + bytes(64)
-
-
 @pytest.fixture
 def fresh_formats():
     """Formats are looked up anew, before and after."""
@@ -368,22 +293,13 @@ def fresh_formats():
     formats.cache_clear(), suffixes.cache_clear()
 
 
-@pytest.mark.parametrize("broken", [None, "raise OSError('wrong machine')"])
-def test_without_its_package_heic_is_bad_with_its_cure_and_other_images_are_read(
-    tmp_path, monkeypatch, fresh_formats, broken
+def test_without_its_package_heic_files_are_counted_with_their_cure_and_others_are_read(
+    tmp_path, monkeypatch, fresh_formats
 ):
-    monkeypatch.delitem(sys.modules, "pillow_heif", raising=False)
-    if broken is None:
-        monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    else:
-        (tmp_path / "packages").mkdir()
-        (tmp_path / "packages" / "pillow_heif.py").write_text(broken)
-        monkeypatch.syspath_prepend(tmp_path / "packages")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
     assert decode(encode(Image.fromarray(COLOUR), "JPEG")).shape == (12, 20, 3)
-    with pytest.raises(BadImage, match=r"pip install 'logo-ssl\[heic\]'"):
-        decode(HEIC)
-    (tmp_path / "a.HEIC").write_bytes(HEIC)
-    with pytest.raises(UserError, match=r"No images in .*1 \.heic \(readable with pip install 'logo-ssl\[heic\]'\)"):
+    (tmp_path / "a.HEIC").touch()
+    with pytest.raises(UserError, match=r"1 \.heic \(readable with pip install 'logo-ssl\[heic\]'\)"):
         load_data(str(tmp_path), 32)
 
 
@@ -399,20 +315,10 @@ def test_images_of_phones_are_read(tmp_path, kind):
     assert abs(int(decode(data.train.images.read(0)).mean()) - 200) <= 2
 
 
-def test_files_that_are_not_images_are_counted_by_endings_with_their_cures_first():
-    told = list_endings(Counter({".mov": 2, ".hif": 1, "": 3, **{f".k{i}": 1 for i in range(9)}}))
-    assert told.startswith(f"1 .hif (readable with {CURES['.hif']}), 3 without an ending, 2 .mov, ")
-    assert told.endswith(", 6 others")
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("progressive", [False, True])
 def test_the_header_of_a_jpeg_names_the_turn_and_undoing_it_equals_pillow(orientation, progressive):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    y, x = np.mgrid[:24, :40]  # smooth, so that decoders agree, and without any symmetry
-    pixels = np.stack([4 * x, 8 * y, 2 * (x + y)], axis=2).clip(0, 255).astype(np.uint8)
-    data = encode(Image.fromarray(pixels), "JPEG", exif=exif, progressive=progressive)
+    data = encode(smooth(), "JPEG", orientation, progressive=progressive)
     assert read_jpeg_header(data) == (orientation, 24 * 40)
     raw = torch.from_numpy(np.array(Image.open(io.BytesIO(data)))).permute(2, 0, 1)
     assert torch.equal(upright(raw, orientation).permute(1, 2, 0), torch.from_numpy(decode(data)))
@@ -429,15 +335,9 @@ def test_only_whole_jpegs_in_grey_or_ycbcr_have_a_header():
         assert read_jpeg_header(broken) is None
 
 
-def photos(tmp_path, contents: list[bytes]) -> Photos:
-    for i, content in enumerate(contents):
-        (tmp_path / f"{i:03}.jpg").write_bytes(content)
-    return Photos.all(Paths(tmp_path / f"{i:03}.jpg" for i in range(len(contents))))
-
-
 @pytest.mark.parametrize(("n", "most"), [(11, 6), (127, 64), (64, 64), (5, 6), (0, 6)])
 def test_a_sample_is_no_larger_than_asked_for_and_reaches_all_parts(tmp_path, n, most):
-    rows = [int(content) for content in sample(photos(tmp_path, [b"%d" % row for row in range(n)]), most)]
+    rows = [int(content) for content in sample(folder(tmp_path, [b"%d" % row for row in range(n)]), most)]
     assert len(rows) == min(n, most)
     assert rows == Split(torch.arange(n, dtype=torch.uint8).view(n, 1, 1, 1)).thinned(most).array.flatten().tolist()
 
@@ -445,7 +345,7 @@ def test_a_sample_is_no_larger_than_asked_for_and_reaches_all_parts(tmp_path, n,
 def test_statistics_and_sizes_of_photographs_are_those_of_their_pixels(tmp_path):
     half = np.full((20, 30, 3), 51, np.uint8)
     half[:, 15:] = 153
-    some = photos(tmp_path, [encode(Image.fromarray(half), "JPEG", quality=95), b"", encode(Image.fromarray(half))])
+    some = folder(tmp_path, [encode(Image.fromarray(half), "JPEG", quality=95), b"", encode(Image.fromarray(half))])
     mean, std = statistics(some)
     assert mean == pytest.approx([0.4] * 3, abs=0.01)
     assert std == pytest.approx([0.2] * 3, abs=0.01)
@@ -454,13 +354,13 @@ def test_statistics_and_sizes_of_photographs_are_those_of_their_pixels(tmp_path)
 
 
 def test_photographs_of_which_none_can_be_read_are_refused_with_the_first(tmp_path):
-    none = photos(tmp_path, [b"", b"x"])
+    none = folder(tmp_path, [b"", b"x"])
     for ask in (
         statistics,
         lambda images: dataset_info(ImageSet("x", Split(images))),
         lambda x: look_at(Split(x), 2, 0),
     ):
-        with pytest.raises(UserError, match=r"None of the images can be read \(the first: .*000.jpg, empty file\)"):
+        with pytest.raises(UserError, match=r"000\.jpg, empty file"):
             ask(none)
 
 

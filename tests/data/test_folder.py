@@ -167,9 +167,8 @@ def test_a_text_file_names_images_from_its_own_folder_or_from_the_root(tmp_path,
             ("2", "10"),
         ),
         ("a 1.png\tgreat tit\nb\tcrow\nc\t-1\n", ["a 1.png", "b", "c"], [1, 0, -1], ("crow", "great tit")),
-        ("photo 12\nphoto 13\n", ["photo 12", "photo"], None, ("13",)),  # the first is there
     ],
-    ids=["as in caffe", "behind a tab", "a name that ends like a label"],
+    ids=["as in caffe", "behind a tab"],
 )
 def test_labels_are_behind_the_paths(tmp_path, lines, paths, labels, classes):
     data = load(write_list(place(tmp_path, "photo 12"), lines))
@@ -188,11 +187,6 @@ def root(tmp_path, monkeypatch) -> Path:
 WNIDS = sorted(resources.files("logo_ssl.data").joinpath("imagenet100.txt").read_text().split())
 
 
-def test_the_list_of_imagenet100_names_100_classes():
-    assert len(set(WNIDS)) == 100
-    assert all(len(wnid) == 9 and wnid.startswith("n") and wnid[1:].isdigit() for wnid in WNIDS)
-
-
 @pytest.mark.parametrize("folder", ["imagenet100", "imagenet", "ILSVRC2012"])
 def test_imagenet100_takes_its_classes_out_of_imagenet(root, folder):
     place(root / folder, *(f"{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in [*WNIDS, "n00000000"]))
@@ -208,15 +202,6 @@ def test_imagenet_takes_every_class_and_without_val_holds_nothing_out(root):
     data = load_data("imagenet", 224)
     assert data.classes == tuple(WNIDS[:3])
     assert data.test is None
-
-
-@pytest.mark.parametrize("name", ["imagenet100", "imagenet"])
-def test_imagenet_says_what_to_place_where(root, name):
-    with pytest.raises(UserError, match=rf"{root}/{name}/train/CLASS/\*\.JPEG and .*LOGO_DATA"):
-        load_data(name, 224)
-    place(root / name, "train/1.JPEG", "val/1.JPEG")
-    with pytest.raises(UserError, match=rf"{root}/{name}/train/CLASS/\*\.JPEG"):
-        load_data(name, 224)
 
 
 def test_missing_classes_are_counted_and_the_first_is_named(root):
@@ -240,12 +225,6 @@ def test_tiny_imagenet_is_read_in_its_public_layout(root):
     assert names(data.train, folder) == ["train/n1/images/n1_0.JPEG", "train/n2/images/n2_0.JPEG"]
     assert names(data.test, folder) == ["val/images/val_0.JPEG"]
     assert (data.train.labels.tolist(), data.test.labels.tolist(), data.classes) == ([0, 1], [1], ("n1", "n2"))
-
-
-def test_a_tiny_imagenet_that_was_half_unpacked_is_noticed(root):
-    tiny(root, "n2")
-    with pytest.raises(UserError, match=r"train has no images of 1 of 2 classes, the first is .*n2"):
-        load_data("tiny-imagenet", 64)
 
 
 def test_tiny_imagenet_is_downloaded_or_says_what_to_place_where(root, monkeypatch):

@@ -1,41 +1,21 @@
 """Wherever images wait, the same batches come: in an order by (seed, epoch), whole or in parts, ahead or not."""
 
-import io
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from photographs import flat, folder, images_of, jpeg
 from torch import Tensor
 
-from logo_ssl.data import BadImages, Batches, LoadingConfig, Photos, Split, lay_out, place, squared
-from logo_ssl.data.images import Paths
+from logo_ssl.data import BadImages, Batches, LoadingConfig, Split, lay_out, place, squared
 from logo_ssl.data.loader import PrefetchFeed, RaggedFeed, TensorFeed
 from logo_ssl.data.workers import Feed
 from logo_ssl.errors import UserError
 from logo_ssl.types import ImageBatch
 
 CPU = torch.device("cpu")
-
-
-def jpeg(image: np.ndarray) -> bytes:
-    Image.fromarray(image).save(file := io.BytesIO(), "JPEG", quality=95)
-    return file.getvalue()
-
-
-def flat(value: int, height: int = 20, width: int = 30) -> np.ndarray:
-    return np.full((height, width, 3), value, np.uint8)
-
-
-def folder(tmp_path: Path, contents: list[bytes]) -> Photos:
-    tmp_path.mkdir(exist_ok=True)
-    for i, content in enumerate(contents):
-        (tmp_path / f"{i:03}.jpg").write_bytes(content)
-    return Photos.all(Paths(tmp_path / f"{i:03}.jpg" for i in range(len(contents))))
 
 
 @pytest.mark.parametrize("placement", ["device", "ram", "encoded", "disk", "auto"])
@@ -47,17 +27,8 @@ def test_every_placement_feeds_the_same_images(tmp_path, placement, workers):
     batch, last = feed.batches(torch.arange(5).split(4))
     feed.close()
     assert [tuple(size) for size in batch.sizes.tolist()] + [tuple(last.pixels.shape[2:])] == sizes
-    means = [image[:, :h, :w].float().mean() for image, (h, w) in zip(batch.pixels, batch.sizes.tolist(), strict=True)]
-    assert [round(mean.item() / 40) for mean in means] == [0, 1, 2, 3]
+    assert [round(image.float().mean().item() / 40) for image in images_of(batch)] == [0, 1, 2, 3]
     assert {"encoded": "encoded images in RAM", "disk": "on disk"}.get(placement, "in RAM") in where
-
-
-def test_images_of_one_size_become_one_tensor_and_others_a_list(tmp_path):
-    same = folder(tmp_path / "same", [jpeg(flat(i)) for i in range(3)])
-    various = folder(tmp_path / "various", [jpeg(flat(i, 8 + i)) for i in range(3)])
-    config = LoadingConfig(placement="ram", workers=0)
-    assert isinstance(place(same, CPU, config, BadImages(3, 0.3))[0], TensorFeed)
-    assert isinstance(place(various, CPU, config, BadImages(3, 0.3))[0], RaggedFeed)
 
 
 @pytest.mark.parametrize("placement", ["ram", "encoded", "disk"])
@@ -107,7 +78,7 @@ def test_loading_that_cannot_work_is_refused(config, named):
 
 def test_squares_show_the_middle_and_bad_images_are_left_out_with_their_labels(tmp_path):
     image = flat(0, 20, 60)
-    image[:, 20:40] = 250
+    image.paste((250, 250, 250), (20, 0, 40, 20))
     photos = folder(tmp_path, [jpeg(image), b"", jpeg(image)])
     split = squared(Split(photos, torch.tensor([1, 2, 3])), 10, BadImages(3, 1.0), workers=0)
     assert split.array.shape == (2, 3, 10, 10)
@@ -197,7 +168,7 @@ def test_batches_sent_ahead_come_in_order_epoch_after_epoch_even_if_one_is_left(
     assert list(seen(prefetch, 5)) == list(range(5))
     prefetch.close()
     assert feed.closed
-    assert not prefetch.sent.thread.is_alive()
+    assert not prefetch.ahead.thread.is_alive()
 
 
 def test_what_a_feed_raises_ahead_is_raised_in_its_place(here):

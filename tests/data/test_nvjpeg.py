@@ -1,40 +1,17 @@
 """The GPU decodes what a person would see, and leaves to the CPU what it cannot."""
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from photographs import encode, folder, images_of, jpeg, smooth
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from logo_ssl.data import BadImages, LoadingConfig, Photos, nvjpeg, place
-from logo_ssl.data.decode import decode, decode_square, square
-from logo_ssl.data.images import Paths
-from logo_ssl.data.nvjpeg import NvjpegFeed, by_shape, cut_square, shrunk
+from logo_ssl.data.decode import decode, decode_square
+from logo_ssl.data.nvjpeg import NvjpegFeed, by_shape, cut_square
 from logo_ssl.data.workers import Decoding, Feed
-
-
-def picture(height: int = 24, width: int = 40) -> Image.Image:
-    """Smooth, so that decoders agree, and without any symmetry."""
-    y, x = np.mgrid[:height, :width]
-    return Image.fromarray(np.stack([4 * x, 8 * y, 2 * (x + y)], axis=2).clip(0, 255).astype(np.uint8))
-
-
-def encode(image: Image.Image, orientation: int | None = None, **options: object) -> bytes:
-    file, exif = io.BytesIO(), Image.Exif()
-    if orientation:
-        exif[0x0112] = orientation
-    image.save(file, "JPEG", quality=95, exif=exif, **options)
-    return file.getvalue()
-
-
-def test_shrinking_keeps_the_shape_of_the_picture() -> None:
-    images = torch.randint(0, 256, (2, 3, 60, 120), dtype=torch.uint8)
-    assert shrunk(images, 40).shape == (2, 3, 20, 40)
-    assert shrunk(images, 0) is images
-    assert shrunk(images, 120) is images
 
 
 def test_images_of_one_shape_are_fitted_together_and_keep_their_places() -> None:
@@ -65,48 +42,25 @@ def test_groups_hold_no_more_pixels_than_allowed(
     assert [number for group in found for number in pixels[group]] == pixels
 
 
-@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 16), (90, 31), (12, 130), (1, 99)])
-@pytest.mark.parametrize("size", [8, 16, 50])
-def test_squares_on_the_device_are_those_of_the_cpu(shape: tuple[int, int], size: int) -> None:
-    array = np.array(picture(*shape))
-    there = cut_square(torch.from_numpy(array).permute(2, 0, 1)[None], size)[0].permute(1, 2, 0)
-    assert there.shape == (size, size, 3)
-    assert np.abs(there.numpy().astype(int) - square(array, size)).max() <= 1
-
-
 def mixed(tmp_path: Path) -> tuple[Photos, list[int]]:
     """Good JPEGs of several kinds beside files that nvJPEG may not see, and which of them are bad."""
-    png = io.BytesIO()
-    picture(30, 20).save(png, "PNG")
-    whole = encode(picture())
-    contents = [
-        whole, encode(picture(), 6), encode(picture(), progressive=True), encode(picture().convert("L")),
-        encode(picture().convert("CMYK")), png.getvalue(), whole[: len(whole) // 2], b"", b"\xff\xd8junk\xff\xd9",
-        encode(picture(50, 70)), encode(picture(16, 16)), whole,
-    ]  # fmt: skip
-    for i, content in enumerate(contents):
-        (tmp_path / f"{i:02}.jpg").write_bytes(content)
-    return Photos.all(Paths(sorted(tmp_path.glob("*.jpg")))), [6, 7, 8]
+    whole, png = jpeg(smooth()), encode(smooth(30, 20))
+    kinds = [jpeg(smooth(), 6), jpeg(smooth(), progressive=True)]
+    kinds += [jpeg(smooth().convert(mode)) for mode in ("L", "CMYK")]
+    bad = [whole[: len(whole) // 2], b"", b"\xff\xd8junk\xff\xd9"]
+    return folder(tmp_path, [whole, *kinds, png, *bad, jpeg(smooth(50, 70)), jpeg(smooth(16, 16)), whole]), [6, 7, 8]
 
 
-def check(images: list[tuple[torch.Tensor, int]], photos: Photos, bad_rows: list[int], bad: BadImages) -> None:
-    assert {Path(name).name for name in bad.names} == {f"{row:02}.jpg" for row in bad_rows}
-    assert [row for row, (_, used) in enumerate(images) if row != used] == bad_rows
-    for image, used in images:
-        seen = torch.from_numpy(decode(photos.read(used), 60)).permute(2, 0, 1)
+def check(feed: Feed, photos: Photos, bad_rows: list[int], bad: BadImages) -> None:
+    batches = list(feed.batches(torch.arange(len(photos)).split(5)))
+    feed.close()
+    used = torch.cat([batch.rows for batch in batches]).tolist()
+    assert {Path(name).name for name in bad.names} == {f"{row:03}.jpg" for row in bad_rows}
+    assert [row for row in range(len(photos)) if row != used[row]] == bad_rows
+    for image, row in zip([image for batch in batches for image in images_of(batch)], used, strict=True):
+        seen = torch.from_numpy(decode(photos.read(row), 60)).permute(2, 0, 1)
         assert image.shape == seen.shape
         assert (image.cpu().float() - seen.float()).abs().mean() < 2
-
-
-def cut(feed: Feed, n: int) -> list[tuple[torch.Tensor, int]]:
-    """Each image with the row that it really comes from."""
-    images = [
-        (image[:, :h, :w], used)
-        for pixels, sizes, rows in feed.batches(torch.arange(n).split(5))
-        for image, (h, w), used in zip(pixels, sizes.tolist(), rows.tolist(), strict=True)
-    ]
-    feed.close()
-    return images
 
 
 @pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
@@ -118,7 +72,7 @@ def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(nvjpeg, "decode_jpegs", on_cpu)
     photos, bad_rows = mixed(tmp_path)
     bad = BadImages(len(photos), 1.0)
-    check(cut(NvjpegFeed(Decoding(photos, 60), bad, workers, torch.device("cpu")), len(photos)), photos, bad_rows, bad)
+    check(NvjpegFeed(Decoding(photos, 60), bad, workers, torch.device("cpu")), photos, bad_rows, bad)
     feed = NvjpegFeed(Decoding(photos, 0, square=12), bad, workers, torch.device("cpu"))
     for pixels, sizes, rows in feed.batches(torch.arange(len(photos)).split(5)):
         assert sizes is None
@@ -138,4 +92,4 @@ def test_a_gpu_decodes_a_mixed_batch_as_pillow_does(tmp_path: Path, placement: s
     bad = BadImages(len(photos), 1.0)
     config = LoadingConfig(placement, decoder, workers=2, max_side=60)
     feed, _ = place(photos, torch.device("cuda", 0), config, bad)
-    check(cut(feed, len(photos)), photos, bad_rows, bad)
+    check(feed, photos, bad_rows, bad)

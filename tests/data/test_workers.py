@@ -1,7 +1,6 @@
 """Photographs become batches whatever is wrong with some of them; worker processes end whatever they do."""
 
 import gc
-import io
 import os
 import shutil
 import signal
@@ -14,12 +13,11 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import repeat
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from photographs import flat, folder, images_of, jpeg
 from torch.utils.data import DataLoader, Dataset
 
 from logo_ssl.data import BadImages, Photos, workers
@@ -30,7 +28,7 @@ from logo_ssl.data.workers import (
     Decoding,
     Message,
     Reader,
-    Reading,
+    Sent,
     WorkerFeed,
     fitting_workers,
     start,
@@ -39,37 +37,16 @@ from logo_ssl.data.workers import (
 )
 
 
-def jpeg(value: int, height: int = 20, width: int = 30) -> bytes:
-    Image.fromarray(np.full((height, width, 3), value, np.uint8)).save(file := io.BytesIO(), "JPEG", quality=95)
-    return file.getvalue()
-
-
-def folder(tmp_path: Path, contents: list[bytes]) -> Photos:
-    for i, content in enumerate(contents):
-        (tmp_path / f"{i:03}.jpg").write_bytes(content)
-    return Photos.all(Paths(tmp_path / f"{i:03}.jpg" for i in range(len(contents))))
-
-
-def everything(feed, n: int) -> list[torch.Tensor]:
-    """Every image of a feed, cut from its canvas."""
-    return [
-        image[:, :h, :w]
-        for pixels, sizes, _ in feed.batches(torch.arange(n).split(4))
-        for image, (h, w) in zip(
-            pixels, [pixels.shape[2:]] * len(pixels) if sizes is None else sizes.tolist(), strict=True
-        )
-    ]
-
-
 @pytest.mark.parametrize("n_workers", [0, 2])
 def test_bad_images_are_replaced_counted_and_listed_once(tmp_path, n_workers):
-    whole = jpeg(200)
+    whole = jpeg(flat(200))
     photos = folder(tmp_path, [whole] * 20 + [b"", whole[: len(whole) // 2], b"not an image", b"\x89PNG\r\n\x1a\n bad"])
     (tmp_path / "005.jpg").unlink()  # vanished
     bad = BadImages(24, 0.5, tmp_path / "run" / "bad-images.csv", str(tmp_path))
     feed = WorkerFeed(Decoding(photos, 640), bad, n_workers)
     for _ in range(2):
-        assert all((image.float() - 200).abs().max() < 3 for image in everything(feed, 24))
+        batches = feed.batches(torch.arange(24).split(4))
+        assert all((image.float() - 200).abs().max() < 3 for batch in batches for image in images_of(batch))
     feed.close()
     rows = (tmp_path / "run" / "bad-images.csv").read_text().splitlines()
     assert sorted(row.split(",")[0] for row in rows) == ["005.jpg", *(f"02{i}.jpg" for i in range(4)), "image"]
@@ -77,7 +54,7 @@ def test_bad_images_are_replaced_counted_and_listed_once(tmp_path, n_workers):
 
 
 def test_the_same_image_takes_the_place_of_a_bad_one_every_time_and_grey_that_of_all(tmp_path):
-    photos = folder(tmp_path, [jpeg(5 * i) for i in range(40)] + [b""])
+    photos = folder(tmp_path, [jpeg(flat(5 * i)) for i in range(40)] + [b""])
     first, again = (Decoding(photos, 640)[40] for _ in range(2))
     assert np.array_equal(first.pixels, again.pixels)
     assert first.row == again.row != 40
@@ -89,16 +66,11 @@ def test_the_same_image_takes_the_place_of_a_bad_one_every_time_and_grey_that_of
 
 def test_pipes_and_impossible_names_are_bad_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
-    (tmp_path / "good.jpg").write_bytes(jpeg(9))
+    (tmp_path / "good.jpg").write_bytes(jpeg(flat(9)))
     photos = Photos.all(Paths([tmp_path / "pipe.jpg", tmp_path / "good.jpg", "nul\0.jpg"]))
     feed = WorkerFeed(Decoding(photos, 640), bad := BadImages(3, 1.0), 0)
-    assert len(everything(feed, 3)) == 3
+    assert len(list(feed.batches(torch.arange(3).split(1)))) == 3
     assert len(bad) == 2
-
-
-def test_large_photographs_are_shrunk_and_small_ones_left_alone(tmp_path):
-    photos = folder(tmp_path, [jpeg(9, 300, 900), jpeg(9, 50, 60)])
-    assert [Decoding(photos, 100)[i].pixels.shape for i in range(2)] == [(33, 100, 3), (50, 60, 3)]
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no /dev/shm")
@@ -110,7 +82,7 @@ def test_workers_are_as_many_as_shared_memory_can_serve(monkeypatch):
 
 def test_workers_outlast_a_signal_to_all_processes(tmp_path):
     """Slurm tells all; the end of a worker would be an error in the middle of the step that is to be saved."""
-    feed = WorkerFeed(Decoding(folder(tmp_path, [jpeg(i) for i in range(200)]), 640), BadImages(200, 0.3), 2)
+    feed = WorkerFeed(Decoding(folder(tmp_path, [jpeg(flat(i)) for i in range(200)]), 640), BadImages(200, 0.3), 2)
     batches = feed.batches(torch.arange(200).split(40))
     seen = [next(batches)]
     tell(feed.reader.batches._workers, "TERM")
@@ -121,7 +93,7 @@ def test_workers_outlast_a_signal_to_all_processes(tmp_path):
 
 def test_the_death_of_a_worker_is_an_error_within_seconds(tmp_path):
     """Not silence: Lightning's run ends with it, and can be resumed."""
-    feed = WorkerFeed(Decoding(folder(tmp_path, [jpeg(7)] * 400), 640), BadImages(400, 0.3), 2)
+    feed = WorkerFeed(Decoding(folder(tmp_path, [jpeg(flat(7))] * 400), 640), BadImages(400, 0.3), 2)
     batches = feed.batches(torch.arange(400).split(40))
     next(batches)
     with pytest.raises(RuntimeError, match="DataLoader worker"):  # noqa: PT012 (torch raises it anywhere)
@@ -148,18 +120,18 @@ def wait_for_ever() -> None:
     os.read(os.pipe()[0], 1)
 
 
-class Stuck(Reading):
+class Stuck(Decoding):
     """Gives all messages but the second: the second worker is stuck, the first is well."""
 
     def __init__(self, stuck) -> None:
-        super().__init__(Decoding(Photos.all(Paths([])), 640))
+        super().__init__(Photos.all(Paths([])), 640)
         self.stuck, self.both_work = stuck, get_context("fork").Event()
 
     def __getitems__(self, rows: list[int]) -> Message:
         if rows[0] == PER_MESSAGE:
             self.both_work.set()  # and no signal finds them before they know what to do about it
             self.stuck()
-        return Message(rows, [], torch.zeros(1, dtype=torch.uint8), [], torch.zeros(1, dtype=torch.uint8), [], rows, [])
+        return Message([Sent(row, row, (1, 1, 3)) for row in rows], torch.zeros(3 * len(rows), dtype=torch.uint8), [])
 
 
 def tell(processes, number: str) -> None:
@@ -178,7 +150,7 @@ def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(monkeypatc
     monkeypatch.setattr(workers, "GRACE_S", 0.3)
     reader = Reader(reading := Stuck(stuck), 2)
     messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
-    assert next(messages)[0].rows[0] == 0
+    assert next(messages)[0].about[0].row == 0
     assert reading.both_work.wait(60)
     processes = reader.batches._workers
     if told:
@@ -188,14 +160,6 @@ def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(monkeypatc
     reader.close()
     assert all(has_ended(worker) for worker in processes)
     assert time.perf_counter() - began < 20
-
-
-def test_workers_that_are_well_are_asked_and_not_killed():
-    reader = Reader(Stuck(lambda: None), 2)
-    assert len(list(reader.read(torch.arange(2 * PER_MESSAGE).split(PER_MESSAGE)))) == 2
-    processes = reader.batches._workers
-    reader.close()
-    assert [worker.exitcode for worker in processes] == [0, 0]
 
 
 def test_a_process_ends_though_its_workers_are_stuck():
@@ -245,10 +209,9 @@ class Littering(list):
 
     def __init__(self, places, told) -> None:
         super().__init__(places)
-        self.told, self.collected = told, []
+        self.told = told
 
     def __iter__(self):
-        self.collected.append(gc.isenabled())
         Garbage(self.told)
         return super().__iter__()
 
@@ -274,29 +237,6 @@ def test_workers_leave_the_garbage_of_their_parent_alone(tmp_path):
     assert not told.exists()
     gc.collect()
     assert set(told.read_text().split()) == {str(os.getpid())}
-
-
-def test_this_process_collects_garbage_as_before_but_while_it_forks(tmp_path):
-    places = Littering([[0], [1]], tmp_path / "told")
-    read(Tidy(), places, 1)
-    assert places.collected[0] is False
-    assert gc.isenabled()
-    gc.collect()  # while the folder is there
-
-
-class Nested(Dataset[list[int]]):
-    """Reads with a loader of its own."""
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, place: int) -> list[list[bool]]:
-        return read(Tidy(), [[0]], 0)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_worker_may_begin_a_loader_of_its_own():
-    assert read(Nested(), [[0]], 1) == [[[[True]]]]
 
 
 def test_items_of_a_thread_come_in_order_and_end():

@@ -15,7 +15,7 @@ from logo_ssl.detection.evaluate import check_images
 from logo_ssl.detection.formats import ImageAnnotation, ObjectAnnotation
 from logo_ssl.detection.train import TrainingImages, read
 from logo_ssl.errors import DataMissing, UserError
-from logo_ssl.eval.options import Extraction
+from logo_ssl.eval.features import Extraction
 
 
 def edit(root, split, change):

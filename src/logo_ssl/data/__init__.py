@@ -1,10 +1,26 @@
-"""Data sets and their way to the device: a name or a path in, batches out."""
+"""Data sets and their way to the device: a name or a path in, batches out; the registry of data sources.
 
+A new source is a file with its loader, and a line in `NAMES` (for a set with a name of its own) or in `PATHS` (for a
+kind of file).
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataMissing, UserError, nearest
 from .bad_images import BadImages
 from .decode import dataset_info, statistics
+from .folder import load_folder, load_imagenet, load_imagenet100, load_list, load_mit67, load_tiny_imagenet
 from .images import ImageSet, Photos, Split, data_identity, fingerprint, fingerprints
 from .loader import Batches, LoadingConfig, place, squared
-from .sources import NAMES, data_root, is_placed, load_data, locate
+from .npz import load_npz
+from .scenes import CLASSES, make_scenes
+from .shards import load_shard
+from .torchvision_sets import SETS, load_torchvision_set
 from .workers import lay_out
 
 __all__ = [
@@ -20,7 +36,6 @@ __all__ = [
     "dataset_info",
     "fingerprint",
     "fingerprints",
-    "is_placed",
     "lay_out",
     "load_data",
     "locate",
@@ -28,3 +43,75 @@ __all__ = [
     "squared",
     "statistics",
 ]
+
+SCENES_TRAIN, SCENES_TEST = 5_000, 1_000
+SCENES_SIZES = (32, 96)
+
+
+def load_scenes(root: Path, size: int) -> ImageSet:
+    """Scenes painted at about the size of a crop; nothing is read."""
+    size = min(max(size, SCENES_SIZES[0]), SCENES_SIZES[1])
+    splits = (make_scenes(n, size, seed) for seed, n in enumerate((SCENES_TRAIN, SCENES_TEST)))
+    train, test = (Split(images, labels) for images, labels in splits)
+    return ImageSet("scenes", train, test, CLASSES)
+
+
+class PathKind(NamedTuple):
+    """A kind of file that is a data set."""
+
+    suffixes: tuple[str, ...]
+    load: Callable[[Path], ImageSet]
+    what: str
+    """What to call it in a message."""
+
+
+NAMES: dict[str, Callable[[Path, int], ImageSet]] = {
+    "scenes": load_scenes,
+    "imagenet100": load_imagenet100,
+    "imagenet": load_imagenet,
+    "tiny-imagenet": load_tiny_imagenet,
+    "mit67": load_mit67,
+    **{name: partial(load_torchvision_set, name) for name in SETS},
+}
+"""What loads each set with a name, from the folder where such sets are kept and the size of a crop."""
+PATHS: tuple[PathKind, ...] = (
+    PathKind((".npz",), load_npz, "an .npz file"),
+    PathKind((".txt", ".lst"), load_list, "a text file of paths (.txt)"),
+    PathKind((".tar",), load_shard, "a .tar shard (not compressed)"),
+)
+
+
+def load_data(source: str, size: int) -> ImageSet:
+    """The data set of that name, or at that path; scenes are painted at `size`, all else is as it is."""
+    if not source.strip():
+        raise UserError("data is empty: give a name or a path.")
+    if source in NAMES:
+        root = data_root()
+        data = NAMES[source](root, size)
+    else:
+        path = Path(source).expanduser()
+        data, root = _load_path(path, source), path if path.is_dir() else path.parent
+    return replace(data, source=source, root=str(root.absolute()))
+
+
+def _load_path(path: Path, source: str) -> ImageSet:
+    if path.is_dir():
+        return load_folder(path)
+    for kind in PATHS:
+        if path.name.lower().endswith(kind.suffixes) and path.is_file():
+            return kind.load(path)
+    accepted = ", ".join(["a folder of images or of .tar shards", *(kind.what for kind in PATHS)])
+    if path.exists():
+        raise UserError(f"data={source!r}: must be {accepted}, or a name.")
+    hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance
+    raise DataMissing(f"No data at {source!r}; give {accepted}, or a name (scenes, cifar10, mit67, ...).{hint}")
+
+
+def locate(source: str) -> str:
+    """A name as it is, a path made absolute: a run must find its data from any folder."""
+    return source if source in NAMES or not source.strip() else str(Path(source).expanduser().absolute())
+
+
+def data_root() -> Path:
+    """Where named data sets are kept: $LOGO_DATA, or a folder in the user's cache."""
+    return Path(os.environ.get("LOGO_DATA") or "~/.cache/logo-ssl").expanduser()

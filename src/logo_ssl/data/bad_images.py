@@ -38,7 +38,7 @@ class BadImages:
     ) -> None:
         self.n_images, self.max_share, self.file = n_images, max_share, file
         self.above = "" if root is None else os.path.join(root, "")
-        self.names, self.bytes_listed = self._listed(), self._bytes()
+        self.names = self._listed()
         self.say, self.said = say, False
 
     def __len__(self) -> int:
@@ -61,8 +61,7 @@ class BadImages:
         new = {(name := bad.name.removeprefix(self.above)): bad._replace(name=name) for bad in found}
         new = {name: bad for name, bad in new.items() if name not in self.names}
         if new:
-            if self._bytes() != self.bytes_listed:  # others have written
-                self.names |= self._listed()
+            self.names |= self._listed()  # others may have written
             self._list([bad for name, bad in new.items() if name not in self.names])
             self.names |= new.keys()
             self._say_first(next(iter(new.values())))
@@ -87,16 +86,12 @@ class BadImages:
         with self.file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
             return {row[0] for row in csv.reader(rows) if row and row != HEADER}
 
-    def _bytes(self) -> int:
-        return self.file.stat().st_size if self.file is not None and self.file.exists() else 0
-
     def _list(self, new: list[Bad]) -> None:
         """Add to the file by one write, which other processes do not tear."""
         if self.file is None or not new:
             return
         with suppress(OSError):  # a list that cannot be written must not stop what it only watches
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            csv.writer(rows := io.StringIO()).writerows(([] if self._bytes() else [HEADER]) + new)
             with self.file.open("ab", buffering=0) as file:  # names may be any bytes
+                csv.writer(rows := io.StringIO()).writerows(([] if file.tell() else [HEADER]) + new)
                 file.write(rows.getvalue().encode(errors="surrogateescape"))
-            self.bytes_listed = self._bytes()

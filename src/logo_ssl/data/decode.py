@@ -35,9 +35,7 @@ PLAIN = {
 """Formats that every Pillow reads, and how such files' names end; no others, since some run programs."""
 HEIC, AVIF = (".heic", ".heif", ".hif"), (".avif",)
 CURES = dict.fromkeys(HEIC, "pip install 'logo-ssl[heic]'") | dict.fromkeys(AVIF, "pip install 'pillow>=11.3'")
-BRANDS = {b"avi": AVIF, b"hei": HEIC, b"hev": HEIC, b"mif1": HEIC}
-"""Of what the first bytes of such files tell, behind `ftyp`, the beginnings; many AVIF files say `mif1` as well."""
-MOST_KINDS = 6  # of files that are named one by one
+MOST_KINDS = 6  # of files that are named
 MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, not a photograph; Pillow's own limit may be switched off
 ENOUGH = 4  # times the side of a square: a JPEG may be decoded at a fraction of its size that leaves so much
 LONGEST = 8  # times the short side; torchvision would make 224 x 14,679,840 pixels of 1 x 65,535
@@ -94,13 +92,10 @@ def ending(name: str) -> str:
 
 def list_endings(others: Counter[str]) -> str:
     """Files that are not images by their endings, in a few words, and what would let some be read."""
-    kinds = sorted(others.most_common(), key=lambda kind: kind[0] not in CURES)
-    words = [
+    return ", ".join(
         f"{n:,} {end or 'without an ending'}" + (f" (readable with {CURES[end]})" if end in CURES else "")
-        for end, n in kinds[:MOST_KINDS]
-    ]
-    more = sum(n for _, n in kinds[MOST_KINDS:])
-    return ", ".join(words) + (f", {more:,} others" if more else "")
+        for end, n in others.most_common(MOST_KINDS)
+    )
 
 
 def decode(data: bytes, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
@@ -150,8 +145,7 @@ def _opened(source: bytes | Path) -> Iterator[Image.Image]:
     except Exception as error:  # decoders raise whatever broken bytes lead them to
         if isinstance(source, Path) and isinstance(error, OSError) and error.errno is not None:
             raise  # the file is gone, or not ours
-        cure = _cure(source) if isinstance(source, bytes) else None
-        raise BadImage(cure or plain_reason(error)) from error
+        raise BadImage(plain_reason(error)) from error
 
 
 def plain_reason(error: Exception) -> str:
@@ -160,13 +154,6 @@ def plain_reason(error: Exception) -> str:
         return "not an image"
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(told.split()) or type(error).__name__
-
-
-def _cure(data: bytes) -> str | None:
-    """What must be done before an image of a phone can be read."""
-    brands = data[8:32] if data[4:8] == b"ftyp" else b""
-    kind = next((endings[0] for brand, endings in BRANDS.items() if brand in brands), None)
-    return None if kind is None or kind in suffixes() else f"readable with {CURES[kind]}"
 
 
 class JpegHeader(NamedTuple):

@@ -38,24 +38,29 @@ def load_folder(folder: Path) -> ImageSet:
     name, (train, held_out) = folder.absolute().name, _splits(str(folder))
     found, shards = find_images(train), find_shards(train)
     if shards and len(shards) >= len(found.images):  # previews beside shards, not images beside their archive
-        says = (f"Passed over in {train}: {len(found.images):,} images beside shards.",) if found.images else ()
+        others = Counter({"images beside shards": len(found.images)}) + found.others
+        del others[".tar"]
         data = load_shards(name, shards, {part: some for part, path in held_out.items() if (some := find_shards(path))})
-        return replace(data, says=(*says, *data.says))
+        return replace(data, says=(*_passed_over(train, others), *data.says))
     if not found.images:
         others = f"; there are {list_endings(found.others)}" if found.others else ""
         looked_for = ", ".join(sorted(suffixes()))
         raise UserError(f"No images in {train} (looked for {looked_for} at any depth, and .tar){others}.")
-    names = _class_names(train, found.images)
+    rows = _with_classes(train, found.images)
+    names = {name for _, name in rows}
     classes = classes_of(names) if None not in names else ()
     splits, others = dict[str, Split](), found.others
     for part, path in held_out.items():
         images, more = find_images(path)
         others += more
         if images:
-            splits[part] = Split.from_paths(images, _class_names(path, images), classes)
+            splits[part] = Split.from_rows(_with_classes(path, images), classes)
     test, val = test_and_val(splits)
-    says = (f"Passed over in {folder}: {list_endings(others)}.",) if others else ()
-    return ImageSet(name, Split.from_paths(found.images, names, classes), test, classes, val, says=says)
+    return ImageSet(name, Split.from_rows(rows, classes), test, classes, val, says=_passed_over(folder, others))
+
+
+def _passed_over(folder: str | Path, others: Counter[str]) -> tuple[str, ...]:
+    return (f"Passed over in {folder}: {list_endings(others)}.",) if others else ()
 
 
 def find_images(folder: str) -> Contents:
@@ -111,11 +116,11 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return [entry for entry in entries if not entry.name.startswith(".") and entry.name not in NOT_DATA]
 
 
-def _class_names(folder: str, paths: Sequence[str]) -> list[str | None]:
-    """The folder directly below in which each image is; None for those that are in the folder itself."""
+def _with_classes(folder: str, paths: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Each image with the folder directly below in which it is; None for those that are in the folder itself."""
     start = len(os.path.join(folder, ""))
-    parts = (path[start:].partition(os.sep) for path in paths)
-    return [name if inside else None for name, _, inside in parts]
+    parts = ((path, *path[start:].partition(os.sep)) for path in paths)
+    return [(path, name if inside else None) for path, name, _, inside in parts]
 
 
 def load_list(file: Path) -> ImageSet:
@@ -128,17 +133,14 @@ def load_list(file: Path) -> ImageSet:
     rows = [_row(line, folder) for line in lines if line and not line.startswith("#")]
     if not rows:
         raise UserError(f"{file} names no images; write one path a line, absolute or from {folder}.")
-    names = [name for _, name in rows]
-    classes = classes_of(names)
-    return ImageSet(file.stem, Split.from_paths([path for path, _ in rows], names, classes), None, classes)
+    classes = classes_of(name for _, name in rows)
+    return ImageSet(file.stem, Split.from_rows(rows, classes), None, classes)
 
 
 def _row(line: str, folder: str) -> tuple[str, str | None]:
     path, tab, name = line.rpartition("\t")
     if not tab and (numbered := re.fullmatch(r"(.*\S)\s+(-?\d+)", line)):
         path, name = numbered.groups()
-        if not names_image(path) and os.path.exists(os.path.join(folder, line)):  # a name that ends like a label
-            path = ""
     if not path:
         return os.path.join(folder, line), None
     return os.path.join(folder, path.rstrip()), None if name.lstrip().startswith("-") else name.strip()
@@ -178,8 +180,7 @@ def _classes_in(folder: Path, classes: tuple[str, ...]) -> Split:
             f"{folder} has no images of {len(missing)} of {len(classes)} classes{first}; place them as "
             f"{folder}/CLASS/*.JPEG."
         )
-    paths = [path for name in classes for path in found[name]]
-    return Split.from_paths(paths, [name for name in classes for _ in found[name]], classes)
+    return Split.from_rows([(path, name) for name in classes for path in found[name]], classes)
 
 
 def load_tiny_imagenet(root: Path, size: int) -> ImageSet:
@@ -203,9 +204,9 @@ def load_tiny_imagenet(root: Path, size: int) -> ImageSet:
             f"tiny-imagenet is not in {root} and could not be downloaded ({error}); unpack {TINY_URL} there, or set "
             f"LOGO_DATA to the folder that holds {TINY}/."
         ) from error
-    rows = [line.split("\t")[:2] for line in lines if line]  # the file and its class; a box follows
+    rows = (line.split("\t")[:2] for line in lines if line)  # the file and its class; a box follows
     images = os.path.join(folder, "val", "images", "")
-    test = Split.from_paths([images + row[0] for row in rows], [row[-1] for row in rows], classes)
+    test = Split.from_rows([(images + file, name) for file, name in rows], classes)
     return ImageSet("tiny-imagenet", _classes_in(folder / "train", classes), test, classes)
 
 
@@ -219,11 +220,8 @@ def load_mit67(root: Path, size: int) -> ImageSet:
             f"mit67 is not in {root} ({error}); unpack indoorCVPR_09 (web.mit.edu/torralba/www/indoor.html) there, so "
             f"that {folder}/Images/CLASS/*.jpg and {folder}/TrainImages.txt exist, or set LOGO_DATA."
         ) from error
-    parts = [[line.strip() for line in lines if line.strip()] for lines in lists]
-    classes = tuple(sorted({line.split("/")[0] for lines in parts for line in lines}))
     images = os.path.join(folder, "Images", "")
-    train, test = (
-        Split.from_paths([images + line for line in part], [line.split("/")[0] for line in part], classes)
-        for part in parts
-    )
+    parts = [[(images + line.strip(), line.split("/")[0]) for line in lines if line.strip()] for lines in lists]
+    classes = classes_of(name for rows in parts for _, name in rows)
+    train, test = (Split.from_rows(rows, classes) for rows in parts)
     return ImageSet("mit67", train, test, classes)

@@ -19,8 +19,6 @@ import torch
 from jaxtyping import Bool, Int, Int64, UInt8
 from torch import Tensor
 
-from ..errors import UserError
-
 HELD_OUT = ("test", "val", "valid", "validation")
 """Names of splits that are not trained on, the preferred one to test on first."""
 VALIDATION = "validation images"
@@ -102,8 +100,31 @@ class Paths(Files):
         return status.st_size, status.st_mtime_ns
 
 
+class View(Files):
+    """Images of other files, by numbers of its own."""
+
+    @abstractmethod
+    def origin(self, i: int) -> tuple[Files, int]:
+        """Where number i is, and its number there."""
+
+    def name(self, i: int) -> str:
+        """As there."""
+        files, i = self.origin(i)
+        return files.name(i)
+
+    def read(self, i: int) -> bytes:
+        """As there."""
+        files, i = self.origin(i)
+        return files.read(i)
+
+    def stat(self, i: int) -> tuple[int, int]:
+        """As there."""
+        files, i = self.origin(i)
+        return files.stat(i)
+
+
 @dataclass(frozen=True)
-class Chained(Files):
+class Chained(View):
     """Some files, and behind them others."""
 
     first: Files
@@ -112,27 +133,13 @@ class Chained(Files):
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
 
-    def _at(self, i: int) -> tuple[Files, int]:
+    def origin(self, i: int) -> tuple[Files, int]:
+        """In the first or the second."""
         return (self.first, i) if i < len(self.first) else (self.second, i - len(self.first))
-
-    def name(self, i: int) -> str:
-        """As before."""
-        files, i = self._at(i)
-        return files.name(i)
-
-    def read(self, i: int) -> bytes:
-        """As before."""
-        files, i = self._at(i)
-        return files.read(i)
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """As before."""
-        files, i = self._at(i)
-        return files.stat(i)
 
 
 @dataclass(frozen=True)
-class Photos(Files):
+class Photos(View):
     """Encoded RGB images of various sizes: rows of `files`, decoded when they are needed."""
 
     files: Files
@@ -149,17 +156,9 @@ class Photos(Files):
     def __getitem__(self, rows: Tensor) -> "Photos":
         return Photos(self.files, self.rows[rows.numpy()])
 
-    def name(self, i: int) -> str:
-        """What to call image i in a message."""
-        return self.files.name(int(self.rows[i]))
-
-    def read(self, i: int) -> bytes:
-        """The encoded image i."""
-        return self.files.read(int(self.rows[i]))
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """How many bytes encoded image i has, and when they were written."""
-        return self.files.stat(int(self.rows[i]))
+    def origin(self, i: int) -> tuple[Files, int]:
+        """Among the files."""
+        return self.files, int(self.rows[i])
 
     @cached_property
     def stats(self) -> Int64[np.ndarray, "N 2"]:
@@ -201,9 +200,14 @@ class Split:
     labels: Int[Tensor, " N"] | None = None
 
     @classmethod
-    def from_paths(cls, paths: Sequence[str], names: Sequence[str | None] = (), classes: Sequence[str] = ()) -> "Split":
-        """The images at these paths, labelled by the names of their classes."""
-        return cls(Photos.all(Paths(paths)), numbers_of(names, classes))
+    def from_paths(cls, paths: Iterable[str]) -> "Split":
+        """The images at these paths."""
+        return cls(Photos.all(Paths(paths)))
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[tuple[str, str | None]], classes: Sequence[str]) -> "Split":
+        """The images at the paths of these rows, labelled by the names of their classes."""
+        return cls(Photos.all(Paths(path for path, _ in rows)), numbers_of((name for _, name in rows), classes))
 
     def __len__(self) -> int:
         return len(self.images)
@@ -235,9 +239,6 @@ class Split:
         if isinstance(mine, Photos) and isinstance(theirs, Photos):
             images = Photos.all(Chained(mine, theirs))
         else:
-            if self.array.shape[1:] != other.array.shape[1:]:
-                sizes = " and ".join(f"{split.array.shape[3]} x {split.array.shape[2]}" for split in (self, other))
-                raise UserError(f"Images to train on and to choose by are {sizes} pixels; give both the same size.")
             images = torch.cat([self.array, other.array])
         labels = None if self.labels is None or other.labels is None else torch.cat([self.labels, other.labels])
         return Split(images, labels)

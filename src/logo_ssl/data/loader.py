@@ -21,12 +21,9 @@ from .bad_images import BadImages
 from .decode import decoded_sample
 from .images import InMemory, Photos, Split
 from .workers import (
-    GRACE_S,
-    BackgroundIterator,
+    AheadFeed,
     Decoding,
     Feed,
-    Reader,
-    Reading,
     WorkerFeed,
     default_workers,
     fitting_workers,
@@ -151,35 +148,27 @@ class SentFeed(Feed):
         self.feed.close()
 
 
-class PrefetchFeed(Feed):
+class PrefetchFeed(AheadFeed):
     """Another feed's batches, sent to a CUDA device ahead of their use: by a thread, on a stream of its own."""
 
     def __init__(self, feed: Feed, device: torch.device) -> None:
         self.feed, self.device = feed, device
         self.feed.pinned = True
         self.stream = torch.cuda.Stream(device)
-        self.sent: BackgroundIterator[tuple[ImageBatch, torch.cuda.Event]] | None = None
 
     def close(self) -> None:
-        """End the thread, then close the other feed; a batch that takes too long is not waited for."""
-        if self.sent is not None:
-            self.sent.join(GRACE_S)
+        """End the thread, then close the other feed."""
+        super().close()
         self.feed.close()
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The batches of the other feed; whatever it raises is raised here."""
-        if self.sent is not None:
-            self.sent.join()  # at most one batch is being made
         self.stream.wait_stream(torch.cuda.current_stream(self.device))  # on which the images may have been made
-        self.sent = sent = BackgroundIterator(self._send(order), AHEAD, "prefetch")
-        try:
-            for batch, event in sent:
-                now = torch.cuda.current_stream(self.device)
-                now.wait_event(event)
-                batch.pixels.record_stream(now)
-                yield batch
-        finally:
-            sent.close()
+        for batch, event in self.make_ahead(self._send(order), AHEAD):
+            now = torch.cuda.current_stream(self.device)
+            now.wait_event(event)
+            batch.pixels.record_stream(now)
+            yield batch
 
     def _send(self, order: Iterable[Tensor]) -> Iterator[tuple[ImageBatch, torch.cuda.Event]]:
         """Each batch on its way, and the event that tells of its arrival."""
@@ -269,12 +258,9 @@ def _to_device(feed: Feed, device: torch.device) -> Feed:
 
 
 def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callable[[int], None]) -> Feed:
-    same: Tensor | None = (
-        None  # one tensor while all images have one size: to join them later would take twice the room
-    )
-    images: list[Tensor] = []
-    used: list[Tensor] = []
-    done = 0
+    # One tensor while all images have one size: to join them later would take twice the room.
+    same: Tensor | None = None
+    images, used, done = list[Tensor](), list[Tensor](), 0
     with closing(decoder):
         for pixels, sizes, rows in decoder.batches(torch.arange(n).split(CHUNK)):
             assert rows is not None
@@ -286,10 +272,9 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
                 images, same = [image.clone() for image in same[:done]], None
             if same is not None:
                 same[done : done + len(pixels)] = pixels
-            elif sizes is None:
-                images += [image.clone() for image in pixels]
             else:
-                images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, sizes.tolist(), strict=True)]
+                corners = [pixels.shape[2:]] * len(pixels) if sizes is None else sizes.tolist()
+                images += [image[:, :h, :w].clone() for image, (h, w) in zip(pixels, corners, strict=True)]
             done += len(pixels)
             say_progress(done)
     return RaggedFeed(images, torch.cat(used)) if same is None else TensorFeed(same, torch.cat(used))
@@ -304,21 +289,14 @@ def _in_memory(photos: Photos, say_progress: Callable[[int], None]) -> Photos:
         except OSError:
             return b""
 
-    parts, lengths = [], []
+    contents, ends = bytearray(), [0]
     with ThreadPoolExecutor(default_workers()) as pool:
         for rows in torch.arange(len(photos)).split(CHUNK):
-            contents = list(pool.map(read, rows.tolist()))
-            lengths += [len(content) for content in contents]
-            parts.append(np.frombuffer(b"".join(contents), np.uint8))
-            say_progress(len(lengths))
-    ends = np.cumsum(np.array([0, *lengths], np.int64))
-    together = np.empty(int(ends[-1]), np.uint8)
-    at = 0
-    while parts:  # freed one by one, so that the bytes are not held twice
-        part = parts.pop(0)
-        together[at : at + len(part)] = part
-        at += len(part)
-    return InMemory(photos.files, photos.rows, together, ends)
+            for content in pool.map(read, rows.tolist()):
+                contents += content
+                ends.append(len(contents))
+            say_progress(len(ends) - 1)
+    return InMemory(photos.files, photos.rows, np.frombuffer(contents, np.uint8), np.array(ends))
 
 
 def _estimated_bytes(photos: Photos, max_side: int) -> tuple[int, int]:
@@ -344,15 +322,10 @@ def squared(split: Split, size: int, bad: BadImages, workers: int = -1) -> Split
     """
     if not isinstance(split.images, Photos):
         return split
-    most = fitting_workers(workers, 3 * size * size)
-    reader = Reader(Reading(Decoding(split.images, max_side=0, square=size)), min(most, len(split) // CHUNK))
-    parts, kept = [], []
-    with closing(reader):
-        for messages in reader.read(torch.arange(len(split)).split(CHUNK)):
-            for message in messages:
-                bad.note(message.bad)
-                kept += [not failed for failed in message.failed]
-                good = [image for image, failed in zip(message.images(), message.failed, strict=True) if not failed]
-                parts += [torch.stack(good)] if good else []
-    images = torch.cat(parts) if parts else torch.empty(0, 3, size, size, dtype=torch.uint8)
-    return Split(images, None if split.labels is None else split.labels[torch.tensor(kept, dtype=torch.bool)])
+    workers = min(fitting_workers(workers, 3 * size * size), len(split) // CHUNK)
+    order, parts, kept = torch.arange(len(split)).split(CHUNK), [], []
+    with closing(WorkerFeed(Decoding(split.images, max_side=0, square=size), bad, workers)) as feed:
+        for rows, batch in zip(order, feed.batches(order), strict=True):
+            kept.append(batch.rows == rows)
+            parts.append(batch.pixels[kept[-1]].contiguous())
+    return Split(torch.cat(parts), None if split.labels is None else split.labels[torch.cat(kept)])

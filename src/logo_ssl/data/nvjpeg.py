@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from ..types import ImageBatch
 from .bad_images import BadImages
 from .decode import JpegHeader, middle_of
-from .workers import GRACE_S, BackgroundIterator, Decoding, Feed, Message, Reader, Reading, lay_out
+from .workers import AheadFeed, Decoding, Message, Reader, lay_out
 
 AHEAD = 2  # batches whose files are there before they are decoded
 PIXELS_AT_ONCE = 2**26  # 200 MB decoded, 800 MB as floats; 256 photographs of 12 megapixels at once would be 9 GB
@@ -93,57 +94,47 @@ def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor]:
     return torchvision.io.decode_jpeg(files, mode=torchvision.io.ImageReadMode.RGB, device=device)  # type: ignore[return-value] (a list for a list)
 
 
-class NvjpegFeed(Feed):
+class NvjpegFeed(AheadFeed):
     """Batches of photographs on a CUDA device: worker processes read, nvJPEG decodes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int, device: torch.device) -> None:
         self.decoding, self.bad, self.device = decoding, bad, device
-        self.reader = Reader(Reading(decoding, keeps_jpegs=True), workers)
-        self.read: BackgroundIterator[list[Message]] | None = None
+        self.reader = Reader(replace(decoding, keeps_jpegs=True), workers)
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows; the files of the next are received while nvJPEG decodes."""
-        if self.read is not None:
-            self.read.join()
-        self.read = read = BackgroundIterator(self.reader.read(order), AHEAD, "read")
-        try:
-            for messages in read:
-                self.bad.note([bad for message in messages for bad in message.bad])
-                images, used = self._decoded(messages)
-                yield lay_out(images)._replace(rows=torch.tensor(used))
-        finally:
-            read.close()
+        for messages in self.make_ahead(self.reader.read(order), AHEAD):
+            self.bad.note([bad for message in messages for bad in message.bad])
+            images, used = self._decoded(messages)
+            yield lay_out(images)._replace(rows=torch.tensor(used))
 
     def close(self) -> None:
         """End the workers."""
-        if self.read is not None:
-            self.read.join(GRACE_S)
+        super().close()
         self.reader.close()
 
     def _decoded(self, messages: list[Message]) -> tuple[list[Tensor], list[int]]:
         """The images of some messages, in order, on the device, and the rows that are really shown."""
-        jpegs = self._on_device(
-            [file for message in messages for file in message.files()],
-            [header for message in messages for header in message.headers if header is not None],
-        )
+        sent = [image for message in messages for image in message.images()]
+        jpegs = self._on_device([(file, about.header) for about, file in sent if about.header is not None])
         images, shown = [], []
-        for message in messages:
-            others = (image.to(self.device, non_blocking=True) for image in message.images())
-            for row, used, header in zip(message.rows, message.used, message.headers, strict=True):
-                image = next(others) if header is None else next(jpegs)
-                if image is None:
-                    image, used = self._by_pillow(row)
-                images.append(image)
-                shown.append(used)
+        for about, content in sent:
+            image = content.to(self.device, non_blocking=True) if about.header is None else next(jpegs)
+            used = about.used
+            if image is None:
+                image, used = self._by_pillow(about.row)
+            images.append(image)
+            shown.append(used)
         return images, shown
 
-    def _on_device(self, files: list[Tensor], headers: list[JpegHeader]) -> Iterator[Tensor | None]:
+    def _on_device(self, jpegs: list[tuple[Tensor, JpegHeader]]) -> Iterator[Tensor | None]:
         """Upright and shrunk images, decoded in groups of bounded size; None if nvJPEG fails."""
-        for group in bounded([header.pixels for header in headers]):
-            decoded = self._group(files[group])
+        for group in bounded([header.pixels for _, header in jpegs]):
+            files, headers = zip(*jpegs[group], strict=True)
+            decoded = self._group(list(files))
             whole = [
                 upright(image, header.orientation)
-                for image, header in zip(decoded, headers[group], strict=True)
+                for image, header in zip(decoded, headers, strict=True)
                 if image is not None
             ]
             fitted = iter(by_shape(whole, self._fitted))

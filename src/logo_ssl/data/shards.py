@@ -16,7 +16,6 @@ from ..errors import UserError
 from .decode import ending, list_endings, suffixes
 from .images import HELD_OUT, Files, ImageSet, Photos, Split, Texts, classes_of, numbers_of, test_and_val
 
-COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 SPLIT_IN_NAME = re.compile(f"(train|{'|'.join(HELD_OUT)})(?![a-z])")
 
 
@@ -100,12 +99,9 @@ class Shard:
 
 
 def find_shards(folder: str) -> list[str]:
-    """The tar files directly in a folder, compressed ones as well, for `index_shard` to refuse."""
+    """The tar files directly in a folder."""
     names = [entry.name for entry in os.scandir(folder) if not entry.name.startswith(".")]
-    plain = {name for name in names if name.lower().endswith(".tar")}
-    packed = {name for name in names if name.lower().endswith(COMPRESSED)}
-    unpacked = {name for name in packed if re.sub(r"\.(tgz|tar\.\w+)$", ".tar", name, flags=re.I) in plain}
-    return sorted(os.path.join(folder, name) for name in plain | packed - unpacked)
+    return sorted(os.path.join(folder, name) for name in names if name.lower().endswith(".tar"))
 
 
 def load_shard(path: Path) -> ImageSet:
@@ -146,9 +142,7 @@ def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence
 
 def index_shard(path: Path) -> Shard:
     """What is in a shard, from its headers alone; what follows a break is left out, and the shard is `torn`."""
-    if path.name.lower().endswith(COMPRESSED):
-        raise UserError(f"{path} is compressed, so that no image can be read alone; decompress it.")
-    shard, broken = Shard(path), None
+    shard = Shard(path)
     try:
         end = path.stat().st_size
         with tarfile.open(path, "r:") as tar:
@@ -162,9 +156,9 @@ def index_shard(path: Path) -> Shard:
     except PermissionError:
         raise
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:
-        shard.torn, broken = True, error
-    if broken is not None and not shard.images:
-        raise UserError(f"{path} is not a readable tar file ({broken}).") from broken
+        if not shard.images:
+            raise UserError(f"{path} is not a readable tar file ({error}).") from error
+        shard.torn = True
     return shard
 
 

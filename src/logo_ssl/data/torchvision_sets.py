@@ -1,6 +1,5 @@
 """torchvision's classification sets: what each calls its splits, and its paths or arrays without decoding an image."""
 
-import io
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,10 +12,9 @@ import torch
 from filelock import FileLock
 from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
-from torch.utils.data import ConcatDataset
 
 from ..errors import DataMissing
-from .images import Files, ImageSet, Paths, Photos, Split
+from .images import ImageSet, Paths, Photos, Split
 
 Arguments = dict[str, Any]
 Splits = tuple[Sequence[Arguments], Sequence[Arguments], Sequence[Arguments]]
@@ -96,19 +94,17 @@ def load_torchvision_set(name: str, root: Path, size: int) -> ImageSet:
     """The set of that name, downloaded if it is not there."""
     kind = SETS[name]
     try:
-        train, classes = unpack(partial(_open, kind, root, kind.train))
-        test = unpack(partial(_open, kind, root, kind.test))[0] if kind.test else None
-        val = unpack(partial(_open, kind, root, kind.val))[0] if kind.val else None
+        parts = [_open(kind, root, splits) if splits else None for splits in (kind.train, kind.test, kind.val)]
+        (train, classes), (test, _), (val, _) = ((None, ()) if part is None else unpack(part) for part in parts)
     except Exception as error:  # of the network, an archive, a checksum, a missing package
-        package = error if isinstance(error, ImportError) else error.__context__
-        needed = f"needs the package {package.name}" if isinstance(package, ImportError) and package.name else ""
-        reason = needed or " ".join(str(error).split()) or type(error).__name__
         raise DataMissing(
             f"{name} is not in {root}, or not all of it, and "
-            f"{'could not be downloaded' if kind.downloads else 'torchvision does not download it'} ({reason}); place "
+            f"{'could not be downloaded' if kind.downloads else 'torchvision does not download it'} "
+            f"({' '.join(str(error).split()) or type(error).__name__}); place "
             f"{' and '.join(str(root / place) for place in kind.places)} as torchvision.datasets.{kind.name} unpacks "
             "it, or set LOGO_DATA to the folder that has it."
         ) from error
+    assert train is not None
     return ImageSet(name, train, test, classes, val_in_train=None if val is None else _within(train, val))
 
 
@@ -145,47 +141,8 @@ def _within(train: Split, val: Split) -> Bool[Tensor, " N"]:
     return torch.arange(len(train)) >= len(train) - len(val)
 
 
-class Encoded(Files):
-    """Images that only their data sets can read, as PNG; the sets are opened anew in each process."""
-
-    def __init__(self, make: Callable[[], Sequence[Any]]) -> None:
-        self.make, self.opened = make, None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"make": self.make, "opened": None}
-
-    @property
-    def images(self) -> ConcatDataset:
-        """The data sets as one."""
-        if self.opened is None:
-            self.opened = ConcatDataset(self.make())
-        return self.opened
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def name(self, i: int) -> str:
-        """The set's name, and the number."""
-        return f"{type(self.images.datasets[0]).__name__}[{i}]"
-
-    def read(self, i: int) -> bytes:
-        """Image i, encoded losslessly and fast."""
-        file = io.BytesIO()
-        try:
-            image: Any = self.images[i]
-            image[0].convert("RGB").save(file, "PNG", compress_level=1)
-        except Exception as error:  # whatever the set's own reader raises
-            raise OSError(str(error)) from error
-        return file.getvalue()
-
-    def stat(self, i: int) -> tuple[int, int]:
-        """Nothing: these sets are published files that nobody writes anew."""
-        return 0, 0
-
-
-def unpack(make: Callable[[], Sequence[Any]]) -> tuple[Split, tuple[str, ...]]:
-    """The images of the data sets that `make` opens, one after the other, and their classes; no file is decoded."""
-    sets = make()
+def unpack(sets: Sequence[Any]) -> tuple[Split, tuple[str, ...]]:
+    """The images of data sets, one after the other, and their classes; no file is decoded."""
     pairs = [pair for data in sets for pair in _pairs(data)]
     if pairs and isinstance(pairs[0][0], str | os.PathLike):
         pairs = sorted(((os.fspath(path), label) for path, label in pairs), key=lambda pair: pair[0])
@@ -193,13 +150,20 @@ def unpack(make: Callable[[], Sequence[Any]]) -> tuple[Split, tuple[str, ...]]:
     elif pairs:
         split = Split(_stacked(torch.stack([image for image, _ in pairs])), _numbers([label for _, label in pairs]))
     else:
+        arrays = [_pcam(data, "images", "x") if _is_pcam(data) else data.data for data in sets]
         labels = _numbers([label for data in sets for label in _labels(data)])
-        arrays = [getattr(data, "data", None) for data in sets]
-        if all(isinstance(array, np.ndarray | Tensor) for array in arrays):
-            split = Split(torch.cat([_stacked(torch.as_tensor(array)) for array in arrays]), labels)
-        else:
-            split = Split(Photos.all(Encoded(make)), labels)
+        split = Split(torch.cat([_stacked(torch.as_tensor(array)) for array in arrays]), labels)
     return split, () if split.labels is None else _classes(sets[0], int(split.labels.max()) + 1)
+
+
+def _is_pcam(data: Any) -> bool:
+    return type(data).__name__ == "PCAM"
+
+
+def _pcam(data: Any, what: str, key: str) -> np.ndarray:
+    """The images or labels of PCAM, which keeps them in HDF5 and reads one at a time."""
+    with data.h5py.File(data._base_folder / data._FILES[data._split][what][0]) as file:
+        return file[key][:]
 
 
 def _pairs(data: Any) -> list[tuple[Any, Any]]:
@@ -228,9 +192,8 @@ def _pairs(data: Any) -> list[tuple[Any, Any]]:
 
 
 def _labels(data: Any) -> list[Any]:
-    if type(data).__name__ == "PCAM":
-        with data.h5py.File(data._base_folder / data._FILES[data._split]["targets"][0]) as file:
-            return file["y"][:, 0, 0, 0].tolist()
+    if _is_pcam(data):
+        return _pcam(data, "targets", "y")[:, 0, 0, 0].tolist()
     for name in LABELS:
         if (labels := getattr(data, name, None)) is not None:
             array = np.asarray(labels)

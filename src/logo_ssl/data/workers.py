@@ -12,8 +12,9 @@ import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from math import prod
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -55,11 +56,41 @@ class Decoded(NamedTuple):
     bad: list[Bad]
 
 
-class Decoding:
+class Sent(NamedTuple):
+    """What a message says of one of its images."""
+
+    row: int
+    used: int
+    """The row that is really shown; -1: none."""
+    shape: tuple[int, ...]
+    """[H W 3], or [bytes] if it is sent encoded."""
+    header: JpegHeader | None = None
+    """If it is sent encoded."""
+
+
+class Message(NamedTuple):
+    """Some images as a worker sends them, in one buffer: a tensor for each would use up the file descriptors."""
+
+    about: list[Sent]
+    buffer: UInt8[Tensor, " bytes"]
+    bad: list[Bad]
+
+    def images(self) -> Iterator[tuple[Sent, UInt8[Tensor, "..."]]]:
+        """Each image [3 H W], or its file [bytes]."""
+        parts = self.buffer.split([prod(sent.shape) for sent in self.about])
+        for sent, part in zip(self.about, parts, strict=True):
+            yield sent, part if sent.header else part.view(sent.shape).permute(2, 0, 1)
+
+
+@dataclass
+class Decoding(Dataset[Decoded]):
     """Photographs by number: shrunk to `max_side`, or cut to a central square of side `square`."""
 
-    def __init__(self, photos: Photos, max_side: int, square: int = 0) -> None:
-        self.photos, self.max_side, self.square = photos, max_side, square
+    photos: Photos
+    max_side: int
+    square: int = 0
+    keeps_jpegs: bool = False
+    """Whether messages hold plain JPEGs as they are."""
 
     def __len__(self) -> int:
         return len(self.photos)
@@ -77,69 +108,23 @@ class Decoding:
     def _decode(self, data: bytes) -> UInt8[np.ndarray, "H W 3"]:
         return decode_square(data, self.square) if self.square else decode(data, self.max_side)
 
-
-class Message(NamedTuple):
-    """Some images as a worker sends them, in two buffers: one tensor each would use up the file descriptors."""
-
-    rows: list[int]
-    headers: list[JpegHeader | None]
-    """Of those that are sent encoded; None: decoded."""
-    encoded: UInt8[Tensor, " bytes"]
-    lengths: list[int]
-    decoded: UInt8[Tensor, " values"]
-    shapes: list[tuple[int, int]]
-    used: list[int]
-    """Rows of the images that are really shown; -1: none."""
-    bad: list[Bad]
-
-    @property
-    def failed(self) -> list[bool]:
-        """Whose place another image takes."""
-        return [row != used for row, used in zip(self.rows, self.used, strict=True)]
-
-    def files(self) -> Iterator[Tensor]:
-        """The encoded images, one after the other."""
-        return iter(self.encoded.split(self.lengths) if self.lengths else ())
-
-    def images(self) -> Iterator[UInt8[Tensor, "3 _ _"]]:
-        """The decoded images, one after the other."""
-        parts = self.decoded.split([3 * height * width for height, width in self.shapes]) if self.shapes else ()
-        for part, (height, width) in zip(parts, self.shapes, strict=True):
-            yield part.view(height, width, 3).permute(2, 0, 1)
-
-
-class Reading(Dataset):
-    """Photographs by number, decoded, or left encoded if they are plain JPEGs and these are asked for."""
-
-    def __init__(self, decoding: Decoding, keeps_jpegs: bool = False) -> None:
-        self.decoding, self.keeps_jpegs = decoding, keeps_jpegs
-
-    def __len__(self) -> int:
-        return len(self.decoding)
-
     def __getitems__(self, rows: list[int]) -> Message:
-        headers, files, arrays, used, found = [], [], [], [], []
+        about, arrays, bad = list[Sent](), list[np.ndarray](), list[Bad]()
         for row in rows:
-            data, header = self._jpeg(row)
-            headers.append(header)
+            data, header = self._jpeg(row) if self.keeps_jpegs else (b"", None)
             if header is not None:
-                files.append(data)
-                used.append(row)
+                about.append(Sent(row, row, (len(data),), header))
+                arrays.append(np.frombuffer(data, np.uint8))
             else:
-                decoded = self.decoding[row]
-                arrays.append(decoded.pixels)
-                used.append(decoded.row)
-                found += decoded.bad
-        encoded = torch.frombuffer(bytearray(b"".join(files) or b"\0"), dtype=torch.uint8)
-        pixels = torch.from_numpy(np.concatenate([array.ravel() for array in arrays] or [np.zeros(1, np.uint8)]))
-        shapes = [(array.shape[0], array.shape[1]) for array in arrays]
-        return Message(rows, headers, encoded, [len(file) for file in files], pixels, shapes, used, found)
+                decoded = self[row]
+                about.append(Sent(row, decoded.row, decoded.pixels.shape))
+                arrays.append(decoded.pixels.ravel())
+                bad += decoded.bad
+        return Message(about, torch.from_numpy(np.concatenate(arrays or [np.empty(0, np.uint8)])), bad)
 
     def _jpeg(self, row: int) -> tuple[bytes, JpegHeader | None]:
-        if not self.keeps_jpegs:
-            return b"", None
         try:
-            data = self.decoding.photos.read(row)
+            data = self.photos.read(row)
         except OSError:
             return b"", None
         return data, read_jpeg_header(data)
@@ -148,11 +133,11 @@ class Reading(Dataset):
 class Reader:
     """What worker processes make of each group of rows; they stay alive from one epoch to the next."""
 
-    def __init__(self, reading: Reading, workers: int) -> None:
+    def __init__(self, decoding: Decoding, workers: int) -> None:
         self.order: list[list[int]] = []  # of the messages to come, which each iteration of the loader reads anew
         self.batches: Iterator[Message] | None = None
         self.loader = DataLoader(
-            reading,
+            decoding,
             batch_sampler=self.order,
             collate_fn=_as_it_is,  # type: ignore[arg-type] (of __getitems__, which gives what is collated)
             persistent_workers=workers > 0,
@@ -203,15 +188,14 @@ class WorkerFeed(Feed):
     """Batches of photographs, decoded by worker processes."""
 
     def __init__(self, decoding: Decoding, bad: BadImages, workers: int) -> None:
-        self.bad, self.reader = bad, Reader(Reading(decoding), workers)
+        self.bad, self.reader = bad, Reader(decoding, workers)
 
     def batches(self, order: Iterable[Tensor]) -> Iterator[ImageBatch]:
         """The images of each group of rows, on the CPU."""
         for messages in self.reader.read(order):
             self.bad.note([bad for message in messages for bad in message.bad])
-            used = torch.tensor([row for message in messages for row in message.used])
-            images = [image for message in messages for image in message.images()]
-            yield lay_out(images, self.pinned)._replace(rows=used)
+            about, images = zip(*(image for message in messages for image in message.images()), strict=True)
+            yield lay_out(list(images), self.pinned)._replace(rows=torch.tensor([sent.used for sent in about]))
 
     def close(self) -> None:
         """End the workers."""
@@ -295,6 +279,27 @@ class BackgroundIterator(Iterator[Item], Generic[Item]):
         return False
 
 
+class AheadFeed(Feed):
+    """A feed of which a thread makes something ahead."""
+
+    ahead: BackgroundIterator[Any] | None = None
+
+    def make_ahead(self, items: Iterator[Item], most: int) -> Iterator[Item]:
+        """The items, made by a thread; one that still makes those of an earlier epoch is waited for."""
+        if self.ahead is not None:
+            self.ahead.join()  # at most one item is being made
+        self.ahead = ahead = BackgroundIterator(items, most, type(self).__name__)
+        try:
+            yield from ahead
+        finally:
+            ahead.close()
+
+    def close(self) -> None:
+        """End the thread; an item that takes too long is not waited for."""
+        if self.ahead is not None:
+            self.ahead.join(GRACE_S)
+
+
 def default_workers() -> int:
     """One for each core that this process may use."""
     return min(usable_cores(), MOST_WORKERS)
@@ -325,9 +330,18 @@ def worker_options(workers: int) -> dict[str, Any]:
 
 
 def start(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's batches; its worker processes end with this one, even if nobody stops them before."""
-    with _garbage_left_alone():
+    """The loader's batches; its worker processes end with this one, even if nobody stops them before.
+
+    No process that is forked may collect this one's garbage (`_begin_worker` forbids it for good): it may hold memory
+    of a GPU, and a forked process that frees such memory is aborted.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
         batches = iter(loader)
+    finally:
+        if collecting:
+            gc.enable()
     if getattr(batches, "_workers", None):
         if not STARTED:
             atexit.register(_stop_all, os.getpid())
@@ -359,21 +373,6 @@ def _stop_all(process: int) -> None:
     """When this process ends: multiprocessing would wait for stuck workers without limit."""
     for batches in list(STARTED) if os.getpid() == process else ():
         stop(batches)
-
-
-@contextmanager
-def _garbage_left_alone() -> Iterator[None]:
-    """Let processes that are forked meanwhile not collect this one's garbage; `_begin_worker` forbids it for good.
-
-    It may hold memory of a GPU, and a forked process that frees such memory is aborted.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _begin_worker(number: int) -> None:

@@ -4,6 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
@@ -115,36 +116,24 @@ def _compiles(device: torch.device) -> str:
 def _speed(data: ImageSet, device: torch.device) -> tuple[str, BadImages, int]:
     """Images a second from where they lie to the device, decoded anew each time if they are files.
 
-    Beside that, which of them are bad, and how many were seen.
+    Beside that, which of them are bad, and how many different ones were seen.
     """
     images, n = data.train.images, len(data.train)
     config = LoadingConfig(placement="disk" if isinstance(images, Photos) else "auto")
     bad = BadImages(n, 1.0)
     feed, where = place(images, device, config, bad)
-    try:
-        seconds, seen, fed = _timed(feed.batches(torch.randperm(n).repeat(-(-BATCH * 4 // n)).split(BATCH)))
-    finally:
-        feed.close()
-    different = min(n, fed)  # each comes once before any comes again
-    again = f", {different:,} different" if seen > n else ""
+    with closing(feed):
+        batches = feed.batches(torch.randperm(n).repeat(-(-BATCH * 4 // n)).split(BATCH))
+        seen = first = len(next(batches).pixels)  # which starts everything
+        began = time.perf_counter()
+        for batch in batches:
+            seen += len(batch.pixels)
+            if time.perf_counter() - began > SECONDS:
+                break
+        speed = (seen - first) / (time.perf_counter() - began)
+    different = min(n, seen)  # each comes once before any comes again
     unreadable = f"; {len(bad):,} of {different:,} cannot be read" if len(bad) else ""
-    told = f"{seen / max(seconds, 1e-9):,.0f} images/s ({seen:,} images seen{again}{unreadable}), {where}."
-    return told, bad, different
-
-
-def _timed(batches: Iterator) -> tuple[float, int, int]:
-    """Seconds and images after the first batch, which starts everything, or of it where it is alone; and all images."""
-    began = warm = time.perf_counter()
-    seen = first = 0
-    for batch in batches:
-        seen += len(batch.pixels)
-        if not first:
-            first, warm = seen, time.perf_counter()
-        elif time.perf_counter() - began > SECONDS:
-            break
-    if seen > first:
-        return time.perf_counter() - warm, seen - first, seen
-    return time.perf_counter() - began, seen, seen
+    return f"{speed:,.0f} images/s ({seen:,} images seen{unreadable}), {where}.", bad, different
 
 
 def _gb(size: int) -> str:

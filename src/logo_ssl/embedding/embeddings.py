@@ -2,15 +2,15 @@
 
 import os
 import re
+import shlex
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -18,28 +18,30 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from .. import __version__
-from ..data import BadImages, ImageSet, Photos, Split, nvjpeg
+from ..data import BadImages, ImageSet, Photos, Split
 from ..errors import Interrupted, UserError
-from ..eval.encoder import FrozenEncoder
+from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING, SUFFIX, Extraction, FeatureStore, compute, features_key
 from ..eval.protocol import data_for
 from ..files import check_output, clear_folder
-from ..hardware import best_device
 from ..signals import Stopped
-from ..text import counted, printable
+from ..terminal import progress_bars
+from ..text import counted
 from .module import frozen
-from .tables import Part, Shape, keeps_names, refuse_long_names, refuse_unknown, write_table
+from .tables import Part, Shape, refuse_unknown, write_table
 
 Which = Literal["all", "train", "val", "test"]
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
-T = TypeVar("T")
 PART = 2048  # images whose features are kept together
 NAME = rf"[0-9a-f]{{24}}-\d+{re.escape(SUFFIX)}"
 KEPT = re.compile(rf"{NAME}|\.{NAME}\.\w+")
 """How files of kept features are called, and those that are being written."""
 UNBOUNDED = 2**63
 
+RGB = 3  # channels of every image file; timm takes all pretrained weights to have them
+
 Decoder = Literal["auto", "nvjpeg", "workers"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 Encoder = nn.Module | FrozenEncoder | str | os.PathLike[str]
 
 
@@ -56,11 +58,6 @@ class Images(NamedTuple):
         """The path of an image; its number where it has none."""
         images = self.split.images
         return images.name(row) if isinstance(images, Photos) else f"{self.part}[{row}]"
-
-    def longest_name(self) -> int:
-        """How many characters the longest name has, of an image or a class."""
-        names = (self.name(row) for row in range(len(self.split)))
-        return max(map(len, chain(names, self.classes)), default=0)
 
     def labels(self, rows: Tensor) -> list[str | None]:
         """The class of each image, if it has one."""
@@ -90,8 +87,7 @@ def images_of(
             raise UserError(f"data is {pixels.dtype} {tuple(pixels.shape)}; give images as uint8 [N C H W], or paths.")
         data = Split(pixels)
     if isinstance(data, Sequence) and not isinstance(data, str):
-        paths = [os.fspath(path) for path in data]
-        data = Split.from_paths(paths)
+        data = Split.from_paths([os.fspath(path) for path in data])
     if isinstance(data, Split):
         data = ImageSet("images", data)
     if not isinstance(data, ImageSet):
@@ -103,19 +99,9 @@ def images_of(
         if part is not None and which in ("all", name)
     ]
     if not any(len(images.split) for images in chosen):
-        others = [name for name, part in parts.items() if part is not None and len(part)]
-        cure = f"use --split {' or '.join(['all', *others])}" if others else "give at least one"
-        raise UserError(f"{data.name} has no {'' if which == 'all' else which + ' '}images to embed; {cure}.")
+        there = [name for name, part in parts.items() if part is not None and len(part)]
+        raise UserError(f"split={which}: {data.name} has no such images, only {', '.join(there) or 'none'}.")
     return [images for images in chosen if len(images.split)]
-
-
-class Kept(NamedTuple):
-    """A part that waits in the store."""
-
-    read: Callable[[], Part]
-    good: int
-    """Rows of images that could be read."""
-    width: int
 
 
 def parts_of(split: Split) -> list[Tensor]:
@@ -123,89 +109,60 @@ def parts_of(split: Split) -> list[Tensor]:
     return list(torch.arange(len(split)).split(PART))
 
 
-def key_of(encoder: FrozenEncoder, images: Images, how: Extraction) -> str:
-    """How the names of all parts begin: another encoder, other images or another decoder have another."""
-    return features_key(encoder, images.split, how)[:24]
-
-
-def belongs(folder: Path, keys: list[str]) -> bool:
-    """Whether all that was kept is of these images and this encoder."""
-    return folder.is_dir() and all(any(file.name.startswith(key) for key in keys) for file in folder.glob(f"*{SUFFIX}"))
-
-
 @dataclass(frozen=True)
 class SplitFeatures:
-    """The features of one split: computed if they are missing, and kept in parts."""
+    """The features of one split, kept in parts."""
 
     encoder: FrozenEncoder
     images: Images
     how: Extraction
     store: FeatureStore
-    key: str
     bad: BadImages
 
-    def parts(self) -> list[Kept]:
-        """All parts, each of them in the store."""
-        known = [self._known(rows) for rows in parts_of(self.images.split)]
-        missing = [rows for rows, part in zip(parts_of(self.images.split), known, strict=True) if part is None]
-        n, left = len(self.images.split), sum(map(len, missing))
-        if len(missing) < len(known):
+    @cached_property
+    def key(self) -> str:
+        """How the names of all parts begin: another encoder, other images or another decoder have another."""
+        return features_key(self.encoder, self.images.split, self.how)[:24]
+
+    def complete(self) -> Shape:
+        """Compute the parts that are missing; the shape of a table of all images that can be read."""
+        missing, good, width, n = list[Tensor](), 0, 0, len(self.images.split)
+        for rows in parts_of(self.images.split):
+            features = self.store.load(self._name(rows), len(rows))
+            if features is None:
+                missing.append(rows)
+                continue
+            gaps = features[:, 0].isnan()
+            if gaps.any():  # a disk that failed may have come back
+                (features[gaps],) = self._compute([rows[gaps]], ", again")
+                self.store.save(self._name(rows), features)
+            good, width = good + _count_good(features), features.shape[1]
+        left = sum(map(len, missing))
+        if left < n:
             self.how.say(f"Going on after {n - left:,} of {n:,} {self.images.part} images.")
-        new = iter(self._computed(missing))
-        return [part or next(new) for part in known]
+        with closing(self._compute(missing)) as computed:
+            for rows, features in zip(missing, computed, strict=True):
+                self.store.save(self._name(rows), features)
+                good, width = good + _count_good(features), features.shape[1]
+        return Shape(good, width)
 
-    def _known(self, rows: Tensor) -> Kept | None:
-        """A part that was kept, its gaps filled: a disk that failed may have come back."""
-        features = self.store.load(self._name(rows), len(rows))
-        if features is None:
-            return None
-        gaps = features[:, 0].isnan()
-        if gaps.any():
-            (features[gaps],) = self._seen([rows[gaps]], ", again")
-            self.store.save(self._name(rows), features)
-        return self._kept(rows, features)
+    def read(self) -> Iterator[Part]:
+        """All parts, each read when it is asked for."""
+        for rows in parts_of(self.images.split):
+            features = self.store.load(self._name(rows), len(rows))
+            if features is None:
+                raise UserError(f"{self.store.folder} was changed by another process; run the same command again.")
+            yield self.images.part_of(rows, features)
 
-    def _computed(self, missing: list[Tensor]) -> list[Kept]:
-        """Parts anew; each is saved while the next is being computed."""
-        kept, saved = list[Kept](), list[Future[None]]()
-        with closing(self._seen(missing)) as seen, ThreadPoolExecutor(1) as saver:
-            for rows, features in zip(missing, seen, strict=True):
-                _ended(saved)
-                saved = [saver.submit(self.store.save, self._name(rows), features)]
-                kept.append(self._kept(rows, features))
-            _ended(saved)
-        return kept
-
-    def _seen(self, parts: list[Tensor], again: str = "") -> Generator[Tensor, None, None]:
+    def _compute(self, parts: list[Tensor], again: str = "") -> Generator[Tensor, None, None]:
         return compute(self.encoder, self.images.split, parts, self.how, f"{self.images.part} images{again}", self.bad)
-
-    def _kept(self, rows: Tensor, features: Tensor) -> Kept:
-        return Kept(partial(self._read, rows), int((~features[:, 0].isnan()).sum()), features.shape[1])
-
-    def _read(self, rows: Tensor) -> Part:
-        features = self.store.load(self._name(rows), len(rows))
-        if features is None:
-            raise UserError(f"{self.store.folder} was changed by another process; run the same command again.")
-        return self.images.part_of(rows, features)
 
     def _name(self, rows: Tensor) -> str:
         return f"{self.key}-{rows[0]}"
 
 
-def read_ahead(parts: Iterable[Kept]) -> Iterator[Part]:
-    """The parts in order, each read while the one before it is being used."""
-    under_way = list[Future[Part]]()
-    with ThreadPoolExecutor(1) as reader:
-        for part in parts:
-            following = [reader.submit(part.read)]
-            yield from _ended(under_way)
-            under_way = following
-        yield from _ended(under_way)
-
-
-def _ended(tasks: list[Future[T]]) -> list[T]:
-    """What came of some tasks; whatever they raised is raised here."""
-    return [task.result() for task in tasks]
+def _count_good(features: Tensor) -> int:
+    return int((~features[:, 0].isnan()).sum())
 
 
 class Embeddings(NamedTuple):
@@ -252,84 +209,106 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     `overwrite`; images that cannot be read are listed in OUT-bad-images.csv. What a folder holds beside its images is
     told to `say`, else warned of.
     """
-    Extraction(device, batch_size, workers, max_bad)
+    how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
     target = None if out is None else Path(out)
     if target is not None:
         refuse_unknown(target)
         check_output(target, overwrite)
     known = frozen(encoder)
-    images = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
-    about = _about(known, images, split)
-    if target is not None:
-        refuse_long_names(target, sum(len(each.split) for each in images), max(each.longest_name() for each in images))
-    how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
+    chosen = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
+    about = {"encoder": known.name, "size": known.size, "mean": known.mean, "std": known.std}
+    about |= {"data": chosen[0].source, "split": split, "fingerprint": known.fingerprint}  # it may be trained further
+    about |= {"preprocessing": PREPROCESSING, "version": __version__}
     home = next((parameter.device for parameter in known.backbone.parameters()), torch.device("cpu"))
     try:
-        return _in_memory(known, images, how) if target is None else _to_file(known, images, how, target, about)
+        return _in_memory(known, chosen, how) if target is None else _to_file(known, chosen, how, target, about)
     finally:
         known.backbone.to(home)
 
 
-def _bad_among(chosen: list[Images], how: Extraction, bad_file: Path | None = None) -> BadImages:
-    """What is bad among the images of all splits, which share one list: their share is of all images, too."""
-    return BadImages(sum(len(images.split) for images in chosen), how.max_bad, bad_file)
-
-
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
-    parts, splits, found = list[Part](), list[str](), _bad_among(chosen, how)
+    bad, parts = BadImages(sum(len(images.split) for images in chosen), how.max_bad), list[Part]()
     for images in chosen:
         rows = parts_of(images.split)
-        made = compute(encoder, images.split, rows, how, f"{images.part} images", found)
-        told = [images.part_of(*pair) for pair in zip(rows, made, strict=True)]
-        parts += told
-        splits += [images.part] * sum(len(part.paths) for part in told)
-    paths = [path for part in parts for path in part.paths]
-    labels = [label for part in parts for label in part.labels]
-    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(found.names), splits)
-
-
-def _about(encoder: FrozenEncoder, chosen: list[Images], split: Which) -> dict[str, Any]:
-    """What a table says of itself; a run may have been trained further since."""
-    looks = {"encoder": encoder.name, "size": encoder.size, "mean": encoder.mean, "std": encoder.std}
-    return looks | {"data": chosen[0].source, "split": split}
-
-
-def _as_begun(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, kept: Path) -> Extraction:
-    """With the decoder of the parts that are there, if any will do: there may be other cores than then."""
-    device = best_device(how.device)
-    chooses = how.decoder == "auto" and device.type == "cuda" and nvjpeg.works(device)
-    for decoder in ("workers", "nvjpeg") if chooses and any(kept.glob(f"*{SUFFIX}")) else ():
-        same = replace(how, decoder=decoder)
-        if belongs(kept, [key_of(encoder, images, same) for images in chosen]):
-            return same
-    return how
+        made = compute(encoder, images.split, rows, how, f"{images.part} images", bad)
+        parts += [images.part_of(*pair) for pair in zip(rows, made, strict=True)]
+    paths, labels, splits = (
+        list(chain.from_iterable(columns)) for columns in zip(*(part[:3] for part in parts), strict=True)
+    )
+    return Embeddings(paths, labels, np.concatenate([part.vectors for part in parts]), sorted(bad.names), splits)
 
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, about: dict[str, Any]) -> Path:
     """Keep each part beside `out` until all are there, then write these into it one by one."""
     kept, bad_file = out.with_name(f".{out.name}.parts"), out.with_name(f"{out.name}-bad-images.csv")
-    how = _as_begun(encoder, chosen, how, kept)
-    keys = [key_of(encoder, images, how) for images in chosen]
-    if not belongs(kept, keys):
-        clear_folder(kept, KEPT)
     bad_file.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
-    store, bad = FeatureStore(kept, UNBOUNDED), _bad_among(chosen, how, bad_file)
-    splits = [SplitFeatures(encoder, images, how, store, key, bad) for images, key in zip(chosen, keys, strict=True)]
+    n = sum(len(images.split) for images in chosen)
+    store, bad = FeatureStore(kept, UNBOUNDED), BadImages(n, how.max_bad, bad_file)
+    splits = [SplitFeatures(encoder, images, how, store, bad) for images in chosen]
+    if not all(any(file.name.startswith(split.key) for split in splits) for file in kept.glob(f"*{SUFFIX}")):
+        clear_folder(kept, KEPT)  # parts of another encoder, or of other images
     try:
-        parts = [part for split in splits for part in split.parts()]
+        shapes = [split.complete() for split in splits]
     except (KeyboardInterrupt, Stopped) as stop:
         again = f"the same command goes on with what {kept} holds"
         raise stop.interrupted(again) if isinstance(stop, Stopped) else Interrupted(f"Interrupted; {again}.") from None
-    good = sum(part.good for part in parts)
-    made_by = {"fingerprint": encoder.fingerprint, "preprocessing": PREPROCESSING, "version": __version__}
-    write_table(out, read_ahead(parts), Shape(good, parts[0].width), about | made_by)
+    good = sum(shape.rows for shape in shapes)
+    parts = chain.from_iterable(split.read() for split in splits)
+    write_table(out, parts, Shape(good, shapes[0].width), about)
     clear_folder(kept, KEPT)
-    names = (images.name(row) for images in chosen for row in range(len(images.split)))
-    if not keeps_names(out) and (strange := sum(printable(name) != name for name in names)):
-        how.say(
-            f"{counted(strange, 'name')} in {out} cannot be written as UTF-8 and got escapes; .npz and .csv keep them."
-        )
-    left_out = sum(len(images.split) for images in chosen) - good
-    if left_out:
-        how.say(f"{counted(left_out, 'image')} cannot be read and had to be left out; see {bad_file}.")
+    if good < n:
+        how.say(f"{counted(n - good, 'image')} cannot be read and had to be left out; see {bad_file}.")
     return out
+
+
+@dataclass(frozen=True)
+class Embed(EncoderOptions):
+    """Write the features of images to a file: path, label, split and vector of each, in order.
+
+    Vectors are as the encoder gives them, not of unit length: divide by their norms before dot products.
+    Run again after an interruption, it continues. Images that cannot be read are left out and listed.
+
+    example: logo-ssl embed runs/photos --data photos/ --out features.npz
+    """
+
+    data: str | None = None
+    """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+    out: Path = field(kw_only=True)
+    """The file: .npz, .csv or .parquet (needs `pip install 'logo-ssl[parquet]'`)."""
+    split: Which = "all"
+    """Train, validation or test images, or all, in this order. If there is no test/, val/ is the test."""
+    batch_size: int = Extraction.batch_size
+    """Images that the encoder sees at a time."""
+    device: Device = "auto"
+    """Where to compute."""
+    workers: int = -1
+    """Processes that decode photographs; -1: one per core."""
+    decoder: Decoder = "auto"
+    """Worker processes, or nvJPEG on a CUDA device; auto takes nvJPEG if workers are few or photographs large."""
+    max_bad: float = Extraction.max_bad
+    """Share of unreadable images that stops the command; fewer are left out."""
+    overwrite: bool = False
+    """Replace --out if it exists."""
+
+    def run(self) -> None:
+        """Embed, and say where the features are."""
+        encoder, console = self.open()
+        with progress_bars(console) as progress:
+            file = embed(
+                encoder,
+                self.data,
+                out=self.out,
+                split=self.split,
+                batch_size=self.batch_size,
+                device=self.device,
+                workers=self.workers,
+                decoder=self.decoder,
+                max_bad=self.max_bad,
+                overwrite=self.overwrite,
+                say=console.print,
+                progress=progress,
+            )
+        console.print(f"Features: {file}")
+        if encoder.channels == RGB:  # as every image file is shown, and so every query
+            index = shlex.quote(str(file))
+            console.print(f"Next: logo-ssl search {self.typed()} --index {index} --query IMAGE --out sheet.png")

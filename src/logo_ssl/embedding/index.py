@@ -2,11 +2,11 @@
 
 import io
 import os
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,10 +15,11 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from ..data.decode import BadImage, decode
 from ..data.images import Paths
 from ..errors import UserError
-from ..eval.encoder import FrozenEncoder
+from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING
+from ..files import check_output, write
 from ..text import on_one_line
-from .embeddings import Embeddings, Encoder, embed
+from .embeddings import Device, Embeddings, Encoder, embed
 from .module import frozen, read_square
 from .tables import about_table, read_table
 
@@ -64,27 +65,14 @@ def search(
 
 
 def _refuse_others(table: Path, encoder: FrozenEncoder) -> None:
-    """Raise a UserError where an index says that another encoder made it, or of other inputs."""
+    """Raise a UserError if an index says that it was made by another encoder, or of other inputs."""
     made_by = about_table(table)
-    if made_by.get("fingerprint", encoder.fingerprint) != encoder.fingerprint:
-        raise UserError(
-            f"{table} was made by other weights ({made_by['encoder']}) than {encoder.name} has now; make it again: "
-            f"`{_command(table, made_by, encoder)}`."
-        )
-    if made_by and made_by.get("preprocessing") != PREPROCESSING:
-        raise UserError(f"{table} was made by another version; make it again: `{_command(table, made_by, encoder)}`.")
     looks = {"size": encoder.size, "mean": [*encoder.mean], "std": [*encoder.std]}
-    others = {name: made_by[name] for name, value in looks.items() if made_by.get(name, value) != value}
-    if others:
-        wanted = " ".join(f"--{name} {' '.join(map(str, np.ravel(value)))}" for name, value in others.items())
-        raise UserError(f"{table} was made with {wanted}; search with the same, or make another.")
-
-
-def _command(table: Path, made_by: Mapping[str, Any], encoder: FrozenEncoder) -> str:
-    """What makes an index of the same images."""
-    split = [] if made_by.get("split", "all") == "all" else ["--split", str(made_by["split"])]
-    words = ["embed", encoder.name, *encoder.options, "--data", str(made_by.get("data") or "DATA"), *split]
-    return f"logo-ssl {shlex.join([*words, '--out', str(table)])}"
+    known = {"fingerprint": encoder.fingerprint, "preprocessing": PREPROCESSING, **looks}
+    if others := {name: made_by[name] for name, value in known.items() if made_by.get(name, value) != value}:
+        name = next(iter(others))
+        what = f"{name}={others[name]}" if name in looks else f"other weights or another version ({made_by['encoder']})"
+        raise UserError(f"{table} was made with {what}, not as {encoder.name} is now; make it again, or use that.")
 
 
 def nearest_in(table: Path | Embeddings, queries: np.ndarray, k: int) -> list[list[Neighbour]]:
@@ -116,38 +104,41 @@ def contact_sheet(queries: Sequence[str], found: Sequence[Sequence[Neighbour]]) 
     height = GAP + len(rows) * (SIDE + TEXT + GAP)
     page = Image.new("RGB", (width, height), PAPER)
     for i, row in enumerate(rows):
-        for j, (path, caption, is_query) in row:
-            place = (GAP + j * (SIDE + GAP), GAP + i * (SIDE + TEXT + GAP))
-            _paste(page, place, path, caption, is_query)
+        for tile in row:
+            _paste(page, (GAP + tile.column * (SIDE + GAP), GAP + i * (SIDE + TEXT + GAP)), tile)
     file = io.BytesIO()
     page.save(file, "PNG")
     return file.getvalue()
 
 
-Tile = tuple[int, tuple[str, str, bool]]
+class Tile(NamedTuple):
+    """An image on the sheet, and where."""
+
+    column: int
+    path: str
+    caption: str
 
 
 def _rows(query: str, neighbours: Sequence[Neighbour]) -> list[list[Tile]]:
     """The query in the first column; its neighbours fill the others, row by row."""
-    tiles = [
-        (n.path, on_one_line(f"{i}. {n.cosine:.3f}{f' {n.label}' if n.label else ''}"), False)
-        for i, n in enumerate(neighbours, start=1)
-    ]
-    step = PER_ROW - 1
-    rows = [list(enumerate(tiles[begin : begin + step], start=1)) for begin in range(0, len(tiles), step)] or [[]]
-    return [[(0, (query, "query", True)), *rows[0]], *rows[1:]]
+    step, rows = PER_ROW - 1, [[Tile(0, query, "query")]]
+    for i, (path, label, cosine) in enumerate(neighbours):
+        if i and i % step == 0:
+            rows.append([])
+        rows[-1].append(Tile(1 + i % step, path, on_one_line(f"{i + 1}. {cosine:.3f}{f' {label}' if label else ''}")))
+    return rows
 
 
-def _paste(page: Image.Image, place: tuple[int, int], path: str, caption: str, is_query: bool) -> None:
-    x, y = place
+def _paste(page: Image.Image, corner: tuple[int, int], tile: Tile) -> None:
+    x, y = corner
     draw, font = ImageDraw.Draw(page), _font()
     draw.rectangle((x, y, x + SIDE - 1, y + SIDE - 1), fill=EMPTY)
-    picture = _picture(path)
+    picture = _picture(tile.path)
     if picture is not None:
         page.paste(picture, (x + (SIDE - picture.width) // 2, y + (SIDE - picture.height) // 2))
-    if is_query:
+    if tile.column == 0:
         draw.rectangle((x - 3, y - 3, x + SIDE + 2, y + SIDE + 2), outline=FRAME, width=3)
-    for line, text in enumerate((caption, _short(on_one_line(Path(path).name)))):
+    for line, text in enumerate((tile.caption, _short(on_one_line(Path(tile.path).name)))):
         draw.text((x, y + SIDE + 3 + 15 * line), text, fill=INK, font=font)
 
 
@@ -167,3 +158,43 @@ def _picture(path: str) -> Image.Image | None:
 
 def _short(name: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
+
+
+@dataclass(frozen=True)
+class Search(EncoderOptions):
+    """Find the images that are most like a query, by features that `embed` wrote.
+
+    example: logo-ssl search runs/photos --index features.npz --query cat.jpg --out sheet.png
+    """
+
+    index: Path = field(kw_only=True)
+    """The file that `embed` wrote."""
+    query: tuple[Path, ...] = field(kw_only=True)
+    """One image or more."""
+    k: int = 12
+    """Neighbours of each."""
+    out: Path | None = None
+    """A contact sheet to draw (.png)."""
+    overwrite: bool = False
+    """Replace --out if it exists."""
+    device: Device = "auto"
+    """Where to compute."""
+
+    def run(self) -> None:
+        """Search, show the neighbours, and draw them."""
+        if gone := [query for query in self.query if not query.is_file()]:
+            raise UserError(f"query={gone[0]}: this is not a file.")
+        if self.out is not None:
+            if self.out.suffix.lower() != ".png":
+                raise UserError(f"out={self.out}: the contact sheet is a .png file.")
+            check_output(self.out, self.overwrite)
+        encoder, console = self.open()
+        if not about_table(self.index):
+            console.print(f"{self.index} does not name its encoder; cosines mean something only if it was this one.")
+        found = search(encoder, self.index, self.query, k=self.k, device=self.device)
+        for query, neighbours in zip(self.query, found, strict=True):
+            console.print(on_one_line(f"Most like {query}:"))
+            for i, (path, label, cosine) in enumerate(neighbours, start=1):
+                console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
+        if self.out is not None:
+            console.print(f"Sheet: {write(self.out, contact_sheet([*map(str, self.query)], found))}")

@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +21,6 @@ ABOUT = "logo-ssl"
 COLUMNS = ["path", "label", "split"]
 """What stands before the vector of each image."""
 ROWS = 4096  # read at a time
-MOST_NAMES = 1 << 30
-"""Bytes of names in an .npz, which gives each as much room as the longest needs; numpy reads them all at once."""
 
 
 class Part(NamedTuple):
@@ -39,10 +38,6 @@ class Shape(NamedTuple):
 
     rows: int
     width: int
-
-
-Write = Callable[[Path, Iterator[Part], Shape, dict[str, Any]], None]
-Read = Callable[[Path], Iterator[Part]]
 
 
 def write_table(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> Path:
@@ -66,22 +61,7 @@ def about_table(path: Path) -> dict[str, Any]:
 
 def refuse_unknown(path: Path) -> None:
     """Raise a UserError for a name that no table can have, or whose format is not installed."""
-    _format(path).ready()
-
-
-def refuse_long_names(path: Path, rows: int, longest: int) -> None:
-    """Raise a UserError where so many names, the longest of so many characters, are too much for such a table."""
-    room = rows * longest * np.dtype("U1").itemsize
-    if _format(path).even_names and room > MOST_NAMES:
-        raise UserError(
-            f"out={path}: {rows:,} names would take {room / 1e9:,.1f} GB, each as much as the longest of "
-            f"{longest:,} characters; choose {path.with_suffix('.csv')} or {path.with_suffix('.parquet')}."
-        )
-
-
-def keeps_names(path: Path) -> bool:
-    """Whether file names of any bytes come back from such a table as they were."""
-    return _format(path).keeps_names
+    _format(path).needs()
 
 
 @contextmanager
@@ -125,7 +105,7 @@ def _read_parquet(path: Path) -> Iterator[Part]:
         for batch in file.iter_batches(ROWS, columns=[*COLUMNS, "vector"]):
             vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False)
             paths, labels, splits = (batch[name].to_pylist() for name in COLUMNS)
-            yield Part(paths, labels, splits, _rows(vectors, batch.num_rows))
+            yield Part(paths, labels, splits, vectors.reshape(batch.num_rows, -1).astype(np.float32))
 
 
 def _about_parquet(path: Path) -> dict[str, Any]:
@@ -137,25 +117,17 @@ def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str,
     paths, labels, splits = list[str](), list[str](), list[str]()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as member:
-            _write_head(member, "<f4", shape)
+            head = {"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}
+            np.lib.format.write_array_header_1_0(member, head)
             for part in parts:
                 member.write(np.ascontiguousarray(part.vectors, "<f4").data)
                 paths += part.paths  # as they are: numpy keeps bytes that are no text, too
                 labels += [label or "" for label in part.labels]
                 splits += [split or "" for split in part.splits]
-        for name, texts in {"paths": paths, "labels": labels, "splits": splits}.items():
+        texts = {"paths": paths, "labels": labels, "splits": splits, ABOUT: json.dumps(about)}
+        for name, text in texts.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                kind = np.dtype(f"<U{max(map(len, texts), default=0) or 1}")
-                _write_head(member, kind.str, (len(texts),))
-                for begin in range(0, len(texts), ROWS):
-                    member.write(np.array(texts[begin : begin + ROWS], kind).data)
-        with archive.open(f"{ABOUT}.npy", "w") as member:
-            np.lib.format.write_array(member, np.array(json.dumps(about)), allow_pickle=False)
-
-
-def _write_head(member: Any, kind: str, shape: tuple[int, ...]) -> None:
-    head = {"descr": kind, "fortran_order": False, "shape": tuple(shape)}
-    np.lib.format.write_array_header_1_0(member, head)
+                np.lib.format.write_array(member, np.array(text, np.str_), allow_pickle=False)
 
 
 @contextmanager
@@ -202,47 +174,25 @@ def _read_csv(path: Path) -> Iterator[Part]:
         header = next(rows, [])
         if header[:3] != COLUMNS:
             raise ValueError(f"its columns are not {', '.join(COLUMNS)}, f0, ...")
-        waiting: list[list[str]] = []
-        for row in rows:
-            waiting.append(row)
-            if len(waiting) == ROWS:
-                yield _parsed(waiting)
-                waiting = []
-        if waiting:
-            yield _parsed(waiting)
-
-
-def _parsed(rows: list[list[str]]) -> Part:
-    """The rows, whose vectors come after the other columns."""
-    vectors = np.array([row[len(COLUMNS) :] for row in rows], dtype=np.float32)
-    known, splits = ([row[column] or None for row in rows] for column in (1, 2))
-    return Part([row[0] for row in rows], known, splits, vectors)
-
-
-def _rows(flat: np.ndarray, n: int) -> np.ndarray:
-    return flat.reshape(n, -1).astype(np.float32)
-
-
-def _nothing_needed() -> None:
-    pass
+        while some := list(islice(rows, ROWS)):
+            vectors = np.array([row[len(COLUMNS) :] for row in some], dtype=np.float32)
+            labels, splits = ([row[column] or None for row in some] for column in (1, 2))
+            yield Part([row[0] for row in some], labels, splits, vectors)
 
 
 class Format(NamedTuple):
     """How a table is written and read."""
 
-    write: Write
-    read: Read
+    write: Callable[[Path, Iterator[Part], Shape, dict[str, Any]], None]
+    read: Callable[[Path], Iterator[Part]]
     about: Callable[[Path], dict[str, Any]]
-    ready: Callable[[], Any] = _nothing_needed
-    keeps_names: bool = True
-    """Whether names that are no text come back as they were."""
-    even_names: bool = False
-    """Whether every name takes as much room as the longest."""
+    needs: Callable[[], Any] = lambda: None
+    """Raises a UserError if a package is missing."""
 
 
 FORMATS = {
-    ".parquet": Format(_write_parquet, _read_parquet, _about_parquet, _pyarrow, keeps_names=False),
-    ".npz": Format(_write_npz, _read_npz, _about_npz, even_names=True),
+    ".parquet": Format(_write_parquet, _read_parquet, _about_parquet, _pyarrow),
+    ".npz": Format(_write_npz, _read_npz, _about_npz),
     ".csv": Format(_write_csv, _read_csv, lambda path: {}),
 }
 

@@ -112,12 +112,10 @@ def _checked(X: Any) -> Sequence[str] | np.ndarray:
     """Paths, or an array of images."""
     if isinstance(X, np.ndarray) and X.ndim == 4:
         return X
-    if isinstance(X, str | os.PathLike):
-        raise UserError(f"X is one path ({X}); give a list of paths, one for each image.")
-    values = list(np.asarray(X, dtype=object).ravel()) if not hasattr(X, "tolist") else list(np.ravel(X))
-    if not values or not all(isinstance(value, str | os.PathLike) for value in values):
-        raise UserError("X holds no images; give a list of paths, or uint8 [N C H W].")
-    return [os.fspath(value) for value in values]
+    paths = np.asarray(X, dtype=object).ravel().tolist()
+    if isinstance(X, str | os.PathLike) or not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise UserError("X must be a list of paths, one for each image, or uint8 [N C H W].")
+    return [os.fspath(path) for path in paths]
 
 
 def _given(encoder: Any, size: int | None) -> nn.Module:
@@ -138,21 +136,15 @@ def _seed(random_state: Any) -> int:
 
 
 def _claimed(out: Path, suffix: str) -> tuple[Path, Path]:
-    """A new folder for a run and a file for its images: `out`, or `out`-2, ... after earlier fits."""
+    """A new folder for a run and a file for its images: `out`, or `out`-2, ... if something is there."""
     out.parent.mkdir(parents=True, exist_ok=True)
     for n in count(1):
         folder = out if n == 1 else out.with_name(f"{out.name}-{n}")
         data = folder.with_name(f"{folder.name}-images{suffix}")
-        if folder.exists() and not any(
-            folder.with_name(f"{folder.name}-images{end}").exists() for end in (".npz", ".txt")
-        ):
-            if n == 1 and any(folder.iterdir()):
-                raise UserError(f"out={folder}: this is not an earlier fit; choose another.")
-        elif any(folder.with_name(f"{folder.name}-images{end}").exists() for end in (".npz", ".txt")):
-            continue
-        with contextlib.suppress(FileExistsError):  # another process was quicker
-            data.touch(exist_ok=False)
-            return folder, data
+        if not folder.exists():
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                data.touch(exist_ok=False)
+                return folder, data
     raise AssertionError("there is always another number")
 
 
@@ -161,10 +153,4 @@ def _as_data(images: Sequence[str] | np.ndarray) -> bytes:
     if isinstance(images, np.ndarray):
         np.savez(file := io.BytesIO(), train_images=images.transpose(0, 2, 3, 1))
         return file.getvalue()
-    lines = [str(Path(path).absolute()) for path in images]
-    try:
-        if any(line.splitlines() != [line.rstrip()] for line in lines):
-            raise ValueError("a line break, or white space at the end of a name")
-        return "".join(f"{line}\t-\n" for line in lines).encode()  # "-": no label
-    except ValueError as error:  # a name of bytes that are not UTF-8 as well
-        raise UserError(f"These paths cannot be written as a list ({error}); rename the files.") from error
+    return "".join(f"{Path(path).absolute()}\t-\n" for path in images).encode()  # "-": no label

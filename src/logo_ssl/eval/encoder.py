@@ -13,12 +13,14 @@ import timm.data
 import torch
 import torchvision
 import tyro
+from rich.console import Console
 from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
 from ..models.hub import hub_if_reached
 from ..run import Run
+from ..terminal import plain_console
 from ..train.weights import load_backbone, newest_encoder, read_backbone
 from .external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 
@@ -104,6 +106,13 @@ class EncoderOptions:
     def load(self) -> FrozenEncoder:
         """The encoder that these options name."""
         return load_encoder(self.encoder, **self._asked)
+
+    def open(self) -> tuple[FrozenEncoder, Console]:
+        """The same, and a console on which all is printed that there is to say of it."""
+        encoder, console = self.load(), plain_console()
+        for sentence in encoder.says:
+            console.print(sentence)
+        return encoder, console
 
 
 def load_encoder(

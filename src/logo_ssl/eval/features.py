@@ -18,7 +18,7 @@ from torch import Tensor
 from ..data import BadImages, Photos, Split, fingerprint, nvjpeg
 from ..data.decode import image_sizes, none_readable
 from ..data.loader import CHUNK, PrefetchFeed
-from ..data.workers import Decoding, Feed, Reader, Reading, WorkerFeed, fitting_workers
+from ..data.workers import Decoding, Feed, WorkerFeed, fitting_workers
 from ..errors import UserError
 from ..features import extract
 from ..files import write
@@ -154,10 +154,10 @@ def readable(split: Split, how: Extraction, what: str) -> Split:
         return split
     bad, kept = BadImages(len(split), how.max_bad), list[bool]()
     workers = min(fitting_workers(how.workers, 3 * SIDE**2), len(split) // CHUNK)
-    with closing(Reader(Reading(Decoding(split.images, max_side=SIDE)), workers)) as reader:
-        for messages in reader.read(torch.arange(len(split)).split(CHUNK)):
-            bad.note([found for message in messages for found in message.bad])
-            kept += [not failed for message in messages for failed in message.failed]
+    order = torch.arange(len(split)).split(CHUNK)
+    with closing(WorkerFeed(Decoding(split.images, max_side=SIDE), bad, workers)) as feed:
+        for rows, batch in zip(order, feed.batches(order), strict=True):
+            kept += (batch.rows == rows).tolist()
             how.progress(f"reading {what}", len(kept), len(split))
     good = torch.tensor(kept)
     if good.all():

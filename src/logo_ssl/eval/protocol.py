@@ -25,7 +25,7 @@ from ..hardware import best_device, hardware, provenance
 from ..recipes import recipe_as_written
 from ..run import Run
 from ..sampling import standard_error
-from ..terminal import plain_console, progress_bars
+from ..terminal import progress_bars
 from .encoder import EncoderOptions, FrozenEncoder
 from .features import Extraction
 
@@ -49,14 +49,10 @@ class EvalOptions(EncoderOptions):
     """Replace --out if it exists."""
 
     def open(self) -> tuple[FrozenEncoder, Console]:
-        """Load the encoder, and say what it is."""
-        # Refused, if they are, before anything is read.
+        """The same, if the other options are possible."""
         Extraction(workers=self.workers, max_bad=self.max_bad)
         best_device(self.device)
-        encoder, console = self.load(), plain_console()
-        for sentence in encoder.says:
-            console.print(sentence)
-        return encoder, console
+        return super().open()
 
     @contextmanager
     def extraction(self, console: Console) -> Iterator[Extraction]:

@@ -15,9 +15,8 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from ..augment.preview import draw_crops, visible
-from ..data import BadImages, ImageSet, Split, load_data, locate, squared, statistics
+from ..data import NAMES, BadImages, ImageSet, Split, load_data, locate, squared, statistics
 from ..data.decode import look_at
-from ..data.sources import NAMES
 from ..errors import DataMissing, UserError
 from ..eval.affinity import class_name, image_name, measures_of, rows_by_class, test_or_train
 from ..eval.encoder import FrozenEncoder, load_encoder

@@ -11,8 +11,7 @@ import tyro
 from rich.box import SIMPLE
 from rich.table import Table
 
-from ..data import locate
-from ..data.sources import NAMES
+from ..data import NAMES, locate
 from ..errors import UserError
 from ..eval.affinity import CROPS, find_reference, gather_pool, load_measures
 from ..eval.features import Extraction

@@ -2,17 +2,17 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ...errors import UserError
-from ...eval.encoder import FrozenEncoder
+from ...eval.encoder import EncoderOptions, FrozenEncoder
 from ...files import check_output, refuse_existing
 from ..embeddings import Encoder
 from ..module import frozen
-from .hub import to_hf
 from .onnx import to_onnx
-from .weights import to_safetensors, to_timm, to_torchvision
+from .weights import to_hf, to_safetensors, to_timm, to_torchvision
 
 Target = Literal["torchvision", "timm", "onnx", "safetensors", "hf"]
 
@@ -61,3 +61,24 @@ def export(
     elif not path.is_dir() or any(path.iterdir()):
         refuse_existing(path, overwrite)
     return Exported(path, target.write(known, path))
+
+
+@dataclass(frozen=True)
+class Export(EncoderOptions):
+    """Write an encoder that torchvision, timm, ONNX Runtime or the Hugging Face Hub can load, and show how.
+
+    example: logo-ssl export runs/photos --to timm --out encoder.safetensors
+    """
+
+    to: Target = field(kw_only=True)
+    """torchvision, timm, onnx, safetensors, or hf: a folder with a model card."""
+    out: Path | None = None
+    """File, or folder for hf (default: encoder and the target's name, in this folder)."""
+    overwrite: bool = False
+    """Replace --out if it exists."""
+
+    def run(self) -> None:
+        """Export, and show how to load it."""
+        encoder, console = self.open()
+        done = export(encoder, self.to, self.out, overwrite=self.overwrite)
+        console.print(f"Exported: {done.path}\n\n{done.snippet}")

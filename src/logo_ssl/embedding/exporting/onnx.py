@@ -1,6 +1,5 @@
 """An ONNX graph for batches of any size, checked against PyTorch."""
 
-import re
 import warnings
 from copy import deepcopy
 from pathlib import Path
@@ -19,7 +18,6 @@ from .weights import metadata_of, snippet
 TOLERANCE = 1e-4  # of the largest feature
 TRACED, TRIED = 2, (1, 3)  # sizes of batches
 SEED = 0
-COLOURS = r"\x1b\[[0-9;]*m"  # of a terminal, in what the exporter says
 
 
 def to_onnx(encoder: FrozenEncoder, out: Path) -> str:
@@ -66,7 +64,7 @@ def _graph(encoder: FrozenEncoder, network: nn.Module) -> bytes:
             )
     except Exception as error:  # of the exporter, which meets new layers in many ways
         cause = error.__cause__ or error  # the exporter's own words are of its steps
-        reason = re.sub(COLOURS, "", next(iter(str(cause).splitlines()), type(cause).__name__))
+        reason = str(cause).partition("\n")[0]
         raise UserError(f"{encoder.name} cannot be written as ONNX ({reason}); `--to safetensors` takes it.") from error
     graph = program.model_proto
     for key, value in metadata_of(encoder).items():

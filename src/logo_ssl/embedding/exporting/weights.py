@@ -1,4 +1,4 @@
-"""Weights that torchvision, timm or safetensors load with every key in its place, and the lines that load them."""
+"""Weights that torchvision, timm, the Hugging Face Hub or safetensors load with every key in its place."""
 
 import json
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from ... import __version__
 from ...data.decode import ENOUGH
 from ...errors import UserError
 from ...eval.encoder import SOLO_LEARN_PADDING, FrozenEncoder
-from ...files import write
+from ...files import write, write_together
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written
+from ..embeddings import RGB
 
-RGB = 3  # channels of a photograph; timm takes all pretrained weights to have them
 FOR_PHOTOGRAPHS = (
     "import math",
     "import numpy as np",
@@ -28,6 +28,8 @@ FOR_PHOTOGRAPHS = (
 RESNETS = ("resnet18", "resnet34", "resnet50")
 STEMS = {"cifar": (3, 1, 1), "solo-learn": (3, 1, SOLO_LEARN_PADDING[0]), "imagenet": (7, 2, 3)}
 """Side, stride and padding of a ResNet's first convolution."""
+TO_FILL_IN = "to be filled in by whoever shares it"
+"""In a model card."""
 SAID_ELSEWHERE = "train with --backbone resnet18, or export `--to onnx` or `--to safetensors`, which take it"
 
 
@@ -199,3 +201,89 @@ def _written(encoder: FrozenEncoder, rebuilt: Rebuilt, out: Path, library: str) 
 
 def _write_weights(encoder: FrozenEncoder, network: nn.Module, out: Path) -> None:
     write(out, weight_bytes(plain_weights(network.state_dict()), metadata_of(encoder)))
+
+
+# -- The Hugging Face Hub
+
+
+def to_hf(encoder: FrozenEncoder, out: Path) -> str:
+    """A folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, and the Hub's layout."""
+    network = in_timm(encoder).network
+    _, stem = of_ours(encoder)
+    if stem != "imagenet" or encoder.channels != RGB:
+        raise UserError(
+            f"{encoder.name} has {encoder.channels} input channels and the {stem} stem; timm loads a folder with 3 and "
+            "the imagenet stem only. `--to timm` writes its weights and the lines that rebuild it."
+        )
+    network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
+    loading = snippet(encoder, ["import timm"], [_loading(out)])
+    weights = plain_weights(network.state_dict())
+    contents = {
+        out / "model.safetensors": weight_bytes(weights, metadata_of(encoder)),
+        out / "config.json": (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
+    }
+    card = out / "README.md"
+    filled_in = card.is_file() and TO_FILL_IN not in card.read_text("utf-8", errors="replace")
+    write_together(contents if filled_in else contents | {card: model_card(encoder, weights).encode()})
+    return loading
+
+
+def config(encoder: FrozenEncoder, network: Any) -> dict[str, Any]:
+    """What timm reads: the network, how to build it, and what its input needs."""
+    options = {key: value for key, value in timm_options(encoder).items() if key != "num_classes"}
+    known = network.pretrained_cfg
+    return {
+        "architecture": encoder.architecture[0].removeprefix("timm/"),
+        "num_classes": 0,
+        "num_features": network.num_features,
+        "model_args": options,
+        "pretrained_cfg": {
+            "tag": "logo_ssl",
+            "custom_load": False,
+            "input_size": [encoder.channels, encoder.size, encoder.size],
+            "interpolation": "bicubic",
+            "crop_pct": 1.0,
+            "crop_mode": "center",
+            "mean": list(encoder.mean),
+            "std": list(encoder.std),
+            "num_classes": 0,
+            "pool_size": known.get("pool_size"),
+            "first_conv": known.get("first_conv"),
+            "classifier": known.get("classifier"),
+        },
+    }
+
+
+def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
+    """Who the encoder is, how it was trained, and how to load it; what only its maker knows is left to fill in."""
+    name = encoder.architecture[0].removeprefix("timm/")
+    head = ["---", "library_name: timm", "pipeline_tag: image-feature-extraction", "tags:"]
+    head += ["- timm", "- self-supervised", "- logo-ssl", "---", f"# {name}, pretrained without labels", ""]
+    if encoder.run is not None:
+        recipe = recipe_as_written(encoder.run)
+        trained = encoder.unfinished or f"{recipe['epochs']} epochs"
+        head += [
+            f"Trained by logo-ssl {__version__}: framework {recipe['framework']['kind']}, strategy "
+            f"{recipe['strategy']['kind']}, recipe `{recipe['name']}`, {trained}, batch {recipe['batch_size']}, "
+            f"seed {recipe['seed']}, on {Path(recipe['data']).name}.",
+            "",
+        ]
+    parameters = sum(value.numel() for value in weights.values() if value.is_floating_point())
+    head += [
+        f"- Parameters and statistics: {parameters / 1e6:.1f} M",
+        f"- Input: {encoder.channels} channels, {encoder.size} px, mean {list(encoder.mean)}, std {list(encoder.std)}",
+        "- Output: features before any classifier",
+        f"- Licence, intended use, limits: {TO_FILL_IN}",
+        "",
+        "```python",
+        snippet(encoder, ["import timm"], [_loading("THIS_FOLDER")]) + "```",
+        "",
+        "This `transform` takes photographs as they lie on disk. timm's own (`timm.data.create_transform`) takes "
+        "upright RGB images only: it ignores what a camera notes of how it was held, and fails at other kinds.",
+        "",
+    ]
+    return "\n".join(head)
+
+
+def _loading(folder: str | Path) -> str:
+    return f"encoder = timm.create_model({f'local-dir:{folder}'!r}, pretrained=True).eval()"
