@@ -46,8 +46,8 @@ def test_crops_hand_out_their_parameters_when_asked():
     plan, settings = CropPlan(global_size=16, local_size=8), ((0.5,) * 3, (0.5,) * 3)
     plain = make_crops(images, plan, torch.Generator().manual_seed(1), *settings)
     told = make_crops(images, plan, torch.Generator().manual_seed(1), *settings, described=True)
-    assert plain.parameters is None
-    assert told.parameters.shape == (2, 5, 9)
+    assert plain.parameters_g is None
+    assert told.parameters_g.shape == told.parameters_l.shape == (2, 5, 9)
     assert told.x_g.equal(plain.x_g)
 
 
@@ -60,8 +60,8 @@ def test_a_colour_change_is_told_where_it_shows(channels):
         still = replace(plan, jitter_p=0.0)
         crops = make_crops(images, plan, torch.Generator().manual_seed(1), *settings, described=True)
         shows = not crops.x_g.equal(make_crops(images, still, torch.Generator().manual_seed(1), *settings).x_g)
-        assert bool((crops.parameters[:, :, 4 + column] != 0).all()) == shows
-        assert bool((crops.parameters[:, :, 4:8] != 0).any()) == shows
+        assert bool((crops.parameters_g[:, :, 4 + column] != 0).all()) == shows
+        assert bool((crops.parameters_g[:, :, 4:8] != 0).any()) == shows
 
 
 def test_a_mirrored_crop_sees_the_other_on_the_other_side():
@@ -143,12 +143,12 @@ def test_it_learns_from_the_global_crops_alone(data, random, framework, local_si
     crops = CropPlan(global_size=16, local_size=local_size)
     recipe = replace(find_recipe("tiny"), data=data, framework=framework, crops=crops, augself=ON)
     module = build(recipe, load_data(data, 16)).double()
-    crops = Crops(random(2, 6, 3, 16, 16), random(2, 6, 3, local_size, local_size), parameters=random(2, 6, 9))
+    crops = Crops(random(2, 6, 3, 16, 16), random(2, 6, 3, local_size, local_size), parameters_g=random(2, 6, 9))
     module.project(crops)
     nothing = Objective(torch.zeros(()).double(), {})
     got = module._with_augself(nothing, crops).loss
     features = crop_by_crop(module.framework.encoder.backbone, crops.x_g)
-    torch.testing.assert_close(got, module.augself(features, crops.parameters).loss)
+    torch.testing.assert_close(got, module.augself(features, crops.parameters_g).loss)
 
 
 def test_it_needs_both_crops_encoded(data, tmp_path):

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,19 @@ def test_a_folder_that_may_not_be_written_to_names_the_file_not_its_draft(tmp_pa
     assert told.value.filename == "x.txt"
 
 
+def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
+    file = tmp_path / "report[1].html"
+    code = "import os, sys; from pathlib import Path; from logo_ssl.files import whole\n"
+    code += "with whole(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code, str(file)], check=False)
+    others = [write(tmp_path / name, "") for name in (".report[1].html.abc", ".other.html.abc.4194304")]
+    assert len([*tmp_path.iterdir()]) == 3
+    with whole(file):  # and what this process has begun stays
+        write(file, "content")
+        assert len([*tmp_path.iterdir()]) == 4
+    assert sorted(tmp_path.iterdir()) == sorted([file, *others])
+
+
 def test_another_error_keeps_the_file_that_it_names(tmp_path):
     with pytest.raises(FileNotFoundError) as told, whole(tmp_path / "x.txt"):
         (tmp_path / "gone").read_bytes()
@@ -77,7 +92,7 @@ def test_a_link_that_cannot_be_written_is_named_as_it_was_given(tmp_path, monkey
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "file")
 
-    def refuse(dir, prefix):
+    def refuse(dir, prefix, **how):
         raise OSError(errno.EACCES, "Permission denied", f"{dir}/{prefix}abc")
 
     monkeypatch.setattr("tempfile.mkstemp", refuse)

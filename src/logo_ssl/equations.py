@@ -32,10 +32,15 @@ def local_to_global(l_s: Similarity, q_l: Float[Tensor, "L B D"], t_g: Float[Ten
 
 def local_to_local(l_a: Affinity, z_l: Latents, partner: Int[Tensor, " images"]) -> Scalar:
     """L_ll: how alike l_a finds two local crops of one image, and so what the encoder must lower."""
+    return local_affinities(l_a, z_l, partner).mean()  # Eq. 5
+
+
+def local_affinities(l_a: Affinity, z_l: Latents, partner: Int[Tensor, " images"]) -> Float[Tensor, "pairs B"]:
+    """How alike l_a finds every two local crops of each image, in the order of `itertools.combinations`."""
     # Pairs of other images only keep l_a's batch norm company; they are constants, or the encoder could lower L_ll by
     # moving them. What same-image pairs do to the statistics still takes some of the push back (docs/decisions/0006).
     same, _ = _affinities(l_a, same_image_pairs(z_l), other_image_pairs(z_l.detach(), partner))
-    return same.mean()  # Eq. 5
+    return same.unflatten(0, (-1, z_l.shape[1]))
 
 
 def omega(f_d: Affinity, same: Pairs, other: Pairs) -> Scalar:

@@ -1,6 +1,7 @@
 """Files written whole or not at all, and what refuses an output before the work."""
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -89,7 +90,8 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
         for path, place in zip(paths, places, strict=True):
             place.parent.mkdir(parents=True, exist_ok=True)
             with _naming(path, place):
-                handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+                _remove_stale_drafts(place)
+                handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=f".{os.getpid()}")
             drafts.append(Path(name))
             os.close(handle)
         with _naming(paths[0], drafts[0]) if len(paths) == 1 else contextlib.nullcontext():
@@ -106,6 +108,16 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
         raise
     for folder in {place.parent for place in places}:
         sync_folder(folder)
+
+
+def _remove_stale_drafts(place: Path) -> None:
+    """Remove what processes that were killed have left of this file."""
+    for draft in place.parent.glob(f".{glob.escape(place.name)}.*.*"):
+        with contextlib.suppress(ValueError, PermissionError):  # not a number; a process of somebody else's
+            try:
+                os.kill(int(draft.suffix[1:]), 0)
+            except ProcessLookupError:
+                draft.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -30,8 +30,10 @@ class Crops(NamedTuple):
     x_l: Float[Tensor, "L B C h w"]
     labels: Int[Tensor, " B"] | None = None
     """Only where labels teach: in supervised learning."""
-    parameters: Float[Tensor, "G B 9"] | None = None
-    """What was done to each global crop, where something learns from it (`augment.describe`)."""
+    parameters_g: Float[Tensor, "G B 9"] | None = None
+    """What was done to each global crop, if something learns from it: box, colour and flip (`augment.describe`)."""
+    parameters_l: Float[Tensor, "L B 9"] | None = None
+    """The same of each local crop."""
 
 
 class ImageBatch(NamedTuple):
@@ -56,6 +58,7 @@ class Projections(NamedTuple):
     """What a framework makes of the crops: latents z, queries q = h(z) or z, and targets t, the paper's sg(z^g).
 
     Rows of z_g are the global crops that the encoder saw: all, or only those that ask when a momentum encoder answers.
+    The step adds the rest, some of it only if the strategy's config asks for it (`StrategyTraits`).
     """
 
     z_g: Float[Tensor, "encoded B D"]
@@ -63,10 +66,18 @@ class Projections(NamedTuple):
     q_g: Float[Tensor, "Q B D"]
     q_l: Float[Tensor, "L B D"]
     t_g: Float[Tensor, "T B D"]
+    progress: Scalar | None = None
+    """Of training, from 0 to 1."""
+    features_g: Float[Tensor, "encoded B F"] | None = None
+    """Before the projector, if `uses_features`."""
+    features_l: Float[Tensor, "L B F"] | None = None
+    parameters_g: Float[Tensor, "G B 9"] | None = None
+    """As in `Crops`, if `uses_parameters`: of all global crops."""
+    parameters_l: Float[Tensor, "L B 9"] | None = None
 
 
 class StepRandomness(NamedTuple):
-    """What a strategy draws for one step, before anything is computed; empty if it draws nothing.
+    """What LoGo draws for one step, before anything is computed; another strategy may draw a NamedTuple of its own.
 
     Whole numbers are places in the batch of all processes; others belong to images, along their second dimension, and
     each process gets its own.

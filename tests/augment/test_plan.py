@@ -195,9 +195,10 @@ def test_a_gpu_makes_the_same_crops_without_waiting() -> None:
         assert ((ours - theirs).abs() > grey_level).float().mean() < 2e-3
 
 
+@pytest.mark.parametrize("layout", ["independent", "disjoint"])
 @pytest.mark.parametrize("n_local", [0, 3])
-def test_a_part_of_a_batch_is_cropped_as_in_the_whole(n_local: int) -> None:
-    images, plan = photos(6), replace(EVERYTHING, n_local=n_local)
+def test_a_part_of_a_batch_is_cropped_as_in_the_whole(n_local: int, layout: str) -> None:
+    images, plan = photos(6), replace(EVERYTHING, n_local=n_local, layout=layout)
     sizes = torch.tensor([[32, 28], [30, 20], [16, 28], [32, 9], [20, 20], [32, 28]])
 
     def cropped(rows: slice, part: tuple[int, int]) -> Crops:
@@ -208,4 +209,5 @@ def test_a_part_of_a_batch_is_cropped_as_in_the_whole(n_local: int) -> None:
     parts = [cropped(slice(2 * number, 2 * number + 2), (number, 3)) for number in range(3)]
     torch.testing.assert_close(torch.cat([part.x_g for part in parts], dim=1), whole.x_g)
     torch.testing.assert_close(torch.cat([part.x_l for part in parts], dim=1), whole.x_l)
-    assert torch.equal(torch.cat([part.parameters for part in parts], dim=1), whole.parameters)
+    for kind in ("parameters_g", "parameters_l"):
+        assert torch.equal(torch.cat([getattr(part, kind) for part in parts], dim=1), getattr(whole, kind))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 
 from logo_ssl.augment import CropPlan, Draws, draw, draw_boxes
+from logo_ssl.augment.plan import Part, draw_disjoint_boxes
 
 RATIO = (3 / 4, 4 / 3)
 PLAN = CropPlan(jitter=(0.4, 0.3, 0.2, 0.1), blur_p=0.5, solarise_p=0.3)
@@ -99,3 +100,24 @@ def test_each_crop_has_a_draw_of_its_own() -> None:
 
 def test_the_same_seed_draws_the_same() -> None:
     assert all(a.equal(b) for a, b in zip(drawn(50), drawn(50), strict=True))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 999), h=st.integers(4, 50), w=st.integers(4, 50), crops=st.integers(1, 4))
+def test_disjoint_boxes_of_an_image_share_no_pixel_and_lie_inside_it(seed: int, h: int, w: int, crops: int) -> None:
+    part = Part(crops=crops)
+    boxes = draw_disjoint_boxes(crops * 20, (h, w), (0.05, 0.4), RATIO, generator(seed), part).view(crops, 20, 4)
+    used = torch.zeros(20, h, w)
+    for crop in boxes:
+        for image, (top, left, height, width) in enumerate(crop.tolist()):
+            assert min(top, left) >= 0 < min(height, width)
+            assert (top + height <= h, left + width <= w) == (True, True)
+            used[image, top : top + height, left : left + width] += 1
+    assert used.max() == 1
+
+
+def test_disjoint_boxes_are_as_large_as_others_unless_their_strip_is_too_small() -> None:
+    boxes = draw_disjoint_boxes(2000, (100, 100), (0.05, 0.1), RATIO, generator(), Part(crops=2)).double()
+    share = boxes[:, 2:].prod(dim=1) / 100**2
+    assert 0.045 < share.min() < share.max() < 0.105
+    assert abs(share.mean() - 0.075) < 0.003

@@ -21,10 +21,11 @@ def test_half_precision_ends_at_the_latents(precision):
 
 
 @pytest.mark.parametrize("local_size", [16, 8], ids=["one size", "two sizes"])
-def test_kept_features_are_those_of_the_global_crops(random, local_size):
+def test_kept_features_are_those_of_each_kind_of_crop(random, local_size):
     torch.manual_seed(0)
     encoder = Encoder(build_backbone("tiny"), nn.Linear(256, 4)).double()
     encoder.keeps_features = True
     x_g, x_l = random(2, 6, 3, 16, 16), random(2, 6, 3, local_size, local_size)
     encoder.encode(x_g, x_l)
-    torch.testing.assert_close(encoder.features, crop_by_crop(encoder.backbone, x_g))
+    torch.testing.assert_close(encoder.features_g, crop_by_crop(encoder.backbone, x_g))
+    torch.testing.assert_close(encoder.features_l, crop_by_crop(encoder.backbone, x_l))

@@ -30,7 +30,7 @@ def make_crops(
 
     Images of various sizes lie in the top left corners of equal canvases; `sizes` gives their heights and widths.
     Of a batch in several equal parts, `part` is the number of this one and of all: each is cropped as in the whole.
-    If `described`, the parameters of the global crops are handed out too.
+    If `described`, the parameters of the crops are handed out too.
     """
     B, C, H, W = images.shape
     various, sizes = sizes is not None, torch.tensor([[H, W]]).expand(B, 2) if sizes is None else sizes
@@ -38,8 +38,11 @@ def make_crops(
     crops = cut(images, draws_g, draws_l, plan, mean, std, various=various, compiled=compiled, dtype=dtype)
     if not described:
         return crops
-    parameters = describe(draws_g, sizes.repeat(plan.n_global, 1), plan.jitter, channels=C)
-    return crops._replace(parameters=to_device(parameters.unflatten(0, (plan.n_global, B)), images.device))
+    n = plan.n_global + plan.n_local
+    draws = Draws(*(torch.cat(pair) for pair in zip(draws_g, draws_l, strict=True)))
+    parameters = to_device(describe(draws, sizes.repeat(n, 1), plan.jitter, channels=C), images.device)
+    global_, local = parameters.unflatten(0, (n, B)).split([plan.n_global, plan.n_local])
+    return crops._replace(parameters_g=global_, parameters_l=local)
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ They are drawn on the CPU: the host may branch on them without waiting for a dev
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, NamedTuple, TypeAlias
@@ -13,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from ..hardware import one_thread
-from ..ranges import Interval, Jitter, Scale, Share, Side, at_least
+from ..ranges import Allowed, Interval, Jitter, Scale, Share, Side, at_least
 
 Range: TypeAlias = tuple[float, float]
 
@@ -22,6 +23,8 @@ ImageSize: TypeAlias = tuple[int, int] | Int[Tensor, "N 2"]
 
 TRIES = 10
 """How often torchvision's RandomResizedCrop looks for a box inside the image before it takes the central one."""
+
+KNOWN = "independent, disjoint or another name in LAYOUTS"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class CropPlan:
     """Least (r_g) and greatest share of the image's area in a global crop."""
     local_scale: Scale = (0.05, 0.4)
     """Least and greatest (r_l) share of the image's area in a local crop."""
+    layout: Annotated[str, Allowed(lambda name: name in LAYOUTS, KNOWN)] = "independent"
+    """Where the local crops of an image are: independent of each other, disjoint, or as a function of your own says."""
     ratio: Interval = (3 / 4, 4 / 3)
     """Least and greatest width over height of the box that is cut."""
     flip: Share = 0.5
@@ -109,21 +114,30 @@ def plan_draws(
 ) -> tuple[Draws, Draws]:
     """Draw the parameters of the global and of the local crops: crop by crop, and image by image in each."""
     draws_g, draws_l = (
-        draw(crops * len(sizes), sizes.repeat(crops, 1), generator, plan, scale, Part(*part, crops))
-        for crops, scale in ((plan.n_global, plan.global_scale), (plan.n_local, plan.local_scale))
+        draw(crops * len(sizes), sizes.repeat(crops, 1), generator, plan, scale, Part(*part, crops), boxes)
+        for crops, scale, boxes in (
+            (plan.n_global, plan.global_scale, draw_boxes),
+            (plan.n_local, plan.local_scale, LAYOUTS[plan.layout]),
+        )
     )
     return draws_g, draws_l
 
 
 def draw(
-    n: int, image_size: ImageSize, generator: Generator, plan: CropPlan, scale: Range, part: Part = WHOLE
+    n: int,
+    image_size: ImageSize,
+    generator: Generator,
+    plan: CropPlan,
+    scale: Range,
+    part: Part = WHOLE,
+    boxes: Callable[..., Int[Tensor, "N 4"]] | None = None,
 ) -> Draws:
-    """Draw the parameters of n crops, independently of each other; those of a part are as in the whole."""
+    """Draw the parameters of n crops, those of a part as in the whole; independent of each other but for `boxes`."""
     rand = partial(_rand, generator, part)
     brightness, contrast, saturation = (_uniform(rand(n), (max(0.0, 1 - s), 1 + s)) for s in plan.jitter[:3])
     sigma = _uniform(rand(n), plan.blur_sigma)
     return Draws(
-        boxes=draw_boxes(n, image_size, scale, plan.ratio, generator, part),
+        boxes=(boxes or draw_boxes)(n, image_size, scale, plan.ratio, generator, part),
         flip=rand(n) < plan.flip,
         jitter=rand(n) < plan.jitter_p,
         brightness=brightness,
@@ -153,6 +167,31 @@ def draw_boxes(
     top, left = rand(2, n, dim=1, dtype=torch.float64)
     found = torch.stack(((top * (H - height + 1)).floor(), (left * (W - width + 1)).floor(), height, width), dim=1)
     return torch.where(valid.any(dim=1, keepdim=True), found, _central_boxes(H, W, ratio)).long()
+
+
+def draw_disjoint_boxes(
+    n: int, image_size: ImageSize, scale: Range, ratio: Range, generator: Generator, part: Part = WHOLE
+) -> Int[Tensor, "N 4"]:
+    """Boxes of which no two of an image share a pixel: each in a strip of its own, across or down the image.
+
+    A strip bounds the box, so large ones are drawn smaller.
+    """
+    rand, crops = partial(_rand, generator, part), max(part.crops, 1)
+    sizes = torch.as_tensor(image_size).view(-1, 2).expand(n, 2)
+    strip = rand(n).view(crops, -1).argsort(dim=0).flatten()
+    down = (rand(n).view(crops, -1)[0] < 0.5).long().repeat(crops)[:, None]  # the side that strips share out
+    whole = sizes.gather(1, down)[:, 0]
+    start, end = whole * strip // crops, whole * (strip + 1) // crops
+    within = sizes.scatter(1, down, (end - start).clamp_min(1)[:, None])
+    share = (min(scale[0] * crops, 1.0), min(scale[1] * crops, 1.0))
+    boxes = draw_boxes(n, within, share, ratio, generator, part)
+    return boxes.scatter_add(1, down, torch.minimum(start, whole - 1)[:, None])
+
+
+Layout: TypeAlias = Callable[[int, ImageSize, Range, Range, Generator, Part], Int[Tensor, "N 4"]]
+LAYOUTS: dict[str, Layout] = {"independent": draw_boxes, "disjoint": draw_disjoint_boxes}
+"""Where the local crops of an image are. Others may add theirs: n boxes (`part.crops` for each image, crop by crop) in
+images of these sizes, from shares of the area and ratios of width to height."""
 
 
 def describe(

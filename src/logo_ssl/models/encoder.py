@@ -43,8 +43,9 @@ class Encoder(nn.Module):
         self.net.add_module("projector", projector)
         self.splits = splits
         self.keeps_features = False
-        """Whether `features` of the latest batch are kept, for objectives beside the framework's."""
-        self.features: Float[Tensor, "V B F"] | None = None
+        """Whether features of the latest crops are kept, for objectives other than the framework's."""
+        self.features_g: Float[Tensor, "G B F"] | None = None
+        self.features_l: Float[Tensor, "L B F"] | None = None
 
     @property
     def backbone(self) -> nn.Module:
@@ -60,30 +61,25 @@ class Encoder(nn.Module):
         """Latents z = f_theta_e(x~)."""
         if not self.keeps_features:
             return per_crop(self.net, x, self.splits)
-        self.features = per_crop(self.backbone, x, self.splits)
-        return per_crop(self.projector, self.features, self.splits)
+        self.features_g = per_crop(self.backbone, x, self.splits)
+        return per_crop(self.projector, self.features_g, self.splits)
 
     def encode(
         self, x_g: Float[Tensor, "G B C H W"], x_l: Float[Tensor, "L B C h w"]
     ) -> tuple[Float[Tensor, "G B D"], Float[Tensor, "L B D"]]:
         """z^g and z^l. Crops of one size share a pass; latents are the same either way (docs/decisions/0007)."""
-        if len(x_l) == 0:
-            z_g = self(x_g)
-            return z_g, z_g[:0]
-        if x_g.shape[2:] == x_l.shape[2:]:
-            # As one batch: in four dimensions torch keeps the channels last, in five it does not.
-            stacked = torch.cat([x_g.flatten(0, 1), x_l.flatten(0, 1)]).unflatten(0, (-1, x_g.shape[1]))
-            z_g, z_l = self(stacked).split([len(x_g), len(x_l)])
-            self._keep(self.features, len(x_g))
+        n_global = len(x_g)
+        if len(x_l) and x_g.shape[2:] != x_l.shape[2:]:
+            z_g, features_g = self(x_g), self.features_g
+            z_l, self.features_l = self(x_l), self.features_g
+            self.features_g = features_g
             return z_g, z_l
-        z_g, features = self(x_g), self.features
-        z_l = self(x_l)
-        self._keep(features, len(x_g))
-        return z_g, z_l
-
-    def _keep(self, features: Tensor | None, n_global: int) -> None:
-        """Keep the features of global crops alone."""
-        self.features = None if features is None else features[:n_global]
+        if len(x_l):  # as one batch: in four dimensions torch keeps the channels last, in five it does not
+            x_g = torch.cat([x_g.flatten(0, 1), x_l.flatten(0, 1)]).unflatten(0, (-1, x_g.shape[1]))
+        z = self(x_g)
+        if self.features_g is not None:
+            self.features_g, self.features_l = self.features_g[:n_global], self.features_g[n_global:]
+        return z[:n_global], z[n_global:]
 
 
 def mlp(widths: Sequence[int], *, norm: bool = True, last_norm: bool = False) -> nn.Sequential:

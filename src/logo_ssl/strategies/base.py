@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import permutations
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..regressor import Regressor
 from ..types import Latents, Objective, Projections, Roles, Similarity, StepRandomness
 
+PAPER_MOMENTUM, PAPER_WEIGHT_DECAY = 0.9, 1e-4  # 4.1, "Optimization"
 PairWeights = Literal["paper", "symmetric", "mean"]
 """paper: each global pair once, sums (1 gg + 4 lg). symmetric: both ways, sums (2 + 4). mean: both ways, averaged."""
 
@@ -25,6 +26,10 @@ class StrategyTraits(NamedTuple):
     """The fewest local crops that it can do with; 0 has no use for any."""
     pairs: PairWeights = "mean"
     """Weights of the pairs."""
+    uses_features: bool = False
+    """Whether `outer` wants the features before the projector: `p.features_g`, `p.features_l`."""
+    uses_parameters: bool = False
+    """Whether it wants boxes, colours and flips of the crops in their images: `p.parameters_g`, `p.parameters_l`."""
 
     @classmethod
     def of(cls, config: object) -> "StrategyTraits":
@@ -50,6 +55,8 @@ class Strategy(nn.Module, ABC):
 
     inner_lr: float = 0.0
     """Learning rate of theta_d."""
+    inner_steps: int = 1
+    """Steps of theta_d for each step of theta_e."""
 
     def __init__(self, pairs: PairWeights, n_global: int, n_local: int) -> None:
         super().__init__()
@@ -64,16 +71,35 @@ class Strategy(nn.Module, ABC):
         """What a run keeps beside the backbone, by name: all that it has."""
         return tuple(dict.fromkeys(name.split(".")[0] for name in self.state_dict()))
 
-    def draw(self, n_images: int, generator: torch.Generator) -> StepRandomness:
-        """What is left to chance in a step, drawn beforehand on the CPU."""
+    def draw(self, n_images: int, generator: torch.Generator) -> Any:
+        """What is left to chance in a step, drawn beforehand on the CPU: a NamedTuple of tensors.
+
+        Whole numbers are places in the batch of all processes; others belong to images, along their second dimension,
+        and each process gets its own.
+        """
         return StepRandomness()
 
-    def inner(self, z_l: Latents, randomness: StepRandomness) -> Objective | None:
+    def inner_parameters(self) -> list[nn.Parameter]:
+        """theta_d, which learns by `inner`; all other parameters learn by `outer`, with the encoder's optimiser."""
+        return [] if self.regressor is None else list(self.regressor.parameters())
+
+    def inner_optimiser(self, theta_d: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Plain SGD at a constant rate, with the paper's momentum and decay: theta_d must keep up with the encoder."""
+        return torch.optim.SGD(
+            theta_d,
+            lr=self.inner_lr,
+            momentum=PAPER_MOMENTUM,
+            weight_decay=PAPER_WEIGHT_DECAY,
+            fused=theta_d[0].is_cuda or None,
+        )
+
+    def inner(self, z_l: Latents, randomness: Any) -> Objective | None:
         """The objective of theta_d on detached latents, if there is anything to learn."""
         return None
 
     @abstractmethod
-    def outer(
-        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
-    ) -> Objective:
-        """The objective of theta_e."""
+    def outer(self, l_s: Similarity, p: Projections, randomness: Any, theta_e: Sequence[Tensor] = ()) -> Objective:
+        """The objective of theta_e, the encoder's parameters. On a GPU its Python runs at the first calls alone."""
+
+    def after_step(self, p: Projections, progress: float) -> None:
+        """Move state of the strategy's own, in plain Python at every step; `progress` runs from 0 to 1."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..equations import (
     draw_partners,
@@ -19,10 +19,14 @@ from ..equations import (
     other_image_pairs,
     same_image_pairs,
 )
-from ..ranges import Count, NotNegative, Positive
+from ..ranges import Allowed, Count, NotNegative, Positive
 from ..regressor import Regressor, cosine_affinity, frozen
-from ..types import Latents, Objective, Projections, Similarity, StepRandomness
+from ..types import Affinity, Latents, Objective, Projections, Scalar, Similarity, StepRandomness
 from .base import PairWeights, Strategy
+
+AFFINITIES: dict[str, Affinity | None] = {"learned": None, "cosine": cosine_affinity}
+"""Measures of how alike two latents are, to which others may add; None is the regressor."""
+KNOWN = "learned, cosine or another name in AFFINITIES"
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,8 @@ class LoGoConfig:
     """lambda: how strongly local crops of one image are pushed apart."""
     balance: Literal["latents", "parameters", "weight"] = "latents"
     """What lambda multiplies: the norm of the similarity gradient at z^l, or at theta_e (slower), or L_ll itself."""
-    affinity: Literal["learned", "cosine"] = "learned"
-    """The similarity of local crops; with cosine, the paper saw training collapse."""
+    affinity: Annotated[str, Allowed(lambda name: name in AFFINITIES, KNOWN)] = "learned"
+    """The similarity of local crops: learned; cosine, with which the paper saw a collapse; or one of your own."""
     bound: Literal["mean-difference", "logistic"] = "logistic"
     """Omega: Eq. 6 as written, which has no upper bound, or its logistic bound, as in the authors' code."""
     noise: NotNegative = 0.0
@@ -46,6 +50,10 @@ class LoGoConfig:
     """Width of the regressor."""
     lr: Positive = 0.03
     """Learning rate of the regressor."""
+    inner_optimiser: Literal["sgd", "adam"] = "sgd"
+    """Its optimiser, at a constant rate."""
+    inner_steps: Count = 1
+    """Its steps for each step of the encoder."""
     pairs: PairWeights = "mean"
     """Weights of the pairs: the paper's 1 gg + 4 lg summed, symmetric 2 + 4 summed, or their mean."""
 
@@ -59,15 +67,21 @@ class LoGo(Strategy):
 
     def __init__(self, config: LoGoConfig, n_global: int, n_local: int, dim: int) -> None:
         super().__init__(config.pairs, n_global, n_local)
-        self.config, self.inner_lr = config, config.lr
+        self.config, self.inner_lr, self.inner_steps = config, config.lr, config.inner_steps
         self.noise_shape = (n_local, dim)
-        self.regressor = Regressor(dim, config.depth, config.width) if config.affinity == "learned" else None
+        self.regressor = Regressor(dim, config.depth, config.width) if AFFINITIES[config.affinity] is None else None
 
     def draw(self, n_images: int, generator: torch.Generator) -> StepRandomness:
         """The partners of both steps, and noise where it is asked for."""
         n_local, dim = self.noise_shape
         noise = torch.randn(n_local, n_images, dim, generator=generator) if self.config.noise else None
         return StepRandomness(draw_partners(n_images, generator), draw_partners(n_images, generator), noise)
+
+    def inner_optimiser(self, theta_d: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """SGD as in the paper, or Adam."""
+        if self.config.inner_optimiser == "sgd":
+            return super().inner_optimiser(theta_d)
+        return torch.optim.Adam(theta_d, lr=self.inner_lr, capturable=theta_d[0].is_cuda)
 
     def inner(self, z_l: Latents, randomness: StepRandomness) -> Objective | None:
         """theta_d* = argmax Omega (Eq. 7): one step of telling same-image pairs from others."""
@@ -86,20 +100,40 @@ class LoGo(Strategy):
         self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
     ) -> Objective:
         """min L_gg + L_lg + lambda L_ll (Eq. 9), with the regressor as the inner step left it."""
-        l_a = frozen(self.regressor) if self.regressor is not None else cosine_affinity  # Eq. 8
-        assert randomness.outer_partner is not None
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
         l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4
-        l_ll = local_to_local(l_a, p.z_l, randomness.outer_partner)  # Eq. 5
+        l_ll = self.push(p, randomness)
         l_similar = self.weight * (l_gg + l_lg)
         balance = self.config.balance
         if balance == "parameters":
             ratio = gradient_ratio(l_similar, l_ll, theta_e, each_its_own=False)
         else:
-            ratio = gradient_ratio(l_similar, l_ll, [p.z_l])
+            ratio = gradient_ratio(l_similar, l_ll, self.pushed(p))
         scale = torch.ones_like(ratio) if balance == "weight" else ratio
         terms = {"l_gg": l_gg / self.n_gg, "l_lg": l_lg / self.n_lg, "l_ll": l_ll, "ratio": ratio}
-        return Objective(l_similar + self.config.lam * scale * l_ll, terms)  # Eq. 9
+        return Objective(l_similar + self.lam(p) * scale * l_ll, terms)  # Eq. 9
+
+    def lam(self, p: Projections) -> float | Scalar:
+        """lambda at this step; one that changes follows from the tensor `p.progress`."""
+        return self.config.lam
+
+    def push(self, p: Projections, randomness: StepRandomness) -> Scalar:
+        """L_ll: how alike two local crops of an image are. Override it, or `affinity`, to push otherwise."""
+        assert randomness.outer_partner is not None
+        return local_to_local(self.affinity, p.z_l, randomness.outer_partner)  # Eq. 5
+
+    def pushed(self, p: Projections) -> list[Tensor]:
+        """What L_ll moves: there the gradients of pull and push are compared, and made lambda to 1."""
+        return [p.z_l]
+
+    @property
+    def affinity(self) -> Affinity:
+        """l_a, with the regressor as the inner step left it (Eq. 8)."""
+        fixed = AFFINITIES[self.config.affinity]
+        if fixed is not None:
+            return fixed
+        assert self.regressor is not None
+        return frozen(self.regressor)
 
     def _noisy(self, z_l: Latents, noise: Latents | None) -> Latents:
         """Latents with noise of the configured norm, relative to their own."""

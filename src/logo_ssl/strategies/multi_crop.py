@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ..equations import global_to_global, local_to_global
-from ..types import Objective, Projections, Similarity, StepRandomness
+from ..types import Objective, Projections, Similarity
 from .base import PairWeights, Strategy
 
 
@@ -27,9 +27,7 @@ class MultiCropConfig:
 class MultiCrop(Strategy):
     """min L_gg + L_lg."""
 
-    def outer(
-        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
-    ) -> Objective:
+    def outer(self, l_s: Similarity, p: Projections, randomness: Any, theta_e: Sequence[Tensor] = ()) -> Objective:
         """Both similarity terms."""
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
         l_lg = local_to_global(l_s, p.q_l, p.t_g)  # Eq. 4

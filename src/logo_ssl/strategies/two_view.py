@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from ..equations import global_to_global
-from ..types import Objective, Projections, Similarity, StepRandomness
+from ..types import Objective, Projections, Similarity
 from .base import PairWeights, Strategy
 
 
@@ -25,9 +26,7 @@ class TwoViewConfig:
 class TwoView(Strategy):
     """min L_gg."""
 
-    def outer(
-        self, l_s: Similarity, p: Projections, randomness: StepRandomness, theta_e: Sequence[Tensor] = ()
-    ) -> Objective:
+    def outer(self, l_s: Similarity, p: Projections, randomness: Any, theta_e: Sequence[Tensor] = ()) -> Objective:
         """The framework's own loss."""
         l_gg = global_to_global(l_s, p.q_g, p.t_g, self.roles.pairs)  # Eq. 3
         return Objective(self.weight * l_gg, {"l_gg": l_gg / self.n_gg})
