@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torchvision
 
 from logo_ssl.errors import UserError
@@ -84,3 +85,14 @@ def test_smaller_weights_before_our_batch_norm_are_a_larger_rate_and_a_smaller_d
             ((network(crops) - target) ** 3).mean().backward()
             optimiser.step()
     torch.testing.assert_close(small[0].weight, large[0].weight * 6**-0.5)
+
+
+def test_position_embeddings_are_resampled_for_another_size_and_no_other_weight_changes():
+    torch.manual_seed(0)
+    large, small = (build_backbone("timm/vit_tiny_patch16_224", size=size) for size in (224, 96))
+    missing, unused = load_weights(small, large.state_dict())
+    assert missing == unused == []
+    grid = large.pos_embed[:, 1:].unflatten(1, (14, 14)).permute(0, 3, 1, 2)
+    resized = F.interpolate(grid, (6, 6), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
+    torch.testing.assert_close(small.pos_embed, torch.cat([large.pos_embed[:, :1], resized], dim=1))
+    assert torch.equal(small.blocks[0].attn.qkv.weight, large.blocks[0].attn.qkv.weight)

@@ -1,6 +1,6 @@
 """The registry of backbones: one function per family, found by name; each gives features [B F]."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -137,9 +137,25 @@ def _timm(name: str, channels: int, size: int | None) -> tuple[nn.Module, int]:
     return net, int(getattr(net, "head_hidden_size", None) or net.num_features)
 
 
+def with_our_positions(backbone: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights, with a transformer's position embeddings resampled for the grid of patches of this backbone."""
+    own, grid = getattr(backbone, "pos_embed", None), getattr(getattr(backbone, "patch_embed", None), "grid_size", None)
+    if not isinstance(own, Tensor) or grid is None:
+        return dict(weights)
+    from timm.layers import resample_abs_pos_embed  # slow to import: only where it is needed
+
+    prefix = own.shape[1] - grid[0] * grid[1]  # the class token's
+    return {
+        key: resample_abs_pos_embed(value, grid, num_prefix_tokens=prefix)
+        if key.endswith("pos_embed") and value.dim() == 3 and value.shape[1] != own.shape[1]
+        else value
+        for key, value in weights.items()
+    }
+
+
 def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[str], list[str]]:
     """Load what fits by name and shape; give back the names that were missing and those that found no place."""
-    own = backbone.state_dict()
+    own, weights = backbone.state_dict(), with_our_positions(backbone, weights)
     fitting = {k: v for k, v in weights.items() if k in own and own[k].shape == v.shape}
     if not fitting:
         raise LookupError("none of the weights fits this backbone by name and shape")
