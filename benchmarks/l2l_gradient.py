@@ -17,7 +17,7 @@ from logo_ssl.equations import draw_partners, local_to_local, omega_logistic, ot
 from logo_ssl.hardware import hardware, provenance
 from logo_ssl.models import BatchNorm
 from logo_ssl.regressor import Regressor, frozen
-from logo_ssl.train.optim import regressor_optimiser
+from logo_ssl.strategies import LoGoConfig
 
 IMAGES, DIM, SPREAD = 256, 128, 0.8
 STEP = 0.05  # of the latents' norm: how far they go to see what a direction is worth
@@ -58,7 +58,7 @@ def compared(depth: int, steps: int, seed: int) -> dict[str, float]:
     generator = torch.Generator().manual_seed(seed)
     spectrum = torch.randn(DIM, DIM) * torch.logspace(0, -1.2, DIM)  # some directions are far commoner than others
     regressor = Regressor(DIM, depth)
-    optimiser = regressor_optimiser(0.03, list(regressor.parameters()))
+    optimiser = LoGoConfig(depth=depth).build(2, 2, DIM).inner_optimiser(list(regressor.parameters()))
     gap = torch.zeros(())
     for _ in range(steps):
         z_l = latents(spectrum)

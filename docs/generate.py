@@ -157,7 +157,10 @@ def sentences(config: type) -> dict[str, str]:
     """The sentence below each field, of the class and of those it is made from."""
     found: dict[str, str] = {}
     for cls in filter(is_dataclass, reversed(config.__mro__)):
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        except OSError:  # made by make_dataclass, of fields whose sentences its bases have
+            continue
         assert isinstance(tree, ast.ClassDef)
         for field, below in zip(tree.body, [*tree.body[1:], None], strict=True):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):

@@ -145,7 +145,7 @@ def test_an_error_that_nobody_foresaw_is_pythons_own_for_who_calls_main(monkeypa
 
 
 def test_the_shell_gets_one_line_and_the_traceback_in_a_file(capsys, monkeypatch, tmp_path):
-    from logo_ssl.__main__ import main
+    from logo_ssl.entry import main
 
     monkeypatch.setitem(COMMANDS, "fail", Command("fail", Failing))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -218,7 +218,7 @@ def test_a_demo_that_was_interrupted_goes_on_to_its_end(capsys, tmp_path, monkey
     code, _, err = run(capsys, "demo", "--epochs", "4")
     assert (code, "--seed 3 --epochs 2" in err) == (2, True)
     with monkeypatch.context() as patch:
-        patch.setattr("logo_ssl.demo.draw_curves", _ctrl_c)
+        patch.setattr("logo_ssl.demo.Report.run", _ctrl_c)
         code, _, _ = run(capsys, *demo)
     assert (code, Run(folder).is_finished) == (130, True)
     code, out, err = run(capsys, *demo)

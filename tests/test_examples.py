@@ -116,7 +116,7 @@ def test_a_strategy_a_backbone_and_a_recipe_of_ones_own_train_and_are_shown(tmp_
     own = commands_of("own_parts.py", tmp_path)
     trained = own("pretrain mine --epochs 1 --strategy.pull 3 --data scenes.npz --out run")
     assert trained.returncode == 0, trained.stderr
-    assert re.search(r"epoch 1/1  gg \d\.\d+  lm \d\.\d+", trained.stdout)
+    assert re.search(r"epoch 1/1  gg [\d.]+  lm [\d.]+", trained.stdout)
     assert "Next: logo-ssl embed run --out run-features.npz" in trained.stdout
     assert own("embed run --out run-features.npz --workers 0").returncode == 0
     assert np.load(tmp_path / "run-features.npz")["vectors"].shape == (32, 128)

@@ -14,7 +14,7 @@ from torch import nn
 
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import find_recipe
-from logo_ssl.train.optim import encoder_optimiser, learning_rate, regressor_optimiser, set_learning_rate
+from logo_ssl.train.optim import encoder_optimiser, learning_rate, set_learning_rate
 from logo_ssl.types import Crops, StepRandomness
 
 STEPS, IMAGES, SIDE = 4, 8, 16
@@ -60,7 +60,7 @@ class Ours:
         self.recipe, self.framework, self.strategy = made
         self.optimiser = encoder_optimiser(self.recipe.optimiser, self.framework)
         theta_d = list(self.strategy.parameters())
-        self.inner = regressor_optimiser(self.strategy.inner_lr, theta_d) if theta_d else None
+        self.inner = self.strategy.inner_optimiser(theta_d) if theta_d else None
 
     def step(self, crops, randomness, step):
         p = self.framework.project(crops, self.strategy.roles)

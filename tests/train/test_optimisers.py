@@ -7,7 +7,8 @@ from torch import nn
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import OptimiserConfig
-from logo_ssl.train.optim import encoder_optimiser, regressor_optimiser
+from logo_ssl.strategies import LoGoConfig
+from logo_ssl.train.optim import encoder_optimiser
 
 
 def framework_of_ones():
@@ -57,7 +58,7 @@ def test_a_part_of_a_step_is_taken_again_in_the_next(kind):
 def test_the_regressor_has_the_papers_momentum_and_weight_decay(random):
     theta = nn.Parameter(random(3, 4))
     gradients, expected, velocity = random(4, 3, 4), theta.detach().clone(), 0.0
-    optimiser = regressor_optimiser(0.03, [theta])
+    optimiser = LoGoConfig(lr=0.03).build(2, 2, 8).inner_optimiser([theta])
     for gradient in gradients:
         theta.grad = gradient.clone()
         optimiser.step()

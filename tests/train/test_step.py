@@ -34,8 +34,8 @@ def watched(monkeypatch):
     seen = []
     algorithm_1, learn_from = Pretraining.algorithm_1, Pretraining.learn_from
 
-    def backward(self, crops, randomness):
-        measured = algorithm_1(self, crops, randomness)
+    def backward(self, *given):
+        measured = algorithm_1(self, *given)
         seen[-1].append(gradients(self))
         return measured
 
@@ -157,7 +157,7 @@ def test_projections_have_a_row_for_each_crop(data, tmp_path, monkeypatch):
     project = BYOL.project
 
     def turned(self, crops, roles):
-        return Projections(*(x.transpose(0, 1) for x in project(self, crops, roles)))
+        return Projections(*(x.transpose(0, 1) for x in project(self, crops, roles)[:5]))
 
     monkeypatch.setattr(BYOL, "project", turned)
     with pytest.raises(ValueError, match="project gives"):

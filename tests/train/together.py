@@ -92,8 +92,8 @@ def states(case: str, folder: Path, devices: int = 1) -> list[dict[str, torch.Te
 
     def double(*arguments, **options):
         crops = draw(*arguments, **options)
-        done = None if crops.parameters is None else crops.parameters.double()
-        return crops._replace(x_g=crops.x_g.double(), x_l=crops.x_l.double(), parameters=done)
+        done = None if crops.parameters_g is None else crops.parameters_g.double()
+        return crops._replace(x_g=crops.x_g.double(), x_l=crops.x_l.double(), parameters_g=done)
 
     def watched(batch, batch_idx):
         step(batch, batch_idx)

@@ -18,9 +18,9 @@ from ..models.batch_norm import average_statistics
 from ..randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..recipes import Recipe
 from ..strategies import Strategy
-from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity, StepRandomness
+from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
 from .compile import first_line
-from .optim import encoder_optimiser, rate_at, regressor_optimiser, set_learning_rate
+from .optim import encoder_optimiser, rate_at, set_learning_rate
 
 
 class DataIdentity(NamedTuple):
@@ -87,19 +87,22 @@ class Pretraining(L.LightningModule):
         self.batch_size = min(recipe.batch_size, n_images)
         self.steps_per_epoch = n_images // self.batch_size
         self.mean, self.std, self.labels, self.say = mean, std, labels, say
-        self._ddp_params_and_buffers_to_ignore = [f"strategy.{name}" for name, _ in strategy.named_parameters()]
+        inner = {id(parameter) for parameter in strategy.inner_parameters()}
+        self._ddp_params_and_buffers_to_ignore = [
+            f"strategy.{name}" for name, parameter in strategy.named_parameters() if id(parameter) in inner
+        ]
         """Where DDP looks: theta_d gets no gradient from the one backward that it sees."""
         self.augself = None
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
-            framework.encoder.keeps_features = True
+        framework.encoder.keeps_features = self.augself is not None or recipe.strategy_traits.uses_features
         self.compiled = self.crops_compiled = False
         self.data_identity = DataIdentity()
         self.lr_scale = 1.0  # halved each time that training goes back after it diverged
         self.streams: dict[str, Any] | None = None
         self.resumed_at = 0
         self.guard = NonFiniteGuard()
-        self.learn: Callable[[Crops, StepRandomness], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
+        self.learn: Callable[[Crops, Any, Tensor], tuple[Projections, dict[str, Tensor]]] = self.algorithm_1
         self.logged: dict[str, Tensor] = {}
         self.lr = 0.0
         self.z: Latent | None = None
@@ -153,7 +156,7 @@ class Pretraining(L.LightningModule):
             sizes=batch.sizes,
             part=(rank(), world_size()),
             compiled=compiled,
-            described=self.augself is not None,
+            described=self.augself is not None or self.recipe.strategy_traits.uses_parameters,
             dtype=torch.bfloat16 if self.bf16 else torch.float32,  # what the first layer would round them to
         )
         if self.labels is None or batch.rows is None:
@@ -161,22 +164,30 @@ class Pretraining(L.LightningModule):
         labels = torch.where(batch.rows >= 0, self.labels[batch.rows], -1)
         return crops._replace(labels=to_device(labels, crops.x_g.device))
 
-    def learn_from(self, crops: Crops, randomness: StepRandomness) -> None:
-        """Learn by Algorithm 1, and let the framework's own state follow."""
+    def learn_from(self, crops: Crops, randomness: Any) -> None:
+        """Learn by Algorithm 1, and let the state of framework and strategy follow."""
         progress = self.global_step / self.steps
-        p, self.logged = self.learn(crops, self._on_this_device(randomness))
+        p, self.logged = self.learn(
+            crops, self._on_this_device(randomness), to_device(torch.tensor(progress), self.device)
+        )
         self.lr = self._step_encoder()
         self.framework.after_step(p, progress)
+        self.strategy.after_step(p, progress)
         average_statistics(self.framework)
         self.z = p.z_g[0]
 
-    def algorithm_1(self, crops: Crops, randomness: StepRandomness) -> tuple[Projections, dict[str, Tensor]]:
+    def algorithm_1(self, crops: Crops, randomness: Any, progress: Tensor) -> tuple[Projections, dict[str, Tensor]]:
         """Algorithm 1: encode, argmax over theta_d, gradient over theta_e; what was projected and measured."""
         p = self.project(crops)  # z = f_theta_e(x~)
         _check_shapes(p, crops, self.strategy.roles)
+        encoder = self.framework.encoder
+        p = p._replace(progress=progress, features_g=encoder.features_g, features_l=encoder.features_l)
+        p = p._replace(parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
 
-        inner = self.strategy.inner(p.z_l.detach(), randomness)  # Eqs. 6 and 7
-        broken = self._update_regressor(inner)
+        inner, broken = None, torch.zeros((), dtype=torch.bool, device=self.device)
+        for _ in range(self.strategy.inner_steps):
+            inner = self.strategy.inner(p.z_l.detach(), randomness)  # Eqs. 6 and 7
+            broken = broken | self._update_regressor(inner)
         outer = self.strategy.outer(
             _checked(self.framework.similarity), p, randomness, self._theta_e()
         )  # Eqs. 3-5, 8 and 9
@@ -189,7 +200,8 @@ class Pretraining(L.LightningModule):
         self.guard.zero_if_broken([theta.grad for theta in self._trained() if theta.grad is not None], broken)
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {}), **self.guard.terms()}
-        return Projections(*(x.detach() for x in p)), {name: term.detach() for name, term in terms.items()}
+        detached = Projections(*(x if x is None else x.detach() for x in p))  # type: ignore[arg-type] (None stays)
+        return detached, {name: term.detach() for name, term in terms.items()}
 
     def project(self, crops: Crops) -> Projections:
         """What the framework makes of the crops that the strategy asks for, in the precision of training."""
@@ -215,11 +227,11 @@ class Pretraining(L.LightningModule):
 
     def _with_augself(self, outer: Objective, crops: Crops) -> Objective:
         """Add the auxiliary objective on the features of the global crops."""
-        features = self.framework.encoder.features
+        features = self.framework.encoder.features_g
         assert self.augself is not None
-        assert crops.parameters is not None
+        assert crops.parameters_g is not None
         assert features is not None
-        other = self.augself(features, crops.parameters)
+        other = self.augself(features, crops.parameters_g)
         return Objective(outer.loss + other.loss, outer.terms | other.terms)
 
     def _step_encoder(self) -> float:
@@ -233,7 +245,7 @@ class Pretraining(L.LightningModule):
         optimiser.step()
         return lr
 
-    def _on_this_device(self, randomness: StepRandomness) -> StepRandomness:
+    def _on_this_device(self, randomness: Any) -> Any:
         """This process's part of what was drawn for the whole batch."""
 
         def move(x: Tensor) -> Tensor:
@@ -241,7 +253,7 @@ class Pretraining(L.LightningModule):
                 return to_device(local_slice(x, 1), self.device)
             return to_device(x, index_device(self.device))
 
-        return StepRandomness(*(None if x is None else move(x) for x in randomness))
+        return type(randomness)(*(None if x is None else move(x) for x in randomness))
 
     def _encoder_optimiser(self) -> LightningOptimizer:
         wrapped = self.optimizers()
@@ -255,14 +267,17 @@ class Pretraining(L.LightningModule):
         return [parameter for parameter in self.framework.encoder.parameters() if parameter.requires_grad]
 
     def _theta_d(self) -> list[nn.Parameter]:
-        return [parameter for parameter in self.strategy.parameters() if parameter.requires_grad]
+        return [parameter for parameter in self.strategy.inner_parameters() if parameter.requires_grad]
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """One optimiser for theta_e and, where there is a regressor, one for theta_d."""
+        """One optimiser for theta_e and what else `outer` trains and, where there is a regressor, one for theta_d."""
+        theta_d = self._theta_d()
+        inner = {id(parameter) for parameter in theta_d}
         others = [] if self.augself is None else list(self.augself.parameters())
+        others += [each for each in self.strategy.parameters() if each.requires_grad and id(each) not in inner]
         optimisers = [encoder_optimiser(self.recipe.optimiser, self.framework, others)]
-        if theta_d := self._theta_d():
-            optimisers.append(regressor_optimiser(self.strategy.inner_lr, theta_d))
+        if theta_d:
+            optimisers.append(self.strategy.inner_optimiser(theta_d))
         return optimisers
 
     def transfer_batch_to_device(self, batch: ImageBatch, device: torch.device, dataloader_idx: int) -> ImageBatch:

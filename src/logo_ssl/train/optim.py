@@ -11,8 +11,6 @@ from torch import nn
 from ..frameworks import Framework
 from ..recipes import OptimiserConfig, Recipe
 
-PAPER_MOMENTUM, PAPER_WEIGHT_DECAY = 0.9, 1e-4  # 4.1, "Optimization"
-
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int, warmup_steps: float) -> float:
     """eta_t: linear warm-up, then eta_min + (eta_max - eta_min)(1 + cos(t pi / T)) / 2."""
@@ -46,13 +44,6 @@ def encoder_optimiser(
             return Lars(groups, lr=config.lr, momentum=config.momentum)  # type: ignore[arg-type] (timm says int)
         case "adamw":
             return torch.optim.AdamW(groups, lr=config.lr, fused=_fused(trained))
-
-
-def regressor_optimiser(lr: float, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimiser of theta_d: plain SGD at a constant rate, since it must keep up with a moving encoder."""
-    return torch.optim.SGD(
-        parameters, lr=lr, momentum=PAPER_MOMENTUM, weight_decay=PAPER_WEIGHT_DECAY, fused=_fused(parameters)
-    )
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float, constant: float = 0.0) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -65,13 +65,14 @@ def pretrain(
     *,
     console: Console | None = None,
     verbose: bool = False,
+    callbacks: Sequence[L.Callback] = (),
     **changes: Any,
 ) -> Run:
     """Pretrain an encoder by a recipe or its name and leave everything in the folder `out` (default: runs/RECIPE).
 
     Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. So are
     its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine;
-    with `verbose` it says why, and training says more.
+    with `verbose` it says why, and training says more. `callbacks` are Lightning's, for diagnostics of one's own.
     """
     console = console or plain_console()
     changes = {name: as_python(value) for name, value in changes.items()}
@@ -82,11 +83,11 @@ def pretrain(
     check(recipe)
     run = Run(out)
     if is_restarted() and run.recipe_file.is_file():
-        return resume(out, console=console, verbose=verbose)
+        return resume(out, console=console, verbose=verbose, callbacks=callbacks)
     with say_how_to_resume(run), run.hold():
         if is_first():
             Run.new(out)
-        run_training(run, recipe, console, None, resumed=False, verbose=verbose)
+        run_training(run, recipe, console, None, resumed=False, verbose=verbose, callbacks=callbacks)
     return run
 
 
@@ -96,6 +97,7 @@ def resume(
     *,
     console: Console | None = None,
     verbose: bool = False,
+    callbacks: Sequence[L.Callback] = (),
     **changes: object,
 ) -> Run:
     """Continue an interrupted run from its last checkpoint, or a finished one for more epochs.
@@ -118,12 +120,19 @@ def resume(
             raise UserError(f"{path} is finished and has no checkpoints, so it cannot be extended.")
         for field, (old, new) in changed.items():
             detail(f"{field}: {old} -> {new}")
-        run_training(run, recipe, console, saved, resumed=True, verbose=verbose)
+        run_training(run, recipe, console, saved, resumed=True, verbose=verbose, callbacks=callbacks)
     return run
 
 
 def run_training(
-    run: Run, recipe: Recipe, console: Console, saved: Saved | None, *, resumed: bool, verbose: bool
+    run: Run,
+    recipe: Recipe,
+    console: Console,
+    saved: Saved | None,
+    *,
+    resumed: bool,
+    verbose: bool,
+    callbacks: Sequence[L.Callback] = (),
 ) -> None:
     """Load, build, check, fit and save; if numbers break, go back to the last checkpoint with half the rate."""
     say, detail = console.print, console.print if verbose else _ignore
@@ -144,7 +153,7 @@ def run_training(
         module = build(recipe, data, say, detail, fresh=saved is None)
         module.data_identity = identity
         progress = ProgressDisplay(journal, console)  # a new one: Lightning ties callbacks to the module
-        return module, build_trainer(run, recipe, data, journal, progress, sessions, detail)
+        return module, build_trainer(run, recipe, data, journal, progress, sessions, detail, others=callbacks)
 
     module, trainer = assemble()
     device = trainer.strategy.root_device

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -125,8 +125,9 @@ def build_trainer(
     detail: Callable[[str], None] = lambda sentence: None,
     *,
     benchmark: bool = True,
+    others: Sequence[L.Callback] = (),
 ) -> L.Trainer:
-    """The Lightning trainer of a run, with all callbacks; `benchmark` lets the clock choose kernels."""
+    """The Lightning trainer of a run, with all callbacks and others; `benchmark` lets the clock choose kernels."""
     if best_device(recipe.device).type == "cpu" and recipe.precision == "bf16":
         # oneDNN may take gradients of small padded convolutions from memory that it never wrote (docs/decisions/0014)
         raise UserError("precision=bf16: needs a GPU; on a CPU use fp32.")
@@ -138,6 +139,7 @@ def build_trainer(
         CollapseGauge(progress.say, recipe),
         OnlineKNN(data, recipe, run.bad_images_file, progress.say),
         progress,
+        *others,
         Checkpoints(run.checkpoints, recipe.checkpoint_every, recipe.checkpoint_minutes, stop, sessions),
     ]
     with quiet():
@@ -181,7 +183,8 @@ class Acceleration(L.Callback):
             self.tried = True
             self._compile(trainer, pl_module, batch)
             if pl_module.compiled and pl_module.device.type == "cuda" and trainer.world_size == 1:
-                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say)
+                parts = (pl_module.framework, pl_module.strategy)
+                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
 
     def _compile(self, trainer: L.Trainer, module: Pretraining, batch: ImageBatch) -> None:
         wanted = module.recipe.compile
