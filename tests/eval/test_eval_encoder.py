@@ -8,6 +8,7 @@ from collections import deque
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torchvision
 from huggingface_hub import constants
@@ -16,7 +17,8 @@ from torch import nn
 from logo_ssl.embedding import export
 from logo_ssl.errors import UserError
 from logo_ssl.eval.encoder import load_encoder, weights_fingerprint
-from logo_ssl.eval.external_checkpoints import REBUILT, SAFE_PICKLE, Inert, guess_resnet
+from logo_ssl.models.backbones import RESNETS
+from logo_ssl.models.external_checkpoints import REBUILT, SAFE_PICKLE, Inert, guess_resnet
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +58,40 @@ def lightly(net):
 
 
 def lightly_generator(net):
-    children = [net.conv1, net.bn1, net.layer1, net.layer2, net.layer3, net.layer4]
-    own = nn.Sequential(*children).state_dict()
-    return {"state_dict": {f"model.backbone.{k.replace('downsample', 'shortcut')}": v for k, v in own.items()}}
+    """The ResNetGenerator itself, whose `forward` has the first ReLU."""
+    return {"model": {k.replace("downsample", "shortcut"): v for k, v in net.state_dict().items()}}
+
+
+def with_splits(net):
+    """Trained with `num_splits=4`: each running statistic has a part for each split."""
+    own = {f"a.b.c.d.e.{k}": v for k, v in net.state_dict().items()}
+    for name in [name for name in own if name.endswith(("running_mean", "running_var"))]:
+        spread = torch.tensor([-0.3, 0.1, 0.3, -0.1])[:, None]
+        own[name] = (own[name] + spread).flatten()
+    return {"state_dict": own}
 
 
 def plain(net):
     return net.state_dict() | {"fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
 
 
-FORMATS = [moco, simsiam, lightly, lightly_generator, plain]
+def dino(net):
+    def part(prefix, scale):
+        return {f"{prefix}backbone.{k}": scale * v for k, v in net.state_dict().items()} | heads(f"{prefix}head.mlp")
+
+    return {"student": part("module.", 0), "teacher": part("", 1), "epoch": 100, "args": argparse.Namespace(lr=1)}
+
+
+def flat_dino(net):
+    own = {f"{who}_backbone.{k}": v * (who == "teacher") for who in ("student", "teacher") for k, v in net_of(net)}
+    return {"state_dict": own}
+
+
+def net_of(net):
+    return net.state_dict().items()
+
+
+FORMATS = [moco, simsiam, lightly, lightly_generator, with_splits, plain, dino, flat_dino]
 
 
 @pytest.mark.parametrize("layout", FORMATS)
@@ -77,6 +103,46 @@ def test_a_foreign_checkpoint_gives_the_features_of_its_network(resnet, tmp_path
     assert not encoder.backbone.training
     assert (encoder.size, encoder.mean) == (16, (0.485, 0.456, 0.406))
     assert "resnet18 with the cifar stem" in encoder.says[0]
+
+
+@pytest.mark.parametrize("layout", [dino, flat_dino])
+def test_a_key_chooses_the_student_and_a_wrong_one_is_named(resnet, tmp_path, layout):
+    torch.save(layout(resnet), tmp_path / "dino.pth")
+    key = "student" if layout is dino else "student_backbone"
+    encoder = load_encoder(str(tmp_path / "dino.pth"), key=key, size=16)
+    assert encoder.backbone.conv1.weight.abs().max() == 0
+    assert encoder.options == ("--key", key, "--size", "16")
+    with pytest.raises(UserError, match=r"key='pupil'.*teacher"):
+        load_encoder(str(tmp_path / "dino.pth"), key="pupil")
+
+
+def test_lightlys_cifar_backbone_has_no_first_relu(resnet, tmp_path):
+    """`nn.Sequential(*list(ResNetGenerator("resnet-18").children())[:-1], nn.AdaptiveAvgPool2d(1))`, as in its docs."""
+    children = [resnet.conv1, resnet.bn1, resnet.layer1, resnet.layer2, resnet.layer3, resnet.layer4]
+    theirs = nn.Sequential(*children, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    own = {f"backbone.{k.replace('downsample', 'shortcut')}": v for k, v in theirs.state_dict().items()}
+    torch.save({"state_dict": own}, tmp_path / "lightly.ckpt")
+    encoder = load_encoder(str(tmp_path / "lightly.ckpt"), size=16)
+    x = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(encoder.backbone(x), theirs(x))
+    assert (theirs(x) - resnet(x)).abs().max() > 0.01
+    assert "the lightly stem" in encoder.says[0]
+    for library, relu in {"torchvision": "relu", "timm": "act1"}.items():
+        assert f"encoder.{relu} = torch.nn.Identity()" in str(
+            export(encoder, library, tmp_path / f"{library}.safetensors")
+        )
+
+
+def test_a_transformer_of_dino_is_read_at_any_size(tmp_path):
+    torch.manual_seed(0)
+    theirs = timm.create_model("vit_tiny_patch16_224", num_classes=0).eval()
+    weights = {f"backbone.{key}": value for key, value in theirs.state_dict().items()}
+    torch.save({"teacher": weights | heads("head.mlp"), "student": {}}, tmp_path / "vit.pth")
+    name, x = "timm/vit_tiny_patch16_224", torch.randn(1, 3, 224, 224)
+    torch.testing.assert_close(load_encoder(str(tmp_path / "vit.pth"), backbone=name).backbone(x), theirs(x))
+    small = load_encoder(str(tmp_path / "vit.pth"), backbone=name, size=96)
+    assert small.backbone(x[..., :96, :96]).shape == (1, 192)
+    assert small.backbone.blocks[0].attn.qkv.weight.equal(theirs.blocks[0].attn.qkv.weight)
 
 
 @pytest.fixture
@@ -104,7 +170,7 @@ def test_a_classifier_beside_a_backbone_is_not_yet_solo_learn(solo, tmp_path):
     assert any("--stem solo-learn" in sentence for sentence in encoder.says)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
+@pytest.mark.parametrize("name", RESNETS)
 def test_the_shapes_tell_the_resnet_and_its_stem(name):
     with torch.device("meta"):
         weights = torchvision.models.get_model(name).state_dict()

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -243,7 +244,8 @@ def test_a_batch_that_no_split_divides_is_warned_of(data, batch_size, changes, c
     [
         ({"precision": "bf16"}, "precision=bf16"),
         ({"data": "nowhere"}, "nowhere"),
-        ({"init": "nowhere.bin"}, r"init='nowhere\.bin'"),
+        ({"init": "nowhere.bin"}, r"nowhere\.bin"),
+        ({"init": "nowhere.txt"}, r"init='nowhere\.txt'"),
         ({"init": "plain.safetensors"}, r"init=plain\.safetensors"),
         ({"recipe": "photos"}, "photos"),
     ],
@@ -255,6 +257,26 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(data, tmp_path, mo
     with pytest.raises(UserError, match=told):
         train(**given)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("source", ["run", "unfinished run", "checkpoint", "library"])
+def test_training_starts_from_whatever_can_be_evaluated(data, tmp_path, monkeypatch, source):
+    other, _ = train(SMALL, data, tmp_path / "other", epochs=1)
+    weights = safetensors.torch.load_file(other.backbone_file)
+    init = str(tmp_path / "other")
+    if source == "unfinished run":
+        other.provenance_file.unlink()
+        other.backbone_file.unlink()
+    elif source == "checkpoint":
+        init = str(tmp_path / "theirs.pth.tar")
+        torch.save({"state_dict": {f"a.b.c.d.e.{key}": value for key, value in weights.items()}}, init)
+    elif source == "library":
+        init = "timm/small"
+        model = SimpleNamespace(state_dict=lambda: weights)
+        monkeypatch.setattr("logo_ssl.train.weights.timm.create_model", lambda name, pretrained: model)
+    module = build(SMALL.changed(data=data, init=init), load_data(data, 16))
+    got = module.framework.encoder.backbone.state_dict()
+    assert all(got[key].equal(value) for key, value in weights.items())
 
 
 def test_data_without_labels_train_without_knn_and_show_the_spread(data, tmp_path):

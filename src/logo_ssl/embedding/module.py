@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from ..data.decode import BadImage, decode_square, plain_reason, seen, square
 from ..data.images import Paths
 from ..errors import UserError
-from ..eval.encoder import EncoderStem, FrozenEncoder, load_encoder, weights_fingerprint
+from ..eval.encoder import FrozenEncoder, load_encoder, weights_fingerprint
 from ..features import prepared
 from ..models.batch_norm import with_plain_batch_norm
+from ..models.external_checkpoints import EncoderStem
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def load(
     *,
     backbone: str | None = None,
     stem: EncoderStem | None = None,
+    key: str | None = None,
     size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -80,7 +82,7 @@ def load(
     makes its input of an image, `encoder.about` says where it comes from and what it needs. A run that is not finished
     gives the encoder of its newest checkpoint, with a warning.
     """
-    return plain(_found(source, backbone=backbone, stem=stem, size=size, mean=mean, std=std))
+    return plain(_found(source, backbone=backbone, stem=stem, key=key, size=size, mean=mean, std=std))
 
 
 def _found(source: str | os.PathLike[str], **options: Any) -> FrozenEncoder:

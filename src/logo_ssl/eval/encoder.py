@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from ..models import build_backbone
+from ..models.backbones import with_our_positions
+from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 from ..models.hub import hub_if_reached
 from ..run import Run
 from ..terminal import plain_console
 from ..train.weights import load_backbone, newest_encoder, read_backbone
-from .external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -88,6 +89,8 @@ class EncoderOptions:
     """The network in a checkpoint, if its shapes do not show it."""
     stem: EncoderStem | None = None
     """First layers of random/NAME, or of a checkpoint if its shapes do not show them."""
+    key: str | None = None
+    """Which weights of a checkpoint, such as student (default: of DINO the teacher, else not the momentum copy)."""
     size: int | None = None
     """Side of the images in pixels (default: as in training; else 32 for a CIFAR stem and 224 for others)."""
     mean: tuple[float, ...] | None = None
@@ -97,7 +100,7 @@ class EncoderOptions:
 
     @property
     def _asked(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("backbone", "stem", "size", "mean", "std")}
+        return {name: getattr(self, name) for name in ("backbone", "stem", "key", "size", "mean", "std")}
 
     def typed(self) -> str:
         """What names the same encoder in another command, as a shell takes it."""
@@ -120,19 +123,21 @@ def load_encoder(
     *,
     backbone: str | None = None,
     stem: EncoderStem | None = None,
+    key: str | None = None,
     size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> FrozenEncoder:
     """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
 
-    `backbone` and `stem` name what a checkpoint holds if its shapes do not tell; random/NAME takes a stem as well, and
-    has a channel for each value of `mean`. A run that is unfinished gives its newest checkpoint's encoder.
+    `backbone` and `stem` name what a checkpoint holds if its shapes do not tell, `key` which of its weights are meant;
+    random/NAME takes a stem as well, and has a channel for each value of `mean`. A run that is unfinished gives the
+    encoder of its newest checkpoint.
     """
-    options = command_options({"backbone": backbone, "stem": stem, "size": size, "mean": mean, "std": std})
+    options = command_options({"backbone": backbone, "stem": stem, "key": key, "size": size, "mean": mean, "std": std})
     if size is not None and size < SMALLEST:
         raise UserError(f"size={size}: must be {SMALLEST} px or more.")
-    found = _find(source, backbone, stem, size, len(mean or IMAGENET_MEAN))
+    found = _find(source, backbone, stem, key, size, len(mean or IMAGENET_MEAN))
     size, looks = size or found.size, {"mean": tuple(mean or found.mean), "std": tuple(std or found.std)}
     for name, values in looks.items():
         if len(values) != found.channels:
@@ -175,14 +180,14 @@ def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) ->
 
 
 def _find(
-    source: str, backbone: str | None, stem: EncoderStem | None, size: int | None, channels: int
+    source: str, backbone: str | None, stem: EncoderStem | None, key: str | None, size: int | None, channels: int
 ) -> FrozenEncoder:
     """The encoder of a source, with the images that it was made for."""
     path, kind = Path(source).expanduser(), source.split("/", 1)
     is_file = path.name.lower().endswith(SUFFIXES) and not path.is_dir()
     external = is_file and not _is_ours(path)
-    if (backbone and not external) or (stem and not external and kind[0] != "random"):
-        raise UserError(f"{source}: --backbone is for checkpoint files, --stem for these and random/NAME.")
+    if not external and (backbone or key or (stem and kind[0] != "random")):
+        raise UserError(f"{source}: --backbone and --key are for checkpoint files, --stem for these and random/NAME.")
     match kind:
         case ["torchvision", name]:
             return _from_torchvision(name)
@@ -191,7 +196,7 @@ def _find(
         case ["random", name]:
             return _untrained(name, stem or "imagenet", channels, size)
     if external:
-        return _from_checkpoint(path, backbone, stem, size)
+        return _from_checkpoint(path, backbone, stem, key, size)
     if is_file:
         run = Run(path.parent)
         return _from_backbone_file(run) if path.name == run.backbone_file.name else _from_export(path)
@@ -264,12 +269,15 @@ def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) ->
         size = IMAGENET_SIZE if stem == "imagenet" else CIFAR_SIZE
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        backbone = build_backbone(name, "cifar" if stem == "solo-learn" else stem, channels, size)
-    if stem == "solo-learn":
-        conv1 = getattr(backbone, "conv1", None)
-        if not isinstance(conv1, nn.Conv2d):
-            raise UserError(f"stem=solo-learn: {name} is not a ResNet; use imagenet or cifar.")
-        conv1.padding = SOLO_LEARN_PADDING
+        backbone = build_backbone(name, "imagenet" if stem == "imagenet" else "cifar", channels, size)
+    if stem in ("solo-learn", "lightly"):
+        network: Any = backbone
+        if not isinstance(getattr(network, "conv1", None), nn.Conv2d):
+            raise UserError(f"stem={stem}: {name} is not a ResNet; use imagenet or cifar.")
+        if stem == "solo-learn":
+            network.conv1.padding = SOLO_LEARN_PADDING
+        else:
+            network.relu = nn.Identity()
     mean, std = IMAGENET_MEAN, IMAGENET_STD
     if channels != len(mean):
         mean, std = (UNKNOWN_MEAN,) * channels, (UNKNOWN_STD,) * channels
@@ -277,13 +285,16 @@ def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) ->
     return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=(name, stem))
 
 
-def _from_checkpoint(path: Path, name: str | None, stem: EncoderStem | None, size: int | None) -> FrozenEncoder:
-    """The encoder in a checkpoint of MoCo, SimSiam, lightly, solo-learn, torchvision or timm."""
-    weights = read_checkpoint(path)
+def _from_checkpoint(
+    path: Path, name: str | None, stem: EncoderStem | None, key: str | None, size: int | None
+) -> FrozenEncoder:
+    """The encoder in a checkpoint of MoCo, SimSiam, DINO, lightly, solo-learn, torchvision or timm."""
+    weights = read_checkpoint(path, key)
     name, stem = recognise(path, weights, name, stem)
     channels = next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
     encoder = _untrained(name, stem, channels, size)
-    fitting, about = match_keys(encoder.backbone.state_dict(), weights, f"{name} with the {stem} stem")
+    resampled = with_our_positions(encoder.backbone, weights)
+    fitting, about = match_keys(encoder.backbone.state_dict(), resampled, f"{name} with the {stem} stem")
     encoder.backbone.load_state_dict(fitting, strict=False)
     says = [f"{path.name} is read as {name} with the {stem} stem.", about]
     if stem == "cifar" and "classifier.weight" in weights:  # as in solo-learn's

@@ -77,12 +77,11 @@ def resnet(name: str) -> Callable[[int, Stem], tuple[nn.Module, int]]:
     return build
 
 
+RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2")
 FAMILIES: dict[str, Callable[[int, Stem], tuple[nn.Module, int]]] = {
     "tiny": tiny,
     "small-alexnet": small_alexnet,
-    "resnet18": resnet("resnet18"),
-    "resnet34": resnet("resnet34"),
-    "resnet50": resnet("resnet50"),
+    **{name: resnet(name) for name in RESNETS},
 }
 
 

@@ -65,11 +65,11 @@ class Recipe:
     data: str = "scenes"
     """A name (scenes, cifar10, ...), a folder of images or of .tar shards, a text file of paths, or an .npz file."""
     backbone: str = "resnet18"
-    """tiny, small-alexnet, resnet18, resnet34, resnet50, timm/NAME, or one of your own."""
+    """tiny, small-alexnet, resnet18 (34, 50, 101, 152), wide_resnet50_2, timm/NAME, or one of your own."""
     stem: Literal["imagenet", "cifar"] = "imagenet"
     """First layers of a ResNet: 7x7 stride 2 and max-pool, or 3x3 stride 1 for small images."""
     init: str | None = None
-    """Start from these backbone weights: a .safetensors file, a run folder, or `pretrained` (torchvision, timm)."""
+    """Start from these backbone weights: `pretrained`, torchvision/NAME, timm/NAME, a run folder, or a checkpoint."""
     initialisation: Literal["library", "torch"] = "library"
     """How convolutions begin without `init`: as their library draws them, or by torch's default, which is mostly
     smaller in a ResNet, so that steps turn the weights further."""

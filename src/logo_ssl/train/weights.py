@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..files import write_together
-from ..models.backbones import build_backbone, load_weights
+from ..models.backbones import build_backbone, load_weights, with_our_positions
+from ..models.external_checkpoints import SUFFIXES, matching_keys, read_checkpoint
 from ..models.hub import hub_if_reached
 from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
@@ -165,7 +166,10 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     """Load the weights that `init` names; gives back a sentence about what fitted."""
-    weights = _published_weights(recipe.backbone) if recipe.init == "pretrained" else _initial_weights(str(recipe.init))
+    init = str(recipe.init)
+    if init == "pretrained":
+        init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
+    weights = _initial_weights(init, backbone)
     try:
         missing, unused = load_weights(backbone, weights)
     except LookupError as error:
@@ -178,29 +182,33 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     return f"Started from {recipe.init}: {fitted} tensors fit, {len(unused)} are not used{left}."
 
 
-def _initial_weights(init: str) -> dict[str, Tensor]:
-    """The weights in a file, or of a finished run."""
+def _initial_weights(init: str, backbone: nn.Module) -> dict[str, Tensor]:
+    """The weights that `init` names: published ones, of a run, or in a checkpoint, under the names of a backbone."""
+    library, _, name = init.partition("/")
+    if library in ("torchvision", "timm"):
+        return _published_weights(library, name)
     path = Path(init).expanduser()
-    file = Run(path).backbone_file if path.is_dir() else path
-    if not file.is_file() or file.suffix != ".safetensors":
-        raise UserError(f"init={init!r}: must be a .safetensors file, a finished run, or `pretrained`.")
-    try:
-        return _read(file)[0]
-    except safetensors.SafetensorError as error:
-        raise UserError(f"init={init!r}: {file} is not a whole safetensors file ({error}).") from error
+    if not path.is_dir():
+        if not path.name.endswith(SUFFIXES):
+            raise UserError(
+                f"init={init!r}: must be `pretrained`, a run, torchvision/NAME, timm/NAME, or a checkpoint "
+                f"({', '.join(SUFFIXES)})."
+            )
+        return matching_keys(backbone.state_dict(), with_our_positions(backbone, read_checkpoint(path)))
+    run = Run.existing(path)
+    newest = newest_encoder(run)
+    return load_backbone(run)[0].state_dict() if newest is None else newest.backbone.state_dict()
 
 
-def _published_weights(name: str) -> dict[str, Tensor]:
+def _published_weights(library: str, name: str) -> dict[str, Tensor]:
     """Weights as torchvision or timm publishes them."""
-    if not name.startswith(("timm/", "resnet")):
-        raise UserError(f"init=pretrained: there are no published weights for {name!r}; use a resnet or a timm/ model.")
     reason = None
     try:
-        if name.startswith("resnet"):
+        if library == "torchvision":
             return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
         with hub_if_reached() as reason:
-            return timm.create_model(name.removeprefix("timm/"), pretrained=True).state_dict()
-    except (OSError, RuntimeError) as error:
+            return timm.create_model(name, pretrained=True).state_dict()
+    except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"init=pretrained: the weights of {name} could not be fetched ({reason or error}); give a file."
+            f"The weights of {library}/{name} could not be fetched ({reason or error}); give init a file."
         ) from error

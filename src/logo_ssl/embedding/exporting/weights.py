@@ -15,6 +15,7 @@ from ...data.decode import ENOUGH
 from ...errors import UserError
 from ...eval.encoder import SOLO_LEARN_PADDING, FrozenEncoder
 from ...files import write, write_together
+from ...models.backbones import RESNETS
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written
 from ..embeddings import RGB
@@ -25,8 +26,7 @@ FOR_PHOTOGRAPHS = (
     "from PIL import Image, ImageOps",
     "from torchvision.transforms import v2",
 )
-RESNETS = ("resnet18", "resnet34", "resnet50")
-STEMS = {"cifar": (3, 1, 1), "solo-learn": (3, 1, SOLO_LEARN_PADDING[0]), "imagenet": (7, 2, 3)}
+STEMS = {"cifar": (3, 1, 1), "lightly": (3, 1, 1), "solo-learn": (3, 1, SOLO_LEARN_PADDING[0]), "imagenet": (7, 2, 3)}
 """Side, stride and padding of a ResNet's first convolution."""
 TO_FILL_IN = "to be filled in by whoever shares it"
 """In a model card."""
@@ -105,6 +105,10 @@ def _with_stem(network: Any, lines: tuple[str, ...], stem: str, channels: int) -
     if stem != "imagenet":
         network.maxpool = nn.Identity()
         lines += ("encoder.maxpool = torch.nn.Identity()",)
+    if stem == "lightly":
+        relu = "act1" if hasattr(network, "act1") else "relu"  # timm's name, torchvision's
+        setattr(network, relu, nn.Identity())
+        lines += (f"encoder.{relu} = torch.nn.Identity()",)
     return network, lines
 
 

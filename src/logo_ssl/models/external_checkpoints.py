@@ -4,11 +4,11 @@ import pickle
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import safetensors
 import safetensors.torch
@@ -21,21 +21,26 @@ from ..files import read_json
 
 SUFFIXES = (".pth", ".pth.tar", ".pt", ".ckpt", ".bin", ".safetensors")
 """What checkpoint files are called."""
-EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn"]
-"""Ours, and solo-learn's for CIFAR: a 3x3 convolution of stride 1 that pads by 2 pixels, and no max-pool."""
-HOLDERS = ("state_dict", "model_state_dict", "model", "net", "backbone", "encoder")
+EncoderStem: TypeAlias = Literal["imagenet", "cifar", "solo-learn", "lightly"]
+"""Ours; solo-learn's for CIFAR, whose 3x3 convolution pads by 2 pixels; and lightly's for CIFAR, without the first
+ReLU, which is not a child of its ResNetGenerator and so is lost in `nn.Sequential(*resnet.children())`."""
+HOLDERS = ("state_dict", "model_state_dict", "model", "net", "backbone", "encoder", "teacher", "student")
 """Where training scripts put the weights, the likeliest first."""
 COUNTER = "num_batches_tracked"
-COPIES = ("encoder_k", "momentum", "teacher", "ema", "target")
-"""What names of momentum copies contain; one serves only if nothing else in the checkpoint does."""
-PREFIX_DEPTH = 4  # parts of a key, as in module.model.encoder_q.
+TEACHER = "teacher"
+"""DINO evaluates its teacher, which is named so and comes first."""
+COPIES = ("encoder_k", "momentum", "ema", "target")
+"""What names of other momentum copies contain; one serves only if nothing else in the checkpoint does."""
 LAYERS = ("layer1", "layer2", "layer3", "layer4")
-RESNETS: dict[tuple[bool, tuple[int, ...]], str] = {
-    (False, (2, 2, 2, 2)): "resnet18",
-    (False, (3, 4, 6, 3)): "resnet34",
-    (True, (3, 4, 6, 3)): "resnet50",
+KNOWN_RESNETS: dict[tuple[int, tuple[int, ...]], str] = {
+    (0, (2, 2, 2, 2)): "resnet18",
+    (0, (3, 4, 6, 3)): "resnet34",
+    (64, (3, 4, 6, 3)): "resnet50",
+    (64, (3, 4, 23, 3)): "resnet101",
+    (64, (3, 8, 36, 3)): "resnet152",
+    (128, (3, 4, 6, 3)): "wide_resnet50_2",
 }
-"""By whether blocks are bottlenecks, and how many each layer has."""
+"""By the inner width of the first bottleneck, 0 without bottlenecks, and how many blocks each layer has."""
 SOLO_LEARN_NAME = re.compile(r"-ep=\d+\.ckpt$")  # solo/utils/checkpointer.py
 MOST_NAMED = 5
 
@@ -82,19 +87,38 @@ SAFE_PICKLE: Any = SimpleNamespace(
 """What `torch.load(pickle_module=...)` takes in place of Python's."""
 
 
-def read_checkpoint(path: Path) -> dict[str, Tensor]:
-    """The weights in a checkpoint, whatever is around them."""
+def read_checkpoint(path: Path, key: str | None = None) -> dict[str, Tensor]:
+    """The weights in a checkpoint, whatever is around them; only those under a `key`, if one is given."""
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}; give the path of a {', '.join(SUFFIXES)} file.")
     try:
         content = safetensors.torch.load_file(path) if path.suffix == ".safetensors" else _unpickle(path)
     except Exception as error:  # torch raises whatever torn bytes lead it to
         raise UserError(f"{path} is not a whole checkpoint ({type(error).__name__}); download it again.") from error
-    held = [_tensors(content.get(name)) for name in HOLDERS] if isinstance(content, Mapping) else []
-    weights = max([*held, _tensors(content)], key=len)  # scripts save a tensor or two beside them, such as an accuracy
+    held = {name: _tensors(content.get(name)) for name in HOLDERS} if isinstance(content, Mapping) else {}
+    if key is not None and held.get(key):
+        return _with_plain_statistics(held[key])
+    # scripts save a tensor or two beside them, such as an accuracy; of equal ones the first: DINO's teacher
+    weights = max([*held.values(), _tensors(content)], key=len)
     if not weights:
         raise UserError(f"{path} has no weights; save a state_dict, plain or under the key 'state_dict'.")
-    return weights
+    if key is not None:
+        found = {name: value for name, value in weights.items() if name.startswith(f"{key}.") or f".{key}." in name}
+        if not found:
+            known = dict.fromkeys([*(name for name in held if held[name]), *(name.split(".")[0] for name in weights)])
+            raise UserError(f"key={key!r}: must be one of {_few(list(known))}, which {path} has.")
+        weights = found
+    return _with_plain_statistics(weights)
+
+
+def _with_plain_statistics(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Running statistics of lightly's SplitBatchNorm, a part for each split, as the mean that it evaluates with."""
+    plain = dict(weights)
+    for name, value in weights.items():
+        scale = weights.get(f"{name.rpartition('.')[0]}.weight")
+        if name.endswith(("running_mean", "running_var")) and scale is not None and len(value) > len(scale):
+            plain[name] = value.view(-1, len(scale)).mean(dim=0)
+    return plain
 
 
 def _unpickle(path: Path) -> Any:
@@ -114,20 +138,27 @@ def _tensors(content: Any) -> dict[str, Tensor]:
 # -- Recognising: how projects call the parts of a ResNet, and which one it is.
 
 
-def _numbered(*children: str, shortcut: str = "downsample") -> Callable[[str], str]:
-    places = {name: str(place) for place, name in enumerate(children)}
+class Naming(NamedTuple):
+    """How a project calls the parts of a ResNet."""
 
-    def rename(key: str) -> str:
+    children: tuple[str, ...] = ()
+    """Those that have numbers, in order, since an `nn.Sequential` was made of them."""
+    shortcut: str = "downsample"
+    loses_relu: bool = False
+    """Whether the first ReLU is not a child, and so not in that `nn.Sequential`."""
+
+    def __call__(self, key: str) -> str:
+        """What a project calls what torchvision calls `key`."""
         first, dot, rest = key.partition(".")
-        return places.get(first, first) + dot + rest.replace("downsample", shortcut)
+        place = str(self.children.index(first)) if first in self.children else first
+        return place + dot + rest.replace("downsample", self.shortcut)
 
-    return rename
 
-
-NAMINGS: tuple[Callable[[str], str], ...] = (
-    lambda key: key,  # torchvision, timm, MoCo, SimSiam, solo-learn
-    _numbered("conv1", "bn1", "relu", "maxpool", *LAYERS),  # lightly: nn.Sequential(*resnet.children())
-    _numbered("conv1", "bn1", *LAYERS, shortcut="shortcut"),  # lightly's own ResNetGenerator, in the same way
+NAMINGS = (
+    Naming(),  # torchvision, timm, MoCo, SimSiam, solo-learn
+    Naming(("conv1", "bn1", "relu", "maxpool", *LAYERS)),  # lightly: nn.Sequential(*resnet.children())
+    Naming(shortcut="shortcut"),  # lightly's ResNetGenerator
+    Naming(("conv1", "bn1", *LAYERS), "shortcut", loses_relu=True),  # the same as nn.Sequential
 )
 
 
@@ -144,7 +175,9 @@ def guess_resnet(weights: Mapping[str, Tensor]) -> tuple[str | None, EncoderStem
                     for layer in LAYERS
                 )
                 deep = prefix + naming("layer1.0.conv3.weight") in weights
-                guesses.append((RESNETS.get((deep, blocks)), "cifar" if first.shape[-1] == 3 else "imagenet"))
+                width = len(weights[prefix + anchor]) if deep else 0
+                stem = "lightly" if naming.loses_relu else "cifar" if first.shape[-1] == 3 else "imagenet"
+                guesses.append((KNOWN_RESNETS.get((width, blocks)), stem))
     # a number may be a layer in one naming, another in the next
     return max(guesses, key=lambda guess: guess[0] is not None, default=(None, "imagenet"))
 
@@ -154,7 +187,9 @@ def recognise(
 ) -> tuple[str, EncoderStem]:
     """Which network a checkpoint holds: as it was named, else by its shapes."""
     resnet, first_layers = guess_resnet(weights)
-    if resnet is not None and name in RESNETS.values() and name != resnet:  # a larger ResNet has a smaller one's keys
+    if (
+        resnet is not None and name in KNOWN_RESNETS.values() and name != resnet
+    ):  # a larger ResNet has a smaller one's keys
         raise UserError(f"backbone={name}: {path} holds a {resnet} by its shapes.")
     name = name or resnet
     if name is None:
@@ -177,12 +212,8 @@ def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: s
     UserError if any is missing there. Only counters of batches may be, which evaluation does not read and old
     checkpoints do not have.
     """
-    parts = (key.split(".")[:-1][:PREFIX_DEPTH] for key in weights)
-    prefixes = list(dict.fromkeys(["", *(".".join(p[: n + 1]) + "." for p in parts for n in range(len(p)))]))
-    trained = [prefix for prefix in prefixes if not any(word in prefix for word in COPIES)]
     lacking = needed = [key for key in own if not key.endswith(COUNTER)]
-    for among in (trained, prefixes):
-        places, prefix = _best_places(own, weights, among)
+    for places, prefix in _places(own, weights):
         missing = [key for key in needed if key not in places]
         if not missing:
             unused = sorted(weights.keys() - places.values())
@@ -195,6 +226,22 @@ def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: s
         f"The checkpoint lacks {len(lacking)} of {len(needed)} weights of {what} by name and shape ({_few(lacking)}); "
         "name its network with --backbone and --stem."
     )
+
+
+def matching_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """As many weights as fit a backbone under one prefix, which may be none."""
+    places, _ = max(_places(own, weights), key=lambda found: len(found[0]))
+    return {key: weights[place] for key, place in places.items()}
+
+
+def _places(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Iterator[tuple[dict[str, str], str]]:
+    """Where a backbone's weights may be: in a teacher, in what is no copy, anywhere; each with its prefix."""
+    ends = {naming(key) for naming in NAMINGS for key in list(own)[:1]}
+    prefixes = list(dict.fromkeys(key.removesuffix(end) for key in weights for end in ends if key.endswith(end)))
+    prefixes = [prefix for prefix in prefixes if not prefix or prefix.endswith(".")]
+    yield _best_places(own, weights, [prefix for prefix in prefixes if TEACHER in prefix])
+    yield _best_places(own, weights, [prefix for prefix in prefixes if not any(copy in prefix for copy in COPIES)])
+    yield _best_places(own, weights, prefixes)
 
 
 def _best_places(
