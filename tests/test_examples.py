@@ -22,6 +22,7 @@ from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import Recipe
 from logo_ssl.run import Run
+from logo_ssl.strategies import STRATEGIES
 from logo_ssl.train.checkpoint import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -125,6 +126,32 @@ def test_a_strategy_a_backbone_and_a_recipe_of_ones_own_train_and_are_shown(tmp_
     assert "l_lm over epochs" in (tmp_path / "page.html").read_text()
     with pytest.raises(UserError, match=r"No backbone is called 'patches'.* One of your own is known where"):
         logo_ssl.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("example", "options"),
+    [("overlap_l2l", "--strategy overlap"), ("lambda_warmup", "--strategy warm-logo --strategy.warmup 0.5")],
+)
+def test_a_variant_of_logo_trains(tmp_path, example, options):
+    trained = commands_of(f"{example}.py", tmp_path)(f"pretrain tiny {options} --epochs 1 --data scenes.npz --out run")
+    assert trained.returncode == 0, trained.stderr
+    assert options.split()[1] in (tmp_path / "run" / "recipe.json").read_text()
+
+
+def test_the_overlap_of_boxes_is_that_of_their_pixels():
+    registered = dict(STRATEGIES)
+    overlap = runpy.run_path(str(EXAMPLES / "overlap_l2l.py"))["overlap"]
+    STRATEGIES.clear()
+    STRATEGIES.update(registered)
+    corners = torch.randint(0, 10, (2, 50, 2), generator=torch.Generator().manual_seed(0))
+    sides = torch.randint(1, 11, (2, 50, 2), generator=torch.Generator().manual_seed(1))
+    masks = torch.zeros(2, 50, 20, 20)
+    for box in range(2):
+        for image, ((top, left), (height, width)) in enumerate(zip(corners[box], sides[box], strict=True)):
+            masks[box, image, top : top + height, left : left + width] = 1
+    shared = masks.prod(dim=0).sum(dim=(1, 2)) / masks.sum(dim=(2, 3)).min(dim=0).values
+    described = torch.cat([(corners + sides / 2) / 20, sides / 20, torch.zeros(2, 50, 5)], dim=2)
+    torch.testing.assert_close(overlap(*described), shared)
 
 
 def compared():

@@ -263,5 +263,5 @@ def test_a_field_of_ones_own_comes_back_from_json(hint, value, monkeypatch):
 
 
 def test_a_strategy_without_settings_averages_its_pairs_and_has_no_local_crops():
-    assert StrategyTraits.of(object()) == (0, "mean")
-    assert StrategyTraits.of(LoGoConfig(pairs="paper")) == (2, "paper")
+    assert StrategyTraits.of(object()) == (0, "mean", False, False)
+    assert StrategyTraits.of(LoGoConfig(pairs="paper")) == (2, "paper", False, False)

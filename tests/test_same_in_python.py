@@ -11,7 +11,7 @@ from logo_ssl.cli import COMMANDS
 from logo_ssl.recipes import RECIPES, Recipe
 
 USES = {name: COMMANDS[name].load() for name in ("embed", "search", "export")}
-CALLBACKS = {"say", "progress", "console"}
+CALLBACKS = {"say", "progress", "console", "callbacks"}
 
 
 def parameters(*functions) -> dict[str, object]:

@@ -186,11 +186,11 @@ def break_losses(monkeypatch, *steps):
     """Losses of these steps (from 0; each once) are not a number."""
     original, left = Pretraining.algorithm_1, set(steps)
 
-    def broken(self, crops, randomness):
+    def broken(self, crops, *others):
         if self.global_step in left:
             left.discard(self.global_step)
             crops = crops._replace(x_g=crops.x_g * float("nan"))
-        return original(self, crops, randomness)
+        return original(self, crops, *others)
 
     monkeypatch.setattr(Pretraining, "algorithm_1", broken)
 

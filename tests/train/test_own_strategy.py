@@ -1,4 +1,4 @@
-"""A strategy of one's own: what it sees, what of it is trained, its registries, and Python that a recorded step skips."""
+"""A strategy of one's own: what it sees, what of it is trained, its registries, Python that a recorded step skips."""
 
 from dataclasses import dataclass
 from typing import ClassVar
