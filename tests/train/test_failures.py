@@ -289,7 +289,7 @@ def test_a_falling_knn_is_a_sign_of_collapse_but_not_if_the_learning_rate_rose(d
     monkeypatch.setattr(monitors, "knn_accuracy", lambda *arguments: next(scores))
     run, _ = train(SMALL, data, tmp_path / "run", on_collapse="stop")
     resume(run.path, console=console(), epochs=4)
-    assert signs_of_collapse(run.metrics(), SMALL) == []
+    assert signs_of_collapse(list(run.metrics()), SMALL) == []
     with pytest.raises(UserError, match=r"from 60.0 % to 10.0 %.*on_collapse=stop"):
         resume(run.path, console=console(), epochs=6)
 
