@@ -125,3 +125,36 @@ def test_python_that_changes_in_a_step_is_named():
     assert moved_state(before, python_state([part])) == []
     part[0].t += 1
     assert moved_state(before, python_state([part])) == ["Warming.t"]
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
+        ),
+    ],
+)
+def test_a_warm_up_of_lambda_follows_training_also_in_a_recorded_step(data, tmp_path, monkeypatch, device):
+    class Warm(LoGo):
+        def __init__(self, *settings):
+            super().__init__(*settings)
+            self.register_buffer("seen", torch.zeros(64))
+
+        def lam(self, p):
+            lam = self.config.lam * (p.progress / 0.5).clamp(max=1)
+            self.seen.copy_(
+                torch.cat([self.seen[1:], lam.view(1)])
+            )  # recorded, as Python is not
+            return lam
+
+    monkeypatch.setattr(LoGoConfig, "build", lambda config, *given: Warm(config, *given))
+    run, said = train(SMALL, data, tmp_path / "run", epochs=8, device=device, compile="auto", strategy__lam=0.2)
+    seen = load(run.saved()[0])["state_dict"]["strategy.seen"]
+    n = run.newest_step()
+    assert n > 10
+    expected = torch.tensor([0.2 * min(1.0, 2 * step / n) for step in range(n)])
+    torch.testing.assert_close(seen[-n:], expected)
+    assert "changed in Python" not in said
