@@ -145,9 +145,7 @@ def test_a_warm_up_of_lambda_follows_training_also_in_a_recorded_step(data, tmp_
 
         def lam(self, p):
             lam = self.config.lam * (p.progress / 0.5).clamp(max=1)
-            self.seen.copy_(
-                torch.cat([self.seen[1:], lam.view(1)])
-            )  # recorded, as Python is not
+            self.seen.copy_(torch.cat([self.seen[1:], lam.view(1)]))  # recorded, as Python is not
             return lam
 
     monkeypatch.setattr(LoGoConfig, "build", lambda config, *given: Warm(config, *given))
