@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, Dataset
 from logo_ssl.augment import draw, make_crops, transforms
 from logo_ssl.augment.transforms import blur_kernel
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.recipes import find_recipe
+from logo_ssl.system.hardware import best_device, hardware, provenance
 
 try:
     import kornia

@@ -6,8 +6,8 @@ import time
 
 import torch
 
-from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.models import BatchNorm
+from logo_ssl.system.hardware import best_device, hardware, provenance
 
 SHAPE, GROUPS, ROUNDS, WARM_UP = (256, 32, 32, 32), 8, 15, 3
 

@@ -21,11 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from logo_ssl.augment import make_crops
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.distributed import all_mean, rank, world_size
-from logo_ssl.hardware import hardware, provenance
 from logo_ssl.models.batch_norm import average_statistics
-from logo_ssl.randomness import stream
 from logo_ssl.recipes import find_recipe
+from logo_ssl.system.distributed import all_mean, rank, world_size
+from logo_ssl.system.hardware import hardware, provenance
+from logo_ssl.system.randomness import stream
 from logo_ssl.train import build
 
 WARM_UP = 2

@@ -17,7 +17,7 @@ from embed import photographs
 from PIL import Image
 
 from logo_ssl.data.decode import decode_square, middle_of, square
-from logo_ssl.hardware import hardware, provenance
+from logo_ssl.system.hardware import hardware, provenance
 
 
 def by_pillow(image, side):

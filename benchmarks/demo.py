@@ -15,8 +15,8 @@ import torch
 from rich.console import Console
 
 from logo_ssl.eval.knn import compare_knn
-from logo_ssl.hardware import hardware, provenance
 from logo_ssl.recipes import find_recipe
+from logo_ssl.system.hardware import hardware, provenance
 from logo_ssl.train import pretrain
 
 STRATEGIES = {"logo": {}, "multi-crop": {"strategy": "multi-crop"}, "two-view": {"strategy": "two-view"}}

@@ -25,7 +25,7 @@ from logo_ssl.detection.data import clean_annotations
 from logo_ssl.detection.formats import ImageAnnotation, ObjectAnnotation
 from logo_ssl.detection.model import build_detector
 from logo_ssl.detection.train import Batches, TrainerConfig, TrainingImages, train_detector
-from logo_ssl.hardware import best_device, hardware, provenance
+from logo_ssl.system.hardware import best_device, hardware, provenance
 
 SIZES = ((375, 500), (500, 375), (333, 500), (500, 333), (375, 500), (400, 500), (375, 500), (500, 334))
 """Height and width; about as often as in VOC."""

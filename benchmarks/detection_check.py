@@ -25,8 +25,8 @@ from logo_ssl.detection.config import DetectionRecipe, DetectorConfig, scaled
 from logo_ssl.detection.evaluate import detect
 from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.eval.features import Extraction
-from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.models.backbones import build_backbone
+from logo_ssl.system.hardware import best_device, hardware, provenance
 
 RANDOM = "random/resnet18"
 FIGURE = "box AP50 (COCO)"

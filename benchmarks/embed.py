@@ -21,7 +21,7 @@ from PIL import Image
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.data.workers import default_workers
 from logo_ssl.eval.features import decodes_on_gpu, exact_convolutions
-from logo_ssl.hardware import best_device, hardware, provenance
+from logo_ssl.system.hardware import best_device, hardware, provenance
 
 SIZE, PHOTOGRAPH, QUALITY, DRAWN = 224, (500, 375), 90, 64
 BATCH = 256 if torch.cuda.is_available() else 32

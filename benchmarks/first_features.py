@@ -26,9 +26,9 @@ from PIL import Image
 from logo_ssl.data.decode import ORIENTATION
 from logo_ssl.data.folder import find_images
 from logo_ssl.embedding.tables import read_table
-from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.recipes import read_recipe
 from logo_ssl.run import Run
+from logo_ssl.system.hardware import best_device, hardware, provenance
 from logo_ssl.train.build import recipe_for
 
 LARGE = (4000, 3000)

@@ -11,9 +11,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.hardware import best_device, hardware, provenance
-from logo_ssl.randomness import stream
 from logo_ssl.recipes import find_recipe
+from logo_ssl.system.hardware import best_device, hardware, provenance
+from logo_ssl.system.randomness import stream
 from logo_ssl.train import build
 from logo_ssl.train.bench import raw_step
 from logo_ssl.train.compile import compile_networks

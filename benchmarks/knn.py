@@ -12,8 +12,8 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from logo_ssl.eval.knn import PROTOCOLS
-from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.knn import nearest_neighbours, top_accuracies
+from logo_ssl.system.hardware import best_device, hardware, provenance
 
 SIZES = {"cuda": (50_000, 10_000, 512), "cpu": (5_000, 1_000, 128)}
 CLASSES = 10

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from logo_ssl.equations import draw_partners, local_to_local, omega_logistic, other_image_pairs, same_image_pairs
-from logo_ssl.hardware import hardware, provenance
 from logo_ssl.models import BatchNorm
 from logo_ssl.regressor import Regressor, frozen
 from logo_ssl.strategies import LoGoConfig
+from logo_ssl.system.hardware import hardware, provenance
 
 IMAGES, DIM, SPREAD = 256, 128, 0.8
 STEP = 0.05  # of the latents' norm: how far they go to see what a direction is worth

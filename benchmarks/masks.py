@@ -18,7 +18,7 @@ from torchvision.ops import roi_align
 
 from logo_ssl.detection.formats import decoded, packed, run_lengths
 from logo_ssl.detection.model import INSIDE, paste_masks
-from logo_ssl.hardware import hardware, provenance
+from logo_ssl.system.hardware import hardware, provenance
 
 HEIGHT, WIDTH, CELLS, FINE = 480, 640, 14, 20
 BOXES = ((8, 32), (32, 96), (96, 300))

@@ -21,8 +21,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision.datasets import VisionDataset
 
-from logo_ssl.hardware import best_device, hardware, provenance
 from logo_ssl.recipes import find_recipe
+from logo_ssl.system.hardware import best_device, hardware, provenance
 from logo_ssl.train.bench import bench
 
 try:

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from logo_ssl.eval.features import LabelledFeatures
 from logo_ssl.eval.lbfgs import LinearProbe, fit_path, objective
 from logo_ssl.eval.linear import RATES, train_probes
-from logo_ssl.hardware import best_device, hardware, provenance
+from logo_ssl.system.hardware import best_device, hardware, provenance
 
 SIZES = {"cuda": (3680, 2048, 37), "cpu": (800, 256, 37)}
 """Images, features, classes: Pets under a ResNet-50 where there is a GPU."""

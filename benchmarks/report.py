@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 
 from logo_ssl.data import load_data
-from logo_ssl.hardware import hardware, provenance
 from logo_ssl.recipes import find_recipe
 from logo_ssl.run import Run
+from logo_ssl.system.hardware import hardware, provenance
 from logo_ssl.train import build
 from logo_ssl.train.weights import save_encoder
 

@@ -27,7 +27,7 @@ import logo_ssl
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.data.folder import find_images
 from logo_ssl.embedding.exporting import FORMATS
-from logo_ssl.hardware import hardware, provenance
+from logo_ssl.system.hardware import hardware, provenance
 
 TOLERANCE = 1e-4
 BATCH = 32

@@ -10,10 +10,10 @@ from torch.utils._pytree import tree_map_only
 
 from logo_ssl.augment import make_crops
 from logo_ssl.data import ImageSet, Split
-from logo_ssl.hardware import best_device, hardware, provenance
-from logo_ssl.randomness import stream
 from logo_ssl.recipes import find_recipe
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.system.hardware import best_device, hardware, provenance
+from logo_ssl.system.randomness import stream
 from logo_ssl.train import build
 
 STEPS, WARM_UP, BATCH = 15, 3, 64

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from logo_ssl.cli import main
-from logo_ssl.distributed import all_gather, local_slice
 from logo_ssl.frameworks import FRAMEWORKS, Framework
 from logo_ssl.models import Encoder, mlp, pick
+from logo_ssl.system.distributed import all_gather, local_slice
 from logo_ssl.types import Crops, Latent, PerImage, Projections, Roles
 
 

@@ -145,7 +145,7 @@ def test_an_error_that_nobody_foresaw_is_pythons_own_for_who_calls_main(monkeypa
 
 
 def test_the_shell_gets_one_line_and_the_traceback_in_a_file(capsys, monkeypatch, tmp_path):
-    from logo_ssl.entry import main
+    from logo_ssl.__main__ import main
 
     monkeypatch.setitem(COMMANDS, "fail", Command("fail", Failing))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

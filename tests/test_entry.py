@@ -24,7 +24,7 @@ print("went on")
 raise SystemExit(7)
 """
 """A library during whose import Ctrl-C is typed, and which makes something else of it."""
-COMMAND = "import sys; from logo_ssl.entry import main; sys.argv[0] = 'logo-ssl'; main()"
+COMMAND = "import sys; from logo_ssl.__main__ import main; sys.argv[0] = 'logo-ssl'; main()"
 
 
 def interrupted(folder: Path, library: str, *line: str, **options) -> subprocess.CompletedProcess:
@@ -61,9 +61,9 @@ def test_a_command_in_the_background_goes_on(tmp_path):
 
 def test_the_installed_command_begins_there():
     project = SOURCE.parent / "pyproject.toml"
-    assert tomllib.loads(project.read_text())["project"]["scripts"] == {"logo-ssl": "logo_ssl.entry:main"}
+    assert tomllib.loads(project.read_text())["project"]["scripts"] == {"logo-ssl": "logo_ssl.__main__:main"}
 
 
 def test_nothing_large_is_imported_before_ctrl_c_is_heeded():
-    code = "import sys, logo_ssl.entry; sys.exit(bool({'rich', 'numpy', 'tyro', 'logo_ssl.cli'} & set(sys.modules)))"
+    code = "import sys, logo_ssl.__main__; sys.exit(bool({'rich', 'numpy', 'tyro', 'logo_ssl.cli'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,13 +16,13 @@ import torch.multiprocessing as mp
 
 import logo_ssl
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.distributed import local_slice, rank
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.models import build_backbone
 from logo_ssl.recipes import Recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import STRATEGIES
+from logo_ssl.system.distributed import local_slice, rank
 from logo_ssl.train.checkpoint import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

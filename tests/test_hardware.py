@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from logo_ssl.errors import UserError
-from logo_ssl.hardware import best_device, exact_device
+from logo_ssl.system.hardware import best_device, exact_device
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, *, cuda: bool, mps: bool) -> None:

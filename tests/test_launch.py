@@ -2,10 +2,10 @@
 
 import pytest
 
-from logo_ssl import launch
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import find_recipe
-from logo_ssl.terminal import plain_console, signature
+from logo_ssl.system import launch
+from logo_ssl.system.terminal import plain_console, signature
 from logo_ssl.train.trainer import Processes, check_processes, processes_for
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "RANK": "5", "LOCAL_RANK": "1"}

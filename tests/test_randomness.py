@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from logo_ssl.errors import UserError
-from logo_ssl.randomness import stream
+from logo_ssl.system.randomness import stream
 
 
 def test_a_place_draws_the_same_every_time_and_no_two_places_alike():

@@ -8,8 +8,8 @@ import pytest
 from logo_ssl import __version__
 from logo_ssl.errors import UserError
 from logo_ssl.files import read_json, write
-from logo_ssl.hardware import commit
 from logo_ssl.run import Run, runs_below
+from logo_ssl.system.hardware import commit
 
 
 def test_a_torn_last_line_is_left_out(tmp_path):
@@ -81,10 +81,11 @@ def test_a_folder_that_may_not_be_looked_into_does_not_hide_the_others(tmp_path,
 
 def test_the_commit_is_this_checkouts_or_the_release(monkeypatch, tmp_path):
     assert re.fullmatch(r"[0-9a-f]{12}(\+changes)?|release .*", commit())
-    monkeypatch.setattr("logo_ssl.hardware.__file__", str(tmp_path / "site-packages" / "logo_ssl" / "hardware.py"))
-    (tmp_path / "site-packages" / "logo_ssl").mkdir(parents=True)
+    package = tmp_path / "site-packages" / "logo_ssl"
+    monkeypatch.setattr("logo_ssl.system.hardware.__file__", str(package / "system" / "hardware.py"))
+    package.mkdir(parents=True)
     assert commit() == f"release {__version__}"
-    (tmp_path / "site-packages" / "logo_ssl" / "COMMIT").write_text("0123456789ab\n")  # tools/commit_of_build.py
+    (package / "COMMIT").write_text("0123456789ab\n")  # tools/commit_of_build.py
     assert commit() == "0123456789ab"
     monkeypatch.setenv("LOGO_COMMIT", "abc")
     assert commit() == "abc"

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from logo_ssl.terminal import plain_console
+from logo_ssl.system.terminal import plain_console
 
 
 def test_commands_to_a_terminal_are_shown_as_escapes(capsys):
@@ -15,7 +15,7 @@ def test_commands_to_a_terminal_are_shown_as_escapes(capsys):
 def test_a_reader_who_has_seen_enough_ends_nothing(tmp_path):
     code = """
 from pathlib import Path
-from logo_ssl.terminal import plain_console, put
+from logo_ssl.system.terminal import plain_console, put
 console = plain_console()
 for _ in range(3):
     console.print("a line")

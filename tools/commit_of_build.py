@@ -1,4 +1,4 @@
-"""Of which commit is this wheel? hatchling asks when it builds one; `logo_ssl.hardware.commit` reads the answer."""
+"""Of which commit is this wheel? hatchling asks for it; `logo_ssl.system.hardware.commit` reads the answer."""
 
 import subprocess
 from pathlib import Path

@@ -1,5 +1,36 @@
-"""`python -m logo_ssl` is `logo-ssl`."""
+"""What a shell starts: one line for an error that nobody foresaw, with the traceback in a file."""
 
-from .entry import main
+import signal
+import sys
+import tempfile
+import traceback
+from typing import NoReturn
 
-main()
+from .system.signals import ends_imports
+
+
+def main() -> NoReturn:
+    """Run the command of `sys.argv`."""
+    if debug := "--debug" in sys.argv:
+        sys.argv.remove("--debug")
+    try:
+        with ends_imports():
+            from .cli import main as run
+
+        run()
+    except KeyboardInterrupt:  # one more, while the first was answered
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        if debug:
+            raise
+        from .system.terminal import complain
+
+        with tempfile.NamedTemporaryFile("w", prefix="logo-ssl-", suffix=".txt", delete=False) as file:
+            traceback.print_exc(file=file)
+        what = " ".join([f"{type(error).__name__}: {error}.", *getattr(error, "__notes__", ())]).replace("\n", " ")
+        complain(f"Unforeseen {what} The traceback is in {file.name}; --debug shows it.")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,9 +15,9 @@ from tyro.constructors import MISSING_NONPROP as MISSING
 from . import __version__
 from . import eval as evaluation
 from .errors import Interrupted, UserError
-from .launch import is_first
-from .signals import Stopped, ends_imports, heeded
-from .terminal import complain, put
+from .system.launch import is_first
+from .system.signals import Stopped, ends_imports, heeded
+from .system.terminal import complain, put
 
 ABOUT = """Self-supervised pretraining of image encoders with local and global crops (LoGo, CVPR 2022).
 

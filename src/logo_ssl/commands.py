@@ -13,12 +13,12 @@ from rich.table import Table
 from .cli import read
 from .errors import UserError
 from .frameworks import FRAMEWORKS
-from .launch import is_first
 from .recipes import AUTO, HARMLESS, PARTS, RECIPES, WEIGHTY, Recipe, check, find_recipe, read_recipe
 from .run import Run
-from .signals import ends_imports
 from .strategies import STRATEGIES
-from .terminal import plain_console, put
+from .system.launch import is_first
+from .system.signals import ends_imports
+from .system.terminal import plain_console, put
 
 FIRST = dict.fromkeys(PARTS, str) | {"data": str, "device": str} | WEIGHTY
 """Fields that decide the defaults of others."""
@@ -212,7 +212,7 @@ class ShowCrops(RecipeOptions):
         from .data import load_data, locate, statistics
         from .data.decode import look_at
         from .files import check_output, write
-        from .randomness import stream
+        from .system.randomness import stream
 
         recipe, console = self.checked(), plain_console()
         if not 1 <= self.images <= MOST_SHOWN:

@@ -13,7 +13,7 @@ from .eval.knn import compare_knn
 from .recipes import find_recipe, read_recipe
 from .report.commands import Report
 from .run import Run
-from .terminal import plain_console
+from .system.terminal import plain_console
 from .train import pretrain, resume
 
 RECIPE = "tiny"

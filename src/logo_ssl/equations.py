@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .distributed import all_gather, all_mean, permute_across_ranks
+from .system.distributed import all_gather, all_mean, permute_across_ranks
 from .types import Affinity, Latents, Scalar, Similarity
 
 Pairs = tuple[Float[Tensor, "N D"], Float[Tensor, "N D"]]

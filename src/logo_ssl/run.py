@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from .errors import UserError
 from .files import read_json, write
-from .launch import is_first
+from .system.launch import is_first
 
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
@@ -310,3 +311,9 @@ def found_checkpoints(folder: Path) -> list[Path]:
                 named.append((int(match[1]), file.stat().st_mtime_ns, file))
     # of two at one step (a run that went back and diverged again) the later one
     return [file for *_, file in sorted(named, reverse=True)]
+
+
+def standard_error(value: float, n_images: int) -> float:
+    """Of a percentage; all or none of a few is taken for half an image less or more, since it is no certainty."""
+    share = min(max(value / 100, 0.5 / n_images), 1 - 0.5 / n_images)
+    return 100 * math.sqrt(share * (1 - share) / n_images)

@@ -33,7 +33,7 @@ from logo_ssl.data.decode import (
 )
 from logo_ssl.data.nvjpeg import cut_square, upright
 from logo_ssl.errors import UserError
-from logo_ssl.features import prepared
+from logo_ssl.knn import prepared
 
 GREY = np.arange(0, 240, dtype=np.uint8).reshape(12, 20)
 COLOUR = np.stack([GREY, GREY[::-1], 255 - GREY], 2)

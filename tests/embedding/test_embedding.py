@@ -19,8 +19,8 @@ from logo_ssl.data.images import Paths
 from logo_ssl.embedding import embeddings
 from logo_ssl.embedding.tables import Part, Shape, about_table, read_table, write_table
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.signals import Stopped
-from logo_ssl.text import printable
+from logo_ssl.system.signals import Stopped
+from logo_ssl.system.text import printable
 
 NAMES = [f"{i:02}" for i in range(24) if i != 1]  # those that can be read
 

@@ -24,7 +24,7 @@ from logo_ssl.eval.features import (
     features_of,
     labelled_features,
 )
-from logo_ssl.features import extract
+from logo_ssl.knn import extract
 
 ROUNDING = {"rtol": 1e-5, "atol": 1e-6}  # float32, whose sums other batch sizes may take in another order
 UNCACHED = Extraction(cache=False, workers=0)

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from logo_ssl.distributed import all_gather, permute_across_ranks, simulated_peers
 from logo_ssl.models.batch_norm import BatchNorm, set_synchronised, set_uneven
 from logo_ssl.regressor import Regressor
+from logo_ssl.system.distributed import all_gather, permute_across_ranks, simulated_peers
 
 GROUPS, PER_GROUP, CHANNELS = 2, 6, 3
 

@@ -26,11 +26,11 @@ from logo_ssl.eval.affinity import (
     spread_over,
     window_boxes,
 )
-from logo_ssl.randomness import stream
 from logo_ssl.report.affinity import first_references
 from logo_ssl.report.collect import neighbours_and_map
 from logo_ssl.report.commands import Affinity
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
+from logo_ssl.system.randomness import stream
 
 
 def test_each_task_ranks_its_own_crops_and_the_difference_is_paired():

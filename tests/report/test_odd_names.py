@@ -15,8 +15,8 @@ from logo_ssl.data.scenes import make_scenes
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.commands import Report
 from logo_ssl.report.serve import PageRenewer
-from logo_ssl.terminal import plain_console
-from logo_ssl.text import printable
+from logo_ssl.system.terminal import plain_console
+from logo_ssl.system.text import printable
 
 ODD = os.fsdecode(b"\xff\xfe")
 

@@ -36,10 +36,10 @@ from logo_ssl.data import LoadingConfig
 from logo_ssl.data.loader import TensorFeed
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
-from logo_ssl.randomness import global_streams, set_global_streams
 from logo_ssl.run import Run, locked
-from logo_ssl.signals import SPOKEN, Stopped, StopSignals, heeded
 from logo_ssl.strategies import MultiCropConfig, TwoViewConfig
+from logo_ssl.system.randomness import global_streams, set_global_streams
+from logo_ssl.system.signals import SPOKEN, Stopped, StopSignals, heeded
 from logo_ssl.train import Pretraining, checkpoint, compile
 from logo_ssl.train.checkpoint import Agreement, load
 

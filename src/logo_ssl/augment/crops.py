@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Generator, Tensor
 
-from ..hardware import to_device
+from ..system.hardware import to_device
 from ..types import Crops, CropStack
 from . import fused
 from .plan import CropPlan, Draws, describe, plan_draws

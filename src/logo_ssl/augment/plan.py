@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from ..hardware import one_thread
 from ..ranges import Allowed, Interval, Jitter, Scale, Share, Side, at_least
+from ..system.hardware import one_thread
 
 Range: TypeAlias = tuple[float, float]
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from ..hardware import to_device
+from ..system.hardware import to_device
 from .plan import Draws
 
 Batch = Float[Tensor, "N C H W"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..text import counted
+from ..system.text import counted
 
 HEADER = ["image", "reason"]
 

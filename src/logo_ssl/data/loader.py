@@ -12,9 +12,9 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from ..errors import UserError
-from ..hardware import available_memory, to_device
-from ..randomness import stream
 from ..ranges import Share, at_least
+from ..system.hardware import available_memory, to_device
+from ..system.randomness import stream
 from ..types import ImageBatch
 from . import nvjpeg
 from .bad_images import BadImages

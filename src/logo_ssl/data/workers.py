@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import signal_handling
 
-from ..hardware import usable_cores
-from ..signals import outlast
+from ..system.hardware import usable_cores
+from ..system.signals import outlast
 from ..types import ImageBatch
 from .bad_images import Bad, BadImages
 from .decode import BadImage, JpegHeader, decode, decode_square, plain_reason, read_jpeg_header, square

@@ -27,12 +27,12 @@ from ..eval.encoder import FrozenEncoder
 from ..eval.features import Extraction
 from ..eval.protocol import EvalOptions, check_result, place_of, save_about, say_unless_saved
 from ..files import clear_folder, refuse_existing, write
-from ..hardware import best_device
-from ..launch import is_first
-from ..paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
-from ..randomness import stream
+from ..recipes.paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
 from ..run import found_checkpoints, locked
-from ..text import counted
+from ..system.hardware import best_device
+from ..system.launch import is_first
+from ..system.randomness import stream
+from ..system.text import counted
 from ..train.trainer import processes_for
 from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, changed, recipe_for, schedule
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection

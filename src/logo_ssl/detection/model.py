@@ -27,7 +27,7 @@ from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, roi_align
 
 from ..errors import UserError
 from ..models.batch_norm import BatchNorm, set_uneven, with_our_batch_norm
-from ..randomness import stream
+from ..system.randomness import stream
 from .config import DetectorConfig, Norm
 
 Target = dict[str, Tensor]

@@ -22,13 +22,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..data.loader import Waiting, waited_for
 from ..data.workers import fitting_workers, start, stop, worker_options
-from ..distributed import rank
 from ..errors import UserError
-from ..launch import is_first
 from ..models.batch_norm import BatchNorm, set_synchronised
-from ..randomness import stream
 from ..run import CHECKPOINT, Run
-from ..signals import StopSignals
+from ..system.distributed import rank
+from ..system.launch import is_first
+from ..system.randomness import stream
+from ..system.signals import StopSignals
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible, load, newest_whole
 from ..train.compile import first_line
 from ..train.loggers import Sessions

@@ -17,9 +17,9 @@ from ..data.decode import dataset_info
 from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..eval.features import cache_folder
-from ..hardware import available_memory, best_device, hardware, provenance
 from ..recipes import choose, summary
-from ..terminal import plain_console
+from ..system.hardware import available_memory, best_device, hardware, provenance
+from ..system.terminal import plain_console
 from ..train.build import SCENES_SIDE, machine_for, refuse_too_few
 from ..train.compile import has_compiler
 

@@ -24,9 +24,9 @@ from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING, SUFFIX, Extraction, FeatureStore, compute, features_key
 from ..eval.protocol import data_for
 from ..files import check_output, clear_folder
-from ..signals import Stopped
-from ..terminal import progress_bars
-from ..text import counted
+from ..system.signals import Stopped
+from ..system.terminal import progress_bars
+from ..system.text import counted
 from .module import frozen
 from .tables import Part, Shape, refuse_unknown, write_table
 

@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING
 from ..files import check_output, write
-from ..text import on_one_line
+from ..system.text import on_one_line
 from .embeddings import Device, Embeddings, Encoder, embed
 from .module import frozen, read_square
 from .tables import about_table, read_table

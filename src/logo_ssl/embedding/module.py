@@ -17,7 +17,7 @@ from ..data.decode import BadImage, decode_square, plain_reason, seen, square
 from ..data.images import Paths
 from ..errors import UserError
 from ..eval.encoder import FrozenEncoder, load_encoder, weights_fingerprint
-from ..features import prepared
+from ..knn import prepared
 from ..models.batch_norm import with_plain_batch_norm
 from ..models.external_checkpoints import EncoderStem
 

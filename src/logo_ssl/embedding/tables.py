@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from ..errors import UserError
 from ..files import whole
-from ..text import printable
+from ..system.text import printable
 
 ABOUT = "logo-ssl"
 """Under which name a file says which encoder made it."""

@@ -23,8 +23,8 @@ from ..eval.encoder import FrozenEncoder, load_encoder
 from ..eval.features import Extraction
 from ..files import write
 from ..run import Run
-from ..terminal import plain_console
-from ..text import counted
+from ..system.terminal import plain_console
+from ..system.text import counted
 from .embeddings import embed
 from .module import frozen, load, plain
 

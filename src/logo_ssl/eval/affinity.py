@@ -20,10 +20,10 @@ from ..augment.transforms import normalise, resized_crop
 from ..data import ImageSet, Photos, Split
 from ..data.decode import BadImage, decode
 from ..errors import UserError
-from ..hardware import best_device
 from ..recipes import read_recipe
 from ..regressor import Regressor
 from ..run import Run
+from ..system.hardware import best_device
 from ..train.weights import build_heads, load_heads
 from .encoder import FrozenEncoder, load_encoder
 from .features import exact_convolutions, in_channels

@@ -22,7 +22,7 @@ from ..models.backbones import with_our_positions
 from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 from ..models.hub import hub_if_reached
 from ..run import Run
-from ..terminal import plain_console
+from ..system.terminal import plain_console
 from ..train.weights import load_backbone, newest_encoder, read_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with

@@ -20,9 +20,9 @@ from ..data.decode import image_sizes, none_readable
 from ..data.loader import CHUNK, PrefetchFeed
 from ..data.workers import Decoding, Feed, WorkerFeed, fitting_workers
 from ..errors import UserError
-from ..features import extract
 from ..files import write
-from ..hardware import best_device, hardware
+from ..knn import extract
+from ..system.hardware import best_device, hardware
 from .encoder import FrozenEncoder
 
 T = TypeVar("T")

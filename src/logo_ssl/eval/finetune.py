@@ -13,13 +13,13 @@ import tyro
 from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import Interrupted, UserError
 from ..frameworks import SupervisedConfig
-from ..randomness import refuse_unusable_seed, stream
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
-from ..signals import Stopped
 from ..strategies import TwoViewConfig
-from ..terminal import plain_console
-from ..text import counted
+from ..system.randomness import refuse_unusable_seed, stream
+from ..system.signals import Stopped
+from ..system.terminal import plain_console
+from ..system.text import counted
 from ..train import Pretraining
 from ..train.checkpoint import Checkpoints
 from ..train.loggers import JsonlLogger, ProgressDisplay

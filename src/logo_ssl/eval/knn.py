@@ -9,11 +9,10 @@ import tyro
 
 from ..data import BadImages, ImageSet, load_data, squared
 from ..errors import UserError
-from ..features import extract
-from ..hardware import best_device, hardware, provenance
-from ..knn import PROTOCOLS, knn_accuracy, nearest_neighbours, top_accuracies
+from ..knn import PROTOCOLS, extract, knn_accuracy, nearest_neighbours, top_accuracies
 from ..recipes import read_recipe
 from ..run import Run
+from ..system.hardware import best_device, hardware, provenance
 from ..train import build, load_backbone
 from .encoder import FrozenEncoder
 from .features import Extraction, labelled_features

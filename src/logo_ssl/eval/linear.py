@@ -14,8 +14,8 @@ from torch import Tensor
 from ..augment import CropPlan, make_crops
 from ..data import BadImages, Batches, ImageSet, LoadingConfig, Split, place
 from ..errors import UserError
-from ..hardware import best_device, exact_device, to_device
-from ..randomness import refuse_unusable_seed, stream
+from ..system.hardware import best_device, exact_device, to_device
+from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
 from .lbfgs import WEIGHTS, LinearProbe, fit_path

@@ -21,11 +21,10 @@ from torch import Tensor
 from ..data import ImageSet, fingerprints, load_data, locate
 from ..errors import UserError
 from ..files import check_folder, check_output, write
-from ..hardware import best_device, hardware, provenance
 from ..recipes import recipe_as_written
-from ..run import Run
-from ..sampling import standard_error
-from ..terminal import progress_bars
+from ..run import Run, standard_error
+from ..system.hardware import best_device, hardware, provenance
+from ..system.terminal import progress_bars
 from .encoder import EncoderOptions, FrozenEncoder
 from .features import Extraction
 

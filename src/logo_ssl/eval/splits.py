@@ -11,8 +11,8 @@ from torch import Tensor
 from ..data import ImageSet, Photos, Split
 from ..data.images import CALLED
 from ..errors import UserError
-from ..hardware import exact_device
-from ..randomness import stream
+from ..system.hardware import exact_device
+from ..system.randomness import stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, labelled_features
 

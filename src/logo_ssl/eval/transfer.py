@@ -15,9 +15,9 @@ from rich.text import Text
 
 from ..data import NAMES, ImageSet, locate
 from ..errors import UserError, nearest
-from ..hardware import best_device
-from ..paper_tables import TRANSFER
-from ..randomness import refuse_unusable_seed, stream
+from ..recipes.paper_tables import TRANSFER
+from ..system.hardware import best_device
+from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .features import Extraction
 from .lbfgs import WEIGHTS

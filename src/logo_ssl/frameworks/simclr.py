@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..distributed import all_gather, local_slice
 from ..models import Encoder, mlp, pick
 from ..ranges import Count, Positive
 from ..similarity import info_nce
+from ..system.distributed import all_gather, local_slice
 from ..types import Crops, Latent, PerImage, Projections, Roles
 from .base import Framework
 

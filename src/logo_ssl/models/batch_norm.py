@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..distributed import all_mean, all_sum, world_size
 from ..errors import UserError
+from ..system.distributed import all_mean, all_sum, world_size
 
 
 class BatchNorm(nn.Module):

@@ -8,7 +8,7 @@ from ..augself import AugSelfConfig
 from ..errors import UserError, nearest
 from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
-from ..text import listed
+from ..system.text import listed
 from .config import PARTS, OptimiserConfig, PaperRow, Recipe
 
 # "For each framework, we use the same lambda value for all datasets" (4.1).

@@ -25,7 +25,7 @@ from ..eval.affinity import (
     rescale,
     slide,
 )
-from ..randomness import stream
+from ..system.randomness import stream
 from .gallery import Comparison, Group, Heat, HeatMap, Pixels
 
 LONGEST = 24  # characters of a name

@@ -21,13 +21,12 @@ from ..errors import DataMissing, UserError
 from ..eval.affinity import class_name, image_name, measures_of, rows_by_class, test_or_train
 from ..eval.encoder import FrozenEncoder, load_encoder
 from ..eval.features import exact_convolutions, in_channels
-from ..features import extract
-from ..hardware import best_device
-from ..knn import nearest_neighbours
-from ..randomness import stream
+from ..knn import extract, nearest_neighbours
 from ..recipes import AUTO, BASES, PARTS, RECIPES, Recipe, differences, flat, is_harmless, literal, read_recipe, unused
 from ..run import Run
 from ..strategies import LoGoConfig
+from ..system.hardware import best_device
+from ..system.randomness import stream
 from ..train.monitors import collapse_alarm, diagnose, diagnose_loss, directions, knn_fall, knn_loss
 from .affinity import comparisons_for_page
 from .gallery import Comparison, FeatureMap, Neighbourhood, Pictured, Query, projections

@@ -17,10 +17,10 @@ from ..eval.affinity import CROPS, find_reference, gather_pool, load_measures
 from ..eval.features import Extraction
 from ..eval.protocol import data_for, save
 from ..files import check_output
-from ..randomness import stream
 from ..recipes import read_recipe
 from ..run import Run
-from ..terminal import plain_console
+from ..system.randomness import stream
+from ..system.terminal import plain_console
 from .affinity import compared, first_references, heat_map, rank, reference_groups
 from .collect import LEAST, RunCollector
 from .figures import draw_affinity_bars, draw_affinity_map, draw_figures

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from ..errors import UserError
 from ..files import write
-from ..text import printable
+from ..system.text import printable
 from . import sections
 from .gallery import Thumbnails, affinity_data, map_data, thumbnail
 from .results import grouped, words

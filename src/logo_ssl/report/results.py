@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from ..run import is_number
-from ..sampling import standard_error
+from ..run import is_number, standard_error
 from .gallery import MEASURES
 from .summary import RunSummary
 

@@ -11,10 +11,10 @@ import tyro
 from ..data import NAMES, locate
 from ..errors import UserError, nearest
 from ..files import check_folder
-from ..hardware import best_device, hardware, provenance
 from ..recipes import Recipe, check, flat
 from ..run import Run
-from ..terminal import plain_console
+from ..system.hardware import best_device, hardware, provenance
+from ..system.terminal import plain_console
 from .render import draw_figure_1b, markdown, record_of, write_table
 from .run import Outcome, RowRun, Runner, runs_of, shown
 from .tables import Table, tables_named

@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..recipes import Recipe, differences, find_recipe, is_harmless
 from ..report.collect import options_between
 from ..run import Run
-from ..signals import Stopped
+from ..system.signals import Stopped
 from .tables import Evaluation, Table
 
 CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
-from ..paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
 from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
+from ..recipes.paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
 from ..strategies import LoGoConfig
-from ..text import listed
+from ..system.text import listed
 
 TITLES = {
     "table1": "Table 1: linear and kNN accuracy on CIFAR-10",

@@ -15,12 +15,12 @@ from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, load_data, locate
 from ..errors import Interrupted
-from ..hardware import hardware, provenance
-from ..randomness import stream
 from ..recipes import Recipe, check
 from ..run import Run
-from ..signals import Stopped
-from ..terminal import plain_console
+from ..system.hardware import hardware, provenance
+from ..system.randomness import stream
+from ..system.signals import Stopped
+from ..system.terminal import plain_console
 from ..types import Crops
 from .build import adapt_to_data, build
 from .compile import WARM_UP, Replay

@@ -10,11 +10,11 @@ import torch
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
 from ..errors import UserError
 from ..frameworks import Framework
-from ..hardware import available_memory, best_device, hardware
 from ..models import build_backbone, draw_as_torch_does
 from ..models.batch_norm import BatchNorm, fitting_batch, fitting_splits
 from ..recipes import RECIPES, Machine, Recipe, choose
-from ..text import counted
+from ..system.hardware import available_memory, best_device, hardware
+from ..system.text import counted
 from .module import Pretraining
 from .weights import initialise
 

@@ -23,12 +23,12 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ..distributed import world_size
 from ..errors import NO_SPACE, UserError
 from ..files import sync_folder
 from ..run import CHECKPOINT, found_checkpoints
-from ..signals import Stopped, StopSignals
-from ..text import counted
+from ..system.distributed import world_size
+from ..system.signals import Stopped, StopSignals
+from ..system.text import counted
 from .loggers import Sessions, Steps
 from .monitors import Diverged, is_finite
 

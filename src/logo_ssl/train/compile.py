@@ -9,9 +9,9 @@ from torch._functorch import config as functorch_config
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils._triton import has_triton
 
-from ..distributed import barrier, gather_objects, simulated_peers, world_size
 from ..models import Encoder
-from ..randomness import global_streams, set_global_streams
+from ..system.distributed import barrier, gather_objects, simulated_peers, world_size
+from ..system.randomness import global_streams, set_global_streams
 
 WARM_UP = 3  # calls before recording: libraries choose their algorithms, optimisers make their buffers
 

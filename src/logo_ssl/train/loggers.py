@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from torch import Tensor
 
-from ..distributed import all_mean
 from ..errors import UserError
 from ..files import write
 from ..run import Run, other_losses
-from ..text import counted, lasting
+from ..system.distributed import all_mean
+from ..system.text import counted, lasting
 from ..types import ImageBatch
 from .module import Pretraining
 from .monitors import Diverged, is_finite, log

@@ -11,13 +11,13 @@ from torch.nn.utils import get_total_norm
 
 from ..augment import make_crops
 from ..augself import AugSelf
-from ..distributed import all_mean, gather_objects, index_device, local_slice, rank, world_size
 from ..frameworks import Framework
-from ..hardware import to_device
 from ..models.batch_norm import average_statistics
-from ..randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..recipes import Recipe
 from ..strategies import Strategy
+from ..system.distributed import all_mean, gather_objects, index_device, local_slice, rank, world_size
+from ..system.hardware import to_device
+from ..system.randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
 from .compile import first_line
 from .optim import encoder_optimiser, rate_at, set_learning_rate

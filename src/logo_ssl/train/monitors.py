@@ -14,15 +14,14 @@ from torch import Tensor, nn
 
 from ..data import BadImages, ImageSet, squared
 from ..data.images import VALIDATION, Rows, Split
-from ..distributed import all_gather, gather_uneven, rank, world_size
 from ..errors import UserError
-from ..features import extract
-from ..knn import knn_accuracy
+from ..knn import extract, knn_accuracy
 from ..models import Queue
 from ..recipes import Recipe
-from ..sampling import standard_error
+from ..run import standard_error
 from ..strategies import LoGoConfig
-from ..text import counted
+from ..system.distributed import all_gather, gather_uneven, rank, world_size
+from ..system.text import counted
 from ..types import ImageBatch
 from .module import Pretraining
 

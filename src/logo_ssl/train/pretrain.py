@@ -17,11 +17,8 @@ import torch
 from rich.console import Console
 
 from ..data import BadImages, Batches, ImageSet, data_identity, load_data, locate, place
-from ..distributed import barrier
 from ..errors import UserError
 from ..files import write
-from ..hardware import hardware, provenance
-from ..launch import is_first, is_restarted
 from ..recipes import (
     AUTO,
     Recipe,
@@ -33,10 +30,13 @@ from ..recipes import (
     refuse_harmful,
 )
 from ..run import Run
-from ..signals import Stopped, heeded
 from ..strategies import LoGoConfig
-from ..terminal import plain_console
-from ..text import counted, lasting
+from ..system.distributed import barrier
+from ..system.hardware import hardware, provenance
+from ..system.launch import is_first, is_restarted
+from ..system.signals import Stopped, heeded
+from ..system.terminal import plain_console
+from ..system.text import counted, lasting
 from .build import adapt_to_data, build, recipe_for, unsplit_batch
 from .checkpoint import Writer, clear, interruptible, load, newest_whole, with_room
 from .loggers import JsonlLogger, ProgressDisplay, Sessions

@@ -26,13 +26,13 @@ from torch import Tensor
 
 from ..data import ImageSet
 from ..errors import Interrupted, UserError
-from ..hardware import best_device
-from ..launch import is_first, is_restarted, started
-from ..randomness import stream
 from ..recipes import Recipe
 from ..run import Run
-from ..signals import Stopped, StopSignals
-from ..terminal import complain
+from ..system.hardware import best_device
+from ..system.launch import is_first, is_restarted, started
+from ..system.randomness import stream
+from ..system.signals import Stopped, StopSignals
+from ..system.terminal import complain
 from ..types import ImageBatch
 from .checkpoint import Checkpoints, Writer, interruptible
 from .compile import Replay, compile_in_all_processes, first_line, has_compiler

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from logo_ssl.features import extract
+from logo_ssl.knn import extract
 
 SETTINGS = ((0.5,) * 3, (0.25,) * 3, 16)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from .errors import Interrupted
+from ..errors import Interrupted
 from .launch import is_first
 
 ENDING = ("SIGTERM", "SIGUSR1")

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import __version__
-from .errors import UserError
+from .. import __version__
+from ..errors import UserError
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
 
@@ -127,7 +127,7 @@ def provenance(hardware: str) -> dict[str, Any]:
 def commit() -> str:
     """The commit of this checkout, marked when files were changed since; where there is none, $LOGO_COMMIT's or, of an
     installed package, that which it was built from."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     try:
         if Path(_git(package, "rev-parse", "--show-toplevel")) / "src" / package.name != package:
             raise OSError("installed inside somebody else's checkout")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .errors import UserError
+from ..errors import UserError
 
 
 def refuse_unusable_seed(seed: int) -> None:
