@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import logo_ssl
+from logo_ssl.__main__ import main
 
 SOURCE = Path(logo_ssl.__file__).parents[1]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -74,7 +74,7 @@ def signals_kept() -> Iterator[None]:
 
 
 def here(*argv: object, cwd: Path) -> Ended:
-    """What `python -m logo_ssl` does, in this process: a new one takes seconds to import torch."""
+    """What `logo-ssl` does, in this process: a new one takes seconds to import torch."""
     out, err, words = io.StringIO(), io.StringIO(), [str(word) for word in argv]
     with (
         signals_kept(),
@@ -84,7 +84,7 @@ def here(*argv: object, cwd: Path) -> Ended:
         patch.object(sys, "argv", ["logo-ssl", *words]),
     ):
         try:
-            runpy.run_module("logo_ssl", run_name="__main__")
+            main()
             code = 0
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
