@@ -43,7 +43,7 @@ class Step(nn.Module):
 
     def forward(self, crops, chance):
         p = self.framework.project(crops, self.strategy.roles)
-        inner, theta_d = self.strategy.inner(p.z_l.detach(), chance), list(self.strategy.parameters())
+        inner, theta_d = self.strategy.inner(p, chance), list(self.strategy.parameters())
         if inner is not None:
             gradients = all_mean(torch.autograd.grad(inner.loss, theta_d))
             for parameter, gradient in zip(theta_d, gradients, strict=True):

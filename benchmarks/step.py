@@ -35,7 +35,7 @@ def stepper(strategy, device):
         crops = make_crops(batch, recipe.crops, draws, module.mean, module.std)
         chance = tree_map_only(torch.Tensor, lambda x: x.to(device), module.strategy.draw(BATCH, draws))
         p = module.framework.project(crops, module.strategy.roles)
-        inner = module.strategy.inner(p.z_l.detach(), chance)
+        inner = module.strategy.inner(p, chance)
         if inner is not None:
             for parameter, gradient in zip(theta_d, torch.autograd.grad(inner.loss, theta_d), strict=True):
                 parameter.grad = gradient

@@ -44,7 +44,7 @@ def train(data: Dataset, steps: int, seed: int = 0) -> tuple[torch.nn.Module, li
         p = framework.project(make_crops(pixels, plan, generator, MEAN, STD, sizes=sizes), strategy.roles)
         randomness = strategy.draw(len(pixels), generator)
         regressor_sgd.zero_grad()
-        strategy.inner(p.z_l.detach(), randomness).loss.backward()
+        strategy.inner(p, randomness).loss.backward()
         regressor_sgd.step()
         loss = strategy.outer(framework.similarity, p, randomness).loss
         encoder_sgd.zero_grad()

@@ -41,7 +41,7 @@ def train(images: torch.Tensor, steps: int, seed: int = 0) -> list[float]:
         p = framework.project(crops, strategy.roles)  # latents z, queries q, targets t
 
         regressor_sgd.zero_grad()
-        strategy.inner(p.z_l.detach(), randomness).loss.backward()  # theta_d: Eqs. 6 and 7
+        strategy.inner(p, randomness).loss.backward()  # theta_d: Eqs. 6 and 7
         regressor_sgd.step()
         encoder_sgd.zero_grad()
         objective = strategy.outer(framework.similarity, p, randomness)  # theta_e: Eqs. 3-5, 8 and 9

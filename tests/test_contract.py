@@ -112,7 +112,7 @@ def test_contract(framework, strategy, batch, generator):
 
     # The inner problem moves theta_d alone, the outer one theta_e alone.
     chance = s.draw(batch, generator)
-    inner = s.inner(p.z_l.detach(), chance)
+    inner = s.inner(p, chance)
     if inner is not None:
         inner.loss.backward()
         assert all(q.grad is None for q in f.parameters())

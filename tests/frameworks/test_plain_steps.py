@@ -66,7 +66,7 @@ class Ours:
         p = self.framework.project(crops, self.strategy.roles)
         if self.inner is not None:
             self.inner.zero_grad()
-            self.strategy.inner(p.z_l.detach(), randomness).loss.backward()
+            self.strategy.inner(p, randomness).loss.backward()
             self.inner.step()
         loss = self.strategy.outer(self.framework.similarity, p, randomness).loss
         self.optimiser.zero_grad()

@@ -104,6 +104,9 @@ def runs_of(tables: Sequence[Table], seeds: int, out: Path) -> list[RowRun]:
 class Runner:
     """Runs rows, several side by side; a row that fails is reported, and the others go on."""
 
+    program: tuple[str, ...] = ("-m", "logo_ssl")
+    """What Python runs each command with."""
+
     def __init__(self, jobs: int, say: Callable[[str], None]) -> None:
         self.jobs, self.say = jobs, say
         self.running = set[subprocess.Popen[bytes]]()
@@ -163,7 +166,7 @@ class Runner:
                 if self.stopping:
                     return 0
                 # A session of its own: Ctrl-C reaches this process alone, which passes it on once.
-                arguments = [sys.executable, "-m", "logo_ssl", *command]
+                arguments = [sys.executable, *self.program, *command]
                 process = subprocess.Popen(
                     arguments, stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True
                 )

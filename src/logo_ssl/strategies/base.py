@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..regressor import Regressor
-from ..types import Latents, Objective, Projections, Roles, Similarity, StepRandomness
+from ..types import Objective, Projections, Roles, Similarity, StepRandomness
 
 PAPER_MOMENTUM, PAPER_WEIGHT_DECAY = 0.9, 1e-4  # 4.1, "Optimization"
 PairWeights = Literal["paper", "symmetric", "mean"]
@@ -93,8 +93,8 @@ class Strategy(nn.Module, ABC):
             fused=theta_d[0].is_cuda or None,
         )
 
-    def inner(self, z_l: Latents, randomness: Any) -> Objective | None:
-        """The objective of theta_d on detached latents, if there is anything to learn."""
+    def inner(self, p: Projections, randomness: Any) -> Objective | None:
+        """The objective of theta_d, if there is anything to learn; what belongs to theta_e is a constant in it."""
         return None
 
     @abstractmethod

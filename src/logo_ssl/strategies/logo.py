@@ -83,11 +83,12 @@ class LoGo(Strategy):
             return super().inner_optimiser(theta_d)
         return torch.optim.Adam(theta_d, lr=self.inner_lr, capturable=theta_d[0].is_cuda)
 
-    def inner(self, z_l: Latents, randomness: StepRandomness) -> Objective | None:
+    def inner(self, p: Projections, randomness: StepRandomness) -> Objective | None:
         """theta_d* = argmax Omega (Eq. 7): one step of telling same-image pairs from others."""
         if self.regressor is None:
             return None
         assert randomness.inner_partner is not None
+        z_l = self.local_latents(p).detach()
         same = same_image_pairs(self._noisy(z_l, randomness.noise))
         other = other_image_pairs(z_l, randomness.inner_partner)
         if self.config.bound == "logistic":
@@ -108,7 +109,7 @@ class LoGo(Strategy):
         if balance == "parameters":
             ratio = gradient_ratio(l_similar, l_ll, theta_e, each_its_own=False)
         else:
-            ratio = gradient_ratio(l_similar, l_ll, self.pushed(p))
+            ratio = gradient_ratio(l_similar, l_ll, [self.local_latents(p)])
         scale = torch.ones_like(ratio) if balance == "weight" else ratio
         terms = {"l_gg": l_gg / self.n_gg, "l_lg": l_lg / self.n_lg, "l_ll": l_ll, "ratio": ratio}
         return Objective(l_similar + self.lam(p) * scale * l_ll, terms)  # Eq. 9
@@ -120,11 +121,11 @@ class LoGo(Strategy):
     def push(self, p: Projections, randomness: StepRandomness) -> Scalar:
         """L_ll: how alike two local crops of an image are. Override it, or `affinity`, to push otherwise."""
         assert randomness.outer_partner is not None
-        return local_to_local(self.affinity, p.z_l, randomness.outer_partner)  # Eq. 5
+        return local_to_local(self.affinity, self.local_latents(p), randomness.outer_partner)  # Eq. 5
 
-    def pushed(self, p: Projections) -> list[Tensor]:
-        """What L_ll moves: there the gradients of pull and push are compared, and made lambda to 1."""
-        return [p.z_l]
+    def local_latents(self, p: Projections) -> Latents:
+        """What l_a compares and L_ll moves, where the gradients of pull and push are made lambda to 1."""
+        return p.z_l
 
     @property
     def affinity(self) -> Affinity:

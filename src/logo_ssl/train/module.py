@@ -186,7 +186,7 @@ class Pretraining(L.LightningModule):
 
         inner, broken = None, torch.zeros((), dtype=torch.bool, device=self.device)
         for _ in range(self.strategy.inner_steps):
-            inner = self.strategy.inner(p.z_l.detach(), randomness)  # Eqs. 6 and 7
+            inner = self.strategy.inner(p, randomness)  # Eqs. 6 and 7
             broken = broken | self._update_regressor(inner)
         outer = self.strategy.outer(
             _checked(self.framework.similarity), p, randomness, self._theta_e()

@@ -1,0 +1,169 @@
+"""Does pushing local crops apart help? Arms x seeds on one bed, and their differences from multi-crop, seed by seed.
+
+python benchmarks/l2l.py imagenette --data imagenette128 --arms multicrop logo koleo --seeds 0 1 2 3 --jobs 4
+python benchmarks/l2l.py imagenette --out runs/l2l --table     # what is there so far
+
+Finished runs are not run again, interrupted ones go on. The rule (results/experiments/56-l2l-arms.md): an arm is
+adopted with 4 seeds or more, a mean gain of 0.5 points and more than two standard errors, and linear not lower.
+"""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from l2l_arms import FeatureConfig, GeometryConfig, KoLeoConfig, MeasuredConfig
+from overlap_l2l import OverlapConfig
+
+from logo_ssl.recipes import Recipe, find_recipe
+from logo_ssl.reproduce.run import RowRun, Runner
+from logo_ssl.reproduce.tables import KNN, Evaluation
+from logo_ssl.strategies import LoGoConfig
+from logo_ssl.system.terminal import plain_console
+
+BASELINE = "multicrop"
+LEAST_SEEDS, LEAST_GAIN = 4, 0.5
+BEDS = {"imagenette": "imagenette-moco", "cifar10": "cifar10-tuned-moco"}
+"""The recipes' names begin so."""
+LINEAR = Evaluation("linear-lbfgs", ("linear", "--protocol", "lbfgs"))
+
+Change = Callable[[Recipe], Recipe]
+
+
+def by(strategy: Any) -> Change:
+    """Another strategy."""
+    return lambda recipe: recipe.with_part("strategy", strategy)
+
+
+ARMS: dict[str, tuple[str, Change]] = {
+    "two-view": ("", lambda recipe: recipe),
+    "multicrop": ("-multicrop", lambda recipe: recipe),
+    "logo": ("-logo", lambda recipe: recipe),
+    "logo-parameters": ("-logo", by(LoGoConfig(lam=0.015, balance="parameters"))),
+    "logo-measured": ("-logo", by(MeasuredConfig())),
+    "disjoint": ("-multicrop", lambda recipe: recipe.changed(crops__layout="disjoint")),
+    "disjoint-logo": ("-logo", lambda recipe: recipe.changed(crops__layout="disjoint")),
+    "koleo": ("-multicrop", by(KoLeoConfig())),
+    "koleo-global": ("-multicrop", by(KoLeoConfig(on="global"))),
+    "koleo-all": ("-multicrop", by(KoLeoConfig(on="all"))),
+    "koleo-0.2": ("-multicrop", by(KoLeoConfig(weight=0.2))),
+    "overlap": ("-logo", by(OverlapConfig())),
+    "features": ("-logo", by(FeatureConfig())),
+    "geometry": ("-multicrop", by(GeometryConfig())),
+}
+"""The recipe's ending, and what is changed in it."""
+
+
+class DeadlineRunner(Runner):
+    """Runs commands by the file that knows the arms."""
+
+    program = (str(Path(__file__).with_name("l2l_arms.py")),)
+
+
+def rows_of(options: argparse.Namespace) -> list[RowRun]:
+    """Seed by seed, so that whatever ends early is paired."""
+    evaluations = [KNN, LINEAR]
+    for place in map(Path, options.transfer):
+        evaluations.append(Evaluation(f"transfer-{place.name}", ("transfer", "--sets", str(place.absolute()))))
+    rows = []
+    for seed in options.seeds:
+        for arm in options.arms:
+            ending, change = ARMS[arm]
+            recipe = change(find_recipe(BEDS[options.bed] + ending)).changed(seed=seed, knn_every=options.knn_every)
+            if options.data:
+                recipe = replace(recipe, data=str(Path(options.data).absolute()))
+            if options.epochs:
+                recipe = replace(recipe, epochs=options.epochs)
+            rows.append(RowRun(recipe, options.out / arm / f"seed{seed}", tuple(evaluations)))
+    return rows
+
+
+def figures(folder: Path) -> dict[str, float]:
+    """What was measured of a run, by measure."""
+    found = {}
+    for file in sorted(folder.glob("evaluation/reproduce-*.json")):
+        result, kind = json.loads(file.read_text()), file.stem.removeprefix("reproduce-")
+        if kind == "knn":
+            found |= {f"knn-{each['k']}": each["top1"] for each in result["results"]}
+        elif kind.startswith("linear"):
+            found["linear"] = result["results"]["top-1"]
+        else:
+            found[kind] = result["value"]
+    return found
+
+
+def paired(out: Path) -> list[dict[str, Any]]:
+    """Every arm's differences from the baseline over the seeds that both have, with standard errors and a verdict."""
+    known = {
+        arm.name: {int(run.name[4:]): found for run in arm.glob("seed*") if (found := figures(run))}
+        for arm in sorted(out.iterdir())
+        if arm.is_dir()
+    }
+    lines = []
+    for arm, by_seed in known.items():
+        line: dict[str, Any] = {"arm": arm, "seeds": sorted(by_seed), "figures": by_seed}
+        both = sorted(by_seed.keys() & known.get(BASELINE, {}).keys())
+        if arm != BASELINE and both:
+            gains = [difference(by_seed[seed], known[BASELINE][seed]) for seed in both]
+            line["gain"] = {measure: spread([gain[measure] for gain in gains]) for measure in gains[0]}
+            line["verdict"] = verdict(line["gain"], len(both))
+        lines.append(line)
+    return lines
+
+
+def difference(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """Points by measure; `mean` is that of kNN (k=20), linear and all transfers."""
+    points = {measure: one[measure] - other[measure] for measure in one if measure in other}
+    return points | {"mean": mean(value for measure, value in points.items() if measure != "knn-200")}
+
+
+def spread(values: list[float]) -> tuple[float, float | None]:
+    """Mean, and its standard error where there are two or more."""
+    return round(mean(values), 2), round(stdev(values) / len(values) ** 0.5, 2) if len(values) > 1 else None
+
+
+def verdict(gain: Mapping[str, tuple[float, float | None]], n: int) -> str:
+    """By the rule that was fixed beforehand."""
+    points, error = gain["mean"]
+    if n < LEAST_SEEDS or error is None:
+        return f"open: {n} of {LEAST_SEEDS} seeds"
+    wins = points >= LEAST_GAIN and points > 2 * error and gain["linear"][0] >= 0
+    return "adopted" if wins else "not adopted"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bed", choices=BEDS)
+    parser.add_argument("--data", help="where its images are (default: the recipes')")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["multicrop", "logo", "koleo"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--transfer", nargs="*", default=[], help="class folders or .npz files to transfer to")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--knn-every", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side on one device")
+    parser.add_argument("--minutes", type=float, help="after which runs are interrupted; the same command goes on")
+    parser.add_argument("--out", type=Path, default=Path("runs/l2l"))
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    if not options.table:
+        if options.minutes:
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 60 * options.minutes)
+        rows = rows_of(options)
+        for row in rows:
+            row.check()
+        try:
+            DeadlineRunner(options.jobs, plain_console().print).run_all(rows, lambda outcomes: None)
+        except KeyboardInterrupt:
+            print("interrupted; the same command goes on", file=sys.stderr)
+    for line in paired(options.out):
+        print(json.dumps({"benchmark": "l2l", "bed": options.bed} | line))
+
+
+if __name__ == "__main__":
+    main()
