@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import socket
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +14,7 @@ from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.report.collect import RunCollector
 from logo_ssl.report.commands import Watch, wait_for_runs
-from logo_ssl.report.serve import PageRenewer, Served, open_server, serving
+from logo_ssl.report.serve import Handler, PageRenewer, Served, Server, open_server, serving
 from logo_ssl.report.summary import newest_runs
 from logo_ssl.run import Run
 
@@ -93,6 +95,26 @@ def test_a_foreign_name_that_points_here_is_turned_away():
             assert ask("/", name=name)[0].status in (400, 403), name
         for name in ("localhost", "localhost:8600", "127.0.0.1", "[::1]:80"):
             assert ask("/", name=name)[0].status == 200, name
+
+
+def test_open_connections_are_bounded_and_do_not_keep_the_server(monkeypatch):
+    monkeypatch.setattr(Server, "most", 8)
+    monkeypatch.setattr(Handler, "timeout", 0.5)
+    threads, server = threading.active_count(), open_server("127.0.0.1", 0, lambda: Served("v1", b""), b"")
+    with serving(server):
+        address = ("127.0.0.1", server.server_port)
+        idle = [socket.create_connection(address, timeout=30) for _ in range(30)]
+        assert all(connection.recv(1) == b"" for connection in idle[8:])  # closed: no thread is free
+        assert threading.active_count() <= threads + 1 + 8
+        assert all(connection.recv(1) == b"" for connection in idle)  # closed: nothing was asked in time
+        free = http.client.HTTPConnection(*address, timeout=30)
+        free.request("GET", "/version")
+        assert free.getresponse().read() == b"v1"
+        idle += [socket.create_connection(address) for _ in range(4)]
+    with pytest.raises(ConnectionRefusedError):  # the server ended, though some were still open
+        socket.create_connection(address)
+    for connection in idle:
+        connection.close()
 
 
 def test_only_loopback_is_listened_on_unless_asked():

@@ -89,7 +89,7 @@ def assert_equal_runs(one, other):
         assert expected.keys() == got.keys()
         assert all(torch.equal(got[key], value) for key, value in expected.items())
     expected, got = (load(run.saved()[0]) for run in (one, other))
-    for part in ("state_dict", "optimizer_states", "callbacks", "global_step", "epoch"):
+    for part in expected.keys() - {"streams", "loops"}:  # Lightning's loops count anew; global_step and epoch tell
         _assert_equal(expected[part], got[part])
     for mine, theirs in zip(expected["streams"], got["streams"], strict=True):
         for stream in ("torch", "numpy"):  # Python's own is drawn from by the shape checks of these tests

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_runs import SMALL, train
 
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.frameworks import MoCoConfig, SimSiamConfig
@@ -126,3 +127,11 @@ def test_the_schedule_is_the_papers_cosine():
     for t in range(0, 101, 10):
         expected = 0.01 + 0.5 * (0.06 - 0.01) * (1 + math.cos(t * math.pi / 100))
         assert learning_rate(config, t, 100, 0) == pytest.approx(expected)
+
+
+def test_a_regressor_that_died_is_named_once(data, tmp_path):
+    _, said = train(SMALL, data, tmp_path / "dead", strategy=LoGoConfig(bound="mean-difference", lr=3.0), epochs=6)
+    assert said.count("affinity is flat") == 1
+    assert "strategy.lr" in said
+    _, said = train(SMALL, data, tmp_path / "alive")
+    assert "affinity is flat" not in said

@@ -127,9 +127,9 @@ def test_the_step_detaches_for_the_regressor_and_shows_the_encoder_the_updated_o
         inner, outer = self.strategy.inner, self.strategy.outer
         before = [p.detach().clone() for p in self.strategy.parameters()]
 
-        def inner_spy(z_l, generator):
-            seen.append(z_l.requires_grad)
-            return inner(z_l, generator)
+        def inner_spy(p, randomness):
+            seen.append(p.z_l.requires_grad)
+            return inner(p, randomness)
 
         def outer_spy(*arguments):
             seen.append([torch.equal(p, q) for p, q in zip(self.strategy.parameters(), before, strict=True)])

@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ..errors import UserError
@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers from memory only; a request for anything else finds nothing."""
 
     server_version, sys_version = "logo-ssl", ""
-    timeout = 30
+    timeout = 5  # of a browser that connects and does not ask
 
     def __init__(
         self, latest: Callable[[], Served], library: bytes, hosts: tuple[str, ...] | None, *rest: object
@@ -89,9 +89,25 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Serves on one address; a browser that goes away is not an error."""
+    """Serves on one address, so many connections at once; a browser that goes away is not an error."""
 
     daemon_threads = True
+    most = 64
+
+    def __init__(self, *settings: Any) -> None:
+        self.free = threading.Semaphore(self.most)
+        super().__init__(*settings)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether a thread is free; without one the connection is closed."""
+        return self.free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and free the thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing."""

@@ -94,7 +94,7 @@ class Strategy(nn.Module, ABC):
         )
 
     def inner(self, p: Projections, randomness: Any) -> Objective | None:
-        """The objective of theta_d, if there is anything to learn; what belongs to theta_e is a constant in it."""
+        """The objective of theta_d, if there is anything to learn; `p` has no gradients here."""
         return None
 
     @abstractmethod

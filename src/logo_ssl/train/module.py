@@ -184,9 +184,10 @@ class Pretraining(L.LightningModule):
         p = p._replace(progress=progress, features_g=encoder.features_g, features_l=encoder.features_l)
         p = p._replace(parameters_g=crops.parameters_g, parameters_l=crops.parameters_l)
 
+        detached = Projections(*(x if x is None else x.detach() for x in p))  # type: ignore[arg-type] (None stays)
         inner, broken = None, torch.zeros((), dtype=torch.bool, device=self.device)
         for _ in range(self.strategy.inner_steps):
-            inner = self.strategy.inner(p, randomness)  # Eqs. 6 and 7
+            inner = self.strategy.inner(detached, randomness)  # Eqs. 6 and 7
             broken = broken | self._update_regressor(inner)
         outer = self.strategy.outer(
             _checked(self.framework.similarity), p, randomness, self._theta_e()
@@ -200,7 +201,6 @@ class Pretraining(L.LightningModule):
         self.guard.zero_if_broken([theta.grad for theta in self._trained() if theta.grad is not None], broken)
 
         terms = {"loss": outer.loss, **outer.terms, **(inner.terms if inner else {}), **self.guard.terms()}
-        detached = Projections(*(x if x is None else x.detach() for x in p))  # type: ignore[arg-type] (None stays)
         return detached, {name: term.detach() for name, term in terms.items()}
 
     def project(self, crops: Crops) -> Projections:

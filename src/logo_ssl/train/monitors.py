@@ -39,6 +39,7 @@ KNN_FALL = 10.0  # points below the best so far, or below the untrained encoder
 SMALL_BATCH = 32
 HIGH_RATE = 0.5  # of SGD, for a batch of 256
 STRONG_PUSH = 1.0  # L2L's gradient over all others'
+NO_PUSH = 1e5  # the gradients of all others over L2L's: the affinity is flat
 WEAK_SCALE = 0.8  # global crops that all but equal the image
 ALIKE = 0.99  # mean cosine of a queue's keys
 FEW_STEPS = 300  # in which MoCo had learned little (results/README.md, experiment 2)
@@ -183,7 +184,7 @@ class CollapseGauge(L.Callback):
 
     def __init__(self, say: Say, recipe: Recipe) -> None:
         self.say, self.recipe = say, recipe
-        self.widest = 0.0
+        self.widest, self.is_flat = 0.0, False
 
     def state_dict(self) -> dict[str, float]:
         """The widest spread, for the checkpoint."""
@@ -213,6 +214,10 @@ class CollapseGauge(L.Callback):
         if alarm := collapse_alarm(std, used, self.widest, *z.shape):
             cause = self._cause(pl_module)
             warn_of_collapse(f"Epoch {trainer.current_epoch + 1}: {alarm} {cause}", self.recipe, self.say)
+        if not self.is_flat and (ratio := pl_module.logged.get("ratio")) is not None and ratio > NO_PUSH:
+            self.is_flat = True
+            flat = "the learned affinity is flat, so it pushes nothing apart"
+            self.say(f"Epoch {trainer.current_epoch + 1}: {flat}. Lower strategy.lr, or use strategy.bound=logistic.")
 
     def _cause(self, module: Pretraining) -> str:
         ratio, alike = module.logged.get("ratio"), None
