@@ -1,5 +1,7 @@
 """How many images does a second of training take in, ours and lightly's? Whole steps at 32 px, as one JSON line.
 
+The line also says how far our losses are from lightly's on the same latents (`--rounds 0`: these alone).
+
 lightly is no dependency: put it on PYTHONPATH to be compared with, or read null. $CIFAR10_NPZ names the data; without
 it the images are noise, which takes as long.
 """
@@ -21,6 +23,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision.datasets import VisionDataset
 
+from logo_ssl.frameworks import BarlowTwinsConfig, DINOConfig, SwAVConfig, VICRegConfig
 from logo_ssl.recipes import find_recipe
 from logo_ssl.system.hardware import best_device, hardware, provenance
 from logo_ssl.train.bench import bench
@@ -28,7 +31,7 @@ from logo_ssl.train.bench import bench
 try:
     import lightly
     from lightly.data import LightlyDataset
-    from lightly.loss import NegativeCosineSimilarity
+    from lightly.loss import BarlowTwinsLoss, DINOLoss, NegativeCosineSimilarity, SwaVLoss, VICRegLoss
     from lightly.models.modules.heads import ProjectionHead, SimSiamPredictionHead
     from lightly.transforms import FastSiamTransform
 except ImportError:
@@ -116,6 +119,35 @@ def finished(device):
     return time.perf_counter()
 
 
+def loss_differences():
+    """Our losses less lightly's on the same latents, in float64; None without lightly."""
+    if lightly is None:
+        return None
+
+    def small(config):
+        return config.build(nn.Identity(), 8).double()
+
+    torch.manual_seed(0)
+    x, y, *others = torch.randn(4, 16, 8, dtype=torch.float64)
+    found = {
+        "vicreg": small(VICRegConfig(dim=8)).similarity(x, y).mean() - VICRegLoss()(x, y),
+        "barlow-twins": small(BarlowTwinsConfig(dim=8)).similarity(x, y).mean() - BarlowTwinsLoss()(x, y),
+    }
+    swav, dino = small(SwAVConfig(dim=8, prototypes=6)), small(DINOConfig(dim=8, prototypes=6))
+    large, local = [swav.prototypes(z) for z in (x, y)], [swav.prototypes(z) for z in others]
+    codes = [swav._assigned(cosines.detach()) for cosines in large]
+    pairs = [(large[0], codes[1]), (large[1], codes[0]), *((q, t) for q in local for t in codes)]
+    ours = torch.stack([swav.similarity(q, t).mean() for q, t in pairs]).mean()
+    found["swav"] = ours - SwaVLoss(sinkhorn_epsilon=swav.config.epsilon)(large, local)
+    students, teachers = [dino.prototypes(z) for z in (x, y, *others)], [dino.prototypes(z).detach() for z in (y, x)]
+    pairs = [(q, t) for i, q in enumerate(students) for j, t in enumerate(teachers) if i != j]
+    ours = torch.stack([dino.similarity(q, t).mean() for q, t in pairs]).mean()
+    start = dino.config.tau_t_start
+    theirs = DINOLoss(output_dim=6, warmup_teacher_temp=start, teacher_temp=start, warmup_teacher_temp_epochs=1)
+    found["dino"] = ours - theirs.double()(teachers, students, epoch=0)
+    return {name: difference.item() for name, difference in found.items()}
+
+
 def training_images(n):
     if "CIFAR10_NPZ" in os.environ:
         with np.load(os.environ["CIFAR10_NPZ"]) as file:
@@ -152,8 +184,9 @@ def main():
         "workers": options.workers,
         "data": "cifar10" if "CIFAR10_NPZ" in os.environ else "noise",
         "lightly": lightly and lightly.__version__,
-        **{name: round(statistics.median(known[name]), 1) if name in known else None for name in ways},
+        **{name: round(statistics.median(known[name]), 1) if known.get(name) else None for name in ways},
         "spread": {name: round(statistics.stdev(seen), 1) for name, seen in known.items() if len(seen) > 1},
+        "losses": loss_differences(),
     }
     for views in options.views:
         if result[f"lightly_{views}_views"]:

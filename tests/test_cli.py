@@ -176,7 +176,7 @@ def test_bash_completes_commands_protocols_options_and_values(capsys, tmp_path):
     assert completed("logo-ssl", "eval", "") == {*PROTOCOLS, "-h", "--help"}
     assert completed("logo-ssl", "eval", "knn", "runs/x", "--prot") == {"--protocols"}
     assert completed("logo-ssl", "pretrain", "tiny", "--crops.gl") == {"--crops.global-size", "--crops.global-scale"}
-    assert completed("logo-ssl", "pretrain", "tiny", "--framework", "b") == {"byol"}
+    assert completed("logo-ssl", "pretrain", "tiny", "--framework", "by") == {"byol"}
     assert completed("logo-ssl", "export", "runs/x", "--to", "o") == {"onnx"}
 
 

@@ -11,11 +11,16 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.data import ImageSet, Split
 from logo_ssl.frameworks import (
     FRAMEWORKS,
+    BarlowTwinsConfig,
     BYOLConfig,
+    DINOConfig,
     MoCoConfig,
+    NNCLRConfig,
     SimCLRConfig,
     SimSiamConfig,
     SupervisedConfig,
+    SwAVConfig,
+    VICRegConfig,
     global_passes,
 )
 from logo_ssl.models import Encoder
@@ -31,12 +36,19 @@ CONFIGS = {
     "simsiam": SimSiamConfig(dim=8, hidden=4, layers=2),
     "byol": BYOLConfig(dim=8, hidden=16),
     "simclr": SimCLRConfig(dim=8),
+    "nnclr": NNCLRConfig(dim=8, hidden=16, queue=13),
+    "swav": SwAVConfig(dim=8, hidden=16, prototypes=5, queue=13),
+    "dino": DINOConfig(dim=8, hidden=16, prototypes=5),
+    "vicreg": VICRegConfig(dim=8),
+    "barlow-twins": BarlowTwinsConfig(dim=8),
     "supervised": SupervisedConfig(dim=8),
 }
 BATCHES = (2, 3, 8)
-LEARN_FROM_BOTH_SIDES = {"simclr"}  # its negatives hold it apart; elsewhere the target is a constant
-OWN_STATE = ("momentum_encoder.", "queue.")
-PREDICT = {"simsiam", "byol"}
+WIDTHS = {"swav": 5, "dino": 5}
+"""Of queries and targets; elsewhere that of the latents, 8."""
+LEARN_FROM_BOTH_SIDES = {"simclr", "vicreg", "barlow-twins"}  # what holds latents apart looks at both sides
+OWN_STATE = ("momentum_encoder.", "momentum_prototypes.", "queue.", "prototypes.frozen", "centre", "tau_t")
+PREDICT = {"simsiam", "byol", "nnclr"}
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -94,9 +106,11 @@ def test_contract(framework, strategy, batch, generator):
     p = f.project(crops, s.roles)
 
     # Shapes and finiteness.
-    assert p.q_g.shape == (len(s.roles.queries), batch, 8)
-    assert p.t_g.shape == (len(s.roles.targets), batch, 8)
-    assert p.z_l.shape == p.q_l.shape == (len(crops.x_l), batch, 8)
+    width = WIDTHS.get(framework, 8)
+    assert p.q_g.shape == (len(s.roles.queries), batch, width)
+    assert p.t_g.shape == (len(s.roles.targets), batch, width)
+    assert p.q_l.shape == (len(crops.x_l), batch, width)
+    assert p.z_l.shape == (len(crops.x_l), batch, 8)
     assert all(torch.isfinite(part).all() for part in p if part is not None)
 
     # Queries learn; targets are constants, save where a framework says otherwise.
@@ -131,7 +145,8 @@ def test_contract(framework, strategy, batch, generator):
     # The framework's own state moves after the step, and only there; nothing that learns by gradients moves with it.
     assert moved(f, before_the_step) == set()
     f.after_step(p, progress=0.5)
-    assert moved(f, before_the_step) == {name for name in before_the_step if name.startswith(OWN_STATE)}
+    own = (*OWN_STATE, "prototypes.weight") if framework == "swav" else OWN_STATE  # unit vectors again
+    assert moved(f, before_the_step) == {name for name in before_the_step if name.startswith(own)}
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -189,4 +204,4 @@ def test_a_run_keeps_the_projector_and_where_there_are_any_the_predictor_and_the
     kept = {name.split(".")[0] for name in load_file(Run(tmp_path).heads_file)}
     assert "projector" in kept
     assert ("h" in kept, "regressor" in kept) == (framework in PREDICT, strategy == "logo")
-    assert kept <= {"projector", "h", "regressor"}
+    assert kept <= {"projector", "h", "regressor", *(["framework"] if framework in WIDTHS else [])}

@@ -18,13 +18,13 @@ Pairs = tuple[Float[Tensor, "N D"], Float[Tensor, "N D"]]
 
 
 def global_to_global(
-    l_s: Similarity, q_g: Float[Tensor, "Q B D"], t_g: Float[Tensor, "T B D"], pairs: Sequence[tuple[int, int]]
+    l_s: Similarity, q_g: Float[Tensor, "Q B P"], t_g: Float[Tensor, "T B P"], pairs: Sequence[tuple[int, int]]
 ) -> Scalar:
     """L_gg: global crops look alike. No stop-gradient here: the framework's targets decide."""
     return torch.stack([l_s(q_g[i], t_g[j]).mean() for i, j in pairs]).sum()  # Eq. 3
 
 
-def local_to_global(l_s: Similarity, q_l: Float[Tensor, "L B D"], t_g: Float[Tensor, "T B D"]) -> Scalar:
+def local_to_global(l_s: Similarity, q_l: Float[Tensor, "L B P"], t_g: Float[Tensor, "T B P"]) -> Scalar:
     """L_lg: each local crop looks like the global crops of its image, which act as fixed anchors."""
     anchors = t_g.detach()  # sg(z^g)
     return torch.stack([l_s(z_l, z_g).mean() for z_l in q_l for z_g in anchors]).sum()  # Eq. 4

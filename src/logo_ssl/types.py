@@ -63,9 +63,10 @@ class Projections(NamedTuple):
 
     z_g: Float[Tensor, "encoded B D"]
     z_l: Float[Tensor, "L B D"]
-    q_g: Float[Tensor, "Q B D"]
-    q_l: Float[Tensor, "L B D"]
-    t_g: Float[Tensor, "T B D"]
+    q_g: Float[Tensor, "Q B P"]
+    """As wide as the latents, or as there are prototypes."""
+    q_l: Float[Tensor, "L B P"]
+    t_g: Float[Tensor, "T B P"]
     progress: Scalar | None = None
     """Of training, from 0 to 1."""
     features_g: Float[Tensor, "encoded B F"] | None = None

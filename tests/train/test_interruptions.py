@@ -35,7 +35,17 @@ from logo_ssl.cli import main
 from logo_ssl.data import LoadingConfig
 from logo_ssl.data.loader import TensorFeed
 from logo_ssl.errors import Interrupted, UserError
-from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.frameworks import (
+    BarlowTwinsConfig,
+    BYOLConfig,
+    DINOConfig,
+    NNCLRConfig,
+    SimCLRConfig,
+    SimSiamConfig,
+    SupervisedConfig,
+    SwAVConfig,
+    VICRegConfig,
+)
 from logo_ssl.run import Run, locked
 from logo_ssl.strategies import MultiCropConfig, TwoViewConfig
 from logo_ssl.system.randomness import global_streams, set_global_streams
@@ -51,6 +61,11 @@ LATENTS = {
     "simsiam": SimSiamConfig(dim=8, hidden=4),
     "byol": BYOLConfig(dim=8, hidden=16),
     "simclr": SimCLRConfig(dim=8),
+    "nnclr": NNCLRConfig(dim=8, hidden=16, queue=24),
+    "swav": SwAVConfig(dim=8, hidden=16, prototypes=5, queue=24),
+    "dino": DINOConfig(dim=8, hidden=16, prototypes=5),
+    "vicreg": VICRegConfig(dim=8),
+    "barlow-twins": BarlowTwinsConfig(dim=8),
 }
 SUPERVISED = {
     "framework": SupervisedConfig(),

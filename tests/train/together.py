@@ -24,7 +24,18 @@ from logo_ssl.augment import CropPlan
 from logo_ssl.augself import AugSelfConfig
 from logo_ssl.cli import main
 from logo_ssl.data import BadImages, ImageSet, Split
-from logo_ssl.frameworks import BYOLConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.frameworks import (
+    BarlowTwinsConfig,
+    BYOLConfig,
+    DINOConfig,
+    MoCoConfig,
+    NNCLRConfig,
+    SimCLRConfig,
+    SimSiamConfig,
+    SupervisedConfig,
+    SwAVConfig,
+    VICRegConfig,
+)
 from logo_ssl.recipes import OptimiserConfig, Recipe, find_recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
@@ -40,6 +51,11 @@ FRAMEWORKS = {
     "simsiam": SimSiamConfig(dim=8, hidden=4, layers=2),
     "byol": BYOLConfig(dim=8, hidden=16, m=0.9),
     "simclr": SimCLRConfig(dim=8),
+    "nnclr": NNCLRConfig(dim=8, hidden=16, queue=24),
+    "swav": SwAVConfig(dim=8, hidden=16, prototypes=5, queue=24),
+    "dino": DINOConfig(dim=8, hidden=16, prototypes=5, m=0.9),
+    "vicreg": VICRegConfig(dim=8),
+    "barlow-twins": BarlowTwinsConfig(dim=8),
     "supervised": SupervisedConfig(dim=8),
 }
 LOGO = LoGoConfig(depth=2, width=16, lam=0.5)

@@ -1,31 +1,58 @@
 """The registry of frameworks: add one by one file and one line here."""
 
+from .barlow_twins import BarlowTwins, BarlowTwinsConfig
 from .base import Framework, FrameworkTraits, Passes, global_passes
 from .byol import BYOL, BYOLConfig
+from .dino import DINO, DINOConfig
 from .moco import MoCo, MoCoConfig
+from .nnclr import NNCLR, NNCLRConfig
 from .simclr import SimCLR, SimCLRConfig
 from .simsiam import SimSiam, SimSiamConfig
 from .supervised import Supervised, SupervisedConfig
+from .swav import SwAV, SwAVConfig
+from .vicreg import VICReg, VICRegConfig
 
-FrameworkConfig = MoCoConfig | SimSiamConfig | BYOLConfig | SimCLRConfig | SupervisedConfig
+FrameworkConfig = (
+    MoCoConfig
+    | SimSiamConfig
+    | BYOLConfig
+    | SimCLRConfig
+    | NNCLRConfig
+    | SwAVConfig
+    | DINOConfig
+    | VICRegConfig
+    | BarlowTwinsConfig
+    | SupervisedConfig
+)
 
 FRAMEWORKS = {
     "moco": MoCoConfig,
     "simsiam": SimSiamConfig,
     "byol": BYOLConfig,
     "simclr": SimCLRConfig,
+    "nnclr": NNCLRConfig,
+    "swav": SwAVConfig,
+    "dino": DINOConfig,
+    "vicreg": VICRegConfig,
+    "barlow-twins": BarlowTwinsConfig,
     "supervised": SupervisedConfig,
 }
 
 __all__ = [
     "BYOL",
+    "DINO",
     "FRAMEWORKS",
+    "NNCLR",
     "BYOLConfig",
+    "BarlowTwins",
+    "BarlowTwinsConfig",
+    "DINOConfig",
     "Framework",
     "FrameworkConfig",
     "FrameworkTraits",
     "MoCo",
     "MoCoConfig",
+    "NNCLRConfig",
     "Passes",
     "SimCLR",
     "SimCLRConfig",
@@ -33,5 +60,9 @@ __all__ = [
     "SimSiamConfig",
     "Supervised",
     "SupervisedConfig",
+    "SwAV",
+    "SwAVConfig",
+    "VICReg",
+    "VICRegConfig",
     "global_passes",
 ]

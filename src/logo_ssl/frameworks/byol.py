@@ -1,13 +1,12 @@
 """BYOL (Grill et al. 2020): a predictor asks, a momentum encoder answers, no negatives."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import nn
 
-from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick
+from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick, scheduled_momentum
 from ..ranges import Count, Share
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
@@ -57,8 +56,3 @@ class BYOL(Framework):
     def after_step(self, p: Projections, progress: float) -> None:
         """The momentum encoder follows, ever more slowly."""
         follow(self.momentum_encoder, self.encoder, scheduled_momentum(self.config.m, progress))
-
-
-def scheduled_momentum(m: float, progress: float) -> float:
-    """From `m` at the start to 1 at the end: 1 - (1 - m)(cos(pi t/T) + 1) / 2."""
-    return 1 - (1 - m) * (math.cos(math.pi * progress) + 1) / 2

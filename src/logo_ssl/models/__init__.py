@@ -2,13 +2,14 @@
 
 from .backbones import FAMILIES, build_backbone, draw_as_torch_does
 from .batch_norm import BatchNorm
-from .encoder import Encoder, mlp, per_crop, pick
-from .momentum import Queue, follow, momentum_copy
+from .encoder import Encoder, Prototypes, mlp, per_crop, pick
+from .momentum import Queue, follow, momentum_copy, scheduled_momentum
 
 __all__ = [
     "FAMILIES",
     "BatchNorm",
     "Encoder",
+    "Prototypes",
     "Queue",
     "build_backbone",
     "draw_as_torch_does",
@@ -17,4 +18,5 @@ __all__ = [
     "momentum_copy",
     "per_crop",
     "pick",
+    "scheduled_momentum",
 ]

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ..types import CropStack, Latents
@@ -82,14 +83,38 @@ class Encoder(nn.Module):
         return z[:n_global], z[n_global:]
 
 
-def mlp(widths: Sequence[int], *, norm: bool = True, last_norm: bool = False) -> nn.Sequential:
+class Prototypes(nn.Module):
+    """Unit vectors to which latents are compared: logits [.. P] of latents [.. D]. They may be frozen at first."""
+
+    frozen: Bool[Tensor, ""]
+
+    def __init__(self, n: int, dim: int, freeze: float = 0.0) -> None:
+        super().__init__()
+        self.freeze = freeze
+        self.weight = nn.Parameter(F.normalize(torch.randn(n, dim), dim=-1))
+        self.register_buffer("frozen", torch.tensor(freeze > 0))  # a tensor, which a recorded step follows
+
+    def forward(self, z: Float[Tensor, "*rest D"]) -> Float[Tensor, "*rest P"]:
+        """Cosines to every prototype, in full precision: temperatures magnify their errors."""
+        weight = torch.where(self.frozen, self.weight.detach(), self.weight)
+        with torch.autocast(z.device.type, enabled=False):
+            return F.linear(F.normalize(z, dim=-1), F.normalize(weight, dim=-1))
+
+    def after_step(self, progress: float) -> None:
+        """Free them after a share of training."""
+        self.frozen.fill_(progress < self.freeze)
+
+
+def mlp(
+    widths: Sequence[int], *, norm: bool = True, last_norm: bool = False, activation: type[nn.Module] = nn.ReLU
+) -> nn.Sequential:
     """A head: linear layers, (batch norm and) ReLU between them; `last_norm` adds a norm without affine."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths[:-1]):
         layers.append(nn.Linear(n_in, n_out, bias=not norm))  # batch norm makes a bias superfluous
         if norm:
             layers.append(BatchNorm(n_out))
-        layers.append(nn.ReLU())
+        layers.append(activation())
     layers.append(nn.Linear(widths[-2], widths[-1], bias=not last_norm))
     if last_norm:
         layers.append(BatchNorm(widths[-1], affine=False))

@@ -1,5 +1,6 @@
 """The momentum encoder, and the queue of the keys that it gives."""
 
+import math
 from copy import deepcopy
 from typing import TypeVar
 
@@ -20,6 +21,11 @@ def momentum_copy(network: Network) -> Network:
 def follow(copy: nn.Module, network: nn.Module, m: float) -> None:
     """theta_copy <- m theta_copy + (1 - m) theta. Batch-norm buffers move with the copy's own forward passes."""
     torch._foreach_lerp_(list(copy.parameters()), list(network.parameters()), 1 - m)
+
+
+def scheduled_momentum(m: float, progress: float) -> float:
+    """From `m` at the start to 1 at the end: 1 - (1 - m)(cos(pi t/T) + 1) / 2."""
+    return 1 - (1 - m) * (math.cos(math.pi * progress) + 1) / 2
 
 
 class Queue(nn.Module):
