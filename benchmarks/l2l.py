@@ -21,8 +21,8 @@ from l2l_arms import FeatureConfig, GeometryConfig, KoLeoConfig, MeasuredConfig
 from overlap_l2l import OverlapConfig
 
 from logo_ssl.recipes import Recipe, find_recipe
-from logo_ssl.reproduce.run import RowRun, Runner
-from logo_ssl.reproduce.tables import KNN, Evaluation
+from logo_ssl.reproduce.run import Runner
+from logo_ssl.reproduce.tables import KNN, Evaluation, RowRun
 from logo_ssl.strategies import LoGoConfig
 from logo_ssl.system.terminal import plain_console
 

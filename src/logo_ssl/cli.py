@@ -70,7 +70,7 @@ COMMANDS: dict[str, Command] = {
     "report": Command("write one HTML page about some runs", "report.commands:Report"),
     "watch": Command("serve this page while the runs are training", "report.commands:Watch"),
     "show-crops": Command("draw the crops of some images as the network sees them", "commands:ShowCrops"),
-    "reproduce": Command("run the rows of the paper's tables and compare the figures", "reproduce.commands:Reproduce"),
+    "reproduce": Command("run the rows of the paper's tables and compare the figures", "reproduce.run:Reproduce"),
     "bench": Command("measure the speed of training and of its parts, as JSON", "commands:Bench"),
     "doctor": Command(
         "show versions, devices and speed of this machine, and what suits --data", "embedding.doctor:Doctor"

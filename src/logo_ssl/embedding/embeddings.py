@@ -1,13 +1,13 @@
 """Features of images: in memory, or in a file that is written part by part, so that an interruption costs a part."""
 
 import os
-import re
 import shlex
+import shutil
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -21,21 +21,18 @@ from .. import __version__
 from ..data import BadImages, ImageSet, Photos, Split
 from ..errors import Interrupted, UserError
 from ..eval.encoder import EncoderOptions, FrozenEncoder
-from ..eval.features import PREPROCESSING, SUFFIX, Extraction, FeatureStore, compute, features_key
+from ..eval.features import PREPROCESSING, Extraction, FeatureStore, compute, features_key
 from ..eval.protocol import data_for
-from ..files import check_output, clear_folder
+from ..files import check_output
 from ..system.signals import Stopped
 from ..system.terminal import progress_bars
 from ..system.text import counted
 from .module import frozen
-from .tables import Part, Shape, refuse_unknown, write_table
+from .tables import Part, refuse_unknown, write_table
 
 Which = Literal["all", "train", "val", "test"]
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
 PART = 2048  # images whose features are kept together
-NAME = rf"[0-9a-f]{{24}}-\d+{re.escape(SUFFIX)}"
-KEPT = re.compile(rf"{NAME}|\.{NAME}\.\w+")
-"""How files of kept features are called, and those that are being written."""
 UNBOUNDED = 2**63
 
 RGB = 3  # channels of every image file; timm takes all pretrained weights to have them
@@ -79,90 +76,22 @@ def images_of(
     encoder: FrozenEncoder, data: Data | None, which: Which, say: Callable[[str], Any] = Extraction.say
 ) -> list[Images]:
     """The images that a name, a path, paths or arrays stand for: train, then val, then test."""
-    if isinstance(data, np.ndarray) and data.dtype.kind in "OU":  # paths
-        data = data.ravel().tolist()
-    if isinstance(data, np.ndarray | Tensor):
+    if isinstance(data, Tensor) or (isinstance(data, np.ndarray) and data.dtype.kind not in "OU"):  # else paths
         pixels = torch.as_tensor(data)
         if pixels.dtype != torch.uint8 or pixels.dim() != 4:
             raise UserError(f"data is {pixels.dtype} {tuple(pixels.shape)}; give images as uint8 [N C H W], or paths.")
         data = Split(pixels)
-    if isinstance(data, Sequence) and not isinstance(data, str):
+    if data is None or isinstance(data, str | os.PathLike):
+        data = data_for(encoder, None if data is None else os.fspath(data), say)
+    if not isinstance(data, Split | ImageSet):
         data = Split.from_paths([os.fspath(path) for path in data])
     if isinstance(data, Split):
         data = ImageSet("images", data)
-    if not isinstance(data, ImageSet):
-        data = data_for(encoder, None if data is None else os.fspath(data), say)
-    parts = {"train": data.train, "val": data.val, "test": data.test}
-    chosen = [
-        Images(name, part, data.classes, data.source)
-        for name, part in parts.items()
-        if part is not None and which in ("all", name)
-    ]
-    if not any(len(images.split) for images in chosen):
-        there = [name for name, part in parts.items() if part is not None and len(part)]
+    there = {name: part for name in ("train", "val", "test") if (part := getattr(data, name))}
+    wanted = {name: part for name, part in there.items() if which in ("all", name)}
+    if not wanted:
         raise UserError(f"split={which}: {data.name} has no such images, only {', '.join(there) or 'none'}.")
-    return [images for images in chosen if len(images.split)]
-
-
-def parts_of(split: Split) -> list[Tensor]:
-    """The rows of each part."""
-    return list(torch.arange(len(split)).split(PART))
-
-
-@dataclass(frozen=True)
-class SplitFeatures:
-    """The features of one split, kept in parts."""
-
-    encoder: FrozenEncoder
-    images: Images
-    how: Extraction
-    store: FeatureStore
-    bad: BadImages
-
-    @cached_property
-    def key(self) -> str:
-        """How the names of all parts begin: another encoder, other images or another decoder have another."""
-        return features_key(self.encoder, self.images.split, self.how)[:24]
-
-    def complete(self) -> Shape:
-        """Compute the parts that are missing; the shape of a table of all images that can be read."""
-        missing, good, width, n = list[Tensor](), 0, 0, len(self.images.split)
-        for rows in parts_of(self.images.split):
-            features = self.store.load(self._name(rows), len(rows))
-            if features is None:
-                missing.append(rows)
-                continue
-            gaps = features[:, 0].isnan()
-            if gaps.any():  # a disk that failed may have come back
-                (features[gaps],) = self._compute([rows[gaps]], ", again")
-                self.store.save(self._name(rows), features)
-            good, width = good + _count_good(features), features.shape[1]
-        left = sum(map(len, missing))
-        if left < n:
-            self.how.say(f"Going on after {n - left:,} of {n:,} {self.images.part} images.")
-        with closing(self._compute(missing)) as computed:
-            for rows, features in zip(missing, computed, strict=True):
-                self.store.save(self._name(rows), features)
-                good, width = good + _count_good(features), features.shape[1]
-        return Shape(good, width)
-
-    def read(self) -> Iterator[Part]:
-        """All parts, each read when it is asked for."""
-        for rows in parts_of(self.images.split):
-            features = self.store.load(self._name(rows), len(rows))
-            if features is None:
-                raise UserError(f"{self.store.folder} was changed by another process; run the same command again.")
-            yield self.images.part_of(rows, features)
-
-    def _compute(self, parts: list[Tensor], again: str = "") -> Generator[Tensor, None, None]:
-        return compute(self.encoder, self.images.split, parts, self.how, f"{self.images.part} images{again}", self.bad)
-
-    def _name(self, rows: Tensor) -> str:
-        return f"{self.key}-{rows[0]}"
-
-
-def _count_good(features: Tensor) -> int:
-    return int((~features[:, 0].isnan()).sum())
+    return [Images(name, part, data.classes, data.source) for name, part in wanted.items()]
 
 
 class Embeddings(NamedTuple):
@@ -226,10 +155,15 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
         known.backbone.to(home)
 
 
+def _parts(images: Images) -> list[Tensor]:
+    """The rows of each part."""
+    return list(torch.arange(len(images.split)).split(PART))
+
+
 def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) -> Embeddings:
     bad, parts = BadImages(sum(len(images.split) for images in chosen), how.max_bad), list[Part]()
     for images in chosen:
-        rows = parts_of(images.split)
+        rows = _parts(images)
         made = compute(encoder, images.split, rows, how, f"{images.part} images", bad)
         parts += [images.part_of(*pair) for pair in zip(rows, made, strict=True)]
     paths, labels, splits = (
@@ -239,23 +173,39 @@ def _in_memory(encoder: FrozenEncoder, chosen: list[Images], how: Extraction) ->
 
 
 def _to_file(encoder: FrozenEncoder, chosen: list[Images], how: Extraction, out: Path, about: dict[str, Any]) -> Path:
-    """Keep each part beside `out` until all are there, then write these into it one by one."""
-    kept, bad_file = out.with_name(f".{out.name}.parts"), out.with_name(f"{out.name}-bad-images.csv")
-    bad_file.unlink(missing_ok=True)  # what could not be read is tried again, and listed anew
-    n = sum(len(images.split) for images in chosen)
-    store, bad = FeatureStore(kept, UNBOUNDED), BadImages(n, how.max_bad, bad_file)
-    splits = [SplitFeatures(encoder, images, how, store, bad) for images in chosen]
-    if not all(any(file.name.startswith(split.key) for split in splits) for file in kept.glob(f"*{SUFFIX}")):
-        clear_folder(kept, KEPT)  # parts of another encoder, or of other images
+    """Keep each part in a folder next to `out` until all are there, then write these into it one by one."""
+    store = FeatureStore(out.with_name(f".{out.name}.parts"), UNBOUNDED)
+    bad_file, n = out.with_name(f"{out.name}-bad-images.csv"), sum(len(images.split) for images in chosen)
+    keys = [features_key(encoder, images.split, how)[:24] for images in chosen]
+    if not any(any(store.folder.glob(f"{key}-*")) for key in keys):  # parts of another encoder, or of other images
+        shutil.rmtree(store.folder, ignore_errors=True)
+        bad_file.unlink(missing_ok=True)
+    bad = BadImages(n, how.max_bad, bad_file)
     try:
-        shapes = [split.complete() for split in splits]
+        for key, images in zip(keys, chosen, strict=True):
+            missing = [rows for rows in _parts(images) if store.load(f"{key}-{rows[0]}", len(rows)) is None]
+            if done := len(images.split) - sum(map(len, missing)):
+                how.say(f"Going on after {done:,} of {len(images.split):,} {images.part} images.")
+            with closing(compute(encoder, images.split, missing, how, f"{images.part} images", bad)) as computed:
+                for rows, features in zip(missing, computed, strict=True):
+                    store.save(f"{key}-{rows[0]}", features)
     except (KeyboardInterrupt, Stopped) as stop:
-        again = f"the same command goes on with what {kept} holds"
+        again = f"the same command goes on with what {store.folder} holds"
         raise stop.interrupted(again) if isinstance(stop, Stopped) else Interrupted(f"Interrupted; {again}.") from None
-    good = sum(shape.rows for shape in shapes)
-    parts = chain.from_iterable(split.read() for split in splits)
-    write_table(out, parts, Shape(good, shapes[0].width), about)
-    clear_folder(kept, KEPT)
+
+    def kept() -> Iterator[Part]:
+        for key, images in zip(keys, chosen, strict=True):
+            for rows in _parts(images):
+                features = store.load(f"{key}-{rows[0]}", len(rows))
+                if features is None:
+                    raise UserError(f"{store.folder} was changed by another process; run the same command again.")
+                yield images.part_of(rows, features)
+
+    shapes = [part.vectors.shape for part in kept()]
+    good, width = sum(rows for rows, _ in shapes), shapes[0][1]
+    write_table(out, kept(), good, width, about)
+    shutil.rmtree(store.folder, ignore_errors=True)
+    how.say(f"Features: {out} ({counted(good, 'image')}, {width} features each)")
     if good < n:
         how.say(f"{counted(n - good, 'image')} cannot be read and had to be left out; see {bad_file}.")
     return out
@@ -293,22 +243,10 @@ class Embed(EncoderOptions):
     def run(self) -> None:
         """Embed, and say where the features are."""
         encoder, console = self.open()
+        names = ("out", "split", "batch_size", "device", "workers", "decoder", "max_bad", "overwrite")
+        options = {name: getattr(self, name) for name in names}
         with progress_bars(console) as progress:
-            file = embed(
-                encoder,
-                self.data,
-                out=self.out,
-                split=self.split,
-                batch_size=self.batch_size,
-                device=self.device,
-                workers=self.workers,
-                decoder=self.decoder,
-                max_bad=self.max_bad,
-                overwrite=self.overwrite,
-                say=console.print,
-                progress=progress,
-            )
-        console.print(f"Features: {file}")
+            embed(encoder, self.data, say=console.print, progress=progress, **options)
         if encoder.channels == RGB:  # as every image file is shown, and so every query
-            index = shlex.quote(str(file))
+            index = shlex.quote(str(self.out))
             console.print(f"Next: logo-ssl search {self.typed()} --index {index} --query IMAGE --out sheet.png")

@@ -82,15 +82,11 @@ def load(
     makes its input of an image, `encoder.about` says where it comes from and what it needs. A run that is not finished
     gives the encoder of its newest checkpoint, with a warning.
     """
-    return plain(_found(source, backbone=backbone, stem=stem, key=key, size=size, mean=mean, std=std))
-
-
-def _found(source: str | os.PathLike[str], **options: Any) -> FrozenEncoder:
-    """The encoder of a source; there is nobody to tell that its run is unfinished, so that is warned of."""
+    options = {"backbone": backbone, "stem": stem, "key": key, "size": size, "mean": mean, "std": std}
     found = load_encoder(os.fspath(source), **options)
     if found.unfinished is not None:
-        warnings.warn(found.says[0], stacklevel=3)
-    return found
+        warnings.warn(found.says[0], stacklevel=2)
+    return plain(found)
 
 
 def plain(found: FrozenEncoder) -> nn.Module:
@@ -106,7 +102,7 @@ def frozen(encoder: nn.Module | FrozenEncoder | str | os.PathLike[str]) -> Froze
     if isinstance(encoder, FrozenEncoder):
         return encoder
     if isinstance(encoder, str | os.PathLike):
-        return _found(encoder)
+        encoder = load(encoder)
     about = getattr(encoder, "about", None)
     if not isinstance(about, FrozenEncoder):
         raise UserError(f"{type(encoder).__name__} does not say what its input needs; get it from logo_ssl.load.")

@@ -33,40 +33,34 @@ class Part(NamedTuple):
     vectors: Float32[np.ndarray, "n F"]
 
 
-class Shape(NamedTuple):
-    """What is known of a table before it is written."""
-
-    rows: int
-    width: int
-
-
-def write_table(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> Path:
-    """Write a table whole or not at all, in the format that its name ends with; a link is followed."""
+def write_table(path: Path, parts: Iterator[Part], rows: int, width: int, about: dict[str, Any]) -> Path:
+    """Write so many rows whole or not at all, in the format that the name ends with; a link is followed."""
     with whole(path) as (draft,):
-        _format(path).write(draft, parts, shape, about)
+        _format(path).write(draft, parts, rows, width, about)
     return path
 
 
 def read_table(path: Path) -> Iterator[Part]:
     """The rows of a table, part by part."""
-    with _in_a_sentence(path):
+    with _a_table(path):
         yield from _format(path).read(path)
 
 
 def about_table(path: Path) -> dict[str, Any]:
     """What a table says of the encoder that made it; nothing in a .csv."""
-    with _in_a_sentence(path):
+    with _a_table(path):
         return _format(path).about(path)
 
 
 def refuse_unknown(path: Path) -> None:
     """Raise a UserError for a name that no table can have, or whose format is not installed."""
-    _format(path).needs()
+    if _format(path).write is _write_parquet:
+        _pyarrow()
 
 
 @contextmanager
-def _in_a_sentence(path: Path) -> Iterator[None]:
-    """What is wrong with a file, in a sentence."""
+def _a_table(path: Path) -> Iterator[None]:
+    """UserError where reading fails."""
     if not path.is_file():
         raise UserError(f"There is no file {path}; make it with `logo-ssl embed RUN --data DATA --out {path}`.")
     try:
@@ -74,7 +68,7 @@ def _in_a_sentence(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # of a format's reader, at bytes that are none of its own
-        raise UserError(f"{path} is no table of features ({error}); make one with `logo-ssl embed`.") from error
+        raise UserError(f"{path} is not a table of features ({error}); make one with `logo-ssl embed`.") from error
 
 
 def _pyarrow() -> Any:
@@ -86,14 +80,14 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _write_parquet(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
+def _write_parquet(path: Path, parts: Iterator[Part], rows: int, width: int, about: dict[str, Any]) -> None:
     arrow = _pyarrow()
-    columns = [*((name, arrow.string()) for name in COLUMNS), ("vector", arrow.list_(arrow.float32(), shape.width))]
+    columns = [*((name, arrow.string()) for name in COLUMNS), ("vector", arrow.list_(arrow.float32(), width))]
     schema = arrow.schema(columns, metadata={ABOUT: json.dumps(about)})
     with arrow.parquet.ParquetWriter(path, schema) as writer:
         for part in parts:
             flat = arrow.array(part.vectors.ravel())
-            vectors = arrow.FixedSizeListArray.from_arrays(flat, shape.width)
+            vectors = arrow.FixedSizeListArray.from_arrays(flat, width)
             labels = [None if label is None else printable(label) for label in part.labels]
             texts = ([printable(name) for name in part.paths], labels, part.splits)
             arrays = [*(arrow.array(text, arrow.string()) for text in texts), vectors]
@@ -112,12 +106,12 @@ def _about_parquet(path: Path) -> dict[str, Any]:
     return json.loads((_pyarrow().parquet.read_schema(path).metadata or {}).get(ABOUT.encode(), b"{}"))
 
 
-def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
+def _write_npz(path: Path, parts: Iterator[Part], rows: int, width: int, about: dict[str, Any]) -> None:
     """An ordinary .npz; arrays go into it part by part."""
     paths, labels, splits = list[str](), list[str](), list[str]()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as member:
-            head = {"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}
+            head = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
             np.lib.format.write_array_header_1_0(member, head)
             for part in parts:
                 member.write(np.ascontiguousarray(part.vectors, "<f4").data)
@@ -130,18 +124,8 @@ def _write_npz(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str,
                 np.lib.format.write_array(member, np.array(text, np.str_), allow_pickle=False)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The arrays of an .npz file that holds a table; an error for any other."""
-    zipfile.ZipFile(path).close()  # what is none, numpy would take for a pickle
-    with np.load(path, allow_pickle=False) as file:
-        if not {"paths", "labels", "splits", "vectors"} <= set(file):
-            raise ValueError(f"it holds {', '.join(file) or 'nothing'}")
-        yield file
-
-
 def _read_npz(path: Path) -> Iterator[Part]:
-    with _opened(path) as file:
+    with np.load(path, allow_pickle=False) as file:
         paths, labels, splits = file["paths"], file["labels"], file["splits"]
     with zipfile.ZipFile(path) as archive, archive.open("vectors.npy") as member:
         np.lib.format.read_magic(member)
@@ -154,14 +138,14 @@ def _read_npz(path: Path) -> Iterator[Part]:
 
 
 def _about_npz(path: Path) -> dict[str, Any]:
-    with _opened(path) as file:
+    with np.load(path, allow_pickle=False) as file:
         return json.loads(str(file[ABOUT])) if ABOUT in file else {}
 
 
-def _write_csv(path: Path, parts: Iterator[Part], shape: Shape, about: dict[str, Any]) -> None:
+def _write_csv(path: Path, parts: Iterator[Part], rows: int, width: int, about: dict[str, Any]) -> None:
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file)
-        writer.writerow([*COLUMNS, *(f"f{i}" for i in range(shape.width))])
+        writer.writerow([*COLUMNS, *(f"f{i}" for i in range(width))])
         for part in parts:
             for name, label, split, vector in zip(*part, strict=True):
                 numbers = map(str, vector)  # as few digits as give the same float32 again
@@ -183,15 +167,13 @@ def _read_csv(path: Path) -> Iterator[Part]:
 class Format(NamedTuple):
     """How a table is written and read."""
 
-    write: Callable[[Path, Iterator[Part], Shape, dict[str, Any]], None]
+    write: Callable[[Path, Iterator[Part], int, int, dict[str, Any]], None]
     read: Callable[[Path], Iterator[Part]]
     about: Callable[[Path], dict[str, Any]]
-    needs: Callable[[], Any] = lambda: None
-    """Raises a UserError if a package is missing."""
 
 
 FORMATS = {
-    ".parquet": Format(_write_parquet, _read_parquet, _about_parquet, _pyarrow),
+    ".parquet": Format(_write_parquet, _read_parquet, _about_parquet),
     ".npz": Format(_write_npz, _read_npz, _about_npz),
     ".csv": Format(_write_csv, _read_csv, lambda path: {}),
 }

@@ -1,13 +1,11 @@
 """An encoder in a scikit-learn pipeline: a transformer from images to features."""
 
-import contextlib
 import io
 import os
 import tempfile
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from itertools import count
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ..errors import UserError
-from ..eval.encoder import FrozenEncoder, load_encoder
+from ..eval.encoder import load_encoder
 from ..eval.features import Extraction
 from ..files import write
 from ..run import Run
@@ -34,7 +32,7 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
 
     With an `encoder` (what `load` gives, or takes: a run folder, torchvision/NAME, timm/NAME, a checkpoint), `fit` uses
     it. Without one, `fit` pretrains one on the images, by `recipe`, in the folder `out` (a temporary one where none is
-    named). Fitting again replaces nothing: the next run lies in `out`-2, then in `out`-3.
+    named); fitting again needs another `out`.
     """
 
     # scikit-learn's custom: whatever is given is stored, and looked at in `fit`.
@@ -91,14 +89,14 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
 
         changes = {"seed": _seed(self.random_state), "device": self.device, "loading__workers": self.workers}
         changes |= {} if self.epochs is None else {"epochs": self.epochs}
-        contents = _as_data(images)
-        out, data = _claimed(out, ".npz" if isinstance(images, np.ndarray) else ".txt")
-        try:
-            write(data, contents)
-            return pretrain(self.recipe, out, console=plain_console(stderr=True), data=str(data), **changes).path
-        finally:
-            if not Run(out).recipe_file.exists():  # nothing has begun that would need them
-                data.unlink(missing_ok=True)
+        Run.new(out)
+        if isinstance(images, np.ndarray):
+            np.savez(file := io.BytesIO(), train_images=images.transpose(0, 2, 3, 1))
+            data = write(out.with_name(f"{out.name}-images.npz"), file.getvalue())
+        else:
+            lines = [f"{Path(path).absolute()}\t-\n" for path in images]  # "-": no label
+            data = write(out.with_name(f"{out.name}-images.txt"), "".join(lines).encode(errors="surrogateescape"))
+        return pretrain(self.recipe, out, console=plain_console(stderr=True), data=str(data), **changes).path
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -122,8 +120,6 @@ def _given(encoder: Any, size: int | None) -> nn.Module:
     """The encoder of a source, or a copy of one that is there: the caller's own stays as it is."""
     if isinstance(encoder, str | os.PathLike):
         return load(encoder, size=size)
-    if not isinstance(encoder, nn.Module | FrozenEncoder):
-        raise UserError(f"encoder is {encoder!r}; give what logo_ssl.load gives, or takes.")
     known = frozen(encoder)
     return plain(replace(known, backbone=deepcopy(known.backbone), size=known.size if size is None else size))
 
@@ -133,24 +129,3 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _claimed(out: Path, suffix: str) -> tuple[Path, Path]:
-    """A new folder for a run and a file for its images: `out`, or `out`-2, ... if something is there."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for n in count(1):
-        folder = out if n == 1 else out.with_name(f"{out.name}-{n}")
-        data = folder.with_name(f"{folder.name}-images{suffix}")
-        if not folder.exists():
-            with contextlib.suppress(FileExistsError):  # another process was quicker
-                data.touch(exist_ok=False)
-                return folder, data
-    raise AssertionError("there is always another number")
-
-
-def _as_data(images: Sequence[str] | np.ndarray) -> bytes:
-    """The images in a form that `pretrain` reads: a list of paths, or an .npz."""
-    if isinstance(images, np.ndarray):
-        np.savez(file := io.BytesIO(), train_images=images.transpose(0, 2, 3, 1))
-        return file.getvalue()
-    return "".join(f"{Path(path).absolute()}\t-\n" for path in images).encode()  # "-": no label

@@ -10,8 +10,7 @@ from ..files import read_json, write
 from ..recipes import Recipe, differences, is_harmless, literal, unused
 from ..report import Curve, draw_knn_curves
 from ..run import Run
-from .run import Outcome, RowRun
-from .tables import Figure, Row, Table
+from .tables import Figure, Outcome, Row, RowRun, Table
 
 HEAD = ("row", "protocol", "paper", "ours", "seeds", "crops x epochs", "minutes", "hardware", "commit")
 ABOUT = """\
@@ -48,14 +47,9 @@ def markdown(record: Mapping[str, Any]) -> str:
     lines = [f"# {record['title']}", "", _line(HEAD), _line(["---"] * len(HEAD))]
     lines += [_line(cells) for row in record["rows"] for cells in _cells(row)]
     lines += ["", ABOUT]
-    for heading, remarks in (
-        ("\\* Settings that differ from the recipe with the paper's:", _told_departures(record["rows"])),
-        ("Images:", _images(record["rows"])),
-        ("Remarks:", _remarks(record["rows"])),
-        ("Not finished:", _unfinished(record["rows"])),
-    ):
-        if told := [f"- {remark}" for remark in remarks]:
-            lines += ["", heading, "", *told]
+    if remarks := dict.fromkeys(_remarks(record["rows"])):
+        lines += ["", "\\* Settings that differ from the recipe with the paper's, and other remarks:", ""]
+        lines += [f"- {remark}" for remark in remarks]
     return "\n".join(lines) + "\n"
 
 
@@ -154,46 +148,25 @@ def _cells(row: Mapping[str, Any]) -> Iterator[list[str]]:
         ]
 
 
-def _told_departures(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _remarks(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Departures from the recipe, how many images there were, what went wrong, and what is missing."""
     for row in rows:
         if row["departures"]:
             told = (f"{field} {pair['ours']} (recipe: {pair['recipe']})" for field, pair in row["departures"].items())
             yield f"{row['row']}: {', '.join(told)}"
-
-
-def _images(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """How many images there were; runs of one data set on different images are named."""
-    fingerprints: dict[str, set[str]] = {}
-    told: dict[str, None] = {}
-    for row in rows:
-        for run in row["runs"]:
-            images = run["images"]
-            if images["train_images"] is not None:
-                name = Path(row["data"]).stem
-                told[f"{name}: {images['train_images']:,} to train on, {images['test_images']:,} to test on"] = None
-                fingerprints.setdefault(name, set()).add(json.dumps(images["fingerprint"], sort_keys=True))
-    differ = [f"{name}: these runs saw different images" for name, seen in fingerprints.items() if len(seen) > 1]
-    return [*told, *differ]
-
-
-def _remarks(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for row in rows:
-        for run in row["runs"]:
-            made = run["provenance"] or {}
-            if (scale := made.get("lr_scale", 1.0)) != 1:
-                yield f"{row['row']}, seed {run['seed']}: it diverged, and ended with {scale:g} of its learning rate"
-            if bad := made.get("bad_images", 0):
-                yield f"{row['row']}, seed {run['seed']}: {bad:,} training images could not be read"
-
-
-def _unfinished(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for row in rows:
         if not row["runs"]:
             yield f"{row['row']} ({row['recipe']}): not run"
         for run in row["runs"]:
+            name, made, images = f"{row['row']}, seed {run['seed']}", run["provenance"] or {}, run["images"]
+            if images["train_images"] is not None:
+                counts = f"{images['train_images']:,} images to train on, {images['test_images']:,} to test on"
+                yield f"{Path(row['data']).stem}: {counts}"
+            if (scale := made.get("lr_scale", 1.0)) != 1:
+                yield f"{name}: it diverged, and ended with {scale:g} of its learning rate"
+            if bad := made.get("bad_images", 0):
+                yield f"{name}: {bad:,} training images could not be read"
             if run["state"] != "done":
-                told = f"{row['row']} ({row['recipe']}), seed {run['seed']}: {run['state']}"
-                yield f"{told}, {run['reason']}" if run["reason"] else told
+                yield ", ".join(filter(None, [f"{name} ({row['recipe']}): {run['state']}", run["reason"]]))
 
 
 def _number(value: float | None) -> str:

@@ -1,104 +1,178 @@
-"""The runs of a table: each row and seed by the commands `pretrain`, `resume` and `eval`, in processes of their own."""
+"""The command `reproduce`: the rows of tables by `pretrain`, `resume` and `eval`, in processes of their own."""
 
+import json
 import shlex
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
+import tyro
 from filelock import FileLock, Timeout
 
-from ..errors import UserError
-from ..recipes import Recipe, differences, find_recipe, is_harmless
-from ..report.collect import options_between
+from ..data import NAMES, locate
+from ..errors import UserError, nearest
+from ..files import check_folder
+from ..recipes import Recipe, check, flat
 from ..run import Run
+from ..system.hardware import best_device, hardware, provenance
 from ..system.signals import Stopped
-from .tables import Evaluation, Table
+from ..system.terminal import plain_console
+from .render import draw_figure_1b, markdown, record_of, write_table
+from .tables import Outcome, RowRun, Table, runs_of, tables_named
 
-CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
-"""Fields that a run has lower than asked for if there are few images."""
-
-State = Literal["done", "waiting", "failed", "run by another process"]
+OWN_OPTIONS = ("data", "seed", "epochs", "device", "name", "paper", "chosen", "framework.kind", "strategy.kind")
+"""Fields that `--set` does not take: they have an option of their own, or make a row what it is."""
 
 
-class RowRun(NamedTuple):
-    """A row with a seed, and its folder."""
+@dataclass(frozen=True)
+class Reproduce:
+    """Run the rows of the paper's tables (table1 to table7) or figures (fig1b, fig3), and compare with its numbers.
 
-    recipe: Recipe
-    folder: Path
-    evaluations: tuple[Evaluation, ...]
+    Each row is pretrained and evaluated by the commands `pretrain`, `resume` and `eval`, which `--dry-run` prints.
+    Finished rows are not run again, interrupted ones go on, and tables share runs. A table is written each time that a
+    row has ended. Exit code 1: a row failed.
 
-    @property
-    def run(self) -> Run:
-        """The run folder."""
-        return Run(self.folder)
+    example: logo-ssl reproduce table1 --tuned --seeds 3
+    """
 
-    @property
-    def log(self) -> Path:
-        """What its commands print, if rows run side by side."""
-        return self.folder.with_name(f"{self.folder.name}.log")
+    tables: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TABLE ...")]
+    """table1 to table7. fig1b and fig3 draw the rows of the tables that are named with them; alone, Table 3's."""
+    out: Path = Path("runs/reproduce")
+    """Folder of runs and tables: OUT/RECIPE/seedK/ is a run, OUT/TABLE.md and OUT/TABLE.json the table (TABLE-tuned
+    with --tuned)."""
+    seeds: int = 1
+    """Runs of each row, with the seeds 0, 1, ..."""
+    epochs: int | None = None
+    """Passes over the data (default: the recipes')."""
+    rows: tuple[str, ...] = ()
+    """Recipes of rows, or patterns such as 'cifar10-*' (default: all rows)."""
+    tuned: bool = False
+    """Rows with tuned settings, baselines as well, instead of the paper's (CIFAR-10 only)."""
+    data: tuple[str, ...] = ()
+    """Where the images are: a source as for `pretrain`, or NAME=SOURCE if the rows are on several sets."""
+    settings: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="FIELD=VALUE")
+    ] = ()
+    """Any field of the recipes, for all rows that have it: --set optimiser.lr=0.12 --set crops.global_scale=0.2,1.0."""
+    jobs: int = 1
+    """Rows that run side by side on the device. On an NVIDIA GPU this pays if its Multi-Process Service runs."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train and to measure."""
+    dry_run: bool = False
+    """Print the commands that would run, and run nothing."""
 
-    def result_file(self, evaluation: Evaluation) -> Path:
-        """Where the result of an evaluation is kept."""
-        return self.run.evaluation_file(f"reproduce-{evaluation.name}")
+    def run(self) -> bool:
+        """Do it; whether every row is done."""
+        console = plain_console()
+        tables = self.chosen()
+        out = self.out.expanduser().absolute()
+        rows = runs_of(tables, self.seeds, out)
+        for row in rows:
+            row.check()
+        if self.dry_run:
+            for command in (command for row in rows for command in row.commands()):
+                console.print(f"logo-ssl {shlex.join(command)}")
+            return True
+        out.mkdir(parents=True, exist_ok=True)
+        check_folder(out)
+        options = json.loads(json.dumps(asdict(self), default=str))
+        made = {"options": options, "written_by": provenance(hardware(best_device("cpu")))}
 
-    def commands(self) -> Iterator[list[str]]:
-        """What is left to do, as arguments of `logo-ssl`."""
-        if not self.run.provenance_file.is_file():
-            if self.run.recipe_file.is_file():
-                yield ["resume", str(self.folder), "--data", self.recipe.data, "--device", self.recipe.device]
+        def records(outcomes: Sequence[Outcome]) -> list[tuple[Table, dict[str, Any]]]:
+            ended = {row.folder: outcome for row, outcome in zip(rows, outcomes, strict=True)}
+            return [(table, record_of(table, out, ended) | made) for table in tables]
+
+        def write(outcomes: Sequence[Outcome]) -> None:
+            for table, record in records(outcomes):
+                if table.name.startswith("table"):
+                    write_table(table, record, out)
+
+        outcomes = Runner(self.jobs, console.print).run_all(rows, write)
+        for table, record in records(outcomes):
+            if table.name.startswith("table"):
+                console.print(f"\n{markdown(record)}")
+                console.print(f"Table: {out / f'{table.stem}.md'}")
+            elif table.name == "fig1b":
+                for file in draw_figure_1b(table, record, out):
+                    console.print(f"Figure: {file}")
             else:
-                asked = options_between(find_recipe(self.recipe.name), self.recipe)
-                yield ["pretrain", self.recipe.name, "--out", str(self.folder), *asked]
-        for evaluation in self.evaluations:
-            result = self.result_file(evaluation)
-            if not result.is_file():
-                protocol, *options = evaluation.arguments
-                options += ["--seed", str(self.recipe.seed)] if protocol in ("detect", "segment") else []
-                if protocol == "transfer":  # it adds the set
-                    result = result.with_name("reproduce-transfer.json")
-                where = ["--device", self.recipe.device, "--out", str(result)]
-                yield ["eval", protocol, str(self.folder), *options, *where]
+                self._draw_affinities(table, rows, out)
+        return all(outcome.state in ("done", "run by another process") for outcome in outcomes)
 
-    def check(self) -> None:
-        """UserError if the folder holds a run with other settings, or something else."""
-        if self.folder.exists() and not self.run.recipe_file.is_file() and any(self.folder.iterdir()):
-            raise UserError(f"{self.folder} exists and is not a run; choose another --out.")
-        if not self.run.recipe_file.is_file():
-            return
-        saved = Recipe.from_json(self.run.recipe_file.read_text())
-        changed = differences(saved, self.recipe)
-        other = {field: pair for field, pair in changed.items() if field == "epochs" or not is_harmless(field)}
-        for field in CUT:
-            if field in other and other[field][0] < other[field][1]:
-                del other[field]
-        if other:
-            told = ", ".join(f"{field}={before}, now {now}" for field, (before, now) in other.items())
-            raise UserError(f"{self.folder} has other settings ({told}); choose another --out.")
+    def chosen(self) -> list[Table]:
+        """The tables, every setting checked before anything runs."""
+        for name in ("seeds", "jobs"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)}: must be 1 or more.")
+        if Run(self.out).recipe_file.is_file() or self.out.is_file():
+            raise UserError(f"out={self.out}: this is a run or a file; name a folder for tables and their runs.")
+        best_device(self.device)
+        tables = tables_named(self.tables, self.rows, self.tuned)
+        recipes = {row.recipe.name: row.recipe for table in tables for row in table.rows}
+        places = self._places({recipe.data for recipe in recipes.values()})
+        changed = {name: replace(recipe, data=places.get(recipe.data, recipe.data)) for name, recipe in recipes.items()}
+        own = {"device": self.device} | ({} if self.epochs is None else {"epochs": self.epochs})
+        changed = {name: recipe.changed(**own) for name, recipe in with_settings(changed, self.settings).items()}
+        for recipe in changed.values():
+            check(recipe)
+        return [
+            table._replace(rows=tuple(row._replace(recipe=changed[row.recipe.name]) for row in table.rows))
+            for table in tables
+        ]
+
+    def _places(self, sets: set[str]) -> dict[str, str]:
+        """Where each data set is."""
+        places = {}
+        for source in self.data:
+            name, _, path = source.rpartition("=")
+            name = name or (next(iter(sets)) if len(sets) == 1 else Path(path).stem)
+            if name not in sets:
+                raise UserError(f"data={source}: the rows are on {', '.join(sorted(sets))}; give NAME=SOURCE.")
+            if path not in NAMES and not Path(path).expanduser().exists():
+                raise UserError(f"data={source}: there is nothing at {path!r}.")
+            places[name] = locate(path)
+        return places
+
+    def _draw_affinities(self, table: Table, rows: Sequence[RowRun], out: Path) -> None:
+        """Figure 3 of the first finished run of each row, by the command `affinity`."""
+        finished = {row.recipe.name: row for row in reversed(rows) if row.run.backbone_file.is_file()}
+        for row in [finished[each.recipe.name] for each in table.rows if each.recipe.name in finished]:
+            picture = out / f"{table.name}-{row.recipe.name}.png"
+            options = ["--data", row.recipe.data, "--device", self.device, "--out", str(picture), "--overwrite"]
+            Runner(1, lambda sentence: None).call(["affinity", str(row.folder), *options], row.log)
 
 
-class Outcome(NamedTuple):
-    """How a row's commands ended."""
-
-    state: State
-    reason: str = ""
-
-
-def runs_of(tables: Sequence[Table], seeds: int, out: Path) -> list[RowRun]:
-    """One for each recipe and seed; tables share runs."""
-    needed: dict[str, tuple[Recipe, dict[Evaluation, None]]] = {}
-    for row in (row for table in tables for row in table.rows):
-        needed.setdefault(row.recipe.name, (row.recipe, {}))[1].update(dict.fromkeys(row.evaluations))
-    return [
-        RowRun(recipe.changed(seed=seed), out / recipe.name / f"seed{seed}", tuple(evaluations))
-        for seed in range(seeds)
-        for recipe, evaluations in needed.values()
-    ]
+def with_settings(recipes: dict[str, Recipe], settings: Sequence[str]) -> dict[str, Recipe]:
+    """The recipes with each `field=value` in those that have the field; a field that none has is refused."""
+    words: dict[str, list[str]] = {name: [] for name in recipes}
+    for setting in settings:
+        field, equals, value = setting.partition("=")
+        field = field.strip().replace("-", "_")
+        if not equals or field in OWN_OPTIONS:
+            raise UserError(f"set={setting}: give FIELD=VALUE, such as optimiser.lr=0.12; {', '.join(OWN_OPTIONS[:4])} "
+                            "have options of their own.")  # fmt: skip
+        having = [name for name, recipe in recipes.items() if field in flat(recipe)]
+        if not having:
+            known = {known for recipe in recipes.values() for known in flat(recipe)}
+            raise UserError(f"set={setting}: no row has the field {field}.{nearest(field, known)}")
+        for name in having:
+            several = isinstance(flat(recipes[name])[field], list)
+            values = value.replace(",", " ").split() if several else [value]
+            words[name] += [f"--{field.replace('_', '-')}", *values]
+    settled = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    return {
+        name: tyro.cli(Recipe, args=words[name], default=recipe, config=settled, prog="logo-ssl reproduce --set")
+        if words[name]
+        else recipe
+        for name, recipe in recipes.items()
+    }
 
 
 class Runner:
@@ -190,8 +264,3 @@ class Runner:
                 return
             except (KeyboardInterrupt, Stopped):
                 number = signal.SIGKILL
-
-
-def shown(command: Sequence[str]) -> str:
-    """A command as somebody would type it."""
-    return f"logo-ssl {shlex.join(command)}"

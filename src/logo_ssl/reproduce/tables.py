@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
-from ..recipes import RECIPES, PaperRow, Recipe, find_recipe, literal, tuned
+from ..recipes import RECIPES, PaperRow, Recipe, differences, find_recipe, is_harmless, literal, tuned
 from ..recipes.paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
+from ..report.collect import options_between
+from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.text import listed
 
@@ -164,3 +167,86 @@ def _detection_row(label: str, recipe: str) -> Row:
 def _answers(recipe: Recipe, pattern: str) -> bool:
     """Whether a pattern means a recipe, by its own name or by that of the row with the paper's settings."""
     return any(fnmatchcase(name, pattern) for name in (recipe.name, literal(recipe).name))
+
+
+# -- Rows with a seed
+
+CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
+"""Fields that a run has lower than asked for if there are few images."""
+
+State = Literal["done", "waiting", "failed", "run by another process"]
+
+
+class RowRun(NamedTuple):
+    """A row with a seed, and its folder."""
+
+    recipe: Recipe
+    folder: Path
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def run(self) -> Run:
+        """The run folder."""
+        return Run(self.folder)
+
+    @property
+    def log(self) -> Path:
+        """What its commands print, if rows run side by side."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    def result_file(self, evaluation: Evaluation) -> Path:
+        """Where the result of an evaluation is kept."""
+        return self.run.evaluation_file(f"reproduce-{evaluation.name}")
+
+    def commands(self) -> Iterator[list[str]]:
+        """What is left to do, as arguments of `logo-ssl`."""
+        if not self.run.provenance_file.is_file():
+            if self.run.recipe_file.is_file():
+                yield ["resume", str(self.folder), "--data", self.recipe.data, "--device", self.recipe.device]
+            else:
+                asked = options_between(find_recipe(self.recipe.name), self.recipe)
+                yield ["pretrain", self.recipe.name, "--out", str(self.folder), *asked]
+        for evaluation in self.evaluations:
+            result = self.result_file(evaluation)
+            if not result.is_file():
+                protocol, *options = evaluation.arguments
+                options += ["--seed", str(self.recipe.seed)] if protocol in ("detect", "segment") else []
+                if protocol == "transfer":  # it adds the set
+                    result = result.with_name("reproduce-transfer.json")
+                where = ["--device", self.recipe.device, "--out", str(result)]
+                yield ["eval", protocol, str(self.folder), *options, *where]
+
+    def check(self) -> None:
+        """UserError if the folder holds a run with other settings, or something else."""
+        if self.folder.exists() and not self.run.recipe_file.is_file() and any(self.folder.iterdir()):
+            raise UserError(f"{self.folder} exists and is not a run; choose another --out.")
+        if not self.run.recipe_file.is_file():
+            return
+        saved = Recipe.from_json(self.run.recipe_file.read_text())
+        changed = differences(saved, self.recipe)
+        other = {field: pair for field, pair in changed.items() if field == "epochs" or not is_harmless(field)}
+        for field in CUT:
+            if field in other and other[field][0] < other[field][1]:
+                del other[field]
+        if other:
+            told = ", ".join(f"{field}={before}, now {now}" for field, (before, now) in other.items())
+            raise UserError(f"{self.folder} has other settings ({told}); choose another --out.")
+
+
+class Outcome(NamedTuple):
+    """How a row's commands ended."""
+
+    state: State
+    reason: str = ""
+
+
+def runs_of(tables: Sequence[Table], seeds: int, out: Path) -> list[RowRun]:
+    """One for each recipe and seed; tables share runs."""
+    needed: dict[str, tuple[Recipe, dict[Evaluation, None]]] = {}
+    for row in (row for table in tables for row in table.rows):
+        needed.setdefault(row.recipe.name, (row.recipe, {}))[1].update(dict.fromkeys(row.evaluations))
+    return [
+        RowRun(recipe.changed(seed=seed), out / recipe.name / f"seed{seed}", tuple(evaluations))
+        for seed in range(seeds)
+        for recipe, evaluations in needed.values()
+    ]

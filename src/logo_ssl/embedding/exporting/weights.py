@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import timm
 import torch
@@ -11,56 +11,45 @@ import torchvision
 from torch import nn
 
 from ... import __version__
-from ...data.decode import ENOUGH
 from ...errors import UserError
 from ...eval.encoder import SOLO_LEARN_PADDING, FrozenEncoder
-from ...files import write, write_together
+from ...files import write
 from ...models.backbones import RESNETS
 from ...models.saving import plain_weights, weight_bytes
 from ...recipes import recipe_as_written
 from ..embeddings import RGB
 
-FOR_PHOTOGRAPHS = (
-    "import math",
-    "import numpy as np",
-    "from PIL import Image, ImageOps",
-    "from torchvision.transforms import v2",
-)
+FOR_PHOTOGRAPHS = ("from PIL import Image, ImageOps", "from torchvision.transforms import v2")
 STEMS = {"cifar": (3, 1, 1), "lightly": (3, 1, 1), "solo-learn": (3, 1, SOLO_LEARN_PADDING[0]), "imagenet": (7, 2, 3)}
 """Side, stride and padding of a ResNet's first convolution."""
-TO_FILL_IN = "to be filled in by whoever shares it"
-"""In a model card."""
-SAID_ELSEWHERE = "train with --backbone resnet18, or export `--to onnx` or `--to safetensors`, which take it"
+TINY_GOES_TO = "train with --backbone resnet18, or export `--to onnx` or `--to safetensors`, which take it"
 
 
-class Rebuilt(NamedTuple):
-    """A network of another library without weights, and the lines that make it."""
-
-    network: nn.Module
-    lines: tuple[str, ...]
+Rebuilt = tuple[nn.Module, tuple[str, ...]]
+"""A network of another library without weights, and the lines that make it."""
 
 
 def in_torchvision(encoder: FrozenEncoder) -> Rebuilt:
     """A ResNet of torchvision without its classifier."""
     name, stem = of_ours(encoder)
     if name not in RESNETS:
-        raise UserError(f"torchvision has no {name}; {SAID_ELSEWHERE}.")
+        raise UserError(f"torchvision has no {name}; {TINY_GOES_TO}.")
     network: Any = torchvision.models.get_model(name, weights=None)
     network.fc = nn.Identity()
     lines = (f"encoder = torchvision.models.{name}()", "encoder.fc = torch.nn.Identity()")
-    return Rebuilt(*_with_stem(network, lines, stem, encoder.channels))
+    return _with_stem(network, lines, stem, encoder.channels)
 
 
 def in_timm(encoder: FrozenEncoder) -> Rebuilt:
     """A network of timm without its classifier; its ResNets have torchvision's keys and computations."""
     name, stem = of_ours(encoder)
     if not name.startswith("timm/") and name not in RESNETS:
-        raise UserError(f"timm has no {name}; {SAID_ELSEWHERE}.")
+        raise UserError(f"timm has no {name}; {TINY_GOES_TO}.")
     name, options = name.removeprefix("timm/"), timm_options(encoder)
     network = timm.create_model(name, **options)
     told = "".join(f", {key}={value!r}" for key, value in options.items())
     lines = (f"encoder = timm.create_model({name!r}{told})",)
-    return Rebuilt(*_with_stem(network, lines, stem if name in RESNETS else "imagenet", 3))
+    return _with_stem(network, lines, stem if name in RESNETS else "imagenet", 3)
 
 
 def timm_options(encoder: FrozenEncoder) -> dict[str, Any]:
@@ -82,19 +71,16 @@ def timm_options(encoder: FrozenEncoder) -> dict[str, Any]:
 
 def of_ours(encoder: FrozenEncoder) -> tuple[str, str]:
     """Backbone and stem of a network that we build."""
-    match encoder.architecture:
-        case ("torchvision" | "timm" as library, name):
-            raise UserError(
-                f"{encoder.name} is {library}'s own and loads there as {name}; export a run or a checkpoint, or this "
-                "one `--to onnx`."
-            )
-        case (name, stem):
-            return name, "imagenet" if name.startswith("timm/") else stem  # timm's networks are built as they are
-        case _:
-            raise UserError(f"{encoder.name} does not say which network it is; load it with logo_ssl.load.")
+    name, stem = encoder.architecture
+    if name in ("torchvision", "timm"):
+        raise UserError(
+            f"{encoder.name} is {name}'s own and loads there as {stem}; export a run or a checkpoint, or this one "
+            "`--to onnx`."
+        )
+    return name, "imagenet" if name.startswith("timm/") else stem  # timm's networks are built as they are
 
 
-def _with_stem(network: Any, lines: tuple[str, ...], stem: str, channels: int) -> tuple[nn.Module, tuple[str, ...]]:
+def _with_stem(network: Any, lines: tuple[str, ...], stem: str, channels: int) -> Rebuilt:
     """The first convolution as it was trained, and no max-pool where it had none."""
     side, stride, padding = STEMS[stem]
     if stem != "imagenet" or channels != 3:
@@ -160,28 +146,15 @@ def snippet(encoder: FrozenEncoder, imports: Sequence[str], lines: Sequence[str]
 
 
 def _photograph(encoder: FrozenEncoder) -> list[str]:
-    """Upright, opaque and RGB, the short side resized, the middle cut out: what `embed` does, to the pixel.
+    """What `encoder.transform` does, to the pixel, but for large JPEGs, which that decodes in part.
 
-    Pillow's `convert` alone would drop transparency and cut deep grey off at 255. And the image becomes a tensor before
-    it is resized: Pillow, which would do it otherwise, rounds in another way.
+    The image becomes a tensor before it is resized: Pillow, which would do it otherwise, rounds in another way.
     """
     size = encoder.size
     return [
-        "def in_part(image):  # a large JPEG is decoded at a half, a quarter or an eighth, as `logo-ssl embed` does",
-        f"    sides = [max({ENOUGH * size}, side // math.gcd(8, *image.size)) for side in image.size]",
-        "    image.draft('RGB', sides)",
-        "    return image",
-        "def as_rgb(image):  # 16-bit grey by its upper byte, transparent pixels on white, as `logo-ssl embed` does",
-        "    if image.mode.startswith('I;16'):  # deeper grey, 32 bits or floats, `embed` stretches; this does not",
-        "        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))",
-        "    if image.mode in ('RGBA', 'LA', 'PA', 'La', 'RGBa') or 'transparency' in image.info:",
-        "        image = image.convert('RGBA')",
-        "        image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image)",
-        "    return image.convert('RGB')",
         "transform = v2.Compose([  # what it sees of a photograph",
-        "    in_part,",
         "    ImageOps.exif_transpose,",
-        "    as_rgb,",
+        "    v2.RGB(),",
         "    v2.PILToTensor(),",
         f"    v2.Resize({size}, v2.InterpolationMode.BICUBIC, antialias=True),",
         f"    v2.CenterCrop({size}),",
@@ -197,9 +170,10 @@ def _rounded(values: tuple[float, ...]) -> list[float]:
 
 
 def _written(encoder: FrozenEncoder, rebuilt: Rebuilt, out: Path, library: str) -> str:
-    rebuilt.network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
-    _write_weights(encoder, encoder.backbone, out)
-    lines = [*rebuilt.lines, f"encoder.load_state_dict(load_file({str(out)!r}))  # strict: every key matches"]
+    network, lines = rebuilt
+    network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
+    _write_weights(encoder, network, out)
+    lines = [*lines, f"encoder.load_state_dict(load_file({str(out)!r}))  # strict: every key matches"]
     return snippet(encoder, [library, "from safetensors.torch import load_file"], [*lines, "encoder.eval()"])
 
 
@@ -212,7 +186,7 @@ def _write_weights(encoder: FrozenEncoder, network: nn.Module, out: Path) -> Non
 
 def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     """A folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, and the Hub's layout."""
-    network = in_timm(encoder).network
+    network: Any = in_timm(encoder)[0]
     _, stem = of_ours(encoder)
     if stem != "imagenet" or encoder.channels != RGB:
         raise UserError(
@@ -220,73 +194,66 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
             "the imagenet stem only. `--to timm` writes its weights and the lines that rebuild it."
         )
     network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
-    loading = snippet(encoder, ["import timm"], [_loading(out)])
-    weights = plain_weights(network.state_dict())
-    contents = {
-        out / "model.safetensors": weight_bytes(weights, metadata_of(encoder)),
-        out / "config.json": (json.dumps(config(encoder, network), indent=2) + "\n").encode(),
-    }
-    card = out / "README.md"
-    filled_in = card.is_file() and TO_FILL_IN not in card.read_text("utf-8", errors="replace")
-    write_together(contents if filled_in else contents | {card: model_card(encoder, weights).encode()})
-    return loading
-
-
-def config(encoder: FrozenEncoder, network: Any) -> dict[str, Any]:
-    """What timm reads: the network, how to build it, and what its input needs."""
-    options = {key: value for key, value in timm_options(encoder).items() if key != "num_classes"}
-    known = network.pretrained_cfg
-    return {
-        "architecture": encoder.architecture[0].removeprefix("timm/"),
+    network.pretrained_cfg |= {
+        "tag": "logo_ssl",
+        "custom_load": False,
+        "input_size": (encoder.channels, encoder.size, encoder.size),
+        "interpolation": "bicubic",
+        "crop_pct": 1.0,
+        "crop_mode": "center",
+        "mean": encoder.mean,
+        "std": encoder.std,
         "num_classes": 0,
-        "num_features": network.num_features,
-        "model_args": options,
-        "pretrained_cfg": {
-            "tag": "logo_ssl",
-            "custom_load": False,
-            "input_size": [encoder.channels, encoder.size, encoder.size],
-            "interpolation": "bicubic",
-            "crop_pct": 1.0,
-            "crop_mode": "center",
-            "mean": list(encoder.mean),
-            "std": list(encoder.std),
-            "num_classes": 0,
-            "pool_size": known.get("pool_size"),
-            "first_conv": known.get("first_conv"),
-            "classifier": known.get("classifier"),
-        },
     }
+    options = {key: value for key, value in timm_options(encoder).items() if key != "num_classes"}
+    timm.models.save_for_hf(network, str(out), model_args=options, safe_serialization=True)
+    _write_weights(encoder, network, out / "model.safetensors")  # the same, which also say what they are
+    write(out / "README.md", model_card(encoder))
+    return snippet(encoder, ["import timm"], [_loading(out)])
 
 
-def model_card(encoder: FrozenEncoder, weights: dict[str, Any]) -> str:
+CARD = """\
+---
+library_name: timm
+pipeline_tag: image-feature-extraction
+tags:
+- timm
+- self-supervised
+- logo-ssl
+---
+# {name}, pretrained without labels
+{trained}
+- Parameters: {parameters:.1f} M
+- Input: {channels} channels, {size} px, mean {mean}, std {std}
+- Output: features before any classifier
+- Licence, intended use, limits: to be filled in by whoever shares it
+
+```python
+{snippet}```
+"""
+TRAINED = """
+Trained by logo-ssl {version}: framework {framework[kind]}, strategy {strategy[kind]}, recipe `{name}`, {epochs}, batch
+{batch_size}, seed {seed}, on {data}.
+"""
+
+
+def model_card(encoder: FrozenEncoder) -> str:
     """Who the encoder is, how it was trained, and how to load it; what only its maker knows is left to fill in."""
-    name = encoder.architecture[0].removeprefix("timm/")
-    head = ["---", "library_name: timm", "pipeline_tag: image-feature-extraction", "tags:"]
-    head += ["- timm", "- self-supervised", "- logo-ssl", "---", f"# {name}, pretrained without labels", ""]
+    trained = ""
     if encoder.run is not None:
         recipe = recipe_as_written(encoder.run)
-        trained = encoder.unfinished or f"{recipe['epochs']} epochs"
-        head += [
-            f"Trained by logo-ssl {__version__}: framework {recipe['framework']['kind']}, strategy "
-            f"{recipe['strategy']['kind']}, recipe `{recipe['name']}`, {trained}, batch {recipe['batch_size']}, "
-            f"seed {recipe['seed']}, on {Path(recipe['data']).name}.",
-            "",
-        ]
-    parameters = sum(value.numel() for value in weights.values() if value.is_floating_point())
-    head += [
-        f"- Parameters and statistics: {parameters / 1e6:.1f} M",
-        f"- Input: {encoder.channels} channels, {encoder.size} px, mean {list(encoder.mean)}, std {list(encoder.std)}",
-        "- Output: features before any classifier",
-        f"- Licence, intended use, limits: {TO_FILL_IN}",
-        "",
-        "```python",
-        snippet(encoder, ["import timm"], [_loading("THIS_FOLDER")]) + "```",
-        "",
-        "This `transform` takes photographs as they lie on disk. timm's own (`timm.data.create_transform`) takes "
-        "upright RGB images only: it ignores what a camera notes of how it was held, and fails at other kinds.",
-        "",
-    ]
-    return "\n".join(head)
+        known = {"data": Path(recipe["data"]).name, "epochs": encoder.unfinished or f"{recipe['epochs']} epochs"}
+        trained = TRAINED.format(**recipe | known, version=__version__)
+    return CARD.format(
+        name=encoder.architecture[0].removeprefix("timm/"),
+        trained=trained,
+        parameters=sum(parameter.numel() for parameter in encoder.backbone.parameters()) / 1e6,
+        channels=encoder.channels,
+        size=encoder.size,
+        mean=_rounded(encoder.mean),
+        std=_rounded(encoder.std),
+        snippet=snippet(encoder, ["import timm"], [_loading("THIS_FOLDER")]),
+    )
 
 
 def _loading(folder: str | Path) -> str:
