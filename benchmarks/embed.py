@@ -13,14 +13,13 @@ from multiprocessing import Pool
 from pathlib import Path
 
 import torch
-from logo_ssl.embedding.embedding import Extraction, embed
-from logo_ssl.embedding.images import images_of
-from logo_ssl.embedding.loading import frozen
 from PIL import Image
 
 from logo_ssl.data.scenes import make_scenes
 from logo_ssl.data.workers import default_workers
-from logo_ssl.eval.features import decodes_on_gpu, exact_convolutions
+from logo_ssl.embedding.embeddings import embed, images_of
+from logo_ssl.embedding.module import frozen
+from logo_ssl.eval.features import Extraction, decodes_on_gpu, exact_convolutions
 from logo_ssl.system.hardware import best_device, hardware, provenance
 
 SIZE, PHOTOGRAPH, QUALITY, DRAWN = 224, (500, 375), 90, 64

@@ -92,8 +92,3 @@ def test_an_encoder_survives_copying_and_pickling(encoder):
         assert other(x).equal(encoder(x))
         assert other.transform == encoder.transform
         assert other.about.backbone is other
-
-
-def test_an_encoder_of_elsewhere_does_not_say_what_it_needs():
-    with pytest.raises(UserError, match=r"Linear does not say what its input needs; get it from logo_ssl.load"):
-        logo_ssl.embed(nn.Linear(2, 2), ["x.jpg"])

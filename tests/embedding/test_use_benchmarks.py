@@ -7,10 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
-
-from logo_ssl.data.decode import BadImage, decode
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,30 +38,6 @@ def test_round_trips_are_told_for_each_backbone_and_target(script, whole, capsys
     told = json.loads(capsys.readouterr().out)
     assert [(trip["target"], trip["images"]) for trip in told["trips"]] == [("torchvision", 4), ("safetensors", 4)]
     assert max(trip["apart"] for trip in told["trips"]) == told["apart"] < 1e-4
-
-
-def test_the_farthest_vector_counts_by_its_own_norm(script):
-    expected = torch.tensor([[3.0, 4.0], [0.0, 0.1]])
-    assert script("round_trip").farthest(expected + torch.tensor([0.0, 0.01]), expected) == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize(("apart", "code"), [(0.9e-4, 0), (1.1e-4, 1), (float("nan"), 1)])
-def test_a_target_that_computes_something_else_fails(script, whole, capsys, monkeypatch, apart, code):
-    module = script("round_trip")
-    trips = [{"apart": value, "images_apart": 1.0} for value in (0.0, apart)]
-    monkeypatch.setattr(module, "round_trips", lambda *_: trips)
-    assert module.main(["--data", str(whole), "--backbones", "resnet18"]) == code
-    assert json.loads(capsys.readouterr().out)["trips"][1]["apart"] == pytest.approx(apart, nan_ok=True)
-
-
-def test_odd_files_can_be_read_and_broken_ones_cannot(script, whole):
-    module = script("first_features")
-    with Image.open(whole / "a" / "00.png") as image:
-        odd, broken = module.odd_files(image), module.broken_files(image)
-    assert all(decode(content, 64).shape[2] == 3 for content in odd.values())
-    for content in broken.values():
-        with pytest.raises(BadImage):
-            decode(content, 64)
 
 
 def test_a_messy_folder_holds_as_many_photographs_as_asked(script, whole, tmp_path):
