@@ -6,20 +6,18 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-import safetensors
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import logo_ssl
 from logo_ssl.data.scenes import make_scenes
-from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS
 from logo_ssl.models import build_backbone
-from logo_ssl.recipes import Recipe
 from logo_ssl.run import Run
 from logo_ssl.strategies import STRATEGIES
 from logo_ssl.system.distributed import local_slice, rank
@@ -61,88 +59,47 @@ def test_hugging_face_data_train(tmp_path, monkeypatch):
     assert backbone.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 256)
 
 
-def commands_of(example, folder):
-    """What runs the example's command line in a folder with a few images, scenes.npz."""
+def save_scenes(folder):
     images, _ = make_scenes(32, 32, 0)
     np.savez(folder / "scenes.npz", train_images=images.permute(0, 2, 3, 1).numpy())
-    env = os.environ | {"PYTHONPATH": str(Path(logo_ssl.__file__).parent.parent)}
-
-    def own(line):
-        command = [sys.executable, str(EXAMPLES / example), *line.split()]
-        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-
-    return own
-
-
-def test_a_framework_of_ones_own_trains_and_is_read_back(tmp_path):
-    own = commands_of("own_framework.py", tmp_path)
-    trained = own("pretrain tiny --framework align-uniform --framework.t 3 --epochs 1 --data scenes.npz --out run")
-    assert trained.returncode == 0, trained.stderr
-    assert '"kind": "align-uniform"' in (tmp_path / "run" / "recipe.json").read_text()
-    embedded = own("embed run --out features.npz --workers 0")
-    assert embedded.returncode == 0, embedded.stderr
-    assert np.load(tmp_path / "features.npz")["vectors"].shape == (32, 256)
-    mistyped = own("pretrain tiny --framework align-uniform --framework.x 3").stderr
-    assert "--framework.t" in mistyped
-    encoder = logo_ssl.load(tmp_path / "run")  # knows nothing of the framework, and needs none of it
-    weights = encoder.state_dict()
-    for file in ("backbone.safetensors", "provenance.json"):
-        (tmp_path / "run" / file).unlink()  # as if it had been interrupted
-    with pytest.warns(UserWarning, match="this is the encoder of its newest checkpoint"):
-        newest = logo_ssl.load(tmp_path / "run").state_dict()
-    assert all(torch.equal(newest[name], weight) for name, weight in weights.items())
-    logo_ssl.export(encoder, "safetensors", tmp_path / "encoder.safetensors")
-    with safetensors.safe_open(tmp_path / "encoder.safetensors", framework="pt") as file:
-        assert "align-uniform" in file.metadata()["recipe"]
-    with pytest.raises(UserError, match=r"framework='align-uniform'.* One of your own is known"):
-        Recipe.from_json((tmp_path / "run" / "recipe.json").read_text())
 
 
 def test_the_framework_with_state_of_the_page_trains_and_its_state_moves(tmp_path):
     (code,) = re.findall(r"^```python\n(.*?after_step.*?)^```$", EXTEND.read_text(), re.MULTILINE | re.DOTALL)
     *lines, condition, call = (EXAMPLES / "own_framework.py").read_text().splitlines()
     (tmp_path / "followed.py").write_text("\n".join([*lines, code, condition, call]))
-    own = commands_of(tmp_path / "followed.py", tmp_path)
-    trained = own("pretrain tiny --framework followed --framework.m 0.9 --epochs 2 --data scenes.npz --out run")
+    save_scenes(tmp_path)
+    words = "--framework followed --framework.m 0.9 --epochs 2 --data scenes.npz --out run"
+    command = [sys.executable, str(tmp_path / "followed.py"), "pretrain", "tiny", *words.split()]
+    env = os.environ | {"PYTHONPATH": str(Path(logo_ssl.__file__).parent.parent)}
+    trained = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert trained.returncode == 0, trained.stderr
     newest, before = (load(checkpoint)["state_dict"] for checkpoint in Run(tmp_path / "run").saved())
     weights = [name for name in newest if re.search(r"momentum_encoder.*projector.*weight", name)]
     assert weights
     assert not any(torch.equal(newest[name], before[name]) for name in weights)
-    longer = own("resume run --epochs 3")
-    assert longer.returncode == 0, longer.stderr
-
-
-def test_a_strategy_a_backbone_and_a_recipe_of_ones_own_train_and_are_shown(tmp_path):
-    own = commands_of("own_parts.py", tmp_path)
-    trained = own("pretrain mine --epochs 1 --strategy.pull 3 --data scenes.npz --out run")
-    assert trained.returncode == 0, trained.stderr
-    assert re.search(r"epoch 1/1  gg [\d.]+  lm [\d.]+", trained.stdout)
-    assert "Next: logo-ssl embed run --out run-features.npz" in trained.stdout
-    assert own("embed run --out run-features.npz --workers 0").returncode == 0
-    assert np.load(tmp_path / "run-features.npz")["vectors"].shape == (32, 128)
-    plotted = own("report run --out page.html")
-    assert plotted.returncode == 0, plotted.stderr
-    assert "l_lm over epochs" in (tmp_path / "page.html").read_text()
-    with pytest.raises(UserError, match=r"No backbone is called 'patches'.* One of your own is known where"):
-        logo_ssl.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize(
     ("example", "options"),
     [("overlap_l2l", "--strategy overlap"), ("lambda_warmup", "--strategy warm-logo --strategy.warmup 0.5")],
 )
-def test_a_variant_of_logo_trains(tmp_path, example, options):
-    trained = commands_of(f"{example}.py", tmp_path)(f"pretrain tiny {options} --epochs 1 --data scenes.npz --out run")
-    assert trained.returncode == 0, trained.stderr
+def test_a_variant_of_logo_trains(tmp_path, monkeypatch, example, options):
+    save_scenes(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    line = f"{example} pretrain tiny {options} --epochs 1 --data scenes.npz --out run"
+    monkeypatch.setattr(sys, "argv", line.split())
+    with patch.dict(STRATEGIES), patch.dict(sys.modules):
+        sys.modules.pop("logo_ssl.commands", None)  # its options are those of what is registered at its import
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(EXAMPLES / f"{example}.py"), run_name="__main__")
+    assert not stop.value.code
     assert options.split()[1] in (tmp_path / "run" / "recipe.json").read_text()
 
 
 def test_the_overlap_of_boxes_is_that_of_their_pixels():
-    registered = dict(STRATEGIES)
-    overlap = runpy.run_path(str(EXAMPLES / "overlap_l2l.py"))["overlap"]
-    STRATEGIES.clear()
-    STRATEGIES.update(registered)
+    with patch.dict(STRATEGIES):
+        overlap = runpy.run_path(str(EXAMPLES / "overlap_l2l.py"))["overlap"]
     corners = torch.randint(0, 10, (2, 50, 2), generator=torch.Generator().manual_seed(0))
     sides = torch.randint(1, 11, (2, 50, 2), generator=torch.Generator().manual_seed(1))
     masks = torch.zeros(2, 50, 20, 20)
@@ -156,10 +113,8 @@ def test_the_overlap_of_boxes_is_that_of_their_pixels():
 
 def compared():
     """The example's losses of this process's part of a batch, and their gradient."""
-    registered = dict(FRAMEWORKS)
-    config = runpy.run_path(str(EXAMPLES / "own_framework.py"))["AlignUniformConfig"]
-    FRAMEWORKS.clear()
-    FRAMEWORKS.update(registered)  # other tests know ours alone
+    with patch.dict(FRAMEWORKS):  # other tests know ours alone
+        config = runpy.run_path(str(EXAMPLES / "own_framework.py"))["AlignUniformConfig"]
     batch = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     q, t = local_slice(batch, 1).clone().requires_grad_()
     losses = config(dim=8).build(build_backbone("tiny"), 256).similarity(q, t)
@@ -174,7 +129,7 @@ def compared_together(process, folder):
 
 
 def test_two_processes_with_a_framework_of_ones_own_learn_what_one_learns(tmp_path):
-    mp.start_processes(compared_together, (tmp_path,), nprocs=2, start_method="spawn")
+    mp.start_processes(compared_together, (tmp_path,), nprocs=2, start_method="fork")
     halves = [torch.load(tmp_path / f"{each}.pt") for each in range(2)]
     losses, *gradients = (torch.cat(parts) for parts in zip(*halves, strict=True))
     expected, *theirs = compared()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import tarfile
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -70,7 +69,7 @@ def assert_like(whole: Path, run: Path) -> None:
     assert curves[0] == curves[1]
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 138), ("SIGKILL", -9)])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
 def test_a_run_that_a_signal_stops_goes_on_and_ends_like_an_uninterrupted_one(logo, cwd, stopped, whole, name, code):
     got, err = stopped(name, cwd)
     assert got == code, err
@@ -149,19 +148,6 @@ def source_before(tmp_path_factory) -> Path:
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(folder, filter="data")
     return folder / "src"
-
-
-def test_a_run_begun_before_the_code_was_rebuilt_is_read_and_ends_as_if_begun_today(
-    logo, cwd, data, whole, source_before
-):
-    with patch("command_line.SOURCE", source_before):
-        code, err = stop(cwd, data, signal.SIGTERM)
-    assert code == 143, err
-    with warnings.catch_warnings(action="ignore"):
-        logo_ssl.load(cwd / "cut")
-    done = logo("resume", "cut")
-    assert done.code == 0, done.err
-    assert_like(whole, cwd / "cut")
 
 
 def test_a_run_finished_before_the_code_was_rebuilt_is_loaded_measured_and_continued(
