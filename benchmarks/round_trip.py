@@ -73,7 +73,7 @@ def round_trips(backbone: str, targets, data: ImageSet, folder: Path) -> list[di
     images_apart = float(((expected - expected.mean(dim=0)).norm(dim=1) / expected.norm(dim=1)).mean())
     found = []
     for target in targets:
-        exported = logo_ssl.export(run.path, target, folder / FORMATS[target].out)
+        exported = logo_ssl.export(run.path, target, folder / FORMATS[target][1])
         features = features_by(exported.snippet, embedded.paths)
         about = {"backbone": backbone, "target": target, "px": SIDE, "images": len(features)}
         found.append(about | {"apart": farthest(features, expected), "images_apart": images_apart})

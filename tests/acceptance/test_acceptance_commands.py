@@ -102,7 +102,8 @@ def test_doctor_names_versions_and_looks_at_the_data(logo, cwd, data):
     assert not list(cwd.iterdir())
 
 
-def test_bench_prints_a_line_of_json_and_keeps_nothing(logo, cwd, data):
+def test_bench_prints_a_line_of_json_and_keeps_nothing(logo, cwd, data, monkeypatch):
+    monkeypatch.setattr("logo_ssl.train.bench.SECONDS", 0.2)
     done = logo("bench", "tiny", "--data", data, "--batch-size", "32", "--device", "cpu")
     assert done.code == 0, done.err
     measured = json.loads(done.out.splitlines()[-1])
@@ -111,8 +112,10 @@ def test_bench_prints_a_line_of_json_and_keeps_nothing(logo, cwd, data):
     assert not list(cwd.iterdir())
 
 
-def test_the_demo_trains_measures_and_leaves_a_report(logo, cwd):
+def test_the_demo_trains_measures_and_leaves_a_report(logo, cwd, monkeypatch):
     """Which recipe it takes and what it reaches are its own affair."""
+    monkeypatch.setattr("logo_ssl.data.SCENES_TRAIN", 256)
+    monkeypatch.setattr("logo_ssl.data.SCENES_TEST", 64)
     done = logo("demo", "--out", "demo", "--epochs", "1")
     assert done.code == 0, done.err
     for name in ("backbone.safetensors", "recipe.json", "report.html"):
@@ -177,6 +180,8 @@ BAD = [
     ("embed {run} --out f.npz --size 0", "--size"),
     ("embed {run} --out f.npz --mean 0.5", "--mean"),
     ("embed {run} --out f.npz --batch-size 0", "--batch-size"),
+    ("embed random/tiny --out f.csv", "--data"),
+    ("embed {run} --out f.npz --split val", "val"),
     ("search {run} --index nowhere.npz --query {image}", "nowhere.npz"),
     ("search {run} --index {text} --query {image}", "text.npz"),
     ("search {run} --index {features}", "--query"),
@@ -200,6 +205,13 @@ BAD = [
     ("reproduce table1 --set nope=3", "nope"),
     ("reproduce table1 --seeds 0", "--seeds"),
     ("reproduce table1 --jobs 0", "--jobs"),
+    ("reproduce table1 --epochs 0", "--epochs"),
+    ("reproduce table2 --tuned", "table2"),
+    ("reproduce table1 --set epochs=3", "epochs=3"),
+    ("reproduce table1 --set nonsense", "nonsense"),
+    ("reproduce table1 --set optimiser.lr=abc --dry-run", "optimiser.lr='abc'"),
+    ("reproduce table1 --data missing.npz", "missing.npz"),
+    ("reproduce table7 --data x=y", "x=y"),
     ("bench nope", "nope"),
     ("bench tiny --batch-size 0", "--batch-size 0"),
     ("doctor --data nowhere", "nowhere"),

@@ -154,13 +154,6 @@ def test_the_same_images_have_the_same_features_in_every_source(run, tmp_path):
         np.testing.assert_allclose(found.vectors[order], expected, rtol=1e-4, atol=1e-5, err_msg=kind)
 
 
-def test_scenes_need_no_files(logo, cwd):
-    words = options(batch_size=512, crops__global_size=16, crops__local_size=8, knn_every=0)
-    done = logo("pretrain", "tiny", "--data", "scenes", "--out", "run", *words)
-    assert done.code == 0, done.err
-    assert json.loads((cwd / "run" / "images.json").read_text())["train_images"] > 1000
-
-
 def test_images_of_two_channels_train_and_are_embedded(logo, cwd, tmp_path):
     data = save_npz(tmp_path / "two.npz", channels=2)
     words = options(crops__jitter_p=0.0, crops__grey_p=0.0)

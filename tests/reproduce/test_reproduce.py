@@ -8,7 +8,7 @@ from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import options_between
 from logo_ssl.reproduce.render import markdown, record_of
 from logo_ssl.reproduce.run import with_settings
-from logo_ssl.reproduce.tables import TITLES, Outcome, RowRun, runs_of, tables_named
+from logo_ssl.reproduce.tables import TITLES, RowRun, runs_of, tables_named
 
 
 def finished(out, recipe, results, seed=0):
@@ -92,7 +92,7 @@ def test_a_record_has_means_spreads_departures_and_what_is_missing(tmp_path):
         knn = {"results": [{"k": 20, "tau": 0.07, "top1": top1}, {"k": 200, "tau": 0.1, "top1": 70.0}]}
         finished(tmp_path, recipe, {"knn": knn}, seed)
     failed = tmp_path / "cifar10-moco" / "seed2"
-    record = record_of(table, tmp_path, {failed: Outcome("failed", "pretrain ended with exit code 2")})
+    record = record_of(table, tmp_path, {failed: "pretrain ended with exit code 2"})
     (row,) = record["rows"]
     assert row["departures"] == {"epochs": {"ours": 100, "recipe": 200}}
     first, second, linear = row["figures"]

@@ -36,11 +36,12 @@ class Transform:
         A large JPEG is decoded in part if a path names it, and whole if it comes as a PIL image: these differ slightly.
         """
         if isinstance(image, str | os.PathLike):
-            pixels = _channels_first(read_square(Path(image), self.size))
+            image = read_square(Path(image), self.size)
         elif isinstance(image, Image.Image):
-            pixels = _channels_first(square(seen(image), self.size))
-        else:
-            pixels = _channels_first(image)
+            image = square(seen(image), self.size)
+        pixels = torch.from_numpy(image).permute(2, 0, 1) if isinstance(image, np.ndarray) else image
+        if pixels.dtype != torch.uint8:
+            raise UserError(f"An image is {pixels.dtype}; give a path, a PIL image, or pixels as uint8.")
         if len(pixels) == 1:
             pixels = pixels.expand(len(self.mean), -1, -1)  # grey fills every channel
         if len(pixels) != len(self.mean):
@@ -54,16 +55,6 @@ def read_square(path: Path, size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
         return decode_square(Paths([path]).read(0), size)
     except (OSError, BadImage) as error:
         raise UserError(f"{path} cannot be read as an image ({plain_reason(error)}); give another.") from error
-
-
-def _channels_first(image: Any) -> Tensor:
-    pixels = torch.from_numpy(image) if isinstance(image, np.ndarray) else image
-    if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8 or pixels.dim() != 3:
-        what = f"{pixels.dtype} {tuple(pixels.shape)}" if isinstance(pixels, Tensor) else type(image).__name__
-        raise UserError(
-            f"An image is {what}; give a path, a PIL image, or uint8: an array H x W x C, a tensor C x H x W."
-        )
-    return pixels.permute(2, 0, 1) if isinstance(image, np.ndarray) else pixels
 
 
 def load(

@@ -1,4 +1,4 @@
-"""Files of features: Parquet, .npz or .csv, written and read part by part, so that memory is bounded."""
+"""Files of features: Parquet, .npz or .csv, written and (but for .npz) read part by part, so that memory is bounded."""
 
 import csv
 import json
@@ -126,15 +126,8 @@ def _write_npz(path: Path, parts: Iterator[Part], rows: int, width: int, about: 
 
 def _read_npz(path: Path) -> Iterator[Part]:
     with np.load(path, allow_pickle=False) as file:
-        paths, labels, splits = file["paths"], file["labels"], file["splits"]
-    with zipfile.ZipFile(path) as archive, archive.open("vectors.npy") as member:
-        np.lib.format.read_magic(member)
-        (n, width), _, kind = np.lib.format.read_array_header_1_0(member)
-        for begin in range(0, n, ROWS):
-            end = min(begin + ROWS, n)
-            vectors = np.frombuffer(member.read((end - begin) * width * kind.itemsize), kind).reshape(-1, width)
-            known, parts = ([text or None for text in texts[begin:end].tolist()] for texts in (labels, splits))
-            yield Part(paths[begin:end].tolist(), known, parts, vectors.astype(np.float32))
+        labels, splits = ([text or None for text in file[name].tolist()] for name in ("labels", "splits"))
+        yield Part(file["paths"].tolist(), labels, splits, file["vectors"])
 
 
 def _about_npz(path: Path) -> dict[str, Any]:

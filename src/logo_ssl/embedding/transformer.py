@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -27,7 +27,7 @@ from .embeddings import embed
 from .module import frozen, load, plain
 
 
-class LoGoFeatures(TransformerMixin, BaseEstimator):
+class LoGoFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Features of images, given as paths or as uint8 arrays [N C H W].
 
     With an `encoder` (what `load` gives, or takes: a run folder, torchvision/NAME, timm/NAME, a checkpoint), `fit` uses
@@ -63,7 +63,7 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
             with tempfile.TemporaryDirectory() as folder:
                 gone = load_encoder(str(self._pretrained(images, Path(folder) / "run")), size=self.size)
             self.encoder_ = plain(replace(gone, run=None))
-        self.n_features_out_ = int(embed(self.encoder_, images[:1], **self._how(), max_bad=1.0).vectors.shape[1])
+        self._n_features_out = embed(self.encoder_, images[:1], **self._how(), max_bad=1.0).vectors.shape[1]
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -73,11 +73,6 @@ class LoGoFeatures(TransformerMixin, BaseEstimator):
         if found.bad:
             raise UserError(f"{counted(len(found.bad), 'image')} cannot be read, the first is {found.bad[0]}.")
         return found.vectors
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """logofeatures0, logofeatures1, ..."""
-        check_is_fitted(self)
-        return np.array([f"logofeatures{i}" for i in range(self.n_features_out_)], dtype=object)
 
     def _how(self) -> dict[str, Any]:
         """Workers decode: an image's features must not depend on which others it comes with."""

@@ -10,7 +10,7 @@ from ..files import read_json, write
 from ..recipes import Recipe, differences, is_harmless, literal, unused
 from ..report import Curve, draw_knn_curves
 from ..run import Run
-from .tables import Figure, Outcome, Row, RowRun, Table
+from .tables import DONE, Figure, Row, RowRun, Table
 
 HEAD = ("row", "protocol", "paper", "ours", "seeds", "crops x epochs", "minutes", "hardware", "commit")
 ABOUT = """\
@@ -20,11 +20,11 @@ Linear: MoCo's SGD on frozen features, its learning rate chosen on validation im
 frozen features. Detection and masks: MoCo's protocol, fine-tuned. Rows with LoGo bound Omega (docs/decisions/0002)."""
 
 
-def record_of(table: Table, out: Path, outcomes: Mapping[Path, Outcome]) -> dict[str, Any]:
+def record_of(table: Table, out: Path, outcomes: Mapping[Path, str]) -> dict[str, Any]:
     """Every figure of a table: of the runs that were asked for, and of others that are finished in the folder."""
     rows = []
     for row in table.rows:
-        runs = [_run(row, folder, outcomes.get(folder)) for folder in _folders(out / row.recipe.name, outcomes)]
+        runs = [_run(row, folder, outcomes.get(folder, DONE)) for folder in _folders(out / row.recipe.name, outcomes)]
         finished = [Recipe.from_json(Run(run["folder"]).recipe_file.read_text()) for run in runs if run["provenance"]]
         recipe = finished[0] if finished else row.recipe
         rows.append(
@@ -71,13 +71,13 @@ def draw_figure_1b(table: Table, record: dict[str, Any], out: Path) -> list[Path
     return draw_knn_curves(drawn, out / f"{table.stem}.png") if drawn else []
 
 
-def _folders(above: Path, outcomes: Mapping[Path, Outcome]) -> list[Path]:
+def _folders(above: Path, outcomes: Mapping[Path, str]) -> list[Path]:
     finished = [file.parent for file in above.glob("seed*/provenance.json")]
     asked = [folder for folder in outcomes if folder.parent == above]
     return sorted({*finished, *asked}, key=lambda folder: (len(folder.name), folder.name))
 
 
-def _run(row: Row, folder: Path, outcome: Outcome | None) -> dict[str, Any]:
+def _run(row: Row, folder: Path, outcome: str) -> dict[str, Any]:
     run = Run(folder)
     place = RowRun(row.recipe, folder, row.evaluations)
     provenance = run.provenance() if run.provenance_file.is_file() else None
@@ -85,8 +85,7 @@ def _run(row: Row, folder: Path, outcome: Outcome | None) -> dict[str, Any]:
     return {
         "seed": int(folder.name.removeprefix("seed")),
         "folder": str(folder),
-        "state": "done" if outcome is None else outcome.state,
-        "reason": "" if outcome is None else outcome.reason,
+        "state": outcome,
         "provenance": provenance,
         "images": {name: images.get(name) for name in ("train_images", "test_images", "fingerprint")},
         "results": {made.name: read_json(place.result_file(made)) for made in row.evaluations} if provenance else {},
@@ -165,8 +164,8 @@ def _remarks(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 yield f"{name}: it diverged, and ended with {scale:g} of its learning rate"
             if bad := made.get("bad_images", 0):
                 yield f"{name}: {bad:,} training images could not be read"
-            if run["state"] != "done":
-                yield ", ".join(filter(None, [f"{name} ({row['recipe']}): {run['state']}", run["reason"]]))
+            if run["state"] != DONE:
+                yield f"{name} ({row['recipe']}): {run['state']}"
 
 
 def _number(value: float | None) -> str:

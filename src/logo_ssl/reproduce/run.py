@@ -5,11 +5,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+import time
+from ast import literal_eval
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,10 +26,16 @@ from ..system.hardware import best_device, hardware, provenance
 from ..system.signals import Stopped
 from ..system.terminal import plain_console
 from .render import draw_figure_1b, markdown, record_of, write_table
-from .tables import Outcome, RowRun, Table, runs_of, tables_named
+from .tables import DONE, RowRun, Table, runs_of, tables_named
 
 OWN_OPTIONS = ("data", "seed", "epochs", "device", "name", "paper", "chosen", "framework.kind", "strategy.kind")
 """Fields that `--set` does not take: they have an option of their own, or make a row what it is."""
+WAITING, ELSEWHERE = "waiting", "run by another process"
+"""What has become of a row that is neither done nor failed."""
+PAUSE = 0.1  # seconds between two looks at what runs
+
+Row = Generator[None, None, str]
+"""The commands of a row, advanced until they end with what has become of it."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +92,11 @@ class Reproduce:
         options = json.loads(json.dumps(asdict(self), default=str))
         made = {"options": options, "written_by": provenance(hardware(best_device("cpu")))}
 
-        def records(outcomes: Sequence[Outcome]) -> list[tuple[Table, dict[str, Any]]]:
+        def records(outcomes: Sequence[str]) -> list[tuple[Table, dict[str, Any]]]:
             ended = {row.folder: outcome for row, outcome in zip(rows, outcomes, strict=True)}
             return [(table, record_of(table, out, ended) | made) for table in tables]
 
-        def write(outcomes: Sequence[Outcome]) -> None:
+        def write(outcomes: Sequence[str]) -> None:
             for table, record in records(outcomes):
                 if table.name.startswith("table"):
                     write_table(table, record, out)
@@ -104,7 +111,7 @@ class Reproduce:
                     console.print(f"Figure: {file}")
             else:
                 self._draw_affinities(table, rows, out)
-        return all(outcome.state in ("done", "run by another process") for outcome in outcomes)
+        return all(outcome in (DONE, ELSEWHERE) for outcome in outcomes)
 
     def chosen(self) -> list[Table]:
         """The tables, every setting checked before anything runs."""
@@ -117,9 +124,11 @@ class Reproduce:
         tables = tables_named(self.tables, self.rows, self.tuned)
         recipes = {row.recipe.name: row.recipe for table in tables for row in table.rows}
         places = self._places({recipe.data for recipe in recipes.values()})
-        changed = {name: replace(recipe, data=places.get(recipe.data, recipe.data)) for name, recipe in recipes.items()}
         own = {"device": self.device} | ({} if self.epochs is None else {"epochs": self.epochs})
-        changed = {name: recipe.changed(**own) for name, recipe in with_settings(changed, self.settings).items()}
+        changed = {
+            name: recipe.changed(data=places.get(recipe.data, recipe.data), **own) for name, recipe in recipes.items()
+        }
+        changed = with_settings(changed, self.settings)
         for recipe in changed.values():
             check(recipe)
         return [
@@ -146,33 +155,34 @@ class Reproduce:
         for row in [finished[each.recipe.name] for each in table.rows if each.recipe.name in finished]:
             picture = out / f"{table.name}-{row.recipe.name}.png"
             options = ["--data", row.recipe.data, "--device", self.device, "--out", str(picture), "--overwrite"]
-            Runner(1, lambda sentence: None).call(["affinity", str(row.folder), *options], row.log)
+            subprocess.run([sys.executable, *Runner.program, "affinity", str(row.folder), *options], check=False)
 
 
 def with_settings(recipes: dict[str, Recipe], settings: Sequence[str]) -> dict[str, Recipe]:
     """The recipes with each `field=value` in those that have the field; a field that none has is refused."""
-    words: dict[str, list[str]] = {name: [] for name in recipes}
+    changed = dict(recipes)
     for setting in settings:
         field, equals, value = setting.partition("=")
         field = field.strip().replace("-", "_")
         if not equals or field in OWN_OPTIONS:
             raise UserError(f"set={setting}: give FIELD=VALUE, such as optimiser.lr=0.12; {', '.join(OWN_OPTIONS[:4])} "
                             "have options of their own.")  # fmt: skip
-        having = [name for name, recipe in recipes.items() if field in flat(recipe)]
+        having = {name: old[field] for name, recipe in changed.items() if field in (old := flat(recipe))}
         if not having:
             known = {known for recipe in recipes.values() for known in flat(recipe)}
             raise UserError(f"set={setting}: no row has the field {field}.{nearest(field, known)}")
-        for name in having:
-            several = isinstance(flat(recipes[name])[field], list)
-            values = value.replace(",", " ").split() if several else [value]
-            words[name] += [f"--{field.replace('_', '-')}", *values]
-    settled = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
-    return {
-        name: tyro.cli(Recipe, args=words[name], default=recipe, config=settled, prog="logo-ssl reproduce --set")
-        if words[name]
-        else recipe
-        for name, recipe in recipes.items()
-    }
+        for name, old in having.items():
+            several = isinstance(old, list)
+            parsed = tuple(map(_parsed, value.replace(",", " ").split())) if several else _parsed(value)
+            changed[name] = changed[name].changed(**{field.replace(".", "__"): parsed})
+    return changed
+
+
+def _parsed(value: str) -> Any:
+    try:
+        return literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
 
 
 class Runner:
@@ -183,84 +193,70 @@ class Runner:
 
     def __init__(self, jobs: int, say: Callable[[str], None]) -> None:
         self.jobs, self.say = jobs, say
-        self.running = set[subprocess.Popen[bytes]]()
-        self.stopping = False
-        self.lock = threading.Lock()
+        self.running = set[subprocess.Popen[Any]]()
 
-    def run_all(self, rows: Sequence[RowRun], ended: Callable[[list[Outcome]], None]) -> list[Outcome]:
+    def run_all(self, rows: Sequence[RowRun], ended: Callable[[list[str]], None]) -> list[str]:
         """Do what is left of each row; `ended` sees how all of them stand each time that one has ended."""
-        outcomes = [Outcome("waiting") for _ in rows]
-
-        def run(place: int) -> None:
-            outcome = self._run(rows[place])
-            with self.lock:
-                outcomes[place] = outcome
-                ended(list(outcomes))
-
-        with ThreadPoolExecutor(self.jobs) as pool:
-            futures = [pool.submit(run, place) for place in range(len(rows))]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException as error:
-                for future in futures:
-                    future.cancel()
-                self._stop(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
-                raise
+        outcomes, waiting, under_way = [WAITING] * len(rows), deque(range(len(rows))), dict[int, Row]()
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < self.jobs:
+                    under_way[waiting[0]] = self._run(rows[waiting.popleft()])
+                for place, row in list(under_way.items()):
+                    try:
+                        next(row)
+                    except StopIteration as end:
+                        outcomes[place] = end.value
+                        del under_way[place]
+                        ended(outcomes)
+                time.sleep(PAUSE)
+        except BaseException as error:
+            self._stop(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
+            raise
         return outcomes
 
-    def _run(self, row: RowRun) -> Outcome:
+    def _run(self, row: RowRun) -> Row:
         """The commands of one row, which no other process runs meanwhile; what failed once trained fails alone."""
         row.folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock = FileLock(row.folder.with_name(f".{row.folder.name}.lock")).acquire(blocking=False)
         except Timeout:
             self.say(f"{row.folder} is run by another process.")
-            return Outcome("run by another process")
+            return ELSEWHERE
         failed = list[str]()
         with lock:
             for command in row.commands():
                 name = " ".join(command[:2]) if command[0] == "eval" else command[0]
                 if command[0] == "eval":
                     row.result_file(row.evaluations[0]).parent.mkdir(exist_ok=True)
-                if self.stopping:
-                    return Outcome("waiting")
                 self.say(f"{row.folder}: logo-ssl {name}")
-                if code := self.call(command, row.log):
+                process = self._start(command, row.log)
+                while (code := process.poll()) is None:
+                    yield
+                self.running.remove(process)
+                if code:
                     failed.append(f"{name} ended with exit code {code}{f' (see {row.log})' if self.jobs > 1 else ''}")
                     if command[0] != "eval":
                         break
-        return Outcome("failed", "; ".join(failed)) if failed else Outcome("done")
+        return "; ".join(failed) or DONE
 
-    def call(self, command: Sequence[str], log: Path) -> int:
-        """Run one command; side by side, what it prints goes to a log."""
-        with log.open("ab") as file:
-            to = file if self.jobs > 1 else None
-            with self.lock:
-                if self.stopping:
-                    return 0
-                # A session of its own: Ctrl-C reaches this process alone, which passes it on once.
-                arguments = [sys.executable, *self.program, *command]
-                process = subprocess.Popen(
-                    arguments, stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True
-                )
-                self.running.add(process)
-            try:
-                return process.wait()
-            finally:
-                self.running.discard(process)
+    def _start(self, command: Sequence[str], log: Path) -> subprocess.Popen[Any]:
+        """One command; side by side, what it prints goes to a log."""
+        with log.open("ab") if self.jobs > 1 else nullcontext() as file:
+            # A session of its own: Ctrl-C reaches this process alone, which passes it on once.
+            arguments = [sys.executable, *self.program, *command]
+            process = subprocess.Popen(
+                arguments, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        self.running.add(process)
+        return process
 
     def _stop(self, number: signal.Signals) -> None:
         """Ask what runs to save and end, and wait for it; a second Ctrl-C does not wait."""
-        with self.lock:
-            self.stopping = True
-        while self.running:
-            for process in list(self.running):
-                with suppress(ProcessLookupError):
-                    process.send_signal(number)
-            try:
-                for process in list(self.running):
+        for each in (number, signal.SIGKILL):
+            for process in self.running:
+                process.send_signal(each)
+            with suppress(KeyboardInterrupt, Stopped):
+                for process in self.running:
                     process.wait()
                 return
-            except (KeyboardInterrupt, Stopped):
-                number = signal.SIGKILL

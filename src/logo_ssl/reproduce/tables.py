@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
@@ -174,7 +174,7 @@ def _answers(recipe: Recipe, pattern: str) -> bool:
 CUT = ("batch_size", "framework.queue", "optimiser.warmup_epochs")
 """Fields that a run has lower than asked for if there are few images."""
 
-State = Literal["done", "waiting", "failed", "run by another process"]
+DONE = "done"
 
 
 class RowRun(NamedTuple):
@@ -217,27 +217,16 @@ class RowRun(NamedTuple):
                 yield ["eval", protocol, str(self.folder), *options, *where]
 
     def check(self) -> None:
-        """UserError if the folder holds a run with other settings, or something else."""
-        if self.folder.exists() and not self.run.recipe_file.is_file() and any(self.folder.iterdir()):
-            raise UserError(f"{self.folder} exists and is not a run; choose another --out.")
+        """UserError if the folder holds a run with other settings."""
         if not self.run.recipe_file.is_file():
             return
         saved = Recipe.from_json(self.run.recipe_file.read_text())
         changed = differences(saved, self.recipe)
         other = {field: pair for field, pair in changed.items() if field == "epochs" or not is_harmless(field)}
-        for field in CUT:
-            if field in other and other[field][0] < other[field][1]:
-                del other[field]
+        other = {field: pair for field, pair in other.items() if field not in CUT or pair[0] > pair[1]}
         if other:
             told = ", ".join(f"{field}={before}, now {now}" for field, (before, now) in other.items())
             raise UserError(f"{self.folder} has other settings ({told}); choose another --out.")
-
-
-class Outcome(NamedTuple):
-    """How a row's commands ended."""
-
-    state: State
-    reason: str = ""
 
 
 def runs_of(tables: Sequence[Table], seeds: int, out: Path) -> list[RowRun]:

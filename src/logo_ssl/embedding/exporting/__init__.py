@@ -17,22 +17,15 @@ from .weights import to_hf, to_safetensors, to_timm, to_torchvision
 Target = Literal["torchvision", "timm", "onnx", "safetensors", "hf"]
 
 
-class Format(NamedTuple):
-    """How a target is written, and where by default."""
-
-    write: Callable[[FrozenEncoder, Path], str]
-    """Writes it and returns the lines that load it; UserError if the target has no such network."""
-    out: str
-    """A file, or a folder if it has no suffix."""
-
-
-FORMATS: dict[Target, Format] = {
-    "torchvision": Format(to_torchvision, "encoder-torchvision.safetensors"),
-    "timm": Format(to_timm, "encoder-timm.safetensors"),
-    "onnx": Format(to_onnx, "encoder.onnx"),
-    "safetensors": Format(to_safetensors, "encoder.safetensors"),
-    "hf": Format(to_hf, "encoder-hf"),
+FORMATS: dict[Target, tuple[Callable[[FrozenEncoder, Path], str], str]] = {
+    "torchvision": (to_torchvision, "encoder-torchvision.safetensors"),
+    "timm": (to_timm, "encoder-timm.safetensors"),
+    "onnx": (to_onnx, "encoder.onnx"),
+    "safetensors": (to_safetensors, "encoder.safetensors"),
+    "hf": (to_hf, "encoder-hf"),
 }
+"""What writes a target and returns the lines that load it (UserError if the target has no such network), and a file,
+or a folder if it has no suffix."""
 
 
 class Exported(NamedTuple):
@@ -52,15 +45,15 @@ def export(
     """
     if to not in FORMATS:
         raise UserError(f"to={to!r}: choose {', '.join(FORMATS)}.")
-    target, known = FORMATS[to], frozen(encoder)
-    path, suffix = Path(target.out if out is None else out), Path(target.out).suffix
+    write, default = FORMATS[to]
+    path, suffix = Path(default if out is None else out), Path(default).suffix
     if suffix and path.suffix.lower() != suffix:
         raise UserError(f"out={path}: {to} is written to a file that ends in {suffix}.")
     if suffix:
         check_output(path, overwrite)
     elif not path.is_dir() or any(path.iterdir()):
         refuse_existing(path, overwrite)
-    return Exported(path, target.write(known, path))
+    return Exported(path, write(frozen(encoder), path))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import timm
-import torch
 import torchvision
 from torch import nn
 
@@ -43,30 +42,24 @@ def in_torchvision(encoder: FrozenEncoder) -> Rebuilt:
 def in_timm(encoder: FrozenEncoder) -> Rebuilt:
     """A network of timm without its classifier; its ResNets have torchvision's keys and computations."""
     name, stem = of_ours(encoder)
-    if not name.startswith("timm/") and name not in RESNETS:
-        raise UserError(f"timm has no {name}; {TINY_GOES_TO}.")
-    name, options = name.removeprefix("timm/"), timm_options(encoder)
-    network = timm.create_model(name, **options)
+    network, options = _of_timm(name, encoder)
     told = "".join(f", {key}={value!r}" for key, value in options.items())
-    lines = (f"encoder = timm.create_model({name!r}{told})",)
+    lines = (f"encoder = timm.create_model({name.removeprefix('timm/')!r}{told})",)
     return _with_stem(network, lines, stem if name in RESNETS else "imagenet", 3)
 
 
-def timm_options(encoder: FrozenEncoder) -> dict[str, Any]:
-    """What timm must be told to build the network as it was trained: a transformer knows its size."""
-    options: dict[str, Any] = {"num_classes": 0}
+def _of_timm(name: str, encoder: FrozenEncoder) -> tuple[nn.Module, dict[str, Any]]:
+    """A network of timm, and what timm must be told to build it as it was trained: a transformer knows its size."""
+    if not name.startswith("timm/") and name not in RESNETS:
+        raise UserError(f"timm has no {name}; {TINY_GOES_TO}.")
+    name, options = name.removeprefix("timm/"), dict[str, Any](num_classes=0)
     if encoder.channels != 3:
         options["in_chans"] = encoder.channels
-    name = encoder.architecture[0]
-    sized = {"img_size": encoder.size, "dynamic_img_size": True, "dynamic_img_pad": True}
-    if name.startswith("timm/"):
-        try:
-            with torch.device("meta"):
-                timm.create_model(name.removeprefix("timm/"), **options, **sized)
-        except TypeError:  # convolutional networks take any size, and have no such option
-            return options
-        return options | sized
-    return options
+    sized: dict[str, Any] = {"img_size": encoder.size, "dynamic_img_size": True, "dynamic_img_pad": True}
+    try:
+        return timm.create_model(name, **options, **sized), options | sized
+    except TypeError:  # convolutional networks take any size, and have no such option
+        return timm.create_model(name, **options), options
 
 
 def of_ours(encoder: FrozenEncoder) -> tuple[str, str]:
@@ -186,13 +179,14 @@ def _write_weights(encoder: FrozenEncoder, network: nn.Module, out: Path) -> Non
 
 def to_hf(encoder: FrozenEncoder, out: Path) -> str:
     """A folder that `timm.create_model("local-dir:FOLDER", pretrained=True)` loads, and the Hub's layout."""
-    network: Any = in_timm(encoder)[0]
-    _, stem = of_ours(encoder)
+    name, stem = of_ours(encoder)
     if stem != "imagenet" or encoder.channels != RGB:
         raise UserError(
             f"{encoder.name} has {encoder.channels} input channels and the {stem} stem; timm loads a folder with 3 and "
             "the imagenet stem only. `--to timm` writes its weights and the lines that rebuild it."
         )
+    network: Any
+    network, options = _of_timm(name, encoder)
     network.load_state_dict(encoder.backbone.state_dict())  # strict: refused before anything is written
     network.pretrained_cfg |= {
         "tag": "logo_ssl",
@@ -205,7 +199,7 @@ def to_hf(encoder: FrozenEncoder, out: Path) -> str:
         "std": encoder.std,
         "num_classes": 0,
     }
-    options = {key: value for key, value in timm_options(encoder).items() if key != "num_classes"}
+    del options["num_classes"]  # which the folder says itself
     timm.models.save_for_hf(network, str(out), model_args=options, safe_serialization=True)
     _write_weights(encoder, network, out / "model.safetensors")  # the same, which also say what they are
     write(out / "README.md", model_card(encoder))
