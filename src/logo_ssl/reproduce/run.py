@@ -201,7 +201,8 @@ class Runner:
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < self.jobs:
-                    under_way[waiting[0]] = self._run(rows[waiting.popleft()])
+                    place = waiting.popleft()
+                    under_way[place] = self._run(rows[place])
                 for place, row in list(under_way.items()):
                     try:
                         next(row)
