@@ -129,7 +129,7 @@ def compared_together(process, folder):
 
 
 def test_two_processes_with_a_framework_of_ones_own_learn_what_one_learns(tmp_path):
-    mp.start_processes(compared_together, (tmp_path,), nprocs=2, start_method="fork")
+    mp.start_processes(compared_together, (tmp_path,), nprocs=2, start_method="spawn")
     halves = [torch.load(tmp_path / f"{each}.pt") for each in range(2)]
     losses, *gradients = (torch.cat(parts) for parts in zip(*halves, strict=True))
     expected, *theirs = compared()
