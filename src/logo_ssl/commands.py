@@ -177,7 +177,7 @@ def print_next(run: Run) -> None:
 class Bench(RecipeOptions):
     """Measure the speed of training, in images/s of data, augmentation, forward and backward, and the whole step.
 
-    Trains for four epochs, keeps nothing, and prints one JSON line. --epochs is for how many the time is estimated.
+    Trains for four epochs, whatever --epochs says, keeps nothing, and prints one JSON line.
 
     example: logo-ssl bench tiny
     """

@@ -1,6 +1,5 @@
 """The demo: a small encoder, pretrained on made-up scenes and compared with raw pixels and an untrained encoder."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from .train import pretrain, resume
 
 RECIPE = "tiny"
 PAGE = "report.html"
-DRAWN = (PAGE, "bad-images.csv", "checkpoints", "evaluation", "figures", "tensorboard")
-"""What a demo leaves in addition to the files that only training writes."""
 LOCAL_CROPS = (
     "Over five seeds two crops alone reach 69 % (k=20), with local crops 82 %. Pushing them apart makes no measurable "
     "difference here (83 %)."
@@ -33,7 +30,7 @@ class Demo:
 
     The same command continues a demo that was interrupted.
 
-    example: logo-ssl demo --out runs/demo --fresh
+    example: logo-ssl demo --out runs/demo
     """
 
     out: Path = Path("runs/demo")
@@ -42,14 +39,10 @@ class Demo:
     """Passes over the data (default: the recipe's)."""
     seed: int = 0
     """Decides initial weights, order and augmentation."""
-    fresh: bool = False
-    """Replace the demo in --out."""
 
     def run(self) -> None:
         """Train, compare, and report."""
         console, run = plain_console(), Run(self.out)
-        if self.fresh and run.recipe_file.is_file():
-            _clear(run)
         self._train(run, console)
         _show(run, console)
 
@@ -61,12 +54,9 @@ class Demo:
             pretrain(find_recipe(RECIPE), run.path, console=console, **changes)
             return
         if (run.path / PAGE).is_file():
-            raise UserError(f"out={run.path}: holds a demo that is done; --fresh replaces it.")
+            raise UserError(f"out={run.path}: holds a demo that is done; choose another --out.")
         if saved.seed != self.seed or self.epochs not in (None, saved.epochs):
-            raise UserError(
-                f"out={run.path}: holds an unfinished demo with --seed {saved.seed} --epochs {saved.epochs}; give "
-                "these, or --fresh."
-            )
+            raise UserError(f"out={run.path}: holds a demo of --seed {saved.seed} --epochs {saved.epochs}; give these.")
         if not run.is_finished:
             console.print(f"{run.path} holds an interrupted demo, which continues.")
             resume(run.path, console=console)
@@ -83,15 +73,3 @@ def _show(run: Run, console: Console) -> None:
     console.print(LOCAL_CROPS)
     Report((run.path,), run.path / PAGE, images=1000, overwrite=True).run()
     console.print("Next, with photographs of your own in a folder: logo-ssl pretrain --data photos/ --out runs/photos")
-
-
-def _clear(run: Run) -> None:
-    """Remove an earlier demo, unless it is being trained; files of others stay."""
-    if read_recipe(run).name != RECIPE:
-        raise UserError(f"fresh: {run.path} holds a run that is not a demo; choose another --out.")
-    with run.hold():
-        for path in (*run.own_files(), *(run.path / name for name in DRAWN)):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)

@@ -1,11 +1,7 @@
 """Errors that end in a sentence for the user, and hints at the nearest name."""
 
-import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""On the disk; of what a user may have of it."""
 
 
 class UserError(Exception):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .errors import NO_SPACE, UserError
+from .errors import UserError
 
 UMASK = os.umask(0)
 """What this user keeps from others; it can only be learned by setting it."""
@@ -73,9 +73,8 @@ def write(path: Path, content: str | bytes) -> Path:
 def write_together(contents: dict[Path, bytes]) -> None:
     """Write files of which none is renamed into its place before all are safe on the disk under temporary names."""
     with whole(*contents) as drafts:
-        for draft, (path, content) in zip(drafts, contents.items(), strict=True):
-            with _naming(path, draft):
-                draft.write_bytes(content)
+        for draft, content in zip(drafts, contents.values(), strict=True):
+            draft.write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -87,24 +86,24 @@ def whole(*paths: Path) -> Iterator[list[Path]]:
     places = [Path(os.path.realpath(path)) if path.is_symlink() else path for path in paths]
     drafts: list[Path] = []
     try:
-        for path, place in zip(paths, places, strict=True):
+        for place in places:
             place.parent.mkdir(parents=True, exist_ok=True)
-            with _naming(path, place):
-                _remove_stale_drafts(place)
-                handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=f".{os.getpid()}")
+            _remove_stale_drafts(place)
+            handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=f".{os.getpid()}")
             drafts.append(Path(name))
             os.close(handle)
-        with _naming(paths[0], drafts[0]) if len(paths) == 1 else contextlib.nullcontext():
-            yield drafts
-        for path, draft in zip(paths, drafts, strict=True):
-            with _naming(path, draft), draft.open("rb+") as file:
+        yield drafts
+        for draft in drafts:
+            with draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.chmod(0o666 & ~UMASK)
         for draft, place in zip(drafts, places, strict=True):
             os.replace(draft, place)
-    except BaseException:
+    except BaseException as error:
         for draft in drafts:
             draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and (error.filename is None or f".{places[0].name}." in str(error.filename)):
+            error.filename = str(paths[0])  # not that of the draft; a full disk names none
         raise
     for folder in {place.parent for place in places}:
         sync_folder(folder)
@@ -118,18 +117,6 @@ def _remove_stale_drafts(place: Path) -> None:
                 os.kill(int(draft.suffix[1:]), 0)
             except ProcessLookupError:
                 draft.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _naming(path: Path, written: Path) -> Iterator[None]:
-    """Have a disk that refuses tell of which file: it names a draft or, where there is no room, none."""
-    try:
-        yield
-    except OSError as error:
-        named = "" if error.filename is None else Path(os.fsdecode(error.filename)).name
-        if written.name in named or (not named and error.errno in NO_SPACE):
-            error.filename = str(path)
-        raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,7 +8,6 @@ import platform
 import re
 import shlex
 import sys
-from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +23,8 @@ CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.ckpt")
 """Its step, and a digest of its bytes."""
 LOCK = ".lock"
 """In a folder that is held."""
-MOST_FOLDERS = 5000
-"""In which runs are looked for."""
 FOLDERS = ("checkpoints", "tensorboard", "wandb", "mlflow")
 """That a run makes when it begins."""
-OLD_SESSIONS = "sittings.json"
-RENAMED = {"sittings": "sessions", "sittings_killed": "sessions_killed"}
-"""Names in runs of November 2026: of the file of sessions, and of entries of the provenance."""
 IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
 """What is known of the images of a run."""
 WORDS = {"knn_of"}
@@ -49,25 +43,28 @@ class Run:
     """A run folder, and the names of what is in it."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = path = Path(path)
+        self.recipe_file = path / "recipe.json"
+        """The resolved recipe."""
+        self.metrics_file = path / "metrics.jsonl"
+        """One JSON object per line: what was logged while training."""
+        self.checkpoints = path / "checkpoints"
+        """The folder with everything that is needed to go on training."""
+        self.backbone_file = path / "backbone.safetensors"
+        """The pretrained network: what everybody loads."""
+        self.heads_file = path / "heads.safetensors"
+        """Projector, predictor, regressor, and what else framework and strategy name as their heads."""
+        self.sessions_file = path / "sessions.json"
+        """How often and how long the run was trained: one entry for each time."""
+        self.images_file = path / "images.json"
+        """What it learns from: how many images there are, and a fingerprint of each split."""
+        self.bad_images_file = path / "bad-images.csv"
+        """The images that could not be read, if there were any."""
+        self.provenance_file = path / "provenance.json"
+        """Who made the run and how long it took: the last file to be written, so a run that has it is finished."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
-
-    @property
-    def recipe_file(self) -> Path:
-        """The resolved recipe, as JSON."""
-        return self.path / "recipe.json"
-
-    @property
-    def metrics_file(self) -> Path:
-        """One JSON object per line: what was logged while training."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder with everything that is needed to go on training."""
-        return self.path / "checkpoints"
 
     def saved(self) -> list[Path]:
         """The checkpoints, whole or torn, newest first."""
@@ -79,48 +76,9 @@ class Run:
         return max(steps, default=0)
 
     @property
-    def backbone_file(self) -> Path:
-        """The pretrained network: what everybody loads."""
-        return self.path / "backbone.safetensors"
-
-    @property
-    def sessions_file(self) -> Path:
-        """How often and how long the run was trained: one entry for each time."""
-        return self.path / "sessions.json"
-
-    @property
-    def images_file(self) -> Path:
-        """What it learns from: how many images there are, and a fingerprint of each split."""
-        return self.path / "images.json"
-
-    @property
-    def bad_images_file(self) -> Path:
-        """The images that could not be read, if there were any."""
-        return self.path / "bad-images.csv"
-
-    @property
-    def heads_file(self) -> Path:
-        """Projector, predictor, regressor, and what else framework and strategy name as their heads."""
-        return self.path / "heads.safetensors"
-
-    @property
-    def provenance_file(self) -> Path:
-        """Who made the run and how long it took: the last file to be written, so a run that has it is finished."""
-        return self.path / "provenance.json"
-
-    @property
     def is_finished(self) -> bool:
         """Whether every epoch is done."""
         return self.provenance_file.is_file()
-
-    @property
-    def was_saved(self) -> bool:
-        """Whether there is, or was, something that the run could continue from."""
-        if self.saved() or self.backbone_file.is_file() or self.is_finished:
-            return True
-        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
-            return any(session.get("checkpoints") for session in self.sessions())
-        return False
 
     def how_to_resume(self, *options: str) -> str:
         """What to do after an interruption."""
@@ -140,11 +98,6 @@ class Run:
                 (self.path / LOCK).unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
                     self.path.rmdir()
-
-    def own_files(self) -> tuple[Path, ...]:
-        """What only training writes."""
-        begun = (self.recipe_file, self.images_file, self.metrics_file, self.sessions_file, self.bad_images_file)
-        return (*begun, self.path / OLD_SESSIONS, self.provenance_file, self.backbone_file, self.heads_file)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a line torn by a crash is left out."""
@@ -169,13 +122,12 @@ class Run:
         return noted if noted.keys() >= IMAGES_TOLD and isinstance(noted["fingerprint"], dict) else {}
 
     def sessions(self) -> list[dict[str, Any]]:
-        """One entry for each time that it was trained; LookupError or OSError if nothing tells."""
-        file = self.sessions_file if self.sessions_file.is_file() else self.path / OLD_SESSIONS
-        return json.loads(file.read_text())
+        """One entry for each time that it was trained; OSError or ValueError if nothing tells."""
+        return json.loads(self.sessions_file.read_text())
 
     def provenance(self) -> dict[str, Any]:
         """Who made the run and how long it took; nothing before its end."""
-        return {RENAMED.get(name, name): value for name, value in read_json(self.provenance_file).items()}
+        return read_json(self.provenance_file)
 
     def evaluation_file(self, name: str) -> Path:
         """An evaluation: `evaluation/NAME.json`."""
@@ -197,24 +149,22 @@ class Run:
         run = cls(path)
         if run.recipe_file.is_file():
             return run
-        below = next(runs_below(run.path), None)
-        hint = "" if below is None else f"; did you mean {below.path}?"
+        below = next(run.path.glob("*/recipe.json"), None)
+        hint = "" if below is None else f"; did you mean {below.parent}?"
         raise UserError(f"{path} is not a run: it has no {run.recipe_file.name}{hint}")
 
     @classmethod
     def new(cls, path: str | Path) -> "Run":
         """The run to be at `path`, where nothing may be but what a run leaves that never saved itself."""
         run = cls(path)
-        begun = run.recipe_file.is_file()
-        if begun and run.was_saved:
-            if run.is_finished:
-                raise UserError(f"{path} holds a finished run; choose another --out.")
+        if run.is_finished:
+            raise UserError(f"{path} holds a finished run; choose another --out.")
+        if run.saved():
             raise UserError(f"{path} holds an unfinished run; {run.how_to_resume()} or choose another --out.")
-        early = {*run.own_files()} - {run.provenance_file, run.backbone_file, run.heads_file}
-        left = (*early, run.path / LOCK, *(run.path / name for name in FOLDERS if begun))
-        if run.path.exists() and not (
-            run.path.is_dir() and all(is_file_or_draft(child.name, left) for child in run.path.iterdir())
-        ):
+        early = {run.recipe_file, run.images_file, run.metrics_file, run.sessions_file, run.bad_images_file}
+        early |= {run.path / name for name in FOLDERS if run.recipe_file.is_file()}
+        others = {*run.path.iterdir()} - early if run.path.is_dir() else {run.path} if run.path.exists() else set()
+        if any(not other.name.startswith(".") for other in others):  # the lock, drafts
             raise UserError(f"{path} exists and is not empty; choose another --out.")
         return run
 
@@ -241,37 +191,13 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def is_file_or_draft(name: str, files: Iterable[Path]) -> bool:
-    """Whether this is the name of one of the files, or of the draft that was to become one."""
-    return any(name == file.name or name.startswith(f".{file.name}.") for file in files)
-
-
 def runs_below(folder: Path) -> Iterator[Run]:
-    """The runs below a folder, nearest first and each once; no run is looked for in a run or a hidden folder.
-
-    Links come last: what they lead to keeps its own name.
-    """
-    left, links, seen = deque([folder]), deque[Path](), {os.path.realpath(folder)}
-    while (left or links) and len(seen) <= MOST_FOLDERS:
-        following = not left
-        for path in [links.popleft()] if following else _folders(left.popleft()):
-            if os.path.islink(path) and not following:
-                links.append(path)
-            elif (real := os.path.realpath(path)) not in seen:
-                seen.add(real)
-                run = Run(path)
-                if os.path.isfile(run.recipe_file):  # a folder that may not be looked into holds none
-                    yield run
-                else:
-                    left.append(path)
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except OSError:
-        return []
+    """The runs below a folder, by name; none inside a run, a hidden folder or a link."""
+    for path, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "recipe.json" in files:
+            folders.clear()
+            yield Run(path)
 
 
 def _logged(line: str) -> dict[str, Any] | None:

@@ -58,5 +58,5 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    checkpoint.AGREE_S = 0.0  # processes ask each other after every step
+    checkpoint.AGREE_EVERY = 1  # processes ask each other after every step
     main(Path(sys.argv[1]))

@@ -11,7 +11,7 @@ from small_sets import QUIET, colour_set, colours, listening, poisoned, save_fol
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.eval import transfer as transfer_module
 from logo_ssl.eval.transfer import SETS, Transfer, show_transfer, some_per_class
-from logo_ssl.recipes.paper_tables import TRANSFER
+from logo_ssl.recipes.paper import TRANSFER
 from logo_ssl.system.terminal import plain_console
 
 

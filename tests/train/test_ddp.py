@@ -193,9 +193,3 @@ def test_a_process_that_hangs_is_ended_when_another_is_gone(monkeypatch, capsys)
     launcher._watch_children()
     assert codes == [2]
     assert capsys.readouterr().err == "logo-ssl: Process 1 of 2 was killed by SIGKILL; go on.\n"
-
-
-def test_processes_that_diverge_go_back_together_and_say_why(pair, folder):
-    said = (folder / "said.txt").read_text()
-    assert said.count("back to the beginning, with half the learning rate") == 2
-    assert "again after 2 returns to the last checkpoint" in said

@@ -4,16 +4,13 @@ import itertools
 import json
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +29,6 @@ from small_runs import (
 
 from logo_ssl import load_backbone, resume
 from logo_ssl.cli import main
-from logo_ssl.data import LoadingConfig
 from logo_ssl.data.loader import TensorFeed
 from logo_ssl.errors import Interrupted, UserError
 from logo_ssl.frameworks import (
@@ -48,10 +44,9 @@ from logo_ssl.frameworks import (
 )
 from logo_ssl.run import Run, locked
 from logo_ssl.strategies import MultiCropConfig, TwoViewConfig
-from logo_ssl.system.randomness import global_streams, set_global_streams
-from logo_ssl.system.signals import SPOKEN, Stopped, StopSignals, heeded
-from logo_ssl.train import Pretraining, checkpoint, compile
-from logo_ssl.train.checkpoint import Agreement, load
+from logo_ssl.system.signals import Stopped, StopSignals, heeded
+from logo_ssl.train import Pretraining, compile
+from logo_ssl.train.checkpoint import load
 
 FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
@@ -114,18 +109,6 @@ def test_networks_that_draw_for_themselves_resume_exactly_compiled_or_not(data, 
     cut_short(data, tmp_path / "cut", before_step=3, compile="on")
     torch.rand(5)
     assert_equal_runs(whole, resume(tmp_path / "cut", console=console()))
-
-
-def test_streams_that_others_draw_from_are_taken_back():
-    def draw():
-        return random.random(), np.random.rand(), torch.rand(()).item()
-
-    cpu = torch.device("cpu")
-    kept = global_streams(cpu)
-    first = draw()
-    assert draw() != first
-    set_global_streams(kept, cpu)
-    assert draw() == first
 
 
 def never_given(patch, step):
@@ -200,7 +183,7 @@ def test_a_signal_before_the_first_step_or_after_the_last_says_how_to_go_on(
         assert resume(tmp_path / "run", console=console()).is_finished
 
 
-def test_ctrl_c_is_answered_at_once_by_one_process_and_the_second_does_not_wait(capfd, monkeypatch):
+def test_ctrl_c_is_answered_at_once_by_one_process_and_the_second_does_not_wait(capfd):
     def told(signals, *numbers):
         signals.listen()
         try:
@@ -223,8 +206,6 @@ def test_ctrl_c_is_answered_at_once_by_one_process_and_the_second_does_not_wait(
     os.waitpid(child, 0)
     signals.ignore()
     assert capfd.readouterr().err == ""
-    monkeypatch.setitem(SPOKEN, signal.SIGINT, "the end of `logo-ssl reproduce`")  # nobody typed it, nor types again
-    assert told(StopSignals("resume"), signal.SIGINT) == ""
 
 
 @FORKS
@@ -240,23 +221,6 @@ def test_a_forked_process_leaves_early_warnings_to_its_parent():
         assert process.exitcode == 143
         with pytest.raises(Stopped):
             stop(signal.SIGUSR1)
-
-
-def test_processes_ask_each_other_every_few_seconds_however_long_steps_take(monkeypatch):
-    clock, asked = SimpleNamespace(now=0.0), []
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(checkpoint, "world_size", lambda: 2)
-    monkeypatch.setattr(checkpoint.dist, "all_reduce", lambda told, how: asked.append(clock.now))
-    between = Agreement()
-    for step in range(1, 1001):
-        clock.now += 5.0 if step == 1 else 0.01 if step < 500 else 3.0  # compiling; fast steps; slow ones
-        if between.is_due(step):
-            wishes = (15 * (step == 700), 0)
-            assert between.reach(wishes, step, torch.device("cpu")) == wishes
-    gaps = [later - before for before, later in pairwise(asked)]
-    assert max(gaps) <= 20 * 3.0
-    assert sum(gap > 3.5 for gap in gaps) <= 2  # when steps became slow on a sudden
-    assert len(asked) < 500 / 20 + 500 + 3
 
 
 CHILD = """
@@ -353,15 +317,6 @@ def test_a_run_that_goes_on_normalises_as_it_began(data, tmp_path, monkeypatch):
     again = resume(tmp_path / "run", console=console())
     assert all(torch.equal(a, b) for a, b in zip(network_weights(whole), network_weights(again), strict=True))
     assert load_backbone(again.path)[1] == load_backbone(whole.path)[1]
-
-
-def test_images_that_vanish_while_training_are_replaced(photos, tmp_path, monkeypatch):
-    at_step(monkeypatch, lambda module: [f.unlink() for f in sorted(Path(photos).rglob("1?.jpg"))], 3)
-    run, said = train(SMALL, photos, tmp_path / "run", loading=LoadingConfig("disk", workers=2, max_bad=0.5), epochs=4)
-    assert run.is_finished
-    listed = run.bad_images_file.read_text()
-    assert "No such file or directory" in listed
-    assert f"{len(listed.splitlines()) - 1} images could not be read" in said
 
 
 def test_a_second_process_is_refused_and_changes_nothing(data, tmp_path):

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 from rich.console import Console
-from small_runs import SMALL, assert_equal_runs, at_step, cut_short, train
+from small_runs import SMALL, assert_equal_runs, at_step, train
 
 from logo_ssl import load_backbone, resume
 from logo_ssl.augment import CropPlan
@@ -83,16 +83,6 @@ def test_a_run_that_failed_in_its_first_step_is_begun_again_in_its_place(data, t
     assert not before & set((out / "tensorboard").rglob("*tfevents*"))
     other, _ = train(SMALL, data, tmp_path / "other", epochs=1, framework=SimSiamConfig(dim=8, hidden=4), **logged)
     assert_equal_runs(run, other)
-
-
-def test_a_run_that_saved_itself_is_not_begun_again_though_its_checkpoints_are_gone(data, tmp_path):
-    out = tmp_path / "run"
-    cut_short(data, out, before_step=4)
-    for file in Run(out).saved():
-        file.unlink()
-    Run(out).backbone_file.unlink(missing_ok=True)
-    with pytest.raises(UserError, match=r"holds an unfinished run.*resume"):
-        train(SMALL, data, out)
 
 
 def test_convolutions_begin_as_the_recipe_says(data):

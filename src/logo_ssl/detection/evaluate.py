@@ -27,7 +27,7 @@ from ..eval.encoder import FrozenEncoder
 from ..eval.features import Extraction
 from ..eval.protocol import EvalOptions, check_result, place_of, save_about, say_unless_saved
 from ..files import clear_folder, refuse_existing, write
-from ..recipes.paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
+from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
 from ..run import found_checkpoints, locked
 from ..system.hardware import best_device
 from ..system.launch import is_first

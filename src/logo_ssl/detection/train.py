@@ -362,7 +362,7 @@ def _trainer(where: TrainerConfig, say: Say, sessions: Sessions) -> L.Trainer:
             use_distributed_sampler=False,
             max_epochs=1,
             callbacks=[keeper] if kept else [],
-            plugins=[Writer(folder, where.checkpoint_keep, say, sessions)] if kept else [],
+            plugins=[Writer(folder, where.checkpoint_keep, sessions)] if kept else [],
             logger=False,
             enable_checkpointing=kept,
             enable_progress_bar=False,

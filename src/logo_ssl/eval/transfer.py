@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..data import NAMES, ImageSet, locate
 from ..errors import UserError, nearest
-from ..recipes.paper_tables import TRANSFER
+from ..recipes.paper import TRANSFER
 from ..system.hardware import best_device
 from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder

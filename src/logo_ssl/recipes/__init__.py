@@ -1,11 +1,15 @@
 """Recipes: their fields and validation, the paper's and our own, and the one chosen for data and machine."""
 
 from .auto import AUTO, BASES, WEIGHTY, Machine, choose, summary
-from .config import PARTS, OptimiserConfig, PaperRow, Recipe, as_python, check
-from .paper import RECIPES, find_recipe, literal, purpose, tuned
-from .saved import (
+from .config import (
     HARMLESS,
+    PARTS,
     Differences,
+    OptimiserConfig,
+    PaperRow,
+    Recipe,
+    as_python,
+    check,
     differences,
     flat,
     is_harmless,
@@ -13,8 +17,8 @@ from .saved import (
     recipe_as_written,
     refuse_harmful,
     unused,
-    with_harmless,
 )
+from .paper import RECIPES, find_recipe, literal, purpose, tuned
 
 __all__ = [
     "AUTO",
@@ -43,5 +47,4 @@ __all__ = [
     "summary",
     "tuned",
     "unused",
-    "with_harmless",
 ]

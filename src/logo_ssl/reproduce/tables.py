@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
 from ..recipes import RECIPES, PaperRow, Recipe, differences, find_recipe, is_harmless, literal, tuned
-from ..recipes.paper_tables import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
+from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
 from ..report.collect import options_between
 from ..run import Run
 from ..strategies import LoGoConfig

@@ -1,4 +1,4 @@
-"""What if somebody says stop? A step is finished and the state saved; where no step is made, all ends at once."""
+"""Ctrl-C and the signals that end a job: a step is finished and saved; where no step is made, all ends at once."""
 
 import os
 import signal
@@ -9,18 +9,13 @@ from types import FrameType
 from typing import Any
 
 from ..errors import Interrupted
-from .launch import is_first
 
 ENDING = ("SIGTERM", "SIGUSR1")
 """The end of a job; Slurm's early warning."""
 ASKING = ("SIGINT", *ENDING)
 """And Ctrl-C."""
-CTRL_C = "Ctrl-C"
-SPOKEN = {signal.SIGINT: CTRL_C}
-"""Signals that a sentence calls otherwise than the system does."""
 STOPPING = b"\nStopping after this step; Ctrl-C again stops at once.\n"
 """What is said at once to Ctrl-C, below a line of progress that may stand there."""
-ENDED = b"logo-ssl: Stopped by Ctrl-C; give the same command again.\n"
 PATIENCE_S = 60
 """In which a step ends and is saved."""
 
@@ -41,7 +36,15 @@ class Stopped(BaseException):
 @contextmanager
 def heeded() -> Iterator[None]:
     """Let signals that would end this process without a word raise `Stopped`. (Only a main thread can.)"""
-    before = _handled_by(ENDING, _Raise()) if threading.current_thread() is threading.main_thread() else {}
+    process = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            raise Stopped(number)
+        if number == signal.SIGTERM:  # in a process forked from it, which its parent ends
+            os._exit(128 + number)
+
+    before = _handled_by(ENDING, end) if threading.current_thread() is threading.main_thread() else {}
     try:
         yield
     finally:
@@ -50,27 +53,16 @@ def heeded() -> Iterator[None]:
 
 @contextmanager
 def ends_imports() -> Iterator[None]:
-    """Let Ctrl-C end the process at once while libraries are imported.
-
-    An interrupted import of numpy, torch or rich ends in a traceback or another error, or aborts.
-    """
+    """Let Ctrl-C end the process at once while libraries are imported: numpy and torch make another error of it."""
     heeds = threading.current_thread() is threading.main_thread()
     if not heeds or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # shells have jobs ignore it
         yield
         return
-    signal.signal(signal.SIGINT, _end_at_once)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end_at_once(number: int, frame: FrameType | None) -> None:
-    try:
-        if is_first():
-            os.write(2, ENDED)
-    finally:
-        os._exit(128 + number)
 
 
 class StopSignals:
@@ -80,17 +72,15 @@ class StopSignals:
     """
 
     def __init__(self, cure: str, speaks: bool = True) -> None:
-        self.cure = cure
-        self.speaks = speaks
-        self.listening: int | None = None  # the process that listens
+        self.cure, self.speaks, self.waits = cure, speaks, False
+        self.process: int | None = None  # the one that listens: what is forked from it is ended by it
         self.received: signal.Signals | None = None
-        self.waiting: int | None = None  # the process that waits; workers are forked from it while it does
         self.before: dict[signal.Signals, Any] = {}
 
     def listen(self) -> None:
         """Take the signals over. (Only a main thread can; elsewhere they keep their meaning.)"""
         if not self.before and threading.current_thread() is threading.main_thread():
-            self.listening = os.getpid()
+            self.process = os.getpid()
             self.before = _handled_by(ASKING, self._note)
 
     def ignore(self) -> None:
@@ -101,13 +91,13 @@ class StopSignals:
     @contextmanager
     def end_the_wait(self) -> Iterator[None]:
         """Let a signal that comes, or has come, raise `Stopped` at once: nothing is done here but to wait."""
-        self.waiting = os.getpid()
+        self.waits = True
         try:
             if self.received is not None:
                 raise Stopped(self.received)
             yield
         finally:
-            self.waiting = None
+            self.waits = False
 
     def hear(self, number: int) -> bool:
         """Whether any process of the run received a signal; 0 is none, though this one may have received one since."""
@@ -115,27 +105,25 @@ class StopSignals:
             self.received = signal.Signals(number)
         return bool(number)
 
-    def interrupted(self, step: int, saved: bool, newest: int | None) -> Interrupted:
-        """What to raise once the state is saved, or could not be: then the newest checkpoint is of an earlier step."""
+    def interrupted(self, step: int) -> Interrupted:
+        """What to raise once the state is saved."""
         assert self.received is not None
-        kept = "there is no checkpoint yet" if newest is None else f"the newest checkpoint is of step {newest}"
-        told = f"saved at step {step}" if saved else f"step {step} could not be saved ({kept})"
-        return Interrupted(
-            f"Stopped by {_spoken(self.received)}, {told}; {self.cure}.", 128 + self.received, agreed=True
-        )
+        told = f"Stopped by {_spoken(self.received)}, saved at step {step}; {self.cure}."
+        return Interrupted(told, 128 + self.received, agreed=True)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self.process:
+            return
         if self.received == signal.SIGINT == number:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
-        if self.waiting == os.getpid():
+        if self.waits:
             raise Stopped(number)
         self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Answer Ctrl-C, once; what a step is stopped by without it (a row's, by its parent) has no second one."""
-        asked = self.received == signal.SIGINT and _spoken(self.received) == CTRL_C
-        if asked and self.speaks and self.listening == os.getpid():
+        """Answer Ctrl-C, once."""
+        if self.received == signal.SIGINT and self.speaks:
             self.speaks = False
             with suppress(OSError):
                 os.write(2, STOPPING)  # a stream of Python's may be in the middle of a write of its own
@@ -151,19 +139,6 @@ def outlast(worker: int) -> None:
         signal.signal(signal.SIGTERM, lambda *_: signal.alarm(PATIENCE_S))
 
 
-class _Raise:
-    """A handler that raises `Stopped` in the process that asked for it; one forked from it is ended by its parent."""
-
-    def __init__(self) -> None:
-        self.process = os.getpid()
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() == self.process:
-            raise Stopped(number)
-        if number == signal.SIGTERM:
-            os._exit(128 + number)
-
-
 def _handled_by(names: tuple[str, ...], handler: Any) -> dict[signal.Signals, Any]:
     """Install a handler for all signals of these names that this system has; gives back what was there."""
     known = [signal.Signals[name] for name in names if name in signal.Signals.__members__]
@@ -176,4 +151,4 @@ def _give_back(before: dict[signal.Signals, Any]) -> None:
 
 
 def _spoken(number: signal.Signals) -> str:
-    return SPOKEN.get(number, number.name)
+    return "Ctrl-C" if number == signal.SIGINT else number.name

@@ -26,7 +26,6 @@ from .build import adapt_to_data, build
 from .compile import WARM_UP, Replay
 from .loggers import JsonlLogger, ProgressDisplay
 from .module import Pretraining
-from .monitors import OnlineKNN
 from .pretrain import fit
 from .trainer import build_trainer
 
@@ -41,7 +40,6 @@ def bench(recipe: Recipe) -> dict[str, Any]:
     data = load_data(locate(recipe.data), recipe.crops.global_size)
     with tempfile.TemporaryDirectory() as folder:
         run, console = Run(Path(folder)), plain_console(stderr=True)
-        knn = OnlineKNN(data, replace(recipe, knn_every=1))
         brief = replace(recipe, knn_every=0, checkpoint_every=10**6, loggers=(), epochs=EPOCHS, devices=1)
         console.print(
             f"Training {EPOCHS} epochs of {MOST_STEPS} steps at most, whatever --epochs says: the first one warms up, "
@@ -53,7 +51,7 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, console))
         trainer.limit_train_batches = min(MOST_STEPS, module.steps_per_epoch)
         device = trainer.strategy.root_device
-        timer = Timer(knn)
+        timer = Timer()
         trainer.callbacks.append(timer)  # type: ignore[attr-defined] (a list)
         _train(trainer, module, data, console)
     n = trainer.limit_train_batches * module.batch_size
@@ -74,12 +72,8 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         "epoch_s": [round(seconds, 3) for seconds in timer.epochs],
         "steps_per_epoch": trainer.limit_train_batches,
         "start_s": round(start_s, 1),
-        "knn_s": timer.knn_s,
         "peak_memory_gb": timer.peak_gb,
     }
-    if n // module.batch_size == module.steps_per_epoch:
-        seconds = start_s + recipe.epochs * epoch_s + recipe.evaluations_after(0) * (timer.knn_s or 0)
-        result[f"estimated_minutes_for_{recipe.epochs}_epochs"] = round(seconds / 60, 2)
     return result | provenance(hardware(device))
 
 
@@ -94,12 +88,10 @@ def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Con
 class Timer(L.Callback):
     """Times epochs from start to start and, when they are over, the parts alone."""
 
-    def __init__(self, knn: OnlineKNN) -> None:
-        self.knn = knn
+    def __init__(self) -> None:
         self.starts: list[float] = []
         self.parts: dict[str, float] = {}
         self.began, self.start_s = time.perf_counter(), 0.0
-        self.knn_s: float | None = None
         self.peak_gb: float | None = None
 
     @property
@@ -129,13 +121,6 @@ class Timer(L.Callback):
         self.parts["raw_forward_backward"] = size / _seconds(lambda: raw(crops), device)
         randomness = module.strategy.draw(size, stream(0, "bench"))
         self.parts["learning"] = size / _seconds(lambda: module.learn_from(crops, randomness), device)
-        if self.knn.splits is not None:
-            self.knn.prepare()
-            self.knn.accuracy(module)
-            _wait(device)
-            began = time.perf_counter()
-            self.knn.accuracy(module)
-            self.knn_s = round(time.perf_counter() - began, 2)
 
     def _mark(self, device: torch.device) -> None:
         _wait(device)

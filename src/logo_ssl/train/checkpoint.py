@@ -6,7 +6,6 @@ A file's name ends with a digest of its bytes, so that one rename publishes both
 import errno
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,19 +22,15 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ..errors import NO_SPACE, UserError
+from ..errors import UserError
 from ..files import sync_folder
 from ..run import CHECKPOINT, found_checkpoints
-from ..system.distributed import world_size
 from ..system.signals import Stopped, StopSignals
-from ..system.text import counted
 from .loggers import Sessions, Steps
 from .monitors import Diverged, is_finite
 
 UNFINISHED = ".writing"
-FULL = 1 << 20  # bytes left on a full disk
-AGREE_S = 2.0  # seconds between two times that several processes ask each other whether to stop or to save
-AGREE_STEPS = 20  # steps between them at most: the next ones may take longer than the last
+AGREE_EVERY = 20  # steps after which several processes ask each other whether to stop or to save: a GPU waits for it
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -57,7 +52,7 @@ def is_whole(file: Path) -> bool:
         return False
 
 
-def newest_whole(folder: Path, say: Callable[[str], None]) -> Path | None:
+def newest_whole(folder: Path, say: Callable[[str], None] = lambda sentence: None) -> Path | None:
     """The newest checkpoint that is whole; None if there is none at all."""
     files = found_checkpoints(folder)
     for file in files:
@@ -81,21 +76,6 @@ def clear(folder: Path, newest: Path | None) -> None:
         file.unlink(missing_ok=True)
 
 
-def with_room(folder: Path, write: Callable[[], None]) -> None:
-    """Write; if the disk is full, once more without the older checkpoints."""
-    try:
-        write()
-    except OSError as error:
-        files = found_checkpoints(folder)
-        newest = next((file for file in files if is_whole(file)), None)
-        if error.errno not in NO_SPACE or newest is None or len(files) == 1:
-            raise
-        for file in files:
-            if file != newest:
-                file.unlink(missing_ok=True)
-        write()
-
-
 def digest(file: Path) -> str:
     """Sixteen hexadecimal digits that change with any byte of a file."""
     with file.open("rb") as stream:
@@ -114,13 +94,11 @@ def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> None:
         final = folder / f"step-{checkpoint['global_step']:09d}-{digest(temporary)}.ckpt"
         os.replace(temporary, final)
         sync_folder(folder)
-    except BaseException as error:
-        full = folder.is_dir() and shutil.disk_usage(folder).free < FULL
+    except (OSError, RuntimeError) as error:  # the second is how torch reports a full disk
+        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise OSError(errno.EIO, reason, str(folder)) from error
+    finally:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, RuntimeError):  # how torch reports a full disk, among others
-            reason = (errno.ENOSPC, os.strerror(errno.ENOSPC)) if full else (str(error).splitlines()[0],)
-            raise OSError(*reason) from error
-        raise
     for old in [file for file in found_checkpoints(folder) if file != final][keep - 1 :]:
         old.unlink(missing_ok=True)
 
@@ -128,15 +106,14 @@ def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> None:
 class Writer(TorchCheckpointIO):
     """Copies the state while the step waits, and writes the copy while training goes on.
 
-    A checkpoint that cannot be written costs nothing but itself: the one before stays.
+    If it cannot be written, training stops before the next one; the checkpoint before it stays.
     """
 
-    def __init__(self, folder: Path, keep: int, say: Callable[[str], None], sessions: Sessions) -> None:
+    def __init__(self, folder: Path, keep: int, sessions: Sessions) -> None:
         super().__init__()
-        self.folder, self.keep, self.say, self.sessions = folder, keep, say, sessions
+        self.folder, self.keep, self.sessions = folder, keep, sessions
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[None] | None = None
-        self.lost, self.reason = 0, ""  # how many since the newest one could not be written, and why
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Take a copy and leave the rest to the thread."""
@@ -144,65 +121,19 @@ class Writer(TorchCheckpointIO):
         copy = tree_map_only(Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), checkpoint)
         self.pending = self.thread.submit(self._save, copy)
 
-    def wait(self) -> bool:
-        """Whether the last checkpoint is safely on disk; says why if it is not, once for several in a row."""
+    def wait(self) -> None:
+        """Until the last checkpoint is safely on disk; OSError if it could not be written."""
         pending, self.pending = self.pending, None
         if pending is not None:
-            try:
-                pending.result()
-                self.lost = 0
-            except OSError as error:
-                self.reason = str(error.strerror or error)
-                self.lost += 1
-                self.sessions.now.failed += 1
-                if self.lost == 1:
-                    self.say(f"The checkpoint could not be saved in {self.folder} ({self.reason}); training goes on.")
-        return not self.lost
-
-    def newest_step(self) -> int | None:
-        """The step of the newest checkpoint on disk, if there is one."""
-        files = found_checkpoints(self.folder)
-        return int(files[0].name.split("-")[1]) if files else None
-
-    def summary(self, steps: int) -> str | None:
-        """A sentence for the end if the newest checkpoint is not of the last step."""
-        if self.wait():
-            return None
-        newest = self.newest_step()
-        age = "there is none" if newest is None else f"the newest is of step {newest} of {steps}"
-        return f"The last {counted(self.lost, 'checkpoint')} could not be saved ({self.reason}), and {age}."
+            pending.result()
 
     def teardown(self) -> None:
         """Wait for the last one."""
         self.wait()
 
     def _save(self, checkpoint: dict[str, Any]) -> None:
-        with_room(self.folder, lambda: _write(checkpoint, self.folder, self.keep))
+        _write(checkpoint, self.folder, self.keep)
         self.sessions.wrote(checkpoint["global_step"])
-
-
-class Agreement:
-    """When several processes ask each other whether to stop or save: after a step, every `AGREE_S` seconds or so.
-
-    Clocks differ between processes, so they count steps: as many as the slowest of them will make in that time.
-    """
-
-    def __init__(self, step: int = 0) -> None:
-        self.step, self.due, self.since = step, step + 1, time.monotonic()
-
-    def is_due(self, step: int) -> bool:
-        """Whether it is time; one process alone never minds."""
-        return world_size() == 1 or step >= self.due
-
-    def reach(self, wishes: tuple[int, int], step: int, device: torch.device) -> tuple[int, int]:
-        """The largest of what all processes wish, in one message; with it they tell each other how long steps take."""
-        each = (time.monotonic() - self.since) / max(1, step - self.step)
-        values = torch.tensor([*wishes, each], dtype=torch.float32, device=device)
-        dist.all_reduce(values, dist.ReduceOp.MAX)
-        first, second, slowest = values.tolist()
-        steps = min(AGREE_STEPS, max(1, int(AGREE_S / max(slowest, 1e-6))))
-        self.step, self.due, self.since = step, step + steps, time.monotonic()
-        return int(first), int(second)
 
 
 class Checkpoints(Checkpoint):
@@ -211,19 +142,17 @@ class Checkpoints(Checkpoint):
     def __init__(self, folder: Path, every: int, minutes: float, stop: StopSignals, sessions: Sessions) -> None:
         self.folder, self.every, self.minutes, self.stop, self.sessions = folder, every, minutes, stop, sessions
         self.saved_at, self.began_at = time.monotonic(), 0
-        self.agreement = Agreement()
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin to listen and to count the minutes."""
         self.stop.listen()
         self.saved_at, self.began_at = time.monotonic(), trainer.global_step
-        self.agreement = Agreement(trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Save inside an epoch if it is time or the end; after its last step the epoch's own checkpoint comes."""
-        if trainer.is_last_batch or not self.agreement.is_due(trainer.global_step):
+        if trainer.is_last_batch or (trainer.world_size > 1 and trainer.global_step % AGREE_EVERY):
             return
         stops, saves = self._agree(trainer)
         if stops:
@@ -257,7 +186,9 @@ class Checkpoints(Checkpoint):
         number = self.stop.received or 0
         saves = self.minutes > 0 and time.monotonic() - self.saved_at >= 60 * self.minutes
         if trainer.world_size > 1:
-            number, saves = self.agreement.reach((number, saves), trainer.global_step, trainer.strategy.root_device)
+            wishes = torch.tensor([number, saves], dtype=torch.int32, device=trainer.strategy.root_device)
+            dist.all_reduce(wishes, dist.ReduceOp.MAX)
+            number, saves = wishes.tolist()
         return self.stop.hear(number), bool(saves)
 
     def _save(self, trainer: L.Trainer) -> None:
@@ -276,10 +207,9 @@ class Checkpoints(Checkpoint):
         self._save(trainer)
         io = trainer.strategy.checkpoint_io
         assert isinstance(io, Writer)
-        kept, newest = io.wait(), io.newest_step()
-        if trainer.world_size > 1:  # nobody leaves before the file is on disk, and all say the same
-            kept, newest = trainer.strategy.broadcast((kept, newest))
-        raise self.stop.interrupted(trainer.global_step, kept, newest)
+        io.wait()
+        trainer.strategy.barrier()  # nobody leaves before the file is on disk
+        raise self.stop.interrupted(trainer.global_step)
 
 
 @contextmanager

@@ -1,16 +1,15 @@
 """What training shows and writes besides checkpoints: steps, the bar, `metrics.jsonl`, `sessions.json`, TensorBoard.
 
-None of it ends a training if the disk is full, and none of it makes the device wait.
+None of it makes the device wait.
 """
 
 import contextlib
 import json
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -143,17 +142,18 @@ class Steps(L.Callback):
         self.skipped = skipped
 
 
-class RunLogger(Logger):
-    """What Lightning asks of a logger that has one kind and one version."""
+class JsonlLogger(Logger):
+    """Appends one JSON object per line to a run's `metrics.jsonl`."""
 
-    def __init__(self, kind: str, run: Run, say: Say) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
-        self.kind, self.run, self.say = kind, run, say
+        self.run = run
+        self.latest: dict[str, Any] = {}
 
     @property
     def name(self) -> str:
-        """The kind."""
-        return self.kind
+        """As Lightning asks."""
+        return "metrics.jsonl"
 
     @property
     def version(self) -> str:
@@ -163,84 +163,32 @@ class RunLogger(Logger):
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the recipe has a file of its own."""
 
-
-class JsonlLogger(RunLogger):
-    """Appends one JSON object per line to a run's `metrics.jsonl`."""
-
-    def __init__(self, run: Run, say: Say = lambda sentence: None) -> None:
-        super().__init__("metrics.jsonl", run, say)
-        self.unwritten: list[str] = []
-        self.latest: dict[str, Any] = {}
-
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Append a line; a crash can tear the last one only. While the disk is full, lines wait in memory."""
+        """Append a line; a crash can tear the last one only."""
         self.latest |= metrics
         line = {"step": step, "time": round(time.time(), 3), **metrics}
-        self.unwritten.append(json.dumps(line) + "\n")
-        size = None
-        try:
-            with self.run.metrics_file.open("a") as file:
-                size = file.tell()
-                file.write("".join(self.unwritten))
-        except OSError as error:
-            if size is not None:  # half a line may have found room
-                with contextlib.suppress(OSError):
-                    os.truncate(self.run.metrics_file, size)
-            if len(self.unwritten) == 1:
-                self.say(f"{self.run.metrics_file} cannot be written ({error.strerror}); its lines wait in memory.")
-        else:
-            self.unwritten.clear()
+        with self.run.metrics_file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after the checkpoint that training continues from; it will be logged again."""
-        logged = [*self.run.metrics(), *map(json.loads, self.unwritten)]
-        kept = [line for line in logged if line["step"] <= step]
+        kept = [line for line in self.run.metrics() if line["step"] <= step]
         write(self.run.metrics_file, "".join(f"{json.dumps(line)}\n" for line in kept))
-        self.unwritten.clear()
         self.latest = next((line for line in reversed(kept) if "knn" in line), {})  # the next one may be far
 
 
-class FaultTolerantLogger(RunLogger):
-    """TensorBoard or its like, left alone once the disk refuses it."""
-
-    def __init__(self, kind: str, run: Run, say: Say) -> None:
-        super().__init__(kind, run, say)
-        self.refused = False
-        try:
-            match kind:
-                case "tensorboard":
-                    self.logger = TensorBoardLogger(run.path, name="tensorboard", version="")
-                case "wandb":
-                    self.logger = WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
-                case _:
-                    uri = f"file:{run.path / 'mlflow'}"
-                    self.logger = MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=uri)
-        except ModuleNotFoundError as error:
-            raise UserError(f"loggers={kind}: is not installed; try `pip install {kind}`.") from error
-
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Pass values on."""
-        self._try(lambda: self.logger.log_metrics(metrics, step))
-
-    def save(self) -> None:
-        """Write what is buffered."""
-        self._try(self.logger.save)
-
-    def finalize(self, status: str) -> None:
-        """Write the last of it."""
-        self._try(lambda: self.logger.finalize(status))
-
-    def _try(self, write: Callable[[], None]) -> None:
-        if self.refused:
-            return
-        try:
-            write()
-        except (OSError, ValueError) as raised:
-            error = raised.__cause__ or raised  # Lightning wraps every error of a logger in a ValueError
-            if not isinstance(error, OSError):
-                raise
-            self.refused = True
-            self.say(f"The log for {self.kind} cannot be written ({error.strerror}); training goes on without it.")
+def other_logger(kind: str, run: Run) -> Logger:
+    """TensorBoard or its like."""
+    try:
+        match kind:
+            case "tensorboard":
+                return TensorBoardLogger(run.path, name="tensorboard", version="")
+            case "wandb":
+                return WandbLogger(name=run.path.name, save_dir=run.path, project="logo-ssl")
+            case _:
+                return MLFlowLogger("logo-ssl", run_name=run.path.name, tracking_uri=f"file:{run.path / 'mlflow'}")
+    except ModuleNotFoundError as error:
+        raise UserError(f"loggers={kind}: is not installed; try `pip install {kind}`.") from error
 
 
 @dataclass
@@ -254,8 +202,6 @@ class Session:
     """Of the last checkpoint."""
     checkpoints: int = 0
     """How many were written."""
-    failed: int = 0
-    """How many could not be."""
     longest_blocked_s: float | None = None
     """The longest time that one of them held training up."""
     ended: bool = False
@@ -271,9 +217,10 @@ class Sessions:
         self.file, self.since = run.sessions_file, time.monotonic()
         self.earlier: list[Session] = []
         if resumed:
+            known = {each.name for each in fields(Session)}
             try:
-                self.earlier = [Session(**entry) for entry in run.sessions()]
-            except (OSError, ValueError, TypeError):  # gone, torn or another's: there was one at least
+                self.earlier = [Session(**{k: v for k, v in e.items() if k in known}) for e in run.sessions()]
+            except (OSError, ValueError, AttributeError):  # gone, torn or another's: there was one at least
                 self.earlier = [Session()]
         self.now = Session(began=round(time.time(), 3), epochs=epochs)
 
@@ -310,10 +257,9 @@ class Sessions:
         return sum(not session.ended for session in self.earlier)
 
     def checkpoints(self) -> dict[str, Any]:
-        """How many were written and could not be, and how long one held training up at most."""
+        """How many were written, and how long one held training up at most."""
         return {
             "saved": sum(session.checkpoints for session in self.all),
-            "failed": sum(session.failed for session in self.all),
             "longest_blocked_s": max(session.longest_blocked_s or 0.0 for session in self.all),
         }
 

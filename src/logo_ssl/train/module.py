@@ -98,7 +98,6 @@ class Pretraining(L.LightningModule):
         framework.encoder.keeps_features = self.augself is not None or recipe.strategy_traits.uses_features
         self.compiled = self.crops_compiled = False
         self.data_identity = DataIdentity()
-        self.lr_scale = 1.0  # halved each time that training goes back after it diverged
         self.streams: dict[str, Any] | None = None
         self.resumed_at = 0
         self.guard = NonFiniteGuard()
@@ -237,9 +236,9 @@ class Pretraining(L.LightningModule):
     def _step_encoder(self) -> float:
         """One descent step on Eq. 9; gives back the learning rate."""
         config = self.recipe.optimiser
-        lr = self.lr_scale * rate_at(self.recipe, self.global_step, self.steps_per_epoch)
+        lr = rate_at(self.recipe, self.global_step, self.steps_per_epoch)
         optimiser = self._encoder_optimiser()
-        set_learning_rate(optimiser.optimizer, lr, self.lr_scale * config.lr)
+        set_learning_rate(optimiser.optimizer, lr, config.lr)
         if config.clip:
             torch.nn.utils.clip_grad_norm_(self._trained(), config.clip)
         optimiser.step()
@@ -296,7 +295,7 @@ class Pretraining(L.LightningModule):
             set_global_streams(self.streams, self.device)
         self.guard.counts.zero_()
         for optimiser in self.trainer.optimizers[1:]:  # the regressor's
-            set_learning_rate(optimiser, self.lr_scale * self.strategy.inner_lr)
+            set_learning_rate(optimiser, self.strategy.inner_lr)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is no weight."""
@@ -307,13 +306,11 @@ class Pretraining(L.LightningModule):
             "mean": list(self.mean),
             "std": list(self.std),
             "kept": self.kept,
-            "lr_scale": self.lr_scale,
             "streams": gather_objects(global_streams(self.device)),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take it back."""
-        self.lr_scale = min(self.lr_scale, checkpoint["lr_scale"])
         # images that were lost or came back since change nothing
         self.mean, self.std = tuple(checkpoint["mean"]), tuple(checkpoint["std"])
         streams = checkpoint["streams"]

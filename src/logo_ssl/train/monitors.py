@@ -52,8 +52,11 @@ class Diverged(UserError):  # noqa: N818 (a turn of events)
     """Gradients or weights are not finite any more."""
 
     def __init__(self, step: int, broken: list[str]) -> None:
-        self.step, self.broken = step, broken or ["the gradient"]
-        super().__init__(f"Training diverged at step {step} ({', '.join(self.broken)} not finite)")
+        self.step = step
+        super().__init__(
+            f"Training diverged at step {step} ({', '.join(broken) or 'the gradient'} not finite). Lower optimiser.lr, "
+            "and strategy.lr or strategy.lam, or set some optimiser.warmup_epochs or optimiser.clip=1."
+        )
 
 
 def is_finite(module: nn.Module) -> bool:

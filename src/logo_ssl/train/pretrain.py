@@ -1,6 +1,5 @@
 """The story of a run, from top to bottom: load the data, build the networks, check, fit, save."""
 
-import gc
 import json
 import os
 import shutil
@@ -30,24 +29,20 @@ from ..recipes import (
     refuse_harmful,
 )
 from ..run import Run
-from ..strategies import LoGoConfig
-from ..system.distributed import barrier
 from ..system.hardware import hardware, provenance
 from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
 from ..system.terminal import plain_console
 from ..system.text import counted, lasting
 from .build import adapt_to_data, build, recipe_for, unsplit_batch
-from .checkpoint import Writer, clear, interruptible, load, newest_whole, with_room
+from .checkpoint import clear, interruptible, load, newest_whole
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import DataIdentity, Pretraining
-from .monitors import Diverged, knn_summary, rows_for_knn
+from .monitors import knn_summary, rows_for_knn
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
 from .weights import save_encoder
 
 Say = Callable[[str], None]
-TRIES = 2
-"""How often training goes back to its last checkpoint, each time with half the learning rate, before it gives up."""
 
 
 class Saved(NamedTuple):
@@ -134,7 +129,7 @@ def run_training(
     verbose: bool,
     callbacks: Sequence[L.Callback] = (),
 ) -> None:
-    """Load, build, check, fit and save; if numbers break, go back to the last checkpoint with half the rate."""
+    """Load, build, check, fit and save."""
     say, detail = console.print, console.print if verbose else _ignore
     recipe = replace(recipe, data=locate(recipe.data))
     data = load_data(recipe.data, recipe.crops.global_size)
@@ -147,60 +142,28 @@ def run_training(
         )
     recipe = adapt_to_data(recipe, data, say, processes_for(recipe).total)
     check_processes(recipe, recipe.batch_size)
-    sessions, journal = Sessions(run, resumed=resumed, epochs=recipe.epochs), JsonlLogger(run, say)
-
-    def assemble() -> tuple[Pretraining, L.Trainer]:
-        module = build(recipe, data, say, detail, fresh=saved is None)
-        module.data_identity = identity
-        progress = ProgressDisplay(journal, console)  # a new one: Lightning ties callbacks to the module
-        return module, build_trainer(run, recipe, data, journal, progress, sessions, detail, others=callbacks)
-
-    module, trainer = assemble()
+    sessions, journal = Sessions(run, resumed=resumed, epochs=recipe.epochs), JsonlLogger(run)
+    module = build(recipe, data, say, detail, fresh=saved is None)
+    module.data_identity = identity
+    progress = ProgressDisplay(journal, console)
+    trainer = build_trainer(run, recipe, data, journal, progress, sessions, detail, others=callbacks)
     device = trainer.strategy.root_device
     if is_first():
         prepare_folder(run, recipe, images, saved)
         sessions.save()
+        journal.forget_after(saved.step if saved else -1)
     announce(module, data, device, console, detail)
     bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, say)
     try:
-        returns = furthest = 0
-        while True:
-            if is_first():
-                journal.forget_after(saved.step if saved else -1)
-            if saved is not None:
-                say(f"Continuing after step {saved.step:,} of {module.steps:,}.")
-            try:
-                fit(trainer, module, data, bad, console, saved, run.how_to_resume(), detail)
-                break
-            except Diverged as error:
-                diverged = Diverged(error.step, error.broken)  # without frames, which hold networks and images
-            returns = returns + 1 if diverged.step <= furthest + module.steps_per_epoch else 1
-            furthest, scale = max(furthest, diverged.step), module.lr_scale / 2
-            if returns > TRIES:
-                others = ", strategy.lr or strategy.lam" if isinstance(recipe.strategy, LoGoConfig) else ""
-                raise UserError(
-                    f"{diverged}, and again after {TRIES} returns to the last checkpoint with half the learning rate "
-                    f"each. Try a lower optimiser.lr{others}, some optimiser.warmup_epochs or optimiser.clip=1."
-                )
-            del module, trainer
-            gc.collect()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-            barrier()  # the first process may have been writing a checkpoint
-            saved = newest_saved(run, say)
-            back = "the beginning" if saved is None else saved.file.name
-            say(f"{diverged}: back to {back}, with half the learning rate.")
-            module, trainer = assemble()
-            module.lr_scale = scale
+        if saved is not None:
+            say(f"Continuing after step {saved.step:,} of {module.steps:,}.")
+        fit(trainer, module, data, bad, console, saved, run.how_to_resume(), detail)
         if is_first():
-            with_room(run.checkpoints, lambda: save_encoder(run, module))
+            save_encoder(run, module)
             bad.look_again()
-            writer = trainer.strategy.checkpoint_io
-            assert isinstance(writer, Writer)
-            unsaved = writer.summary(module.steps)  # waits for the last checkpoint
-            record = run_record(module, device, sessions, writer) | {"resumed": resumed, "bad_images": len(bad)}
+            record = run_record(module, device, sessions) | {"resumed": resumed, "bad_images": len(bad)}
             write(run.provenance_file, json.dumps(record, indent=2) + "\n")
-            print_result(run, bad, unsaved, sessions.seconds(), console)
+            print_result(run, bad, sessions.seconds(), console)
     finally:
         if is_first():
             sessions.save(ended=True)
@@ -301,7 +264,7 @@ def _labels(data: ImageSet, recipe: Recipe) -> str:
     return f"{len(data.classes)} classes{teach} for kNN of {len(queries):,} {which} among {len(bank):,}"
 
 
-def run_record(module: Pretraining, device: torch.device, sessions: Sessions, writer: Writer) -> dict[str, Any]:
+def run_record(module: Pretraining, device: torch.device, sessions: Sessions) -> dict[str, Any]:
     """What was trained, by what, for how long, and what it cost."""
     recipe = module.recipe
     peak_gb = round(torch.cuda.max_memory_allocated(device) / 1e9, 2) if device.type == "cuda" else None
@@ -315,19 +278,16 @@ def run_record(module: Pretraining, device: torch.device, sessions: Sessions, wr
         "seconds": sessions.seconds(),
         "sessions": sessions.number(),
         "sessions_killed": sessions.killed(),
-        "lr_scale": module.lr_scale,
-        "checkpoints": sessions.checkpoints() | {"newest_step": writer.newest_step()},
+        "checkpoints": sessions.checkpoints(),
         "peak_gpu_memory_gb": peak_gb,
     }
 
 
-def print_result(run: Run, bad: BadImages, unsaved: str | None, seconds: float, console: Console) -> None:
+def print_result(run: Run, bad: BadImages, seconds: float, console: Console) -> None:
     """What went wrong, the result, and where the encoder is."""
     if len(bad):
         were = "was replaced by another" if len(bad) == 1 else "were replaced by others"
         console.print(f"{counted(len(bad), 'image')} could not be read and {were}: see {bad.file}.")
-    if unsaved:
-        console.print(unsaved)
     lines = list(run.metrics())
     spread = next((line for line in reversed(lines) if "z_std" in line), None)
     result = knn_summary(lines) or "without kNN, quality is not measured."

@@ -6,14 +6,13 @@ Lightning's launcher kills all processes without a word when one ends; ours ends
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -36,9 +35,9 @@ from ..system.terminal import complain
 from ..types import ImageBatch
 from .checkpoint import Checkpoints, Writer, interruptible
 from .compile import Replay, compile_in_all_processes, first_line, has_compiler
-from .loggers import FaultTolerantLogger, JsonlLogger, ProgressDisplay, Sessions, Steps
+from .loggers import JsonlLogger, ProgressDisplay, Sessions, Steps, other_logger
 from .module import Pretraining
-from .monitors import CollapseGauge, Diverged, OnlineKNN
+from .monitors import CollapseGauge, OnlineKNN
 
 QUIET = {
     "lightning.pytorch": logging.ERROR,  # advice on loaders and loggers that we do not use
@@ -50,28 +49,6 @@ QUIET = {
 GRACE_S = 10.0  # in which a process usually notices by itself that another is gone: the connection breaks
 LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out waiting", "NCCL error")
 """What gloo and NCCL say then."""
-CHILDREN: list[subprocess.Popen[bytes]] = []
-"""What this process has started."""
-
-
-@runtime_checkable
-class DeviceOptions(Protocol):
-    """Where to train; a recipe has these fields, among others."""
-
-    @property
-    def device(self) -> str:
-        """The kind of device."""
-        ...
-
-    @property
-    def devices(self) -> int | Literal["auto"]:
-        """Processes on each machine."""
-        ...
-
-    @property
-    def nodes(self) -> int:
-        """Machines."""
-        ...
 
 
 class Processes(NamedTuple):
@@ -86,8 +63,8 @@ class Processes(NamedTuple):
         return self.devices * self.nodes
 
 
-def processes_for(options: DeviceOptions) -> Processes:
-    """As many as torchrun or Slurm started or, if neither did, as the options ask for."""
+def processes_for(options: Any) -> Processes:
+    """As many as torchrun or Slurm started or, if neither did, as `device`, `devices` and `nodes` ask for."""
     if (others := started()) is not None:
         return Processes(others.devices, others.nodes)
     if options.devices == "auto":
@@ -96,7 +73,7 @@ def processes_for(options: DeviceOptions) -> Processes:
     return Processes(options.devices, options.nodes)
 
 
-def check_processes(options: DeviceOptions, batch_size: int) -> None:
+def check_processes(options: Any, batch_size: int) -> None:
     """UserError if the options ask for other processes than were started, or a batch does not split over them."""
     others, asked = started(), (options.devices, options.nodes)
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name not in os.environ]
@@ -152,13 +129,13 @@ def build_trainer(
                 use_distributed_sampler=False,
                 max_epochs=recipe.epochs,
                 callbacks=callbacks,
-                logger=[journal, *(FaultTolerantLogger(kind, run, progress.say) for kind in recipe.loggers)],
+                logger=[journal, *(other_logger(kind, run) for kind in recipe.loggers)],
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
                 benchmark=benchmark and not recipe.deterministic,
                 deterministic=recipe.deterministic,
-                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, progress.say, sessions)],
+                plugins=[Writer(run.checkpoints, recipe.checkpoint_keep, sessions)],
             )
         except (MisconfigurationException, RuntimeError) as error:
             if processes.total == 1:
@@ -183,8 +160,7 @@ class Acceleration(L.Callback):
             self.tried = True
             self._compile(trainer, pl_module, batch)
             if pl_module.compiled and pl_module.device.type == "cuda" and trainer.world_size == 1:
-                parts = (pl_module.framework, pl_module.strategy)
-                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
+                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say)
 
     def _compile(self, trainer: L.Trainer, module: Pretraining, batch: ImageBatch) -> None:
         wanted = module.recipe.compile
@@ -207,8 +183,7 @@ class Acceleration(L.Callback):
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep advice to developers of Lightning and the compiler off the screen."""
-    before, hook = {name: logging.getLogger(name).level for name in QUIET}, threading.excepthook
-    threading.excepthook = lambda error: None if _is_tensorboards(error) else hook(error)
+    before = {name: logging.getLogger(name).level for name in QUIET}
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(level)
     with warnings.catch_warnings():
@@ -216,25 +191,21 @@ def quiet() -> Iterator[None]:
         try:
             yield
         finally:
-            threading.excepthook = hook
             for name, level in before.items():
                 logging.getLogger(name).setLevel(level)
 
 
-def _is_tensorboards(error: threading.ExceptHookArgs) -> bool:
-    """Whether a disk refuses TensorBoard's thread, which `FaultTolerantLogger` reports."""
-    return isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")
-
-
 @contextmanager
 def explain_end(trainer: L.Trainer, cure: str) -> Iterator[None]:
-    """Turn an interruption, or the end of another process, into one sentence with what to do next."""
+    """Turn an interruption, a disk that refuses, or the end of another process into one sentence with what to do."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):  # the second is how Lightning ends after Ctrl-C
         raise Interrupted(f"Interrupted; {cure}.") from None
     except Stopped as stop:
         raise stop.interrupted(cure) from None
+    except OSError as error:
+        raise UserError(f"{error}; {cure}.") from error
     except torch.OutOfMemoryError:  # which is a RuntimeError
         raise
     except RuntimeError as error:
@@ -284,21 +255,17 @@ class Launcher(_SubprocessScriptLauncher):
     def __init__(self, cluster_environment: Any, num_processes: int, num_nodes: int, cure: str) -> None:
         super().__init__(cluster_environment, num_processes, num_nodes)
         self.cure, self.over = cure, threading.Event()
-        self.procs = CHILDREN  # a run that goes back after it diverged has a new launcher, and the same children
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:
         """Start the others, then train."""
         self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
         if not self.cluster_environment.creates_processes_externally:
             self._call_children_scripts()
-            CHILDREN[:] = self.procs
         watch = self._watch_children if self.procs else self._watch_parent
         threading.Thread(target=watch, name="watch", daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
         try:
             return function(*args, **kwargs)
-        except Diverged:  # all processes go back together
-            raise
         except BaseException as error:
             self.over.set()
             if isinstance(error, Stopped):  # the signal may not have reached all of them

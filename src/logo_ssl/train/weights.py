@@ -20,13 +20,12 @@ from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
 from ..regressor import Regressor
 from ..run import Run
-from .checkpoint import is_whole, load
+from .checkpoint import load, newest_whole
 from .module import Pretraining
 
 HEAD_NAMES = {"framework.encoder.net.projector": "projector", "framework.h": "h", "strategy.regressor": "regressor"}
 """Heads that a run's file names otherwise than a checkpoint; all others have one name, so that no two can meet."""
 PREFIX = "framework.encoder.net.backbone."
-TRIES = 3  # a run that goes on may remove a checkpoint while it is read
 
 
 def named_heads(weights: Mapping[str, Tensor], heads: Iterable[str]) -> dict[str, Tensor]:
@@ -42,10 +41,6 @@ def named_heads(weights: Mapping[str, Tensor], heads: Iterable[str]) -> dict[str
 def save_encoder(run: Run, module: Pretraining) -> None:
     """Write the backbone, which everybody loads, and the heads, which only LoGo needs: both or neither."""
     recipe, framework = module.recipe, module.framework
-    if not all(value.isfinite().all() for value in framework.encoder.state_dict().values()):
-        raise UserError(
-            "Training diverged in its last steps: weights are not finite. Lower optimiser.lr and start again."
-        )
     metadata = {
         "format": "pt",
         "backbone": recipe.backbone,
@@ -118,9 +113,9 @@ class Unfinished(NamedTuple):
 def newest_encoder(run: Run) -> Unfinished | None:
     """The encoder of the newest checkpoint; None for a run whose own file is as new, or that has no checkpoint."""
     saved = inf if run.is_finished and run.backbone_file.is_file() else _saved_step(run)
-    if not run.saved() or run.newest_step() <= saved:
+    if run.newest_step() <= saved or (newest := newest_whole(run.checkpoints)) is None:
         return None
-    state = _newest_state(run)
+    state = load(newest)
     if state["global_step"] <= saved:  # what is newer by its name is torn
         return None
     recipe, step, per_epoch = json.loads(state["recipe"]), state["global_step"], state["steps_per_epoch"]
@@ -130,17 +125,6 @@ def newest_encoder(run: Run) -> Unfinished | None:
     backbone = _backbone({k.removeprefix(PREFIX): v for k, v in weights.items() if k.startswith(PREFIX)}, needs)
     progress, ended = f"epoch {-(-step // per_epoch)} of {recipe['epochs']}", step == per_epoch * recipe["epochs"]
     return Unfinished(backbone, needs, progress, named_heads(weights, state["kept"]), ended and run.is_finished)
-
-
-def _newest_state(run: Run) -> dict[str, Any]:
-    for _ in range(TRIES):
-        for file in run.saved():
-            if is_whole(file):
-                try:
-                    return load(file)
-                except UserError:
-                    continue
-    raise UserError(f"All checkpoints in {run.checkpoints} are damaged.")
 
 
 def _saved_step(run: Run) -> float:
