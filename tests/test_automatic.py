@@ -1,6 +1,5 @@
 """The recipe `auto`: sound for any data and machine, printed, saved, and changed by whoever knows better."""
 
-import json
 import shlex
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from logo_ssl.data import load_data
 from logo_ssl.data.decode import DatasetInfo, dataset_info
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, read_recipe
-from logo_ssl.report.collect import base_recipe, command_line
+from logo_ssl.report.collect import command_line
 from logo_ssl.train.build import recipe_for
 
 GB = 10**9
@@ -87,11 +86,6 @@ def test_batch_norm_of_mocos_keys_sees_enough_images(n):
         assert recipe.batch_size // recipe.framework.splits >= min(16, recipe.batch_size // 2)
 
 
-def test_fewer_images_are_seen_more_often():
-    epochs = [choose(DatasetInfo(n, 32, 3, False), GPU).epochs for n in (1_000, 50_000, 1_000_000)]
-    assert epochs == [800, 200, 100]
-
-
 @pytest.mark.parametrize("labelled", [True, False])
 def test_facts_of_arrays_and_photographs(tmp_path, labelled):
     names = {"train_labels": np.arange(6) % 2} if labelled else {}
@@ -118,18 +112,6 @@ def array(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), np.uint8)
     np.savez(tmp_path / "x.npz", train_images=images)
     return tmp_path / "x.npz"
-
-
-def test_pretraining_without_a_recipe_says_and_saves_what_it_chose(array, tmp_path, capsys):
-    run = logo_ssl.pretrain(data=array, out=tmp_path / "run", epochs=1, device="cpu", loggers=(), verbose=True)
-    said, saved = capsys.readouterr().out, json.loads(run.recipe_file.read_text())
-    assert (saved["name"], saved["epochs"], saved["backbone"], saved["batch_size"]) == ("auto", 1, "tiny", 32)
-    assert saved["chosen"][0] in said
-
-
-def test_without_data_there_is_nothing_to_choose_by(tmp_path):
-    with pytest.raises(UserError, match="data"):
-        logo_ssl.pretrain(out=tmp_path / "run")
 
 
 @pytest.mark.parametrize("machine", [CPU, GPU])
@@ -168,13 +150,6 @@ def test_the_shell_and_python_wish_alike(array):
         assert parse(["pretrain", *line.split(), "--epochs", "3", "--loading.workers", "-1"]).checked() == python
 
 
-@pytest.mark.parametrize("line", ["--framework=byol --strategy=two-view", "--strategy two-view --framework byol"])
-def test_parts_of_a_named_recipe_are_named_in_any_spelling(line):
-    recipe = parse(["pretrain", "tiny", *line.split()]).checked()
-    assert recipe == RECIPES["tiny"].changed(framework="byol", strategy="two-view")
-    assert recipe.crops.n_local == 0
-
-
 def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = logo_ssl.pretrain("auto", data=array, epochs=1, device="cpu", loggers=())
@@ -185,15 +160,6 @@ def test_auto_means_the_choice_everywhere(array, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["show-crops", "--data", str(array), "--device", "cpu", "--images", "1"])
     assert stop.value.code == 0, capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("n", "side", "base"), [(50_000, 32, "cifar10-tuned-moco-logo"), (200_000, 400, "imagenette-moco-logo")]
-)
-def test_a_chosen_recipe_began_as_the_nearest_and_stands_for_no_row_of_the_paper(n, side, base):
-    recipe = choose(DatasetInfo(n, side, 3, True), GPU)
-    assert base_recipe(recipe) == base
-    assert recipe.paper == ()
 
 
 @pytest.mark.parametrize("side", [32, 64, 400])

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from rich.console import Console
-from small_runs import SMALL, at_step, console, stop, train
+from small_runs import SMALL, at_step, console, stop
 
 from logo_ssl import pretrain, resume
 from logo_ssl.errors import Interrupted
@@ -82,16 +82,6 @@ def test_the_remaining_time_is_true_in_every_line_of_an_interrupted_run(data, tm
         (5, "last kNN # (epoch 3)", "23 s"),
         (6, "kNN # (k=20, tau=0.07, epoch 6)", "0 s"),
     ]
-
-
-def test_one_step_after_a_resume_tells_no_time(data, tmp_path, timed, monkeypatch):
-    with monkeypatch.context() as patch:
-        at_step(patch, lambda module: stop(), 1)
-        with pytest.raises(Interrupted, match="saved at step 2"):
-            train(SMALL, data, tmp_path / "run")
-    said = console()
-    resume(tmp_path / "run", console=said)
-    assert re.findall(r"^epoch (\d).*ETA (.*)$", said.file.getvalue(), re.MULTILINE) == [("1", "unknown"), ("2", "0 s")]
 
 
 def test_a_bar_ends_with_the_time_that_it_took(data, tmp_path):
