@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,19 +36,6 @@ def test_a_full_disk_names_the_file_as_it_was_given(tmp_path, monkeypatch, full)
     with pytest.raises(OSError, match="No space left") as told, whole(Path("y.csv")):
         refuse()
     assert told.value.filename == "y.csv"
-
-
-def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
-    file = tmp_path / "report[1].html"
-    code = "import os, sys; from pathlib import Path; from logo_ssl.files import whole\n"
-    code += "with whole(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code, str(file)], check=False)
-    others = [write(tmp_path / name, "") for name in (".report[1].html.abc", ".other.html.abc.4194304")]
-    assert len([*tmp_path.iterdir()]) == 3
-    with whole(file):  # and what this process has begun stays
-        write(file, "content")
-        assert len([*tmp_path.iterdir()]) == 4
-    assert sorted(tmp_path.iterdir()) == sorted([file, *others])
 
 
 def test_another_error_keeps_the_file_that_it_names(tmp_path):

@@ -25,10 +25,6 @@ LOCK = ".lock"
 """In a folder that is held."""
 FOLDERS = ("checkpoints", "tensorboard", "wandb", "mlflow")
 """That a run makes when it begins."""
-IMAGES_TOLD = {"train_images", "test_images", "fingerprint"}
-"""What is known of the images of a run."""
-WORDS = {"knn_of"}
-"""What is logged in words; all else that is logged are numbers."""
 
 
 class Logged(NamedTuple):
@@ -118,8 +114,7 @@ class Run:
 
     def images(self) -> dict[str, Any]:
         """What it learned from, as noted when it began."""
-        noted = read_json(self.images_file)
-        return noted if noted.keys() >= IMAGES_TOLD and isinstance(noted["fingerprint"], dict) else {}
+        return read_json(self.images_file)
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry for each time that it was trained; OSError or ValueError if nothing tells."""
@@ -201,17 +196,14 @@ def runs_below(folder: Path) -> Iterator[Run]:
 
 
 def _logged(line: str) -> dict[str, Any] | None:
-    """A line of metrics, if it is one, without values that are none."""
+    """A line of metrics, if it is one."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):  # lists in lists in lists
         return None
     if not isinstance(values, dict):
         return None
-    sound = {
-        key: value for key, value in values.items() if (isinstance(value, str) if key in WORDS else is_number(value))
-    }
-    return sound if isinstance(sound.get("step"), int) else None
+    return values if isinstance(values.get("step"), int) else None
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -25,7 +25,6 @@ from logo_ssl.recipes import OptimiserConfig, read_recipe
 from logo_ssl.run import Run, locked
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import Pretraining, build, trainer
-from logo_ssl.train.build import unsplit_batch
 from logo_ssl.types import ImageBatch
 
 
@@ -187,24 +186,6 @@ def test_settings_too_large_for_the_data_are_cut_and_said(data, tmp_path):
     assert "batch_size: 500 -> 48" in said
     assert "optimiser.warmup_epochs: 5 -> 0.1" in said
     assert read_recipe(run).framework.queue == 24
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "changes", "cure"),
-    [
-        (37, {}, 32),
-        (3, {}, 4),
-        (35, {}, None),
-        (37, {"framework__splits": 1}, None),
-        (37, {"framework": SimSiamConfig(dim=8, hidden=4)}, None),
-        (37, {"backbone": "timm/vit_tiny_patch16_224", "crops__global_size": 224, "crops__n_local": 0}, None),
-    ],
-    ids=["prime", "three", "five sevens", "unasked", "simsiam", "no batch norm"],
-)
-def test_a_batch_that_no_split_divides_is_warned_of(data, batch_size, changes, cure):
-    recipe = SMALL.changed(data=data, batch_size=batch_size, framework__splits=8).changed(**changes)
-    said = unsplit_batch(build(recipe, load_data(data, 16)))
-    assert said is None if cure is None else said.endswith(f"use --batch-size {cure}.")
 
 
 @pytest.mark.parametrize(

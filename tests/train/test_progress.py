@@ -60,7 +60,7 @@ def told(said):
     """Of each line of an epoch: its number, what it tells of kNN, and the time that remains."""
     return [
         (int(epoch), re.sub(r"[\d.]+%", "#", knn), left)
-        for epoch, knn, left in re.findall(r"^epoch (\d+)/6 .*?((?:last )?kNN .*?\)).*  ETA (.*)$", said, re.MULTILINE)
+        for epoch, knn, left in re.findall(r"^epoch (\d+)/6 .*?(kNN .*?\)).*  ETA (.*)$", said, re.MULTILINE)
     ]
 
 
@@ -71,15 +71,15 @@ def test_the_remaining_time_is_true_in_every_line_of_an_interrupted_run(data, tm
         with pytest.raises(Interrupted, match="saved at step 10"):
             pretrain(recipe, out, data=data, console=said)
     assert told(said.file.getvalue()) == [
-        (1, "last kNN # (epoch 0)", "55 s"),  # 15 steps and two times kNN
-        (2, "last kNN # (epoch 0)", "52 s"),
+        (1, "kNN # (k=20, tau=0.07, epoch 0)", "55 s"),  # 15 steps and two times kNN
+        (2, "kNN # (k=20, tau=0.07, epoch 0)", "52 s"),
         (3, "kNN # (k=20, tau=0.07, epoch 3)", "29 s"),
     ]
     said = console()
     resume(out, console=said)
     assert told(said.file.getvalue()) == [
-        (4, "last kNN # (epoch 3)", "26 s"),  # what kNN takes was seen before
-        (5, "last kNN # (epoch 3)", "23 s"),
+        (4, "kNN # (k=20, tau=0.07, epoch 3)", "26 s"),  # what kNN takes was seen before
+        (5, "kNN # (k=20, tau=0.07, epoch 3)", "23 s"),
         (6, "kNN # (k=20, tau=0.07, epoch 6)", "0 s"),
     ]
 

@@ -148,13 +148,6 @@ def test_the_loss_has_a_gradient(data, tmp_path, monkeypatch):
         train(SMALL_BYOL, data, tmp_path / "run")
 
 
-def test_a_name_in_kept_of_which_there_is_nothing_is_refused(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(BYOL, "kept", (*BYOL.kept, "momentum_encodr"))
-    with pytest.raises(AttributeError, match="momentum_encodr"):
-        train(SMALL_BYOL, data, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_every_network_is_in_training_mode_while_it_trains(data, tmp_path, monkeypatch):
     modes, original = [], MoCo.project
 

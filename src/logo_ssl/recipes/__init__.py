@@ -18,7 +18,7 @@ from .config import (
     refuse_harmful,
     unused,
 )
-from .paper import RECIPES, find_recipe, literal, purpose, tuned
+from .paper import RECIPES, find_recipe, literal, tuned
 
 __all__ = [
     "AUTO",
@@ -40,7 +40,6 @@ __all__ = [
     "flat",
     "is_harmless",
     "literal",
-    "purpose",
     "read_recipe",
     "recipe_as_written",
     "refuse_harmful",

@@ -1,15 +1,13 @@
 """The recipes: one for each row of Tables 1, 2, 3, 4 and 7 of the paper, and our own; the figures of Tables 5 and 6."""
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..errors import UserError, nearest
 from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
-from ..system.text import listed
-from .config import PARTS, OptimiserConfig, PaperRow, Recipe
+from .config import OptimiserConfig, PaperRow, Recipe
 
 # "For each framework, we use the same lambda value for all datasets" (4.1).
 LAMBDA = {"moco": 5e-4, "simsiam": 1e-4}
@@ -257,30 +255,6 @@ def tuned(recipe: Recipe) -> Recipe | None:
 def literal(recipe: Recipe) -> Recipe:
     """The same row with the paper's settings, without any changes."""
     return RECIPES[recipe.name.replace("-tuned-", "-", 1)]
-
-
-OURS = {
-    "tiny": "A small encoder that learns made-up scenes in minutes on a CPU.",
-    "cifar10-best": "Our highest kNN on CIFAR-10: MoCo with all pairs of six large crops.",
-    "imagenette-*": "For photographs of about 128 px.",
-    "*-supervised": "Learns from labels, for comparison.",
-    "imagenet100-resnet50-moco-augself": "MoCo that also learns what was done to its crops, MoCo+Aug* of Table 5.",
-    "imagenet100-resnet50-moco-multicrop": "MoCo-LoGo w/o L2L of Table 5.",
-    "cifar10-byol*": "The paper's settings with a framework that the paper does not try.",
-    "cifar10-simclr*": "The paper's settings with a framework that the paper does not try.",
-}
-"""What recipes are for that have no row of Tables 1 to 4 and 7, by patterns of their names."""
-
-
-def purpose(recipe: Recipe) -> str:
-    """What a recipe is for, in a sentence; nothing for one of somebody's own, or with another framework or strategy."""
-    own = RECIPES.get(recipe.name)
-    if own is None or any(own.kind(part) != recipe.kind(part) for part in PARTS):
-        return ""
-    paper = RECIPES.get(own.name.replace("-tuned-", "-", 1), own).paper
-    if rows := [f"Table {row.table} ({row.row})" for row in paper]:
-        return f"For {listed(rows)}, with {'the settings of the paper' if recipe.paper else 'tuned settings'}."
-    return next((about for pattern, about in OURS.items() if fnmatchcase(recipe.name, pattern)), "")
 
 
 TRANSFER_SETS = {  # Table 5, and the figure that the literature reports for each set

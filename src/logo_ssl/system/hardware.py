@@ -5,7 +5,7 @@ import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +116,7 @@ def _free_by_group() -> list[int]:
 def provenance(hardware: str) -> dict[str, Any]:
     """Who made a number: commit, versions, machine."""
     versions = {"logo-ssl": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
+    versions |= {package: version(package) for package in PACKAGES}
     return {"commit": commit(), "versions": versions, "hardware": hardware, "platform": platform.platform()}
 
 

@@ -6,25 +6,31 @@ from typing import NamedTuple
 INTERACTIVE = ("bash", "interactive")  # names of Slurm jobs that a person types into: nothing was started yet
 
 
-class Started(NamedTuple):
-    """The processes that somebody started together."""
+class Processes(NamedTuple):
+    """How many processes train together."""
 
-    by: str
-    devices: int
+    devices: int = 1
     """Processes on each machine."""
-    nodes: int
+    nodes: int = 1
     """Machines."""
+    by: str = "logo-ssl"
+    """Who starts them."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.devices * self.nodes
 
 
-def started() -> Started | None:
+def started() -> Processes | None:
     """What torchrun or Slurm started; None where it is left to us."""
     env = os.environ
     if "TORCHELASTIC_RUN_ID" in env:
         devices = int(env["LOCAL_WORLD_SIZE"])
-        return Started("torchrun", devices, int(env["WORLD_SIZE"]) // devices)
+        return Processes(devices, int(env["WORLD_SIZE"]) // devices, "torchrun")
     if "SLURM_NTASKS" in env and env.get("SLURM_JOB_NAME") not in INTERACTIVE:
         nodes = int(env.get("SLURM_NNODES") or 1)
-        return Started("Slurm", int(env["SLURM_NTASKS"]) // nodes, nodes)
+        return Processes(int(env["SLURM_NTASKS"]) // nodes, nodes, "Slurm")
     return None
 
 

@@ -57,7 +57,6 @@ def bench(recipe: Recipe) -> dict[str, Any]:
     n = trainer.limit_train_batches * module.batch_size
     epoch_s = mean(timer.epochs[1:-1])
     whole = n / epoch_s
-    start_s = timer.start_s + max(0.0, timer.epochs[0] - epoch_s)  # the first epoch waits for the compiler
     crops = recipe.crops
     result: dict[str, Any] = {
         "recipe": recipe.name,
@@ -71,7 +70,6 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         "ratio": round(whole / timer.parts["raw_forward_backward"], 3),
         "epoch_s": [round(seconds, 3) for seconds in timer.epochs],
         "steps_per_epoch": trainer.limit_train_batches,
-        "start_s": round(start_s, 1),
         "peak_memory_gb": timer.peak_gb,
     }
     return result | provenance(hardware(device))
@@ -91,7 +89,6 @@ class Timer(L.Callback):
     def __init__(self) -> None:
         self.starts: list[float] = []
         self.parts: dict[str, float] = {}
-        self.began, self.start_s = time.perf_counter(), 0.0
         self.peak_gb: float | None = None
 
     @property
@@ -102,7 +99,6 @@ class Timer(L.Callback):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Take the time."""
         self._mark(pl_module.device)
-        self.start_s = self.start_s or self.starts[0] - self.began
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Take the last time, then time each part."""

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import torch
 
 from ..data import ImageSet, dataset_info, load_data, locate, statistics
 from ..errors import UserError
-from ..frameworks import Framework
 from ..models import build_backbone, draw_as_torch_does
-from ..models.batch_norm import BatchNorm, fitting_batch, fitting_splits
+from ..models.batch_norm import fitting_batch
 from ..recipes import RECIPES, Machine, Recipe, choose
 from ..system.hardware import available_memory, best_device, hardware
 from ..system.text import counted
@@ -95,21 +93,5 @@ def build(
             detail(initialise(backbone, recipe))
         framework = recipe.framework.build(backbone, backbone.num_features)
         strategy = recipe.strategy.build(recipe.crops.n_global, recipe.crops.n_local, recipe.framework.dim)
-        for part in (framework, strategy):
-            for name in part.kept:
-                if name not in Framework.kept:  # of which not every framework has all
-                    attrgetter(name)(part)  # an AttributeError for a name that would be lost with the run
         labels = data.train.labels if recipe.framework_traits.labelled else None
         return Pretraining(recipe, framework, strategy, mean, std, len(data.train), labels, say)
-
-
-def unsplit_batch(module: Pretraining) -> str | None:
-    """A sentence if the framework needs splits of a batch for its batch norm, and the batch has no divisor."""
-    n, splits = module.batch_size, module.recipe.framework_traits.splits
-    has_norm = any(isinstance(child, BatchNorm) for child in module.framework.encoder.modules())
-    if splits == 1 or not has_norm or fitting_splits(n, splits) > 1:
-        return None
-    return (
-        f"A batch of {n} cannot be split evenly, so batch norm sees keys and queries together and can give the answer "
-        f"away; use --batch-size {max(fitting_batch(n, splits), 4)}."
-    )

@@ -196,10 +196,8 @@ class Checkpoints(Checkpoint):
             if isinstance(callback, Steps):
                 callback.log_all(trainer)  # or the lines of the last steps would be lost with this process
         if not is_finite(trainer.lightning_module):
-            raise Diverged(trainer.global_step, ["a weight"])
-        began = time.perf_counter()
+            raise Diverged(trainer.global_step)
         trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:09d}")
-        self.sessions.blocked(time.perf_counter() - began)
         self.saved_at = time.monotonic()
 
     def save_and_stop(self, trainer: L.Trainer) -> None:

@@ -56,9 +56,8 @@ def compile_networks(framework: nn.Module) -> None:
     # The ratio of gradients (Eq. 9's lambda) asks for gradients twice: buffers must outlive the first time.
     functorch_config.donated_buffer = False
     # Grouped batch norm fails to compile with this optimisation of torch 2.11 ("512 v.s. 2048").
-    options: dict[str, str | int | bool] = {"triton.mix_order_reduction": False}
     for network in _networks(framework):
-        network.compile(dynamic=False, options=_known(options))
+        network.compile(dynamic=False, options={"triton.mix_order_reduction": False})
 
 
 def uncompile_networks(framework: nn.Module) -> None:
@@ -73,14 +72,6 @@ def _networks(framework: nn.Module) -> Iterator[nn.Module]:
             yield from child.net.children() if child.keeps_features else (child.net,)
         elif any(True for _ in child.parameters()):
             yield child
-
-
-def _known(options: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
-    """The options that this torch has."""
-    from torch._inductor import config
-
-    known = config.get_config_copy()
-    return {name: value for name, value in options.items() if name in known}
 
 
 def first_line(error: BaseException) -> str:

@@ -9,7 +9,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -71,7 +70,7 @@ class Steps(L.Callback):
         self.seen, self.since = 0, time.perf_counter()
         self.waiting: deque[Reading] = deque()
         self.behind: deque[torch.cuda.Event] = deque()
-        self.skipped = (0, 0)  # by the encoder, by the regressor
+        self.skipped = 0
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave what happens between epochs (kNN, checkpoints) out of the speed."""
@@ -130,15 +129,12 @@ class Steps(L.Callback):
 
     def _check(self, module: Pretraining, step: int, values: dict[str, float]) -> None:
         """Take the counts of skipped steps out of the values, and print new ones; Diverged if skipping is no help."""
-        skipped = int(values.pop("skipped")), int(values.pop("skipped_by_regressor"))
-        in_a_row = values.pop("skipped_in_a_row")
+        skipped, in_a_row = int(values.pop("skipped")), values.pop("skipped_in_a_row")
         if skipped == self.skipped:
             return
         if in_a_row >= MOST_IN_A_ROW or not is_finite(module):
-            raise Diverged(step, [name for name, value in values.items() if not math.isfinite(value)])
-        for now, before, whose in zip(skipped, self.skipped, ("", " of the regressor"), strict=True):
-            if now > before:
-                self.say(f"Up to step {step}, {counted(now - before, 'step')}{whose} had no finite gradient.")
+            raise Diverged(step)
+        self.say(f"Up to step {step}, {counted(skipped - self.skipped, 'step')} had no finite gradient.")
         self.skipped = skipped
 
 
@@ -191,62 +187,41 @@ def other_logger(kind: str, run: Run) -> Logger:
         raise UserError(f"loggers={kind}: is not installed; try `pip install {kind}`.") from error
 
 
-@dataclass
-class Session:
-    """From a start of training to its end, or to the last checkpoint if it was killed."""
-
-    began: float | None = None
-    """Seconds since 1970."""
-    seconds: float = 0.0
-    step: int = 0
-    """Of the last checkpoint."""
-    checkpoints: int = 0
-    """How many were written."""
-    longest_blocked_s: float | None = None
-    """The longest time that one of them held training up."""
-    ended: bool = False
-    """By itself: not killed."""
-    epochs: int | None = None
-    """As many as were planned then; of a run without epochs, none."""
-
-
 class Sessions:
-    """The sessions of a run so far, and the one that begins now."""
+    """The sessions of a run so far, and the one that begins now: from a start of training to its end, or to the last
+    checkpoint if it was killed.
+    """
 
     def __init__(self, run: Run, *, resumed: bool = False, epochs: int | None = None) -> None:
         self.file, self.since = run.sessions_file, time.monotonic()
-        self.earlier: list[Session] = []
+        self.now = {"began": round(time.time(), 3), "seconds": 0.0, "step": 0, "checkpoints": 0, "ended": False}
+        self.now["epochs"] = epochs
+        self.earlier: list[dict[str, Any]] = []
         if resumed:
-            known = {each.name for each in fields(Session)}
             try:
-                self.earlier = [Session(**{k: v for k, v in e.items() if k in known}) for e in run.sessions()]
-            except (OSError, ValueError, AttributeError):  # gone, torn or another's: there was one at least
-                self.earlier = [Session()]
-        self.now = Session(began=round(time.time(), 3), epochs=epochs)
+                self.earlier = [self.now | {"epochs": None} | earlier for earlier in run.sessions()]
+            except (OSError, ValueError, TypeError):  # gone, torn or another's: there was one at least
+                self.earlier = [self.now | {"epochs": None}]
 
     @property
-    def all(self) -> list[Session]:
+    def all(self) -> list[dict[str, Any]]:
         """Every one, the newest last."""
         return [*self.earlier, self.now]
 
-    def blocked(self, seconds: float) -> None:
-        """Count the time for which a checkpoint held training up."""
-        self.now.longest_blocked_s = round(max(seconds, self.now.longest_blocked_s or 0.0), 4)
-
     def wrote(self, step: int) -> None:
         """Count a checkpoint, and write the file: this session may be killed any time."""
-        self.now.checkpoints, self.now.step = self.now.checkpoints + 1, step
+        self.now |= {"checkpoints": self.now["checkpoints"] + 1, "step": step}
         self.save()
 
     def save(self, *, ended: bool = False) -> None:
         """Write the file; a disk that is full must not stop what this only counts."""
-        self.now.seconds, self.now.ended = round(time.monotonic() - self.since, 1), ended
+        self.now |= {"seconds": round(time.monotonic() - self.since, 1), "ended": ended}
         with contextlib.suppress(OSError):
-            write(self.file, json.dumps([asdict(session) for session in self.all], indent=2) + "\n")
+            write(self.file, json.dumps(self.all, indent=2) + "\n")
 
     def seconds(self) -> float:
         """Of all sessions, this one up to now."""
-        return round(sum(session.seconds for session in self.earlier) + time.monotonic() - self.since, 1)
+        return round(sum(session["seconds"] for session in self.earlier) + time.monotonic() - self.since, 1)
 
     def number(self) -> int:
         """How many there were."""
@@ -254,14 +229,7 @@ class Sessions:
 
     def killed(self) -> int:
         """Of how many the seconds after their last checkpoint are not known."""
-        return sum(not session.ended for session in self.earlier)
-
-    def checkpoints(self) -> dict[str, Any]:
-        """How many were written, and how long one held training up at most."""
-        return {
-            "saved": sum(session.checkpoints for session in self.all),
-            "longest_blocked_s": max(session.longest_blocked_s or 0.0 for session in self.all),
-        }
+        return sum(not session["ended"] for session in self.earlier)
 
 
 class ProgressDisplay(L.Callback):
@@ -303,7 +271,7 @@ class ProgressDisplay(L.Callback):
         self.ends.append(time.perf_counter() - self.spent_on_knn)
         if self.bar is not None:
             epoch = trainer.current_epoch + 1
-            news, left = self._news(epoch), self._left(trainer.global_step, epoch - 1, pl_module)
+            news, left = self._news(), self._left(trainer.global_step, epoch - 1, pl_module)
             self._update(completed=trainer.global_step, epoch=epoch, news=news, time=left)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -311,7 +279,7 @@ class ProgressDisplay(L.Callback):
         done, latest = trainer.current_epoch + 1, self.journal.latest
         if latest.get("epochs_done") == done:
             self.spent_on_knn += latest["knn_s"]
-        news, left = self._news(done), self._left(trainer.global_step, done, pl_module)
+        news, left = self._news(), self._left(trainer.global_step, done, pl_module)
         if self.bar is not None:
             self._update(news=news, time=left)
         else:
@@ -349,15 +317,14 @@ class ProgressDisplay(L.Callback):
         evaluations = pl_module.recipe.evaluations_after(epochs_done)
         return f"ETA {lasting(steps * pace + evaluations * self.journal.latest.get('knn_s', 0.0))}"
 
-    def _news(self, epoch: int) -> str:
-        """The newest measurements; a kNN of an earlier epoch is marked as such, and short."""
+    def _news(self) -> str:
+        """The newest measurements."""
         latest = self.journal.latest
         terms = self.shown | {name: name.removeprefix("l_") for name in other_losses(self.shown, [latest])}
         parts = [f"{short} {latest[name]:.4g}" for name, short in terms.items() if name in latest]
         if "knn" in latest:
-            fresh, measured = latest["epochs_done"] == epoch, f"epoch {latest['epochs_done']}"
-            protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, {measured}" if fresh else measured
-            parts.append(f"{'' if fresh else 'last '}kNN {latest['knn']:.1f}% ({protocol})")
+            protocol = f"k={latest['knn_k']}, tau={latest['knn_tau']}, epoch {latest['epochs_done']}"
+            parts.append(f"kNN {latest['knn']:.1f}% ({protocol})")
         if "images_per_s" in latest:
             parts.append(f"{latest['images_per_s']:,.0f} images/s")
         return "  ".join(parts)

@@ -19,7 +19,6 @@ from ..system.distributed import all_mean, gather_objects, index_device, local_s
 from ..system.hardware import to_device
 from ..system.randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
-from .compile import first_line
 from .optim import encoder_optimiser, rate_at, set_learning_rate
 
 
@@ -48,23 +47,23 @@ class NonFiniteGuard(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.counts: Tensor
-        self.register_buffer("counts", torch.zeros(4), persistent=False)
-        """The encoder's, the regressor's, either in a row, and the most in a row."""
+        self.register_buffer("counts", torch.zeros(3), persistent=False)
+        """All, those in a row up to now, and the most in a row."""
 
     def zero_if_broken(self, gradients: list[Tensor], regressor_broken: Tensor) -> None:
         """Make the encoder's gradients 0 unless they are finite; count it, and whether the regressor's were."""
         broken = ~get_total_norm(gradients).isfinite()
         for gradient in gradients:
             gradient.masked_fill_(broken, 0)
-        encoder, regressor, in_a_row, most = self.counts
-        in_a_row = (in_a_row + 1) * (broken | regressor_broken)
-        counts = (encoder + broken, regressor + regressor_broken, in_a_row, torch.maximum(most, in_a_row))
-        self.counts.copy_(torch.stack(counts))
+        broken = broken | regressor_broken
+        skipped, in_a_row, most = self.counts
+        in_a_row = (in_a_row + 1) * broken
+        self.counts.copy_(torch.stack((skipped + broken, in_a_row, torch.maximum(most, in_a_row))))
 
     def terms(self) -> dict[str, Tensor]:
         """The counts, for the log."""
-        encoder, regressor, _, most_in_a_row = self.counts
-        return {"skipped": encoder, "skipped_by_regressor": regressor, "skipped_in_a_row": most_in_a_row}
+        skipped, _, most_in_a_row = self.counts
+        return {"skipped": skipped, "skipped_in_a_row": most_in_a_row}
 
 
 class Pretraining(L.LightningModule):
@@ -96,7 +95,7 @@ class Pretraining(L.LightningModule):
         if recipe.augself.weights:
             self.augself = AugSelf(recipe.augself, getattr(framework.encoder.backbone, "num_features"))  # noqa: B009
         framework.encoder.keeps_features = self.augself is not None or recipe.strategy_traits.uses_features
-        self.compiled = self.crops_compiled = False
+        self.compiled = False
         self.data_identity = DataIdentity()
         self.streams: dict[str, Any] | None = None
         self.resumed_at = 0
@@ -131,18 +130,8 @@ class Pretraining(L.LightningModule):
         self.learn_from(crops, self.strategy.draw(len(batch.pixels) * world_size(), draws))
 
     def crop(self, batch: ImageBatch, draws: torch.Generator) -> Crops:
-        """The crops of a batch by the recipe's plan; without a compiler from the moment that it fails."""
-        state = draws.get_state()
-        try:
-            return self.draw_crops(batch, draws, compiled=self.crops_compiled)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # another canvas may need another compilation, which may fail
-            if not self.crops_compiled:
-                raise
-            self.crops_compiled = False
-            self.say(f"Compiling crops is off, and training slower: {first_line(error)}")
-            return self.draw_crops(batch, draws.set_state(state), compiled=False)
+        """The crops of a batch by the recipe's plan."""
+        return self.draw_crops(batch, draws, compiled=self.compiled)
 
     def draw_crops(self, batch: ImageBatch, draws: torch.Generator, *, compiled: bool) -> Crops:
         """This process's part of a batch's crops, with the labels of the images that are shown."""

@@ -51,11 +51,11 @@ MOST_FEATURES, MOST_BYTES = 50_000, 2**31  # of each split; a monitor needs no m
 class Diverged(UserError):  # noqa: N818 (a turn of events)
     """Gradients or weights are not finite any more."""
 
-    def __init__(self, step: int, broken: list[str]) -> None:
+    def __init__(self, step: int) -> None:
         self.step = step
         super().__init__(
-            f"Training diverged at step {step} ({', '.join(broken) or 'the gradient'} not finite). Lower optimiser.lr, "
-            "and strategy.lr or strategy.lam, or set some optimiser.warmup_epochs or optimiser.clip=1."
+            f"Training diverged at step {step}: numbers are not finite. Lower optimiser.lr, and strategy.lr or "
+            "strategy.lam, or set some optimiser.warmup_epochs or optimiser.clip=1."
         )
 
 

@@ -34,7 +34,7 @@ from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
 from ..system.terminal import plain_console
 from ..system.text import counted, lasting
-from .build import adapt_to_data, build, recipe_for, unsplit_batch
+from .build import adapt_to_data, build, recipe_for
 from .checkpoint import clear, interruptible, load, newest_whole
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import DataIdentity, Pretraining
@@ -242,9 +242,8 @@ def announce(module: Pretraining, data: ImageSet, device: torch.device, console:
         f"{module.batch_size}, {counted(recipe.epochs, 'epoch')} of {counted(module.steps_per_epoch, 'step')}."
     )
     console.print(f"Labels: {_labels(data, recipe)}.")
-    for sentence in (*data.says, unsplit_batch(module) if total == 1 else None):  # processes are splits
-        if sentence:
-            console.print(sentence)
+    for sentence in data.says:
+        console.print(sentence)
     for sentence in recipe.chosen:
         detail(sentence)
     if data.channels != 3:
@@ -273,12 +272,12 @@ def run_record(module: Pretraining, device: torch.device, sessions: Sessions) ->
         "seed": recipe.seed,
         "processes": processes_for(recipe).total,
         "epochs": recipe.epochs,
-        "epochs_first_planned": sessions.all[0].epochs,  # with more, the rate would have fallen more slowly
+        "epochs_first_planned": sessions.all[0]["epochs"],  # with more, the rate would have fallen more slowly
         "crops": f"{recipe.crops.n_global} global + {recipe.crops.n_local} local",
         "seconds": sessions.seconds(),
         "sessions": sessions.number(),
         "sessions_killed": sessions.killed(),
-        "checkpoints": sessions.checkpoints(),
+        "checkpoints": sum(session["checkpoints"] for session in sessions.all),
         "peak_gpu_memory_gb": peak_gb,
     }
 

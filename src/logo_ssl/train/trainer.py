@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 import torch
@@ -28,7 +28,7 @@ from ..errors import Interrupted, UserError
 from ..recipes import Recipe
 from ..run import Run
 from ..system.hardware import best_device
-from ..system.launch import is_first, is_restarted, started
+from ..system.launch import Processes, is_first, is_restarted, started
 from ..system.randomness import stream
 from ..system.signals import Stopped, StopSignals
 from ..system.terminal import complain
@@ -51,22 +51,10 @@ LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", 
 """What gloo and NCCL say then."""
 
 
-class Processes(NamedTuple):
-    """How many processes train: on each machine, and machines."""
-
-    devices: int = 1
-    nodes: int = 1
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.devices * self.nodes
-
-
 def processes_for(options: Any) -> Processes:
     """As many as torchrun or Slurm started or, if neither did, as `device`, `devices` and `nodes` ask for."""
     if (others := started()) is not None:
-        return Processes(others.devices, others.nodes)
+        return others
     if options.devices == "auto":
         usable = torch.cuda.device_count() if options.device in ("auto", "cuda") else 1
         return Processes(max(1, usable), options.nodes)
@@ -175,7 +163,7 @@ class Acceleration(L.Callback):
         self.detail("Compiling takes a minute or two; without it (compile=off) training begins at once and is slower.")
         with interruptible(trainer):  # for the compiler's processes, which a signal may end
             failure = compile_in_all_processes(module.framework, trial, module.device)
-        module.compiled = module.crops_compiled = failure is None
+        module.compiled = failure is None
         if failure:
             module.say(f"Compiling is off, and training slower: {failure}")
 
@@ -247,10 +235,7 @@ class DDP(DDPStrategy):
 
 
 class Launcher(_SubprocessScriptLauncher):
-    """Starts this command once more for each further device, as Lightning does, and ends all when one has ended.
-
-    Processes that torchrun or Slurm started only watch who started them.
-    """
+    """Starts this command once more for each further device, as Lightning does, and ends all when one has ended."""
 
     def __init__(self, cluster_environment: Any, num_processes: int, num_nodes: int, cure: str) -> None:
         super().__init__(cluster_environment, num_processes, num_nodes)
@@ -261,8 +246,7 @@ class Launcher(_SubprocessScriptLauncher):
         self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
         if not self.cluster_environment.creates_processes_externally:
             self._call_children_scripts()
-        watch = self._watch_children if self.procs else self._watch_parent
-        threading.Thread(target=watch, name="watch", daemon=True).start()
+            threading.Thread(target=self._watch_children, name="watch", daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
         try:
             return function(*args, **kwargs)
@@ -290,12 +274,6 @@ class Launcher(_SubprocessScriptLauncher):
         while not self.over.wait(1.0):
             if any(process.poll() for process in self.procs):
                 self._end_with(self.what_ended())
-
-    def _watch_parent(self) -> None:
-        parent = os.getppid()
-        while not self.over.wait(1.0):
-            if os.getppid() != parent:
-                self._end_with("The process that started this one has ended")
 
     def _end_with(self, what: str) -> None:
         """End this process and its children, unless it ends by itself: it may hang in a message to the lost one."""
