@@ -57,7 +57,7 @@ def main():
     height, width = map(int, options.size.split("x"))
     images = torch.randint(0, 256, (recipe.batch_size, 3, height, width), dtype=torch.uint8)
     module = build(recipe, ImageSet("noise", Split(images))).to(device)
-    module.compiled = module.crops_compiled = device.type == "cuda" and not options.eager
+    module.compiled = device.type == "cuda" and not options.eager
     torch.backends.cudnn.benchmark = True
     if module.compiled:
         compile_networks(module.framework)

@@ -5,6 +5,7 @@ import inspect
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -12,9 +13,20 @@ import tyro
 
 import logo_ssl
 from logo_ssl.cli import COMMANDS, Command
-from logo_ssl.recipes import AUTO, BASES, PARTS, RECIPES, Recipe, flat, purpose
+from logo_ssl.recipes import AUTO, BASES, PARTS, RECIPES, Recipe, flat
 
 HIDDEN, POSITIONAL = (get_args(marker[int])[1] for marker in (tyro.conf.Suppress, tyro.conf.Positional))
+PURPOSES = {
+    "cifar10-tuned-*": "A row of Table 1 or 7 with settings of our choice.",
+    "tiny": "A small encoder that learns made-up scenes in minutes on a CPU.",
+    "cifar10-best": "Our highest kNN on CIFAR-10: MoCo with all pairs of six large crops.",
+    "imagenette-*": "For photographs of about 128 px.",
+    "*-supervised": "Learns from labels, for comparison.",
+    "imagenet100-resnet50-moco-augself": "MoCo that also learns what was done to its crops, MoCo+Aug* of Table 5.",
+    "imagenet100-resnet50-moco-multicrop": "MoCo-LoGo w/o L2L of Table 5.",
+    "cifar10-*": "The paper's settings with a framework that the paper does not try.",
+}
+"""What recipes are for that have no row in the paper's tables, by patterns of their names; the first counts."""
 COLUMNS = "| option | values | default | what |\n|---|---|---|---|\n"
 
 
@@ -99,6 +111,11 @@ def fields_page() -> str:
     return text
 
 
+def purpose(name: str) -> str:
+    """What a recipe is for that has no row in the paper's tables."""
+    return next((about for pattern, about in PURPOSES.items() if fnmatchcase(name, pattern)), "")
+
+
 def recipes_page() -> str:
     """Every recipe: what it is for, and in what it differs from the one that it is most like."""
     text = (
@@ -118,7 +135,7 @@ def recipes_page() -> str:
         base = None if base and len(changes(recipe, base)) >= len(changes(recipe, None)) else base
         but = ", ".join(f"`{field}={setting(value)}`" for field, value in changes(recipe, base).items())
         like = f"`{base.name}`" if base else ""
-        text += f"| `{recipe.name}` | {like} | {but} | {published(recipe) or purpose(recipe)} |\n"
+        text += f"| `{recipe.name}` | {like} | {but} | {published(recipe) or purpose(recipe.name)} |\n"
         earlier.append(recipe)
     return text
 
