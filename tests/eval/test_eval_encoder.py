@@ -3,7 +3,6 @@
 import argparse
 import io
 import os
-import socket
 from collections import deque
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import timm
 import torch
 import torchvision
-from huggingface_hub import constants
 from torch import nn
 
 from logo_ssl.embedding import export
@@ -260,7 +258,6 @@ def test_names_that_no_library_has_and_weights_that_cannot_be_fetched_are_refuse
 
     monkeypatch.setattr(torchvision.models.ResNet18_Weights, "get_state_dict", offline)
     monkeypatch.setattr("timm.create_model", offline)
-    monkeypatch.setattr("logo_ssl.models.hub._out_of_reach", lambda: None)
     for library in ("torchvision", "timm"):
         with pytest.raises(UserError, match="no network"):
             load_encoder(f"{library}/resnet18")
@@ -270,35 +267,6 @@ def test_names_that_no_library_has_and_weights_that_cannot_be_fetched_are_refuse
     for source in ("torchvision/resnet18", "timm/resnet18", "random/resnet18"):
         with pytest.raises(UserError, match="--backbone"):
             load_encoder(source, backbone="resnet18")
-
-
-@pytest.mark.parametrize("proxied", [False, True])
-@pytest.mark.parametrize("reached", [False, True])
-def test_a_hub_that_is_out_of_reach_is_asked_once_and_its_cache_is_still_looked_in(monkeypatch, reached, proxied):
-    asked, was_offline = [], []
-
-    def connect(place, timeout):
-        asked.append(place)
-        if not reached:
-            raise socket.gaierror(-2, "Name or service not known")
-        return io.BytesIO()
-
-    def create(*_, **__):
-        was_offline.append(constants.HF_HUB_OFFLINE)
-        raise OSError("the hub's own words")
-
-    monkeypatch.setattr("socket.create_connection", connect)
-    monkeypatch.setattr("timm.create_model", create)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.test")
-    monkeypatch.setattr("logo_ssl.models.hub.getproxies", lambda: {"no": "here"} | ({"https": "x"} if proxied else {}))
-    given_up = not reached and not proxied
-    said = "hub.test is out of reach: Name or service not known" if given_up else "the hub's own words"
-    with pytest.raises(UserError, match=rf"timm/resnet18 could not be fetched \({said}\)"):
-        load_encoder("timm/resnet18")
-    assert asked == ([] if proxied else [("hub.test", 443)])
-    assert was_offline == [given_up]
-    assert constants.HF_HUB_OFFLINE is False
 
 
 def test_counters_that_a_checkpoint_lacks_are_no_loss(resnet, tmp_path):

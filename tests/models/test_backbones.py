@@ -1,13 +1,16 @@
 import copy
+import random
 
 import pytest
+import safetensors
 import torch
 import torch.nn.functional as F
 import torchvision
+from torch import nn
 
 from logo_ssl.errors import UserError
 from logo_ssl.models import BatchNorm, build_backbone, draw_as_torch_does
-from logo_ssl.models.backbones import load_weights
+from logo_ssl.models.backbones import load_weights, plain_weights, weight_bytes
 
 
 @pytest.mark.parametrize(
@@ -96,3 +99,21 @@ def test_position_embeddings_are_resampled_for_another_size_and_no_other_weight_
     resized = F.interpolate(grid, (6, 6), mode="bicubic", antialias=True).permute(0, 2, 3, 1).flatten(1, 2)
     torch.testing.assert_close(small.pos_embed, torch.cat([large.pos_embed[:, :1], resized], dim=1))
     assert torch.equal(small.blocks[0].attn.qkv.weight, large.blocks[0].attn.qkv.weight)
+
+
+def test_the_same_weights_are_the_same_bytes_in_whatever_order_they_tell_of_themselves():
+    weights = plain_weights(nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5)).state_dict())
+    told = [(f"key{i}", f'"é\n{i}') for i in range(20)]
+    contents = {weight_bytes(weights, dict(random.Random(seed).sample(told, len(told)))) for seed in range(5)}
+    assert len(contents) == 1
+
+
+def test_the_file_is_what_the_library_reads(tmp_path):
+    weights = plain_weights(nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5)).state_dict())
+    file = tmp_path / "w.safetensors"
+    file.write_bytes(weight_bytes(weights, {"b": "ü", "a": "1"}))
+    read = safetensors.torch.load_file(file)
+    assert read.keys() == weights.keys()
+    assert all(torch.equal(read[name], value) for name, value in weights.items())
+    with safetensors.safe_open(file, framework="pt") as opened:
+        assert opened.metadata() == {"a": "1", "b": "ü"}

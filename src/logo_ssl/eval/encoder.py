@@ -20,7 +20,6 @@ from ..errors import UserError, nearest
 from ..models import build_backbone
 from ..models.backbones import with_our_positions
 from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
-from ..models.hub import hub_if_reached
 from ..run import Run
 from ..system.terminal import plain_console
 from ..train.weights import load_backbone, newest_encoder, read_backbone
@@ -242,21 +241,20 @@ def _from_timm(name: str, size: int | None) -> FrozenEncoder:
     options: dict[str, Any] = {"pretrained": True, "num_classes": 0}
     sized: dict[str, Any] = {} if size is None else {"img_size": size}
     backbone: Any
-    with hub_if_reached() as out_of_reach:
+    try:
         try:
-            try:
-                backbone = timm.create_model(name, **options, **sized)
-            except TypeError:  # convolutional networks take any size, and have no such option
-                backbone = timm.create_model(name, **options)
-        except Exception as error:  # of the network, the hub or the disk
-            raise _not_fetched(f"timm/{name}", out_of_reach or error) from error
+            backbone = timm.create_model(name, **options, **sized)
+        except TypeError:  # convolutional networks take any size, and have no such option
+            backbone = timm.create_model(name, **options)
+    except Exception as error:  # of the network, the hub or the disk
+        raise _not_fetched(f"timm/{name}", error) from error
     needs = timm.data.resolve_model_data_config(backbone)
     says = (f"Weights: {name}, tag {backbone.pretrained_cfg.get('tag') or 'default'}.",)
     looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["input_size"][-1])
     return FrozenEncoder("", backbone, *looks, says=says, architecture=("timm", name))
 
 
-def _not_fetched(what: str, error: Exception | str) -> UserError:
+def _not_fetched(what: str, error: Exception) -> UserError:
     reason = next(iter(str(error).splitlines()), type(error).__name__)
     return UserError(
         f"The published weights of {what} could not be fetched ({reason}); give a checkpoint file instead."

@@ -1,15 +1,19 @@
-"""The registry of backbones: one function per family, found by name; each gives features [B F]."""
+"""The registry of backbones: one function per family, found by name; each gives features [B F]. Their weights."""
 
+import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import safetensors.torch
 from torch import Tensor, nn
 
 from ..errors import UserError, nearest
 from .batch_norm import with_our_batch_norm
 
 Stem = Literal["imagenet", "cifar"]
+LENGTH = 8
+"""Bytes that tell how long the head of a safetensors file is, and what its length is a multiple of."""
 
 
 if TYPE_CHECKING:
@@ -160,3 +164,18 @@ def load_weights(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[list[
         raise LookupError("none of the weights fits this backbone by name and shape")
     backbone.load_state_dict(fitting, strict=False)
     return sorted(own.keys() - fitting.keys()), sorted(weights.keys() - fitting.keys())
+
+
+def plain_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state of a network, or some of it, as a file takes it."""
+    return {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+
+
+def weight_bytes(weights: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """A safetensors file, always the same: what it tells of itself is sorted, where the library shuffles it."""
+    content = safetensors.torch.save(dict(weights), dict(metadata))
+    end = LENGTH + int.from_bytes(content[:LENGTH], "little")
+    head = json.loads(content[LENGTH:end]) | {"__metadata__": dict(sorted(metadata.items()))}
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % LENGTH)
+    return b"".join((len(text).to_bytes(LENGTH, "little"), text, memoryview(content)[end:]))

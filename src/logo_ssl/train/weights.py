@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..files import write_together
-from ..models.backbones import build_backbone, load_weights, with_our_positions
+from ..models.backbones import build_backbone, load_weights, plain_weights, weight_bytes, with_our_positions
 from ..models.external_checkpoints import SUFFIXES, matching_keys, read_checkpoint
-from ..models.hub import hub_if_reached
-from ..models.saving import plain_weights, weight_bytes
 from ..recipes import Recipe
 from ..regressor import Regressor
 from ..run import Run
@@ -186,13 +184,9 @@ def _initial_weights(init: str, backbone: nn.Module) -> dict[str, Tensor]:
 
 def _published_weights(library: str, name: str) -> dict[str, Tensor]:
     """Weights as torchvision or timm publishes them."""
-    reason = None
     try:
         if library == "torchvision":
             return torchvision.models.get_model(name, weights="DEFAULT").state_dict()
-        with hub_if_reached() as reason:
-            return timm.create_model(name, pretrained=True).state_dict()
+        return timm.create_model(name, pretrained=True).state_dict()
     except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"The weights of {library}/{name} could not be fetched ({reason or error}); give init a file."
-        ) from error
+        raise UserError(f"The weights of {library}/{name} could not be fetched ({error}); give init a file.") from error

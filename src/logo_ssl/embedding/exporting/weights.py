@@ -13,8 +13,7 @@ from ... import __version__
 from ...errors import UserError
 from ...eval.encoder import SOLO_LEARN_PADDING, FrozenEncoder
 from ...files import write
-from ...models.backbones import RESNETS
-from ...models.saving import plain_weights, weight_bytes
+from ...models.backbones import RESNETS, plain_weights, weight_bytes
 from ...recipes import recipe_as_written
 from ..embeddings import RGB
 
