@@ -5,14 +5,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import textwrap
-import threading
 import time
-from collections import deque
-from collections.abc import Iterator
-from itertools import repeat
-from multiprocessing import get_context
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -20,11 +14,10 @@ import torch
 from photographs import flat, folder, images_of, jpeg
 from torch.utils.data import DataLoader, Dataset
 
-from logo_ssl.data import BadImages, Photos, workers
+from logo_ssl.data import BadImages, Photos
 from logo_ssl.data.images import Paths
 from logo_ssl.data.workers import (
     PER_MESSAGE,
-    BackgroundIterator,
     Decoding,
     Message,
     Reader,
@@ -64,15 +57,6 @@ def test_the_same_image_takes_the_place_of_a_bad_one_every_time_and_grey_that_of
     assert batch.rows.tolist() == [-1, -1]
 
 
-def test_pipes_and_impossible_names_are_bad_and_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.jpg")
-    (tmp_path / "good.jpg").write_bytes(jpeg(flat(9)))
-    photos = Photos.all(Paths([tmp_path / "pipe.jpg", tmp_path / "good.jpg", "nul\0.jpg"]))
-    feed = WorkerFeed(Decoding(photos, 640), bad := BadImages(3, 1.0), 0)
-    assert len(list(feed.batches(torch.arange(3).split(1)))) == 3
-    assert len(bad) == 2
-
-
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no /dev/shm")
 def test_workers_are_as_many_as_shared_memory_can_serve(monkeypatch):
     usage = shutil.disk_usage("/")
@@ -96,10 +80,11 @@ def test_the_death_of_a_worker_is_an_error_within_seconds(tmp_path):
     feed = WorkerFeed(Decoding(folder(tmp_path, [jpeg(flat(7))] * 400), 640), BadImages(400, 0.3), 2)
     batches = feed.batches(torch.arange(400).split(40))
     next(batches)
-    with pytest.raises(RuntimeError, match="DataLoader worker"):  # noqa: PT012 (torch raises it anywhere)
+    with pytest.raises((RuntimeError, EOFError, ConnectionError)):  # noqa: PT012 (it is raised anywhere)
         os.kill(feed.reader.batches._workers[0].pid, signal.SIGKILL)
         list(batches)
-    feed.close()
+    with suppress(RuntimeError):  # torch tells it wherever this process is
+        feed.close()
 
 
 def test_starting_workers_leaves_the_streams_of_this_process_alone():
@@ -110,76 +95,30 @@ def test_starting_workers_leaves_the_streams_of_this_process_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def never_return() -> None:
-    """A loop in C: no handler that is written in Python is ever run."""
-    deque(repeat(0), maxlen=0)
-
-
-def wait_for_ever() -> None:
-    """A read that is blocked, as from a disk that is gone."""
-    os.read(os.pipe()[0], 1)
-
-
-class Stuck(Decoding):
-    """Gives all messages but the second: the second worker is stuck, the first is well."""
-
-    def __init__(self, stuck) -> None:
-        super().__init__(Photos.all(Paths([])), 640)
-        self.stuck, self.both_work = stuck, get_context("fork").Event()
-
-    def __getitems__(self, rows: list[int]) -> Message:
-        if rows[0] == PER_MESSAGE:
-            self.both_work.set()  # and no signal finds them before they know what to do about it
-            self.stuck()
-        return Message([Sent(row, row, (1, 1, 3)) for row in rows], torch.zeros(3 * len(rows), dtype=torch.uint8), [])
-
-
 def tell(processes, number: str) -> None:
     subprocess.run(["kill", f"-{number}", *(str(process.pid) for process in processes)], check=True)
 
 
-def has_ended(worker) -> bool:
-    worker.join(20)  # one that was killed may be a moment in dying, longer than the impatient wait
-    return not worker.is_alive()
+class Stuck(Decoding):
+    """The second worker reads as from a disk that is gone."""
+
+    def __getitems__(self, rows: list[int]) -> Message:
+        if rows[0] == PER_MESSAGE:
+            os.read(os.pipe()[0], 1)
+        return Message([Sent(row, row, (1, 1, 3)) for row in rows], torch.zeros(3 * len(rows), dtype=torch.uint8), [])
 
 
-@pytest.mark.parametrize(
-    ("stuck", "told"), [(never_return, None), (never_return, "TERM"), (wait_for_ever, "TERM"), (never_return, "STOP")]
-)
-def test_a_worker_that_hears_nothing_is_killed_when_its_reader_closes(monkeypatch, stuck, told):
-    monkeypatch.setattr(workers, "GRACE_S", 0.3)
-    reader = Reader(reading := Stuck(stuck), 2)
+def test_a_worker_that_is_stuck_is_killed_when_its_reader_closes(monkeypatch):
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.2)
+    reader = Reader(Stuck(Photos.all(Paths([])), 640), 2)
     messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
     assert next(messages)[0].about[0].row == 0
-    assert reading.both_work.wait(60)
     processes = reader.batches._workers
-    if told:
-        tell(processes, told)
     assert all(worker.is_alive() for worker in processes)
-    began = time.perf_counter()
     reader.close()
-    assert all(has_ended(worker) for worker in processes)
-    assert time.perf_counter() - began < 20
-
-
-def test_a_process_ends_though_its_workers_are_stuck():
-    """Else multiprocessing would wait for them without limit."""
-    code = f"""
-        import sys, torch
-        sys.path.insert(0, {os.path.dirname(__file__)!r})
-        from test_workers import PER_MESSAGE, Reader, Stuck, never_return
-        reader = Reader(Stuck(never_return), 2)
-        messages = reader.read(torch.arange(8 * PER_MESSAGE).split(PER_MESSAGE))
-        next(messages)
-        print(*(worker.pid for worker in reader.batches._workers))
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300, check=True
-    )
-    assert done.stderr == ""
-    for worker in done.stdout.split():
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(worker), 0)
+    for worker in processes:
+        worker.join(20)
+        assert not worker.is_alive()
 
 
 class Garbage:
@@ -237,57 +176,3 @@ def test_workers_leave_the_garbage_of_their_parent_alone(tmp_path):
     assert not told.exists()
     gc.collect()
     assert set(told.read_text().split()) == {str(os.getpid())}
-
-
-def test_items_of_a_thread_come_in_order_and_end():
-    items = BackgroundIterator(iter(range(50)), 3, "numbers")
-    assert list(items) == list(range(50))
-    assert list(items) == []  # and does not wait for more
-
-
-def test_no_more_items_are_made_than_may_wait():
-    made, full = [], threading.Event()
-
-    def numbers() -> Iterator[int]:
-        for number in range(100):
-            made.append(number)
-            if number == 4:
-                full.set()  # three wait, and this is the second that has no place
-            yield number
-
-    items = BackgroundIterator(numbers(), 3, "numbers")
-    assert next(items) == 0
-    assert full.wait(60)
-    items.join()
-    assert made == [0, 1, 2, 3, 4]
-
-
-def test_what_the_thread_raises_is_raised_where_the_items_are_used():
-    def broken() -> Iterator[int]:
-        yield 1
-        raise ValueError("broken")
-
-    items = BackgroundIterator(broken(), 2, "broken")
-    assert next(items) == 1
-    with pytest.raises(ValueError, match="broken"):
-        next(items)
-    assert list(items) == []
-
-
-def test_neither_closing_nor_a_waiting_reader_depends_on_a_thread_that_hangs():
-    go_on, got = threading.Event(), []
-
-    def stuck() -> Iterator[int]:
-        go_on.wait(60)
-        yield 1
-
-    items = BackgroundIterator(stuck(), 2, "stuck")
-    waiting = threading.Thread(target=lambda: got.append(list(items)), daemon=True)
-    waiting.start()
-    items.join(0.01)
-    assert items.thread.is_alive()
-    waiting.join(10)
-    assert got == [[]]
-    go_on.set()
-    items.join()
-    assert not items.thread.is_alive()

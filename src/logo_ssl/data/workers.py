@@ -1,30 +1,24 @@
-"""Worker processes that read and decode photographs, each bad one replaced by another; what became of them in batches.
+"""Worker processes that read and decode photographs, each bad one replaced by another; batches of them."""
 
-Processes start by `start` and end by `stop`, which alone use torch's private interface.
-"""
-
-import atexit
 import gc
 import os
-import queue
 import random
 import shutil
-import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from multiprocessing.process import BaseProcess
-from typing import Any, Generic, NamedTuple, TypeVar
-from weakref import WeakSet
+from multiprocessing.pool import ThreadPool
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data._utils import signal_handling
 
 from ..system.hardware import usable_cores
 from ..system.signals import outlast
@@ -38,13 +32,9 @@ MOST_WORKERS = 16
 PER_MESSAGE = 32  # images that a worker sends at once: they pass through shared memory, of which there may be little
 AHEAD = 2  # messages that each worker prepares
 GREY = np.full((32, 32, 3), 128, np.uint8)
-GRACE_S = 3.0
-"""In which a worker that is well finishes what it does."""
 CANVAS_STEP = 32  # pixels; it also keeps the number of shapes small
-LOOK_S = 0.1  # between two looks whether items are still wanted
+END: Any = object()  # of what is made ahead
 Item = TypeVar("Item")
-STARTED: WeakSet[Any] = WeakSet()
-"""The iterators whose worker processes must not outlive this one."""
 
 
 class Decoded(NamedTuple):
@@ -151,19 +141,12 @@ class Reader:
         self.order[:] = [part for group in groups for part in group]
         self.batches = messages = start(self.loader)
         for group in groups:
-            yield [_received(messages) for _ in group]
+            yield [next(messages) for _ in group]
 
     def close(self) -> None:
-        """End the processes; torch would leave it to the garbage collector, which may come too late."""
+        """End the processes."""
         if self.batches is not None:
             stop(self.batches)
-
-
-def _received(messages: Iterator[Message]) -> Message:
-    try:
-        return next(messages)
-    except ConnectionError:  # a worker died while it sent: asked again, torch tells so
-        return next(messages)
 
 
 def _as_it_is(message: Message) -> Message:
@@ -230,74 +213,23 @@ def canvas_size(sizes: Int[Tensor, "B 2"]) -> tuple[int, int]:
     return tuple(-(-side // CANVAS_STEP) * CANVAS_STEP for side in sizes.amax(dim=0).tolist())
 
 
-class BackgroundIterator(Iterator[Item], Generic[Item]):
-    """Items of which a thread makes up to `most` before they are asked for; whatever it raises is raised here."""
-
-    def __init__(self, items: Iterable[Item], most: int, name: str) -> None:
-        self.ready: queue.Queue[Any] = queue.Queue(most)
-        self.closed = threading.Event()
-        self.thread = threading.Thread(target=self._make, args=[items], name=name, daemon=True)
-        self.thread.start()
-
-    def __next__(self) -> Item:
-        while not self.closed.is_set():
-            try:
-                item, end = self.ready.get(timeout=LOOK_S)
-            except queue.Empty:
-                continue
-            if end is None:
-                return item
-            self.closed.set()
-            raise end
-        raise StopIteration
-
-    def close(self) -> None:
-        """Want no more items; the one that is being made is not waited for, here or by whoever asked for it."""
-        self.closed.set()
-
-    def join(self, patience: float | None = None) -> None:
-        """Wait until the thread has ended, for so many seconds at most."""
-        self.close()
-        self.thread.join(patience)
-
-    def _make(self, items: Iterable[Item]) -> None:
-        try:
-            for item in items:
-                if not self._hand_over((item, None)):
-                    return
-            self._hand_over((None, StopIteration()))
-        except BaseException as error:  # whoever waits must hear of it
-            self._hand_over((None, error))
-
-    def _hand_over(self, item: Any) -> bool:
-        while not self.closed.is_set():
-            try:
-                self.ready.put(item, timeout=LOOK_S)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-
 class AheadFeed(Feed):
     """A feed of which a thread makes something ahead."""
 
-    ahead: BackgroundIterator[Any] | None = None
+    pool: ThreadPool | None = None
 
     def make_ahead(self, items: Iterator[Item], most: int) -> Iterator[Item]:
-        """The items, made by a thread; one that still makes those of an earlier epoch is waited for."""
-        if self.ahead is not None:
-            self.ahead.join()  # at most one item is being made
-        self.ahead = ahead = BackgroundIterator(items, most, type(self).__name__)
-        try:
-            yield from ahead
-        finally:
-            ahead.close()
+        """The items, up to `most` of them made before they are asked for; whatever making one raises is raised here."""
+        self.pool = pool = self.pool or ThreadPool(1)
+        coming = deque(pool.apply_async(next, (items, END)) for _ in range(most))
+        while (item := coming.popleft().get()) is not END:
+            coming.append(pool.apply_async(next, (items, END)))
+            yield item
 
     def close(self) -> None:
-        """End the thread; an item that takes too long is not waited for."""
-        if self.ahead is not None:
-            self.ahead.join(GRACE_S)
+        """End the thread; the item that it makes is not waited for."""
+        if self.pool is not None:
+            self.pool.terminate()
 
 
 def default_workers() -> int:
@@ -330,7 +262,7 @@ def worker_options(workers: int) -> dict[str, Any]:
 
 
 def start(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's batches; its worker processes end with this one, even if nobody stops them before.
+    """The loader's batches.
 
     No process that is forked may collect this one's garbage (`_begin_worker` forbids it for good): it may hold memory
     of a GPU, and a forked process that frees such memory is aborted.
@@ -338,41 +270,19 @@ def start(loader: DataLoader[Any]) -> Iterator[Any]:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        batches = iter(loader)
+        return iter(loader)
     finally:
         if collecting:
             gc.enable()
-    if getattr(batches, "_workers", None):
-        if not STARTED:
-            atexit.register(_stop_all, os.getpid())
-        STARTED.add(batches)
-    return batches
 
 
-def stop(batches: Iterator[Any]) -> None:
-    """End the worker processes within seconds, whatever they do.
-
-    Torch alone waits 10 s for one that is stuck, then for the next, and asks them by a signal that they outlast; so a
-    timer kills them, of which torch's handler of dead workers must not hear.
-    """
-    workers: list[BaseProcess] = getattr(batches, "_workers", [])
-    if not workers:
-        return
-    if batches._worker_pids_set:  # type: ignore[attr-defined] (of an iterator with workers)
-        signal_handling._remove_worker_pids(id(batches))
-        batches._worker_pids_set = False  # type: ignore[attr-defined]
-    killer = threading.Timer(GRACE_S, lambda: [worker.kill() for worker in workers])
-    killer.start()
-    try:
-        batches._shutdown_workers()  # type: ignore[attr-defined]
-    finally:
-        killer.cancel()
-
-
-def _stop_all(process: int) -> None:
-    """When this process ends: multiprocessing would wait for stuck workers without limit."""
-    for batches in list(STARTED) if os.getpid() == process else ():
-        stop(batches)
+def stop(batches: Any) -> None:
+    """End the worker processes; torch alone would ask those that are stuck by a signal that they outlast."""
+    if workers := getattr(batches, "_workers", ()):
+        with suppress(RuntimeError):  # of a worker that died before
+            batches._shutdown_workers()
+        for worker in workers:
+            worker.kill()
 
 
 def _begin_worker(number: int) -> None:
