@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from filelock import FileLock
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, UInt8
 from torch import Tensor
 
 from ..errors import DataMissing
@@ -36,7 +36,6 @@ class TorchvisionSet(NamedTuple):
     test: Sequence[Arguments] = ()
     val: Sequence[Arguments] = ()
     """Of the split that its authors chose by, the last of those to train on."""
-    downloads: bool = True
 
 
 def by_split(*train: str, test: str = "test", val: str | None = None, **always: Any) -> Splits:
@@ -56,14 +55,12 @@ _SETS = (
     TorchvisionSet("STL10", ("stl10_binary",), *by_split("train+unlabeled")),  # 5,000 with labels, then 100,000 with -1
     TorchvisionSet("Caltech101", ("caltech101/101_ObjectCategories",)),
     TorchvisionSet("Caltech256", ("caltech256/256_ObjectCategories",)),
-    TorchvisionSet("CelebA", ("celeba",), *by_split("train")),
     TorchvisionSet("CLEVRClassification", ("clevr",), *by_split("train", test="val")),  # its test split has no labels
     TorchvisionSet("Country211", ("country211",), *by_split("train", "valid", val="valid")),
     TorchvisionSet("DTD", ("dtd/dtd",), *by_split("train", "val", val="val")),
     TorchvisionSet("EMNIST", ("EMNIST/raw",), *EMNIST),
     TorchvisionSet("EuroSAT", ("eurosat/2750",)),
     TorchvisionSet("FashionMNIST", ("FashionMNIST/raw",), *BY_FLAG),
-    TorchvisionSet("FER2013", ("fer2013",), *by_split("train"), downloads=False),
     TorchvisionSet("FGVCAircraft", ("fgvc-aircraft-2013b",), *by_split("trainval", val="val")),
     TorchvisionSet("Flowers102", ("flowers-102",), *by_split("train", "val", val="val")),
     TorchvisionSet("Food101", ("food-101",), *by_split("train")),
@@ -73,19 +70,13 @@ _SETS = (
         "INaturalist", ("2021_train", "2021_valid"), [{"version": "2021_train"}], [{"version": "2021_valid"}]
     ),
     TorchvisionSet("KMNIST", ("KMNIST/raw",), *BY_FLAG),
-    TorchvisionSet("LFWPeople", ("lfw-py",), downloads=False),  # its train and test people are not the same
     TorchvisionSet("MNIST", ("MNIST/raw",), *BY_FLAG),
-    TorchvisionSet("Omniglot", ("omniglot-py",)),  # nor are its background and evaluation characters
     TorchvisionSet("OxfordIIITPet", ("oxford-iiit-pet",), *by_split("trainval")),
-    TorchvisionSet("PCAM", ("pcam",), *by_split("train", "val", val="val")),
     TorchvisionSet("Places365", ("data_256_standard", "val_256"), *by_split("train-standard", test="val", small=True)),
-    TorchvisionSet("QMNIST", ("QMNIST/raw",), *BY_FLAG),
     TorchvisionSet("RenderedSST2", ("rendered-sst2",), *by_split("train", "val", val="val")),
-    TorchvisionSet("SEMEION", ("semeion.data",)),
-    TorchvisionSet("StanfordCars", ("stanford_cars",), *by_split("train"), downloads=False),
+    TorchvisionSet("StanfordCars", ("stanford_cars",), *by_split("train")),
     TorchvisionSet("SUN397", ("SUN397",)),
     TorchvisionSet("SVHN", ("train_32x32.mat", "test_32x32.mat"), *by_split("train")),
-    TorchvisionSet("USPS", ("usps.bz2", "usps.t.bz2"), *BY_FLAG),
 )
 SETS = {kind.name.lower(): kind for kind in _SETS}
 
@@ -98,8 +89,7 @@ def load_torchvision_set(name: str, root: Path, size: int) -> ImageSet:
         (train, classes), (test, _), (val, _) = ((None, ()) if part is None else unpack(part) for part in parts)
     except Exception as error:  # of the network, an archive, a checksum, a missing package
         raise DataMissing(
-            f"{name} is not in {root}, or not all of it, and "
-            f"{'could not be downloaded' if kind.downloads else 'torchvision does not download it'} "
+            f"{name} is not in {root}, or not all of it, and could not be downloaded "
             f"({' '.join(str(error).split()) or type(error).__name__}); place "
             f"{' and '.join(str(root / place) for place in kind.places)} as torchvision.datasets.{kind.name} unpacks "
             "it, or set LOGO_DATA to the folder that has it."
@@ -111,12 +101,10 @@ def load_torchvision_set(name: str, root: Path, size: int) -> ImageSet:
 def _open(kind: TorchvisionSet, root: Path, splits: Sequence[Arguments]) -> list[Any]:
     from torchvision import datasets  # slow to import: only where it is needed
 
-    def opened(**download: bool) -> list[Any]:
-        return [getattr(datasets, kind.name)(str(root), **arguments, **download) for arguments in splits]
+    def opened(download: bool) -> list[Any]:
+        return [getattr(datasets, kind.name)(str(root), **arguments, download=download) for arguments in splits]
 
-    if not kind.downloads:
-        return opened()
-    return download_once(root, kind.name.lower(), partial(opened, download=False), partial(opened, download=True))
+    return download_once(root, kind.name.lower(), partial(opened, False), partial(opened, True))
 
 
 def download_once(root: Path, name: str, find: Callable[[], Found], fetch: Callable[[], Found]) -> Found:
@@ -143,27 +131,14 @@ def _within(train: Split, val: Split) -> Bool[Tensor, " N"]:
 
 def unpack(sets: Sequence[Any]) -> tuple[Split, tuple[str, ...]]:
     """The images of data sets, one after the other, and their classes; no file is decoded."""
-    pairs = [pair for data in sets for pair in _pairs(data)]
-    if pairs and isinstance(pairs[0][0], str | os.PathLike):
-        pairs = sorted(((os.fspath(path), label) for path, label in pairs), key=lambda pair: pair[0])
-        split = Split(Photos.all(Paths(path for path, _ in pairs)), _numbers([label for _, label in pairs]))
-    elif pairs:
-        split = Split(_stacked(torch.stack([image for image, _ in pairs])), _numbers([label for _, label in pairs]))
+    if pairs := sorted(((os.fspath(path), label) for data in sets for path, label in _pairs(data)), key=itemgetter(0)):
+        images, numbers = Photos.all(Paths(path for path, _ in pairs)), [label for _, label in pairs]
     else:
-        arrays = [_pcam(data, "images", "x") if _is_pcam(data) else data.data for data in sets]
-        labels = _numbers([label for data in sets for label in _labels(data)])
-        split = Split(torch.cat([_stacked(torch.as_tensor(array)) for array in arrays]), labels)
-    return split, () if split.labels is None else _classes(sets[0], int(split.labels.max()) + 1)
-
-
-def _is_pcam(data: Any) -> bool:
-    return type(data).__name__ == "PCAM"
-
-
-def _pcam(data: Any, what: str, key: str) -> np.ndarray:
-    """The images or labels of PCAM, which keeps them in HDF5 and reads one at a time."""
-    with data.h5py.File(data._base_folder / data._FILES[data._split][what][0]) as file:
-        return file[key][:]
+        images = torch.cat([_stacked(torch.as_tensor(data.data)) for data in sets])
+        numbers = [label for data in sets for label in _labels(data)]
+    labels = torch.tensor([int(number) for number in numbers])
+    names = next((found for name in CLASSES if (found := getattr(sets[0], name, None))), range(int(labels.max()) + 1))
+    return Split(images, labels), tuple(name[0] if isinstance(name, tuple) else str(name) for name in names)
 
 
 def _pairs(data: Any) -> list[tuple[Any, Any]]:
@@ -174,14 +149,8 @@ def _pairs(data: Any) -> list[tuple[Any, Any]]:
         case "Caltech256":
             folders = [os.path.join(data.root, "256_ObjectCategories", name) for name in data.categories]
             return [(f"{folders[y]}/{y + 1:03d}_{i:04d}.jpg", y) for i, y in zip(data.index, data.y, strict=True)]
-        case "CelebA":  # forty attributes for each, and no class
-            return [(os.path.join(data.root, data.base_folder, "img_align_celeba", n), None) for n in data.filename]
         case "INaturalist":
             return [(os.path.join(data.root, data.all_categories[y], name), y) for y, name in data.index]
-        case "Omniglot":  # numbers its classes in the order of the file system
-            place = {name: i for i, name in enumerate(sorted(data._characters))}
-            rows = [(data._characters[y], name) for name, y in data._flat_character_images]
-            return [(os.path.join(data.target_folder, character, name), place[character]) for character, name in rows]
     for name in PAIRS:
         if isinstance(pairs := getattr(data, name, None), list):
             return pairs
@@ -191,19 +160,8 @@ def _pairs(data: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def _labels(data: Any) -> list[Any]:
-    if _is_pcam(data):
-        return _pcam(data, "targets", "y")[:, 0, 0, 0].tolist()
-    for name in LABELS:
-        if (labels := getattr(data, name, None)) is not None:
-            array = np.asarray(labels)
-            return (array[:, 0] if array.ndim > 1 else array).tolist()  # QMNIST's first column is the digit
-    return [None] * len(data)
-
-
-def _numbers(labels: Sequence[int | None]) -> Int64[Tensor, " N"] | None:
-    numbers = torch.tensor([-1 if label is None else int(label) for label in labels])
-    return numbers if (numbers >= 0).any() else None
+def _labels(data: Any) -> Any:
+    return next(labels for name in LABELS if (labels := getattr(data, name, None)) is not None)
 
 
 def _stacked(images: UInt8[Tensor, "N *shape"]) -> UInt8[Tensor, "N C H W"]:
@@ -211,8 +169,3 @@ def _stacked(images: UInt8[Tensor, "N *shape"]) -> UInt8[Tensor, "N C H W"]:
     if images.ndim == 3:
         return images[:, None]
     return (images if images.shape[1] in (1, 3) else images.permute(0, 3, 1, 2)).contiguous()
-
-
-def _classes(data: Any, n: int) -> tuple[str, ...]:
-    names = next((found for name in CLASSES if (found := getattr(data, name, None))), range(n))
-    return tuple(name[0] if isinstance(name, tuple) else str(name) for name in names)
