@@ -48,7 +48,7 @@ def prepared(
 ) -> Float[Tensor, "N C {size} {size}"]:
     """Central squares of images as a backbone wants them: resized and normalised."""
     middle = middle_of(images.shape[2], images.shape[3], size)
-    x = images[:, :, *middle.strip].float() / 255
+    x = images.float() / 255
     if x.shape[2:] != middle.resized:
         x = F.interpolate(x, size=middle.resized, mode="bicubic", antialias=True).clamp(0, 1)
     x = x[:, :, *middle.square]

@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from photographs import encode, folder, smooth
 from PIL import Image, features
@@ -17,8 +17,6 @@ from torchvision.transforms import v2
 
 from logo_ssl.data import ImageSet, Split, dataset_info, load_data, statistics
 from logo_ssl.data.decode import (
-    LONGEST,
-    MOST_PIXELS,
     BadImage,
     decode,
     decode_square,
@@ -180,8 +178,9 @@ def png_that_claims(width: int, height: int) -> bytes:
 
 def test_a_bomb_is_refused_where_pillows_limit_is_switched_off(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    with pytest.raises(BadImage, match=f"50000 x 50000 pixels are more than {MOST_PIXELS:,}"):
-        decode(png_that_claims(50_000, 50_000))
+    for sides in ((50_000, 50_000), (1, 65_535)):
+        with pytest.raises(BadImage, match=f"{sides[0]} x {sides[1]} pixels"):
+            decode(png_that_claims(*sides))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,7 @@ def test_a_bomb_is_refused_where_pillows_limit_is_switched_off(monkeypatch):
         ((100, 40), 100, (40, 100, 3)),
         ((100, 40), 500, (40, 100, 3)),
         ((100, 40), 0, (40, 100, 3)),
-        ((400, 1), 50, (1, 50, 3)),
+        ((100, 1), 50, (1, 50, 3)),
     ],
 )
 def test_the_longer_side_is_shrunk_and_never_enlarged(size, most, shape):
@@ -249,9 +248,7 @@ def torchvisions(image: torch.Tensor, size: int) -> torch.Tensor:
     return v2.Compose([resize, v2.CenterCrop(size)])(image)
 
 
-ODD_SHAPES = st.tuples(st.integers(1, 300), st.integers(1, 300)).filter(
-    lambda sides: max(sides) <= LONGEST * min(sides)
-)
+ODD_SHAPES = st.tuples(st.integers(1, 300), st.integers(1, 300)).filter(lambda sides: max(sides) <= 8 * min(sides))
 
 
 @settings(deadline=None, max_examples=300)
@@ -271,18 +268,6 @@ def test_squares_of_arrays_and_on_a_device_are_those_of_torchvision(shape, size,
     assert torch.equal(cut_square(pixels[None], size)[0], theirs.round().byte())
     ours = prepared(pixels[None], (0.0,) * 3, (1.0,) * 3, size)[0]
     torch.testing.assert_close(ours, theirs / 255, rtol=0, atol=1e-5)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 40), st.integers(1, 3000), st.integers(2, 30), st.booleans())
-def test_the_square_of_a_very_long_image_is_shifted_by_less_than_a_pixel(short, more, size, turned):
-    long = LONGEST * short + more
-    assume(long * size / short < 20_000)
-    image = np.repeat(np.linspace(0, 255, long)[None, :, None], short, axis=0).repeat(3, axis=2).astype(np.uint8)
-    image = image.transpose(1, 0, 2) if turned else image
-    theirs = torchvisions(torch.from_numpy(image).permute(2, 0, 1), size).permute(1, 2, 0)
-    a_pixel = 255 / (long * size // short)
-    assert np.abs(square(image, size).astype(int) - theirs.numpy()).max() <= a_pixel + 2
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_a_mixed_batch_is_decoded_as_pillow_does(tmp_path: Path, monkeypatch: py
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("placement", ["device", "ram", "encoded", "disk"])
+@pytest.mark.parametrize("placement", ["device", "ram", "disk"])
 @pytest.mark.parametrize("decoder", ["nvjpeg", "workers"])
 def test_a_gpu_decodes_a_mixed_batch_as_pillow_does(tmp_path: Path, placement: str, decoder: str) -> None:
     photos, bad_rows = mixed(tmp_path)

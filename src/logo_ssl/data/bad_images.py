@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..errors import UserError
 from ..system.text import counted
 
-HEADER = ["image", "reason"]
+HEADER = ("image", "reason")
 
 
 class Bad(NamedTuple):
@@ -34,12 +34,12 @@ class BadImages:
         max_share: float,
         file: Path | None = None,
         root: str | None = None,
-        say: Callable[[str], None] | None = None,
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self.n_images, self.max_share, self.file = n_images, max_share, file
+        self.n_images, self.max_share, self.file, self.say = n_images, max_share, file, say
         self.above = "" if root is None else os.path.join(root, "")
-        self.names = self._listed()
-        self.say, self.said = say, False
+        self.names, self.said = set[str](), False
+        self.look_again()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -48,43 +48,28 @@ class BadImages:
         return name.removeprefix(self.above) in self.names
 
     def look_again(self) -> None:
-        """Learn what other processes have listed since."""
-        learned = self._listed() - self.names
-        self.names |= learned
-        if learned:
-            self._say_first(Bad(min(learned), "as another process found"))
+        """Learn what the file lists, also from other processes."""
+        if self.file is not None and self.file.exists():
+            with self.file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
+                self.names |= {row[0] for row in csv.reader(rows) if row and tuple(row) != HEADER}
 
     def note(self, found: list[Bad]) -> None:
         """Take in what was found; UserError if it is too large a share of all images."""
-        if not found:
-            return
-        new = {(name := bad.name.removeprefix(self.above)): bad._replace(name=name) for bad in found}
-        new = {name: bad for name, bad in new.items() if name not in self.names}
-        if new:
-            self.names |= self._listed()  # others may have written
-            self._list([bad for name, bad in new.items() if name not in self.names])
-            self.names |= new.keys()
-            self._say_first(next(iter(new.values())))
-        if len(self) > self.max_share * self.n_images:
+        found = [bad._replace(name=bad.name.removeprefix(self.above)) for bad in found]
+        if any(bad.name not in self.names for bad in found):
+            self.look_again()  # others may have written
+            self._list(list({bad.name: bad for bad in found if bad.name not in self.names}.values()))
+            self.names |= {bad.name for bad in found}
+        if found and len(self) > self.max_share * self.n_images:
             last, many = found[-1], f"{len(self):,} of {counted(self.n_images, 'image')}"
             raise UserError(
                 f"{many} cannot be read (the last: {last.name}, {last.reason}), "
                 f"more than max_bad={self.max_share:g} allows; look at the files, or allow more."
             )
-
-    def _say_first(self, first: Bad) -> None:
-        """Say once that there are bad images, unless they are so many that they stop the run, which says more."""
-        if self.say is not None and not self.said and len(self) <= self.max_share * self.n_images:
+        if found and not self.said:
             listed = "" if self.file is None else f", and listed in {self.file}"
-            self.say(f"{first.name} cannot be read ({first.reason}): such images are replaced by others{listed}.")
+            self.say(f"{found[0].name} cannot be read ({found[0].reason}): such images are replaced by others{listed}.")
             self.said = True
-
-    def _listed(self) -> set[str]:
-        """The names in the file."""
-        if self.file is None or not self.file.exists():
-            return set()
-        with self.file.open(newline="", encoding="utf-8", errors="surrogateescape") as rows:
-            return {row[0] for row in csv.reader(rows) if row and row != HEADER}
 
     def _list(self, new: list[Bad]) -> None:
         """Add to the file by one write, which other processes do not tear."""
@@ -93,5 +78,5 @@ class BadImages:
         with suppress(OSError):  # a list that cannot be written must not stop what it only watches
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("ab", buffering=0) as file:  # names may be any bytes
-                csv.writer(rows := io.StringIO()).writerows(([] if file.tell() else [HEADER]) + new)
+                csv.writer(rows := io.StringIO()).writerows(new if file.tell() else [HEADER, *new])
                 file.write(rows.getvalue().encode(errors="surrogateescape"))

@@ -4,7 +4,7 @@ import io
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from math import gcd
 from os.path import splitext
@@ -38,7 +38,7 @@ CURES = dict.fromkeys(HEIC, "pip install 'logo-ssl[heic]'") | dict.fromkeys(AVIF
 MOST_KINDS = 6  # of files that are named
 MOST_PIXELS = 2**28  # a larger claim is a decompression bomb, not a photograph; Pillow's own limit may be switched off
 ENOUGH = 4  # times the side of a square: a JPEG may be decoded at a fraction of its size that leaves so much
-LONGEST = 8  # times the short side; torchvision would make 224 x 14,679,840 pixels of 1 x 65,535
+LONGEST = 100  # times the short side; a square of 1 x 65,535 pixels would be cut from 224 x 14,679,840
 ON_WHITE = (255, 255, 255)  # what viewers show behind transparent pixels
 ORIENTATION = 0x0112  # EXIF's tag
 TURNS = {  # what makes each orientation upright
@@ -78,11 +78,6 @@ def formats() -> dict[str, tuple[str, ...]]:
 def suffixes() -> frozenset[str]:
     """How the names of images end here, in lower case."""
     return frozenset(ending for endings in formats().values() for ending in endings)
-
-
-def names_image(name: str) -> bool:
-    """Whether a file of that name should be an image."""
-    return name[name.rfind(".") :].lower() in suffixes()
 
 
 def ending(name: str) -> str:
@@ -140,7 +135,7 @@ def _opened(source: bytes | Path) -> Iterator[Image.Image]:
             warnings.simplefilter("ignore")  # of Pillow: odd metadata, large images, palettes with transparency
             file = io.BytesIO(source) if isinstance(source, bytes) else source
             with Image.open(file, formats=tuple(formats())) as image:
-                _refuse_bomb(image)
+                _check_size(image)
                 yield image
     except Exception as error:  # decoders raise whatever broken bytes lead them to
         if isinstance(source, Path) and isinstance(error, OSError) and error.errno is not None:
@@ -181,7 +176,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader | None:
 
 def seen(image: Image.Image, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
     """An image as a person sees it, its longer side shrunk to `max_side` (0: never); the image itself stays."""
-    _refuse_bomb(image)
+    _check_size(image)
     pixels = np.array(_rgb(_upright(image)))
     scale = max_side / max(pixels.shape[:2])
     if not 0 < scale < 1:
@@ -190,9 +185,9 @@ def seen(image: Image.Image, max_side: int = 0) -> UInt8[np.ndarray, "H W 3"]:
     return resized(pixels, (height, width), "bilinear")
 
 
-def _refuse_bomb(image: Image.Image) -> None:
-    if image.width * image.height > MOST_PIXELS:
-        raise BadImage(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
+def _check_size(image: Image.Image) -> None:
+    if image.width * image.height > MOST_PIXELS or max(image.size) > LONGEST * min(image.size):
+        raise BadImage(f"{image.width} x {image.height} pixels are too many, or too long")
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -233,27 +228,16 @@ def _from_deep(values: np.ndarray) -> Image.Image:
 
 
 class Middle(NamedTuple):
-    """The way to an image's central square: cut a strip, resize it, cut the square."""
+    """The way to an image's central square: resize it, cut the square."""
 
-    strip: tuple[slice, slice]
     resized: tuple[int, int]
     square: tuple[slice, slice]
 
 
 def middle_of(height: int, width: int, size: int) -> Middle:
-    """The short side brought to `size`, the middle cut out: torchvision's `Resize(size)` and `CenterCrop(size)`.
-
-    The strip is the image itself, but for one that is more than `LONGEST` times as long as wide.
-    """
-    short = min(height, width)
-    rows, columns = (_without_ends(side, LONGEST * short) for side in (height, width))
-    high, wide = ((part.stop - part.start) * size // short for part in (rows, columns))  # rounded down, as there
-    return Middle((rows, columns), (high, wide), (_central(high, size), _central(wide, size)))
-
-
-def _without_ends(length: int, enough: int) -> slice:
-    end = max(0, length - enough) // 2  # as much on either side, so that the middle stays where it is
-    return slice(end, length - end)
+    """The short side brought to `size`, the middle cut out: torchvision's `Resize(size)` and `CenterCrop(size)`."""
+    high, wide = (side * size // min(height, width) for side in (height, width))  # rounded down, as there
+    return Middle((high, wide), (_central(high, size), _central(wide, size)))
 
 
 def _central(length: int, size: int) -> slice:
@@ -264,7 +248,7 @@ def _central(length: int, size: int) -> slice:
 def square(image: UInt8[np.ndarray, "H W 3"], size: int) -> UInt8[np.ndarray, "S S 3"]:
     """The image with its short side brought to `size` and its middle cut out, for evaluation."""
     middle = middle_of(image.shape[0], image.shape[1], size)
-    return np.ascontiguousarray(resized(image[middle.strip], middle.resized, "bicubic")[middle.square])
+    return np.ascontiguousarray(resized(image, middle.resized, "bicubic")[middle.square])
 
 
 def resized(
@@ -308,11 +292,8 @@ def image_sizes(images: Tensor | Photos) -> list[tuple[int, int]]:
         return [(images.shape[3], images.shape[2])]
     sizes = list[tuple[int, int]]()
     for content in sample(images, LOOKED_AT):
-        try:
-            with Image.open(io.BytesIO(content), formats=tuple(formats())) as image:
-                sizes.append(image.size)
-        except Exception:  # broken bytes lead decoders anywhere
-            continue
+        with suppress(BadImage), _opened(content) as image:
+            sizes.append(image.size)
     return sizes
 
 
@@ -320,7 +301,7 @@ def statistics(images: Tensor | Photos) -> tuple[tuple[float, ...], tuple[float,
     """Mean and standard deviation of each channel, on a scale from 0 to 1."""
     if isinstance(images, Photos):
         found = decoded_sample(images, STATISTICS_FROM_PHOTOS, STATISTICS_SIDE)
-        pixels = [torch.from_numpy(image).view(-1, 3).T for _, image in found]
+        pixels = [torch.from_numpy(image).view(-1, 3).T for image in found]
         if not pixels:
             raise none_readable(images)
         values = torch.cat(pixels, dim=1).float() / 255
@@ -334,8 +315,7 @@ def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_
     """Some images of a split, evenly spread, as arrays; those that cannot be read are left out."""
     if not isinstance(split.images, Photos):
         return list(split.thinned(most).array.permute(0, 2, 3, 1).numpy())
-    found = [image for _, image in decoded_sample(split.images, most, max_side)]
-    if not found:
+    if not (found := list(decoded_sample(split.images, most, max_side))):
         raise none_readable(split.images)
     return found
 
@@ -343,20 +323,15 @@ def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_
 def sample(photos: Photos, most: int) -> Iterator[bytes]:
     """At most so many files, evenly spread; those that cannot be read are left out."""
     for row in evenly(len(photos), most).tolist():
-        try:
+        with suppress(OSError):
             yield photos.read(row)
-        except OSError:
-            continue
 
 
-def decoded_sample(photos: Photos, most: int, max_side: int) -> Iterator[tuple[bytes, UInt8[np.ndarray, "h w 3"]]]:
-    """Such files, and what they show; those that cannot be decoded are left out as well."""
+def decoded_sample(photos: Photos, most: int, max_side: int) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+    """What such files show; those that cannot be decoded are left out as well."""
     for content in sample(photos, most):
-        try:
-            image = decode(content, max_side)
-        except BadImage:
-            continue
-        yield content, image
+        with suppress(BadImage):
+            yield decode(content, max_side)
 
 
 def none_readable(photos: Photos, what: str = "images") -> UserError:

@@ -12,16 +12,13 @@ from typing import NamedTuple
 
 from ..errors import DataMissing, UserError
 from ..run import Run
-from .decode import ending, list_endings, names_image, suffixes
+from .decode import ending, list_endings, suffixes
 from .images import HELD_OUT, ImageSet, Split, classes_of, test_and_val
 from .shards import find_shards, load_shards
-from .torchvision_sets import download_once
 
 NOT_DATA = {"__MACOSX", "lost+found"}  # what archives and file systems leave behind
 IMAGENETS = ("imagenet", "ILSVRC2012")  # what people call the folder
-TINY = "tiny-imagenet-200"
-TINY_URL = f"http://cs231n.stanford.edu/{TINY}.zip"
-TINY_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+TINY_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
 class Contents(NamedTuple):
@@ -80,7 +77,7 @@ def find_images(folder: str) -> Contents:
             others["run folders of logo-ssl"] += 1
             continue
         for entry in _entries(here):
-            if names_image(entry.name) and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+            if ending(entry.name) in suffixes() and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
                 images.append(entry.path)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 heappush(links, entry.path)
@@ -107,8 +104,7 @@ def _splits(folder: str) -> tuple[str, dict[str, str]]:
 
 
 def _subfolders(folder: str) -> set[str]:
-    found = (entry for entry in _entries(folder) if not names_image(entry.name) and os.path.isdir(entry.path))
-    return {entry.name for entry in found if not _is_run(entry.path)}
+    return {entry.name for entry in _entries(folder) if os.path.isdir(entry.path) and not _is_run(entry.path)}
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -185,25 +181,12 @@ def _classes_in(folder: Path, classes: tuple[str, ...]) -> Split:
 
 def load_tiny_imagenet(root: Path, size: int) -> ImageSet:
     """200 classes at 64 px; what val/ shows is in a text file."""
-    folder = root / TINY
-
-    def find() -> list[str]:
-        return (folder / "wnids.txt").read_text("utf-8").split()
-
-    def fetch() -> list[str]:
-        from torchvision.datasets.utils import download_and_extract_archive  # slow to import: only where it is needed
-
-        download_and_extract_archive(TINY_URL, str(root), md5=TINY_MD5)
-        return find()
-
+    folder = root / "tiny-imagenet-200"
     try:
-        classes = tuple(sorted(download_once(root, "tiny-imagenet", find, fetch)))
+        classes = tuple(sorted((folder / "wnids.txt").read_text("utf-8").split()))
         lines = (folder / "val" / "val_annotations.txt").read_text("utf-8").splitlines()
-    except Exception as error:  # of the network, the archive or the disk
-        raise DataMissing(
-            f"tiny-imagenet is not in {root} and could not be downloaded ({error}); unpack {TINY_URL} there, or set "
-            f"LOGO_DATA to the folder that holds {TINY}/."
-        ) from error
+    except OSError as error:
+        raise DataMissing(f"tiny-imagenet is not in {root} ({error}); unpack {TINY_URL} there.") from error
     rows = (line.split("\t")[:2] for line in lines if line)  # the file and its class; a box follows
     images = os.path.join(folder, "val", "images", "")
     test = Split.from_rows([(images + file, name) for file, name in rows], classes)
@@ -218,7 +201,7 @@ def load_mit67(root: Path, size: int) -> ImageSet:
     except OSError as error:
         raise DataMissing(
             f"mit67 is not in {root} ({error}); unpack indoorCVPR_09 (web.mit.edu/torralba/www/indoor.html) there, so "
-            f"that {folder}/Images/CLASS/*.jpg and {folder}/TrainImages.txt exist, or set LOGO_DATA."
+            f"that {folder}/Images/CLASS/*.jpg and {folder}/TrainImages.txt exist."
         ) from error
     images = os.path.join(folder, "Images", "")
     parts = [[(images + line.strip(), line.split("/")[0]) for line in lines if line.strip()] for lines in lists]

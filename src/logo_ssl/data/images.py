@@ -1,11 +1,8 @@
 """Data sets: images in memory or in files, splits with labels that only evaluation reads, and fingerprints."""
 
-import errno
 import hashlib
 import os
-import stat
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int64, UInt8
+from jaxtyping import Bool, Int, Int64, Shaped, UInt8
 from torch import Tensor
 
 HELD_OUT = ("test", "val", "valid", "validation")
@@ -50,53 +47,34 @@ class Files(ABC):
         """How many bytes number i has, and when they were written (nanoseconds); OSError if it is gone."""
 
 
-class Texts:
-    """Texts by number, as bytes of one object, which worker processes share.
+def names_array(names: Iterable[str | Path]) -> Shaped[np.ndarray, " N"]:
+    """Names as bytes of one object, which worker processes share.
 
     A `str` counts who holds it, so a forked process that looks at one copies its page: with a million, all of them.
     """
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        content, self.ends = bytearray(), array("q", [0])
-        for text in texts:
-            content += text.encode(errors="surrogatepass")  # names of files may be any bytes
-            self.ends.append(len(content))
-        self.content = bytes(content)
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def __getitem__(self, i: int) -> str:
-        return self.content[self.ends[i] : self.ends[i + 1]].decode(errors="surrogatepass")
+    return np.array([os.fsencode(name) for name in names], np.bytes_)
 
 
 class Paths(Files):
     """Each image in a file of its own."""
 
     def __init__(self, paths: Iterable[str | Path]) -> None:
-        self.paths = Texts(map(str, paths))
+        self.paths = names_array(paths)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def name(self, i: int) -> str:
         """The path."""
-        return self.paths[i]
+        return os.fsdecode(self.paths[i])
 
     def read(self, i: int) -> bytes:
-        """The file, if it is one: a pipe would be waited for."""
-        try:
-            handle = os.open(self.paths[i], os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        except ValueError as error:  # a name that no file can have
-            raise OSError(errno.EINVAL, str(error)) from error
-        with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            return file.read()
+        """The file."""
+        return Path(self.name(i)).read_bytes()
 
     def stat(self, i: int) -> tuple[int, int]:
         """The file's."""
-        status = os.stat(self.paths[i])
+        status = os.stat(self.name(i))
         return status.st_size, status.st_mtime_ns
 
 
@@ -173,23 +151,6 @@ class Photos(View):
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(ask, range(0, len(self), AT_A_TIME)))
         return stats
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is sent to worker processes, who need no stats."""
-        return {name: value for name, value in vars(self).items() if name != "stats"}
-
-
-@dataclass(frozen=True)
-class InMemory(Photos):
-    """Photographs whose bytes are read once into one array."""
-
-    contents: UInt8[np.ndarray, " bytes"]
-    ends: Int64[np.ndarray, " _"]
-    """Where each file's bytes begin, and the end of the last; nothing is between if reading failed."""
-
-    def read(self, i: int) -> bytes:
-        """From memory; from its file again if reading failed, for its reason."""
-        return self.contents[self.ends[i] : self.ends[i + 1]].tobytes() or super().read(i)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,10 @@
 """Images on their way to the device: where they wait (device, RAM or disk), and in which order they come in batches."""
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
@@ -19,16 +17,8 @@ from ..types import ImageBatch
 from . import nvjpeg
 from .bad_images import BadImages
 from .decode import decoded_sample
-from .images import InMemory, Photos, Split
-from .workers import (
-    AheadFeed,
-    Decoding,
-    Feed,
-    WorkerFeed,
-    default_workers,
-    fitting_workers,
-    lay_out,
-)
+from .images import Photos, Split
+from .workers import AheadFeed, Decoding, Feed, WorkerFeed, fitting_workers, lay_out
 
 DEVICE_SHARE, RAM_SHARE = 0.35, 0.5  # of what is free; the rest is for the network, and for everybody else
 SAMPLE = 64  # images whose sizes stand for all
@@ -43,8 +33,8 @@ Batch = TypeVar("Batch")
 class LoadingConfig:
     """Settings of the way from the disk to the device: speed, memory, and what happens to large and to bad images."""
 
-    placement: Literal["auto", "device", "ram", "encoded", "disk"] = "auto"
-    """Where images are kept: decoded on the device or in RAM, encoded in RAM, or on disk; auto: the first that fits."""
+    placement: Literal["auto", "device", "ram", "disk"] = "auto"
+    """Where images are kept: decoded on the device or in RAM, or on disk; auto: the first that fits."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "auto"
     """nvJPEG on the GPU, or worker processes; auto takes nvJPEG if there is a CUDA device."""
     workers: Annotated[int, at_least(-1, " (-1: automatic)")] = -1
@@ -206,10 +196,8 @@ def place(
 
 def _check(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
     """UserError if the settings cannot work."""
-    if isinstance(images, Tensor) and config.placement in ("encoded", "disk"):
-        raise UserError(
-            f"loading.placement={config.placement!r}: these images are an array; must be auto, device or ram."
-        )
+    if isinstance(images, Tensor) and config.placement == "disk":
+        raise UserError("loading.placement='disk': these images are an array; must be auto, device or ram.")
     if config.decoder == "nvjpeg" and (device.type != "cuda" or not nvjpeg.works(device)):
         raise UserError(
             "loading.decoder='nvjpeg': needs a CUDA device and torchvision with nvJPEG; use auto or workers."
@@ -224,20 +212,16 @@ def _place_photos(
     say_progress: Callable[[int], None],
     sharers: int,
 ) -> tuple[Feed, str]:
-    decoded, encoded = _estimated_bytes(photos, config.max_side)
+    decoded = _decoded_bytes(photos, config.max_side)
     placement = config.placement
     if placement == "auto":
         free, ram = available_memory(device), available_memory(torch.device("cpu")) // sharers
         if device.type != "cpu" and decoded <= DEVICE_SHARE * free:
             placement = "device"
-        elif decoded <= RAM_SHARE * ram:
-            placement = "ram"
         else:
-            placement = "encoded" if encoded <= RAM_SHARE * ram else "disk"
-    if placement == "encoded":
-        photos = _in_memory(photos, say_progress)
+            placement = "ram" if decoded <= RAM_SHARE * ram else "disk"
     decoding, decoder = Decoding(photos, config.max_side), "nvJPEG"
-    workers = fitting_workers(config.workers, max(decoded, encoded) // max(len(photos), 1), sharers)
+    workers = fitting_workers(config.workers, decoded // max(len(photos), 1), sharers)
     if device.type == "cuda" and config.decoder != "workers" and nvjpeg.works(device):
         feed: Feed = nvjpeg.NvjpegFeed(decoding, bad, workers, device)
     else:
@@ -249,8 +233,7 @@ def _place_photos(
         feed = _decode_all(feed, len(photos), home, say_progress)
         is_there = home == device and not (device.type == "cuda" and isinstance(feed, RaggedFeed))  # laid out ahead
         return feed if is_there else _to_device(feed, device), where
-    kept = "in RAM" if placement == "encoded" else "on disk"
-    return _to_device(feed, device), f"{_gb(encoded)} of encoded images {kept}, decoded by {decoder}"
+    return _to_device(feed, device), f"on disk, decoded by {decoder}"
 
 
 def _to_device(feed: Feed, device: torch.device) -> Feed:
@@ -280,31 +263,10 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
     return RaggedFeed(images, torch.cat(used)) if same is None else TensorFeed(same, torch.cat(used))
 
 
-def _in_memory(photos: Photos, say_progress: Callable[[int], None]) -> Photos:
-    """All bytes in one array: worker processes share it, while a list would be copied bit by bit."""
-
-    def read(row: int) -> bytes:
-        try:
-            return photos.read(row)
-        except OSError:
-            return b""
-
-    contents, ends = bytearray(), [0]
-    with ThreadPoolExecutor(default_workers()) as pool:
-        for rows in torch.arange(len(photos)).split(CHUNK):
-            for content in pool.map(read, rows.tolist()):
-                contents += content
-                ends.append(len(contents))
-            say_progress(len(ends) - 1)
-    return InMemory(photos.files, photos.rows, np.frombuffer(contents, np.uint8), np.array(ends))
-
-
-def _estimated_bytes(photos: Photos, max_side: int) -> tuple[int, int]:
-    """About how many bytes all images take, decoded and encoded, from some of them."""
-    decoded, encoded, n = 0, 0, 0
-    for content, image in decoded_sample(photos, SAMPLE, max_side):
-        decoded, encoded, n = decoded + image.nbytes, encoded + len(content), n + 1
-    return (decoded * len(photos) // n, encoded * len(photos) // n) if n else (0, 0)
+def _decoded_bytes(photos: Photos, max_side: int) -> int:
+    """About how many bytes all images take, from some of them."""
+    sizes = [image.nbytes for image in decoded_sample(photos, SAMPLE, max_side)]
+    return sum(sizes) * len(photos) // max(len(sizes), 1)
 
 
 def _on(device: torch.device) -> str:

@@ -52,10 +52,9 @@ def shrunk(images: UInt8[Tensor, "N C H W"], max_side: int) -> UInt8[Tensor, "N 
 def cut_square(images: UInt8[Tensor, "N C H W"], size: int) -> UInt8[Tensor, "N C S S"]:
     """Images with their short side brought to `size` and their middle cut out, as `decode.square` does."""
     middle = middle_of(images.shape[2], images.shape[3], size)
-    strips = images[:, :, *middle.strip]
-    if strips.shape[2:] != middle.resized:
-        strips = _resized(strips, middle.resized, "bicubic")
-    return strips[:, :, *middle.square]
+    if images.shape[2:] != middle.resized:
+        images = _resized(images, middle.resized, "bicubic")
+    return images[:, :, *middle.square]
 
 
 def _resized(images: UInt8[Tensor, "N C H W"], size: tuple[int, int], mode: str) -> UInt8[Tensor, "N C h w"]:

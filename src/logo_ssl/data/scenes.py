@@ -20,7 +20,6 @@ from torch import Tensor
 CHUNK = 20  # scenes per random stream; small enough that 512 px fit in memory. Another value gives other scenes.
 SLOTS = 5  # objects in painting order: the later ones cover the earlier ones
 MAIN = 2  # the slot of the labelled object: two lie behind it, two in front
-SIZES = (16, 512)  # pixels; below, a texture is finer than a pixel
 
 SHAPES: dict[str, tuple[float, float, float]] = {  # corners, radius between two of them, turn of the first one
     "disc": (24, math.cos(math.pi / 24), 0.0),
@@ -78,10 +77,6 @@ def make_scenes(n: int, size: int = 32, seed: int = 0) -> tuple[UInt8[Tensor, "n
 
 def paint_chunks(n: int, size: int, seed: int) -> Iterator[Scenes]:
     """Whole chunks that hold at least n scenes, each from a random stream of its own."""
-    if n < 1:
-        raise ValueError(f"{n} scenes make no data set; ask for 1 or more")
-    if not SIZES[0] <= size <= SIZES[1]:
-        raise ValueError(f"scenes of {size} px cannot be painted; choose a size from {SIZES[0]} to {SIZES[1]}")
     for chunk in range(math.ceil(n / CHUNK)):
         yield paint(sample(np.random.default_rng([seed, chunk])), size)
 

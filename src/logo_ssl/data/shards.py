@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import UserError
 from .decode import ending, list_endings, suffixes
-from .images import HELD_OUT, Files, ImageSet, Photos, Split, Texts, classes_of, numbers_of, test_and_val
+from .images import HELD_OUT, Files, ImageSet, Photos, Split, classes_of, names_array, numbers_of, test_and_val
 
 SPLIT_IN_NAME = re.compile(f"(train|{'|'.join(HELD_OUT)})(?![a-z])")
 
@@ -33,7 +33,7 @@ class Members(Files):
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.shards = list(dict.fromkeys(member.shard for member in members))
-        self.names = Texts(member.name for member in members)
+        self.names = names_array(member.name for member in members)
         place = {shard: i for i, shard in enumerate(self.shards)}
         spans = ((place[member.shard], member.offset, member.size) for member in members)
         self.spans = np.fromiter(spans, np.dtype((np.int64, 3)), len(members))
@@ -43,7 +43,7 @@ class Members(Files):
 
     def __getitem__(self, i: int) -> Member:
         shard, offset, size = self.spans[i].tolist()
-        return Member(self.shards[shard], self.names[i], offset, size)
+        return Member(self.shards[shard], os.fsdecode(self.names[i]), offset, size)
 
     def name(self, i: int) -> str:
         """The shard and the name inside."""
@@ -76,8 +76,6 @@ class Shard:
     labels: dict[str, str | None] = field(default_factory=dict)
     others: Counter[str] = field(default_factory=Counter)
     """How many other files there are, by the endings of their names."""
-    torn: bool = False
-    """Whether what follows could not be read."""
 
     def note(self, tar: tarfile.TarFile, header: tarfile.TarInfo) -> None:
         """Take in a file that a header tells of."""
@@ -131,49 +129,35 @@ def load_shards(name: str, train: Sequence[str], held_out: Mapping[str, Sequence
     }
     labelled = splits.pop("train")
     test, val = test_and_val(splits)
-    says = [f"Passed over in the shards of {name}: {list_endings(others)}."] if others else []
-    says += [
-        f"{shard.path} ends early: the {len(shard.images):,} images before the break can be used; copy it again."
-        for shard in every
-        if shard.torn
-    ]
-    return ImageSet(name, labelled, test, classes, val, says=tuple(says))
+    says = (f"Passed over in the shards of {name}: {list_endings(others)}.",) if others else ()
+    return ImageSet(name, labelled, test, classes, val, says=says)
 
 
 def index_shard(path: Path) -> Shard:
-    """What is in a shard, from its headers alone; what follows a break is left out, and the shard is `torn`."""
+    """What is in a shard, from its headers alone."""
     shard = Shard(path)
     try:
-        end = path.stat().st_size
         with tarfile.open(path, "r:") as tar:
             while (header := tar.next()) is not None:
                 tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # else all headers stay in memory
-                if header.isreg() and not header.issparse() and header.offset_data + header.size <= end:
+                if header.isreg() and not header.issparse():
                     shard.note(tar, header)
             assert tar.fileobj is not None
             tar.fileobj.seek(tar.offset)  # zeros or nothing follow; at a header that makes no sense tarfile stops, too
-            shard.torn = any(tar.fileobj.read(tarfile.BLOCKSIZE))
-    except PermissionError:
-        raise
-    except (tarfile.TarError, OSError, ValueError, EOFError) as error:
-        if not shard.images:
-            raise UserError(f"{path} is not a readable tar file ({error}).") from error
-        shard.torn = True
+            if any(tar.fileobj.read(tarfile.BLOCKSIZE)):
+                raise tarfile.ReadError(f"broken at byte {tar.offset:,}")
+    except (tarfile.TarError, ValueError, EOFError) as error:
+        raise UserError(f"{path} is not a whole tar file ({error}); copy it again.") from error
     return shard
 
 
 def _label(content: bytes, kind: str) -> str | None:
     try:
-        if kind == "cls":
-            label = int(content.decode("ascii"))
-        else:
-            record = json.loads(content)
-            label = record.get("label") if isinstance(record, dict) else None
-    except (ValueError, RecursionError):  # lists in lists in lists
+        label = json.loads(content)  # a number, in .cls
+        label = label["label"] if kind == "json" else label
+    except (ValueError, LookupError, TypeError, RecursionError):  # the last of lists in lists in lists
         return None
-    if isinstance(label, bool) or not isinstance(label, int | str):
-        return None
-    return None if isinstance(label, int) and label < 0 else str(label)
+    return str(label) if type(label) is str or (type(label) is int and label >= 0) else None
 
 
 def _by_name(shards: Sequence[str]) -> tuple[Sequence[str], dict[str, list[str]]]:
