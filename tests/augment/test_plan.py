@@ -7,7 +7,7 @@ import torch
 import torchvision.transforms.v2.functional as F
 from torch import Tensor
 
-from logo_ssl.augment import CropPlan, Draws, draw, make_crops, plan_draws
+from logo_ssl.augment import CropPlan, Draws, draw, make_crops
 from logo_ssl.augment.fused import augment_fused
 from logo_ssl.augment.transforms import augment_eager, blur_kernel
 from logo_ssl.types import Crops
@@ -104,23 +104,6 @@ def test_crop_v_of_image_b_stands_at_v_b() -> None:
     for x in (x_g, x_l):
         expected = ((flat[:, :, :1, :1].float() / 255 - 0.5) / 0.25).expand(x.shape)
         torch.testing.assert_close(x, expected, atol=1e-5, rtol=0)
-
-
-def test_one_thread_draws_and_the_others_are_there_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen = []
-    monkeypatch.setattr(
-        "logo_ssl.augment.plan.draw", lambda *a, **k: seen.append(torch.get_num_threads()) or draw(*a, **k)
-    )
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        plan_draws(CropPlan(2, 1), torch.tensor([[32, 32]] * 4), torch.Generator().manual_seed(0))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [1, 1]
 
 
 def test_the_same_seed_gives_the_same_crops_and_another_does_not() -> None:

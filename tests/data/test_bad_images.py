@@ -2,7 +2,6 @@
 
 import csv
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,21 +57,6 @@ def test_processes_share_one_list(tmp_path):
         ours.note(bad("c.jpg", "d.jpg"))
     theirs.look_again()
     assert len(theirs) == 4
-
-
-def test_a_list_is_not_torn_by_many_hands(tmp_path):
-    file = tmp_path / "bad-images.csv"
-
-    def write(hand):
-        found = BadImages(1000, 1.0, file)
-        for i in range(20):
-            found.note(bad(f"{hand}-{i}.jpg" + "x" * 500, f"common-{i}.jpg"))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
-    names = {f"{hand}-{i}.jpg" + "x" * 500 for hand in range(4) for i in range(20)}
-    assert set(listed(file)) == {"image", *names, *(f"common-{i}.jpg" for i in range(20))}
-    assert len(BadImages(1000, 1.0, file)) == 100
 
 
 def test_the_first_is_said_once_unless_too_many_stop_the_run(tmp_path):

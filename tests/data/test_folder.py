@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from logo_ssl.data import ImageSet, Split, load_data
-from logo_ssl.data.folder import find_images
 from logo_ssl.errors import UserError
 
 
@@ -35,26 +34,6 @@ def test_images_at_any_depth_are_found_in_sorted_order(tmp_path):
     assert names(data.train, tmp_path) == ["a.b.webp", "album.jpg/1.png", "b/1.jpeg", "b/deep/er/2.JPG", "z.png"]
     assert data.train.labels is None
     assert data.for_knn() is None
-
-
-def test_order_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
-    place(tmp_path, *(f"{c}/{i}.png" for c in "cab" for i in range(5)))
-    before = find_images(str(tmp_path)).images
-
-    class Backwards:
-        def __init__(self, folder):
-            with scandir(folder) as entries:
-                self.entries = sorted(entries, key=lambda entry: entry.name, reverse=True)
-
-        def __enter__(self):
-            return iter(self.entries)
-
-        def __exit__(self, *_):
-            return None
-
-    scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", Backwards)
-    assert find_images(str(tmp_path)).images == before == sorted(before)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +183,10 @@ def test_imagenet_takes_every_class_and_without_val_holds_nothing_out(root):
     assert data.test is None
 
 
-def test_missing_classes_are_counted_and_the_first_is_named(root):
+def test_missing_classes_are_named(root):
     place(root / "imagenet", *(f"train/{wnid}/1.JPEG" for wnid in WNIDS[2:]))
     (root / "imagenet/train" / WNIDS[1]).mkdir()
-    with pytest.raises(UserError, match=rf"train has no images of 2 of 100 classes, the first is .*{WNIDS[0]}"):
+    with pytest.raises(UserError, match=f"train has no images of {WNIDS[0]}, {WNIDS[1]};"):
         load_data("imagenet100", 224)
 
 

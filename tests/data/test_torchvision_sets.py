@@ -1,7 +1,6 @@
 """torchvision's sets are read from their public layouts without decoding, downloaded once, and explained if missing."""
 
 import json
-import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ import torchvision
 
 from logo_ssl.data import load_data
 from logo_ssl.data.images import Paths
-from logo_ssl.data.torchvision_sets import SETS, download_once
+from logo_ssl.data.torchvision_sets import SETS
 from logo_ssl.errors import UserError
 
 datasets = torchvision.datasets
@@ -200,24 +199,20 @@ def test_a_missing_set_says_what_to_place_where(root):
     assert all(str(root / place) in str(caught.value) for place in SETS["svhn"].places)
 
 
-def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(root):
-    under_way, downloads = threading.Lock(), []
+def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(root, monkeypatch):
+    downloads = []
 
-    def find() -> list[str]:
-        if not (root / "set").exists():  # as torchvision looks: whether it is whole is not seen
+    def country(root: str, split: str, download: bool) -> Fake:
+        if not download and not (Path(root) / split).exists():  # as torchvision looks: whether it is whole is not seen
             raise RuntimeError("Dataset not found or corrupted.")
-        return sorted(file.name for file in (root / "set").iterdir())
+        if download and not (Path(root) / split).exists():
+            downloads.append(split)
+            (Path(root) / split).touch()
+            time.sleep(0.05)
+        return Fake(data=LAST, targets=[3, 0])
 
-    def fetch() -> list[str]:
-        assert under_way.acquire(blocking=False), "two write to the same files"
-        downloads.append(1)
-        touch(root / "set", "first")
-        time.sleep(0.2)
-        touch(root / "set", "last")
-        under_way.release()
-        return find()
-
-    with ThreadPoolExecutor(4) as pool:  # of threads, each takes locks of its own, as processes do
-        asked = [pool.submit(download_once, root, "set", find, fetch) for _ in range(4)]
-        assert [one.result() for one in asked] == [["first", "last"]] * 4
-    assert len(downloads) == 1
+    monkeypatch.setattr(datasets, "Country211", country)
+    with ThreadPoolExecutor(4) as pool:  # each thread takes locks of its own, as processes do
+        found = list(pool.map(lambda _: load_data("country211", 32), range(4)))
+    assert all(torch.equal(data.test.images, FIRST) for data in found)
+    assert sorted(downloads) == ["test", "train", "valid"]

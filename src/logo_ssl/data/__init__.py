@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import DataMissing, UserError, nearest
 from .bad_images import BadImages
@@ -56,15 +55,6 @@ def load_scenes(root: Path, size: int) -> ImageSet:
     return ImageSet("scenes", train, test, CLASSES)
 
 
-class PathKind(NamedTuple):
-    """A kind of file that is a data set."""
-
-    suffixes: tuple[str, ...]
-    load: Callable[[Path], ImageSet]
-    what: str
-    """What to call it in a message."""
-
-
 NAMES: dict[str, Callable[[Path, int], ImageSet]] = {
     "scenes": load_scenes,
     "imagenet100": load_imagenet100,
@@ -74,11 +64,13 @@ NAMES: dict[str, Callable[[Path, int], ImageSet]] = {
     **{name: partial(load_torchvision_set, name) for name in SETS},
 }
 """What loads each set with a name, from the folder where such sets are kept and the size of a crop."""
-PATHS: tuple[PathKind, ...] = (
-    PathKind((".npz",), load_npz, "an .npz file"),
-    PathKind((".txt", ".lst"), load_list, "a text file of paths (.txt)"),
-    PathKind((".tar",), load_shard, "a .tar shard (not compressed)"),
-)
+PATHS: dict[str, Callable[[Path], ImageSet]] = {
+    ".npz": load_npz,
+    ".txt": load_list,
+    ".lst": load_list,
+    ".tar": load_shard,
+}
+"""What loads a file that is a data set, by the ending of its name."""
 
 
 def load_data(source: str, size: int) -> ImageSet:
@@ -97,10 +89,9 @@ def load_data(source: str, size: int) -> ImageSet:
 def _load_path(path: Path, source: str) -> ImageSet:
     if path.is_dir():
         return load_folder(path)
-    for kind in PATHS:
-        if path.name.lower().endswith(kind.suffixes) and path.is_file():
-            return kind.load(path)
-    accepted = ", ".join(["a folder of images or of .tar shards", *(kind.what for kind in PATHS)])
+    if path.is_file() and (load := PATHS.get(path.suffix.lower())):
+        return load(path)
+    accepted = f"a folder of images or of .tar shards, a file ({', '.join(PATHS)})"
     if path.exists():
         raise UserError(f"data={source!r}: must be {accepted}, or a name.")
     hint = nearest(path.name.lower(), NAMES, cutoff=0.7)  # a path may be like a name by chance

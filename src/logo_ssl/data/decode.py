@@ -301,10 +301,7 @@ def statistics(images: Tensor | Photos) -> tuple[tuple[float, ...], tuple[float,
     """Mean and standard deviation of each channel, on a scale from 0 to 1."""
     if isinstance(images, Photos):
         found = decoded_sample(images, STATISTICS_FROM_PHOTOS, STATISTICS_SIDE)
-        pixels = [torch.from_numpy(image).view(-1, 3).T for image in found]
-        if not pixels:
-            raise none_readable(images)
-        values = torch.cat(pixels, dim=1).float() / 255
+        values = torch.cat([torch.from_numpy(image).view(-1, 3).T for image in found], dim=1).float() / 255
     else:
         values = images[evenly(len(images), STATISTICS_FROM)].transpose(0, 1).flatten(1).float() / 255
     spread = values.std(dim=1).clamp_min(1 / 255)  # a constant channel must not divide by zero
@@ -315,9 +312,7 @@ def look_at(split: Split, most: int, max_side: int) -> list[UInt8[np.ndarray, "_
     """Some images of a split, evenly spread, as arrays; those that cannot be read are left out."""
     if not isinstance(split.images, Photos):
         return list(split.thinned(most).array.permute(0, 2, 3, 1).numpy())
-    if not (found := list(decoded_sample(split.images, most, max_side))):
-        raise none_readable(split.images)
-    return found
+    return decoded_sample(split.images, most, max_side)
 
 
 def sample(photos: Photos, most: int) -> Iterator[bytes]:
@@ -327,11 +322,15 @@ def sample(photos: Photos, most: int) -> Iterator[bytes]:
             yield photos.read(row)
 
 
-def decoded_sample(photos: Photos, most: int, max_side: int) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-    """What such files show; those that cannot be decoded are left out as well."""
+def decoded_sample(photos: Photos, most: int, max_side: int) -> list[UInt8[np.ndarray, "_ _ 3"]]:
+    """What such files show; those that cannot be decoded are left out as well, unless all are."""
+    images = []
     for content in sample(photos, most):
         with suppress(BadImage):
-            yield decode(content, max_side)
+            images.append(decode(content, max_side))
+    if not images:
+        raise none_readable(photos)
+    return images
 
 
 def none_readable(photos: Photos, what: str = "images") -> UserError:

@@ -171,10 +171,8 @@ def _classes_in(folder: Path, classes: tuple[str, ...]) -> Split:
     found = {name: find_images(str(folder / name)).images for name in classes if (folder / name).is_dir()}
     missing = [name for name in classes if not found.get(name)]
     if missing or not classes:
-        first = f", the first is {missing[0]}" if missing else ""
         raise DataMissing(
-            f"{folder} has no images of {len(missing)} of {len(classes)} classes{first}; place them as "
-            f"{folder}/CLASS/*.JPEG."
+            f"{folder} has no images of {', '.join(missing[:3]) or 'any class'}; place them as CLASS/*.JPEG there."
         )
     return Split.from_rows([(path, name) for name in classes for path in found[name]], classes)
 

@@ -266,7 +266,7 @@ def _decode_all(decoder: Feed, n: int, home: torch.device, say_progress: Callabl
 def _decoded_bytes(photos: Photos, max_side: int) -> int:
     """About how many bytes all images take, from some of them."""
     sizes = [image.nbytes for image in decoded_sample(photos, SAMPLE, max_side)]
-    return sum(sizes) * len(photos) // max(len(sizes), 1)
+    return sum(sizes) * len(photos) // len(sizes)
 
 
 def _on(device: torch.device) -> str:

@@ -1,14 +1,15 @@
 """Arrays in an .npz file, by MedMNIST's convention: train_images, train_labels, and the same of val and test."""
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 from ..errors import UserError
-from .images import ImageSet, Split, test_and_val
+from .images import ImageSet, Split, classes_of, numbers_of, test_and_val
 
 PARTS = ("train", "test", "val")
 
@@ -20,15 +21,14 @@ def load_npz(path: Path) -> ImageSet:
     images = {part: _images(path, part, arrays[f"{part}_images"]) for part in parts}
     if len(channels := {of.shape[1] for of in images.values()}) > 1:
         raise UserError(f"{path}: {' and '.join(parts)} images must have as many channels, not {sorted(channels)}.")
-    labels = {part: _labels(path, part, arrays.get(f"{part}_labels"), len(images[part])) for part in parts}
-    given = [values for values in labels.values() if values is not None]
-    classes = _classes(np.unique(np.concatenate(given))) if given else np.empty(0, int)
-    splits = {part: Split(images[part], _numbered(labels[part], classes)) for part in parts}
+    names = {part: _names(path, part, arrays.get(f"{part}_labels"), len(images[part])) for part in parts}
+    classes = classes_of(chain.from_iterable(names.values()))
+    splits = {part: Split(images[part], numbers_of(names[part], classes)) for part in parts}
     train = splits.pop("train")
     test, val = test_and_val(splits)
-    unread = [f"{part}_labels" for part in parts if labels[part] is None and f"{part}_labels" in arrays]
+    unread = [f"{part}_labels" for part in parts if not names[part] and f"{part}_labels" in arrays]
     says = (f"Passed over in {path}: {', '.join(unread)}, with several labels for an image.",) if unread else ()
-    return ImageSet(path.stem, train, test, tuple(map(str, classes)), val, says=says)
+    return ImageSet(path.stem, train, test, classes, val, says=says)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -62,23 +62,11 @@ def _channels_first(a: int, b: int, c: int) -> bool:
     return a < min(b, c) and (a <= 4 or b == c)
 
 
-def _labels(path: Path, part: str, labels: np.ndarray | None, n: int) -> Shaped[np.ndarray, " N"] | None:
-    """One label for each image; None if each has several, as in ChestMNIST."""
+def _names(path: Path, part: str, labels: np.ndarray | None, n: int) -> list[str | None]:
+    """What each image's label is called, None for a negative number or NaN; none if each has several (ChestMNIST)."""
     if labels is None or (labels.ndim > 1 and len(labels) == n and labels.size > n):
-        return None
+        return []
     if labels.size != n:
         raise UserError(f"{path}: {part}_labels must be one for each of {n} {part}_images; there are {labels.size}.")
-    return labels.reshape(-1)
-
-
-def _classes(values: Shaped[np.ndarray, " values"]) -> Shaped[np.ndarray, " classes"]:
-    """The classes among all values, ascending; a negative number or NaN stands for no label."""
-    return values[values >= 0] if values.dtype.kind in "if" else values
-
-
-def _numbered(labels: np.ndarray | None, classes: np.ndarray) -> Int[Tensor, " N"] | None:
-    """Each label's place among the classes: words and gaps between numbers are gone."""
-    if labels is None:
-        return None
-    index = np.where(np.isin(labels, classes), np.searchsorted(classes, labels), -1)
-    return torch.from_numpy(index.astype(np.int64))
+    numbers = labels.dtype.kind in "biuf"
+    return [None if numbers and not y >= 0 else str(int(y) if numbers else y) for y in labels.flatten().tolist()]

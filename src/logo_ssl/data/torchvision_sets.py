@@ -1,12 +1,11 @@
 """torchvision's classification sets: what each calls its splits, and its paths or arrays without decoding an image."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from filelock import FileLock
@@ -18,7 +17,6 @@ from .images import ImageSet, Paths, Photos, Split
 
 Arguments = dict[str, Any]
 Splits = tuple[Sequence[Arguments], Sequence[Arguments], Sequence[Arguments]]
-Found = TypeVar("Found")
 PAIRS = ("_samples", "samples", "imgs")  # attributes of torchvision's sets that list (path, label)
 PATHS = ("_image_files", "_images", "data")
 LABELS = ("targets", "labels", "_labels", "y")
@@ -40,10 +38,8 @@ class TorchvisionSet(NamedTuple):
 
 def by_split(*train: str, test: str = "test", val: str | None = None, **always: Any) -> Splits:
     """Arguments of sets whose splits have names: to train on, to test on, and to choose by."""
-    chosen_by = () if val is None else (val,)
-    to_train, to_test, to_choose = (
-        [{"split": split, **always} for split in splits] for splits in (train, (test,), chosen_by)
-    )
+    parts = (train, (test,), () if val is None else (val,))
+    to_train, to_test, to_choose = ([{"split": split, **always} for split in splits] for splits in parts)
     return to_train, to_test, to_choose
 
 
@@ -99,24 +95,20 @@ def load_torchvision_set(name: str, root: Path, size: int) -> ImageSet:
 
 
 def _open(kind: TorchvisionSet, root: Path, splits: Sequence[Arguments]) -> list[Any]:
+    """What torchvision finds, else what it downloads; of several processes, one does."""
     from torchvision import datasets  # slow to import: only where it is needed
 
     def opened(download: bool) -> list[Any]:
         return [getattr(datasets, kind.name)(str(root), **arguments, download=download) for arguments in splits]
 
-    return download_once(root, kind.name.lower(), partial(opened, False), partial(opened, True))
-
-
-def download_once(root: Path, name: str, find: Callable[[], Found], fetch: Callable[[], Found]) -> Found:
-    """What `find` finds below a folder, else what `fetch` downloads; of several processes, one does."""
-    lock = FileLock(root / f".{name}.lock")
+    lock = FileLock(root / f".{kind.name.lower()}.lock")
     with suppress(OSError, NotImplementedError):  # of a disk that may only be read, or has no locks
         root.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     try:
         with suppress(RuntimeError, OSError):  # as torchvision tells of a set that is not there, or not whole
-            return find()
-        return fetch()
+            return opened(download=False)
+        return opened(download=True)
     finally:
         lock.release()
 

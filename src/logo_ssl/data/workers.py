@@ -6,7 +6,7 @@ import random
 import shutil
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -221,9 +221,10 @@ class AheadFeed(Feed):
     def make_ahead(self, items: Iterator[Item], most: int) -> Iterator[Item]:
         """The items, up to `most` of them made before they are asked for; whatever making one raises is raised here."""
         self.pool = pool = self.pool or ThreadPool(1)
-        coming = deque(pool.apply_async(next, (items, END)) for _ in range(most))
+        more: Callable[[], Any] = partial(next, items, END)
+        coming = deque(pool.apply_async(more) for _ in range(most))
         while (item := coming.popleft().get()) is not END:
-            coming.append(pool.apply_async(next, (items, END)))
+            coming.append(pool.apply_async(more))
             yield item
 
     def close(self) -> None:

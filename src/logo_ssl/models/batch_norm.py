@@ -91,10 +91,6 @@ class BatchNorm(nn.Module):
         self.running_var.lerp_(variances.mean(0).to(self.running_var.dtype), self.momentum)
         self.num_batches_tracked.add_(1)
 
-    def extra_repr(self) -> str:
-        """What printing the module shows."""
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}"
-
 
 def set_groups(module: nn.Module, groups: int) -> None:
     """Say how many equal parts the next batch of `module` has."""
