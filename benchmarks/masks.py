@@ -1,14 +1,12 @@
-"""How far are a detector's masks from what they should be? Pasting, cutting and keeping them; one JSON line.
+"""How far are a detector's masks from what they should be? Pasting and cutting them; one JSON line.
 
 paste: torchvision's masks beside ours, which are exact (IoU, and how much larger). cut: how far masks to learn from are
-moved, in pixels of the resized image, as they are cut here and with either half pixel mended alone. keep: bytes of
-outlines as lists and as arrays, and how many masks plain float32 would change. docs/decisions/0020 quotes it.
+moved, in pixels of the resized image, as they are cut here and with either half pixel mended alone.
+docs/decisions/0020 quotes it.
 """
 
 import argparse
 import json
-import sys
-from itertools import chain
 
 import numpy as np
 import torch
@@ -16,7 +14,7 @@ import torch.nn.functional as F
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.ops import roi_align
 
-from logo_ssl.detection.formats import decoded, packed, run_lengths
+from logo_ssl.detection.formats import decoded
 from logo_ssl.detection.model import INSIDE, paste_masks
 from logo_ssl.system.hardware import hardware, provenance
 
@@ -92,28 +90,12 @@ def middle(cells):
     return float((cells.sum(0) * np.arange(CELLS)).sum() / cells.sum())
 
 
-def keeping(n):
-    """Outlines in whole hundredths, as COCO has them."""
-    rng, sizes, changed = np.random.default_rng(0), {"lists": 0, "arrays": 0}, {"packed": 0, "float32": 0}
-    for _ in range(n):
-        size = rng.uniform(10, 100)
-        exact = np.round(outline(rng.uniform(size, (WIDTH - size, HEIGHT - size)), rng.uniform(2, size / 2, 2), 30), 2)
-        polygons, arrays = [exact.tolist()], packed([exact.tolist()])
-        sizes["lists"] += sum(map(sys.getsizeof, chain([polygons, polygons[0]], polygons[0])))
-        sizes["arrays"] += sum(map(sys.getsizeof, [arrays, *arrays]))
-        plain = run_lengths(polygons, HEIGHT, WIDTH)
-        changed["packed"] += run_lengths(arrays, HEIGHT, WIDTH) != plain
-        changed["float32"] += run_lengths([exact.astype(np.float32).tolist()], HEIGHT, WIDTH) != plain
-    return {"bytes": {kind: round(total / n) for kind, total in sizes.items()}, "changed": changed}
-
-
 def main(line=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, help="masks of each kind")
-    parser.add_argument("--outlines", type=int, default=3000, help="to keep")
     arguments = parser.parse_args(line)
-    result = {"benchmark": "masks", "n": arguments.n, "outlines": arguments.outlines}
-    result |= {"paste": pasting(arguments.n), "cut": cutting(arguments.n), "keep": keeping(arguments.outlines)}
+    result = {"benchmark": "masks", "n": arguments.n}
+    result |= {"paste": pasting(arguments.n), "cut": cutting(arguments.n)}
     print(json.dumps(result | provenance(hardware(torch.device("cpu")))))
 
 

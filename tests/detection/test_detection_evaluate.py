@@ -177,14 +177,6 @@ def test_what_is_found_of_crowds_and_difficult_objects_is_neither_right_nor_wron
     assert (judged.right.any(), judged.wrong.tolist(), judged.f1) == (False, wrong, pytest.approx(f1))
 
 
-def test_a_find_is_right_before_it_is_spared(tmp_path):
-    objects = [ObjectAnnotation("cat", CAT), ObjectAnnotation("cat", CAT, difficult=True)]
-    (there,) = clean_annotations([ImageAnnotation(tmp_path, 120, 120, objects)], ("cat",)).images
-    judged = judge(there, found((CAT, 1, 0.9), (CAT, 1, 0.8), (FAR, 1, 0.7)))
-    assert (judged.right.tolist(), judged.wrong.tolist()) == ([1, 0, 0], [0, 0, 1])
-    assert judged.f1 == pytest.approx(2 / 3)
-
-
 def test_what_does_not_count_is_grey_on_both_sides(tmp_path):
     Image.new("RGB", (120, 120)).save(tmp_path / "0.png")
     told = ImageAnnotation(tmp_path / "0.png", 120, 120, [ObjectAnnotation("cat", CAT, difficult=True)])
@@ -246,23 +238,3 @@ def test_the_benchmark_measures_all_that_it_compares(capsys):
     assert told["iterations_per_s"].keys() == {"box", "mask", "torchvision fpn"}
     assert min(*told["iterations_per_s"].values(), *told["batches_loaded_per_s"].values()) > 0
     assert told["iterations_per_s_from_files"] > 0
-
-
-def test_masks_are_measured_on_their_way_in_and_out(capsys):
-    script("masks").main(["--n", "3", "--outlines", "3"])
-    told = json.loads(capsys.readouterr().out)
-    assert max(each["iou"] for each in told["paste"].values()) < 1
-    assert {len(shifts) for shifts in told["cut"].values()} == {6}
-    assert told["keep"]["changed"]["packed"] == 0
-
-
-def test_the_check_compares_in_both_layouts(tmp_path, capsys):
-    root = save_coco(tmp_path / "coco", {"train": 3, "val": 2})
-    options = "--run random/resnet18 --overfit-steps 1 --steps 1 --seeds 0 --side 32 --overfit-side 32 --pictures 2"
-    options += " --batch-size 2 --regions 2 --norm-batches 0 --device cpu --workers 0"
-    script("detection_check").main(["--data", str(root), *options.split()])
-    overfit, coco, voc = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert (overfit["pictures"], overfit["objects"]) == (2, 4)
-    assert [each["layout"] for each in (coco, voc)] == ["coco", "voc"]
-    assert "box AP50 (VOC07)" in voc["figures"]["run"][0]
-    assert coco["mean"]["run"] == pytest.approx(coco["mean"]["random"])  # the same encoder, here

@@ -8,18 +8,15 @@ import subprocess
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from small_detectors import HERE, HOW, SMALL, assert_equal, at_iteration, thin_encoder, train, untrained
 
 from logo_ssl.detection.config import COCO_RECIPE, VOC_RECIPE, changed, learning_rate, recipe_for, scaled
-from logo_ssl.detection.evaluate import detect, fingerprint
-from logo_ssl.detection.formats import packed
+from logo_ssl.detection.evaluate import detect
 from logo_ssl.detection.train import (
     TrainingImages,
     flipped,
-    losses_of,
     make_sample,
     refresh_norms,
     train_detector,
@@ -94,16 +91,6 @@ def test_each_pass_shows_each_image_once_in_an_order_of_its_own(data):
     assert [int(again[place].pixels.long().sum()) for place in reversed(range(10))] == shown[::-1]
 
 
-def test_crowds_and_empty_images_are_not_learned_from(data):
-    first = data.train.images[0]
-    crowd = replace(first, crowd=np.ones_like(first.crowd))
-    half = replace(first, crowd=np.array([True, False]))
-    some = replace(data.train, images=(crowd, half))
-    assert len(TrainingImages(some, SMALL, False).images) == 1
-    assert len(TrainingImages(some, replace(SMALL, learn_from_empty=True), False).images) == 2
-    assert len(make_sample(half, masks=True).target["masks"]) == 1
-
-
 def test_a_mirrored_mask_stays_in_its_mirrored_box(data):
     sample = make_sample(data.train.images[0], masks=True)
     there = flipped(sample)
@@ -137,16 +124,6 @@ def test_refreshed_norms_hold_the_mean_over_batches(data):
     torch.testing.assert_close(norm.running_mean, torch.stack([x.mean((0, 2, 3)) for x in seen]).mean(0))
     torch.testing.assert_close(norm.running_var, torch.stack([x.var((0, 2, 3)) for x in seen]).mean(0))
     assert (norm.momentum, fresh.training) == (0.1, False)
-
-
-def test_a_loss_that_is_not_finite_stops_the_training(data):
-    broken = untrained()
-    with torch.no_grad():
-        broken.rpn.head.cls_logits.weight.fill_(float("nan"))
-    losses = losses_of(broken.train(), [make_sample(data.train.images[0], False)] * 2)
-    assert not losses["loss_objectness"].isfinite()
-    with pytest.raises(UserError, match="not finite at iteration 0"):
-        train_detector(broken, TrainingImages(data.train, SMALL, False), SMALL, HERE)
 
 
 FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -247,32 +224,3 @@ def test_an_interrupted_evaluation_goes_on_and_leaves_no_state(data, tmp_path, m
         "random.png",
         "boxes.json",
     }
-
-
-def altered(image, name):
-    """The image with other marks, areas or masks, and the same boxes."""
-    if name == "segmentations":
-        return replace(image, segmentations=(packed([[1, 1, 9, 1, 9, 9]]), *image.segmentations[1:]))
-    return replace(image, **{name: getattr(image, name) + 1 if name == "area" else ~getattr(image, name)})
-
-
-@pytest.mark.parametrize(
-    ("name", "of_boxes"), [("crowd", True), ("difficult", True), ("area", True), ("segmentations", False)]
-)
-def test_objects_that_changed_are_other_data(data, name, of_boxes):
-    first, *rest = data.train.images
-    other = replace(data.train, images=(altered(first, name), *rest))
-    assert (fingerprint(data.train, masks=False) != fingerprint(other, masks=False)) == of_boxes
-    assert fingerprint(data.train, masks=True) != fingerprint(other, masks=True)
-    assert fingerprint(data.train, masks=True) != fingerprint(data.train, masks=False)
-
-
-def test_an_interrupted_training_with_masks_does_not_go_on_with_others(data, tmp_path, monkeypatch):
-    out, first = tmp_path / "figures.json", data.train.images[0]
-    other = data._replace(train=replace(data.train, images=(altered(first, "segmentations"), *data.train.images[1:])))
-    with monkeypatch.context() as patch:
-        at_iteration(patch, 2, told(signal.SIGTERM))
-        with pytest.raises(Interrupted):
-            detect(thin_encoder(), data, SMALL, HOW, masks=True, out=out)
-    with pytest.raises(UserError, match="another encoder, data or settings"):
-        detect(thin_encoder(), other, SMALL, HOW, masks=True, out=out)

@@ -1,26 +1,21 @@
 """Features are the same however they are computed, and a cache of them is never wrong."""
 
 import os
-import runpy
-import tarfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from logo_ssl.data import ImageSet, Photos, Split, load_data
-from logo_ssl.data.images import FILES_READ, Paths
+from logo_ssl.data import ImageSet, Split, load_data
+from logo_ssl.data.images import FILES_READ
 from logo_ssl.errors import UserError
 from logo_ssl.eval import features as features_module
 from logo_ssl.eval.encoder import FrozenEncoder, load_encoder
 from logo_ssl.eval.features import (
-    PIXELS_PER_WORKER,
     Extraction,
     FeatureStore,
-    decodes_on_gpu,
     features_of,
     labelled_features,
 )
@@ -45,13 +40,6 @@ def test_features_do_not_depend_on_the_batch_size(images: ImageSet, source):
     for batch_size in (1, 3, 16):
         parts = features_of(encoder, split, replace(UNCACHED, batch_size=batch_size))
         torch.testing.assert_close(parts, whole, **ROUNDING)
-
-
-def test_features_of_shuffled_files_are_shuffled_features(tiny, photos, generator):
-    split = load_data(str(photos), 16).train
-    order = torch.randperm(len(split), generator=generator)
-    shuffled = features_of(tiny, split[order], UNCACHED)
-    torch.testing.assert_close(shuffled, features_of(tiny, split, UNCACHED)[order], **ROUNDING)
 
 
 def test_worker_processes_change_nothing(tiny, photos):
@@ -85,16 +73,6 @@ def test_whatever_features_depend_on_makes_them_new(tiny, images: ImageSet):
         torch.testing.assert_close(features_of(other, split), expected, **ROUNDING)
 
 
-def test_pixels_that_another_decoder_rounds_have_features_of_their_own(tiny, photos, monkeypatch):
-    seen, split = counted(tiny), load_data(str(photos), 16).train
-    features_of(tiny, split, Extraction(workers=0))
-    monkeypatch.setattr(features_module, "decodes_on_gpu", lambda *how: True)
-    features_of(tiny, split, Extraction(workers=0))
-    assert seen == [30, 30]
-    features_of(tiny, split, Extraction(workers=0))
-    assert seen == [30, 30]
-
-
 def test_a_changed_file_of_equal_size_makes_features_new(tiny, tmp_path):
     for i in range(2 * FILES_READ):
         Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(tmp_path / f"{i:03}.bmp")
@@ -105,20 +83,6 @@ def test_a_changed_file_of_equal_size_makes_features_new(tiny, tmp_path):
         after = features_of(tiny, split)
         assert [row for row in range(len(split)) if not after[row].equal(before[row])] == [i]
         before = after
-
-
-def test_a_shard_written_anew_makes_features_new(tiny, tmp_path):
-    def pack(changed: int) -> None:
-        with tarfile.open(tmp_path / "set.tar", "w") as tar:
-            for i in range(2 * FILES_READ):
-                Image.fromarray(np.full((16, 16, 3), i + changed * (i == 70), np.uint8)).save(tmp_path / "image.bmp")
-                tar.add(tmp_path / "image.bmp", f"{i:03}.bmp")
-
-    pack(0)
-    split = load_data(str(tmp_path / "set.tar"), 16).train
-    before = features_of(tiny, split)
-    pack(99)
-    assert not features_of(tiny, split)[70].equal(before[70])
 
 
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:-9], lambda b: b"x" * 99])
@@ -149,11 +113,6 @@ def test_an_interrupted_extraction_goes_on_where_it_was(tiny, images: ImageSet, 
     assert sum(seen) == 60 - 32
     assert steps[0] == (40, 60)
     assert steps[-1] == (60, 60)
-
-
-def test_without_the_cache_nothing_is_written(tiny, images: ImageSet, cache):
-    features_of(tiny, images.train, UNCACHED)
-    assert not cache.exists()
 
 
 def test_a_cache_that_cannot_be_written_costs_a_sentence(tiny, images: ImageSet, cache):
@@ -202,59 +161,3 @@ def test_features_that_are_not_finite_are_refused(tiny, images: ImageSet):
     next(tiny.backbone.parameters()).fill_(torch.inf)
     with pytest.raises(UserError, match="random/tiny gives features that are not finite"):
         features_of(tiny, images.train, UNCACHED)
-
-
-@pytest.fixture
-def cuda(monkeypatch):
-    """A machine with a CUDA device that decodes, and cores for four workers."""
-    monkeypatch.setattr(features_module, "best_device", lambda wish: torch.device("cuda"))
-    monkeypatch.setattr(features_module.nvjpeg, "works", lambda device: True)
-    monkeypatch.setattr("logo_ssl.data.workers.default_workers", lambda: 4)
-    return monkeypatch
-
-
-@pytest.fixture
-def three_photos(tmp_path):
-    """Three photographs for which four workers are just enough."""
-    for i in range(3):
-        Image.new("RGB", (PIXELS_PER_WORKER // 100, 400)).save(tmp_path / f"{i}.jpg")
-    return Photos.all(Paths(sorted(tmp_path.iterdir())))
-
-
-DECODERS = [  # decoder, workers, whether photographs are large, whether nvJPEG works, and then who decodes
-    ("auto", -1, False, True, False),
-    ("auto", 3, False, True, True),
-    ("auto", -1, True, True, True),
-    ("auto", 0, False, False, False),
-    ("nvjpeg", -1, False, True, True),
-    ("workers", 0, True, True, False),
-]
-
-
-@pytest.mark.parametrize(("decoder", "workers", "large", "works", "on_gpu"), DECODERS)
-def test_nvjpeg_decodes_if_asked_for_or_if_workers_are_few_for_the_photographs(
-    cuda, three_photos, tmp_path, decoder, workers, large, works, on_gpu
-):
-    for i in range(1, 3 if large else 1):  # most of them
-        Image.new("RGB", (1000, 800)).save(tmp_path / f"{i}.jpg")
-    cuda.setattr(features_module.nvjpeg, "works", lambda device: works)
-    assert decodes_on_gpu(Extraction(decoder=decoder, workers=workers), three_photos, 224) == on_gpu
-
-
-def test_workers_decode_where_nothing_can_be_read(cuda, tmp_path):
-    (tmp_path / "0.jpg").write_bytes(b"no image")
-    assert not decodes_on_gpu(Extraction(decoder="auto", workers=0), Photos.all(Paths([tmp_path / "0.jpg"])), 224)
-
-
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "features.py"
-
-
-def test_features_and_labels_of_real_images_are_written(photos, tmp_path, capsys):
-    out = tmp_path / "f.npz"
-    main = runpy.run_path(str(BENCHMARK))["main"]
-    main(["random/tiny", "--data", str(photos), "--size", "16", "--out", str(out)])
-    arrays, split = np.load(out), load_data(str(photos), 16).train
-    assert arrays["labels"].tolist() == split.labels.tolist()
-    expected = features_of(load_encoder("random/tiny", size=16), split)
-    assert np.array_equal(arrays["features"], expected.numpy())
-    assert "30 images, 256 features, 3 classes" in capsys.readouterr().out

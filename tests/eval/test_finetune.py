@@ -77,24 +77,6 @@ def test_encoders_of_every_library_can_be_tuned_on_grey_images(build) -> None:
     assert len(measured(FineTune, frozen(build(), 32), ImageSet("grey", *grey), epochs=1).figures) == 1
 
 
-def test_test_images_are_shown_in_small_batches_and_training_repeats(tiny) -> None:
-    """On a device of its own choosing, the clock would choose among kernels whose sums differ."""
-    batches, clocked = list[int](), list[bool]()
-
-    def note(network, inputs) -> None:
-        if network.training:
-            clocked.append(torch.backends.cudnn.benchmark or not torch.backends.cudnn.deterministic)
-        else:
-            batches.append(len(inputs[0]))
-
-    tiny.backbone.register_forward_pre_hook(note)
-    first = measured(FineTune, tiny, colour_set(), replace(QUIET, batch_size=7), epochs=2).figures
-    assert batches == [1, 7, 7, 7, 7, 2]  # the first asks how wide features are
-    assert clocked
-    assert not any(clocked)
-    assert measured(FineTune, tiny, colour_set(), epochs=2).figures == first
-
-
 def test_shares_of_the_same_images_are_one_row_with_its_true_share(tiny) -> None:
     found = measured(Semi, tiny, colour_set(30, 9), fractions=(0.01, 0.1, 0.2), epochs=1)
     expected = [f"finetune top-1, {share} % of labels ({n} images)" for share, n in ((10, 3), (20, 6))]

@@ -1,6 +1,5 @@
 """Linear classifiers give the figures of the features, and nothing is chosen on test images."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_sets import QUIET, colour_set, colours, frozen, measured, poisoned, save_folder
-from torch import nn
+from small_sets import colour_set, colours, measured, poisoned, save_folder
 
-from logo_ssl.data import Batches, ImageSet, Split, load_data
-from logo_ssl.errors import UserError
+from logo_ssl.data import Batches, ImageSet, load_data
 from logo_ssl.eval import linear as linear_module
 from logo_ssl.eval import splits as splits_module
-from logo_ssl.eval.linear import Chosen, Linear, SGDProbes
+from logo_ssl.eval.linear import Linear, SGDProbes
 from logo_ssl.eval.splits import split_rows_of
 
 PROTOCOLS = ["sgd", "sgd-augmented", "lbfgs"]
@@ -63,26 +60,6 @@ def test_wrong_test_labels_change_neither_choice_nor_classifier(pooled, protocol
         assert right.record[chosen] == wrong.record[chosen]
     assert right.figures[f"linear top-1, {protocol}"] > 95
     assert wrong.figures[f"linear top-1, {protocol}"] < 5
-
-
-class Watched(nn.Module):
-    """Mean colours behind a batch norm, with a note of the mode of every pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.modes = nn.BatchNorm2d(3), list[bool]()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.modes.append(self.training)
-        return self.norm(x).mean(dim=(2, 3))
-
-
-def test_the_backbone_stays_in_eval_mode() -> None:
-    backbone = Watched()
-    measured(Linear, frozen(backbone), colour_set(), protocol="sgd-augmented", epochs=2)
-    assert backbone.modes
-    assert not any(backbone.modes)
-    assert backbone.norm.running_mean.equal(torch.zeros(3))
 
 
 @pytest.fixture
@@ -149,53 +126,3 @@ def test_without_a_test_split_random_crops_never_show_the_held_out_fifth(pooled,
     measured(Linear, pooled, greys, protocol="sgd-augmented", epochs=1)
     seen = {i for features, *_ in steps for i in numbers(features)}
     assert len({*range(30)} - {6} - seen) == 6
-
-
-def test_every_crop_of_an_epoch_counts(pooled, steps) -> None:
-    measured(Linear, pooled, colour_set(300), protocol="sgd-augmented", epochs=1, rates=(0.1, 1.0))
-    assert [len(labels) for _, labels, _ in steps] == [240, 256, 44]
-
-
-@pytest.mark.parametrize("protocol", ["sgd-augmented", "lbfgs"])
-def test_grey_arrays_fill_the_channels(pooled, protocol: str) -> None:
-    grey = [Split(split.array[:, :1], split.labels) for split in (colours(60, 0), colours(30, 1))]
-    figures = measured(Linear, pooled, ImageSet("grey", *grey), protocol=protocol, epochs=5).figures
-    assert figures[f"linear top-1, {protocol}"] > 50
-
-
-def test_a_last_classifier_that_diverges_is_refused(pooled, monkeypatch) -> None:
-    step = SGDProbes.step
-
-    def stepped(self, features, labels, decay=1.0):
-        step(self, features, labels, decay if len(self.rates) > 1 else math.inf)
-
-    monkeypatch.setattr(SGDProbes, "step", stepped)
-    with pytest.raises(UserError, match="diverged"):
-        measured(Linear, pooled, colour_set(), epochs=2)
-
-
-STAGES = {"epochs of all learning rates": (3, 3), "epochs of the last classifier": (3, 3)}
-
-
-@pytest.mark.parametrize(
-    ("protocol", "stages"), [("lbfgs", {"L2 weights": (45, 45)}), ("sgd", STAGES), ("sgd-augmented", STAGES)]
-)
-def test_progress_is_shown(pooled, protocol: str, stages: dict[str, tuple[int, int]]) -> None:
-    seen: dict[str, tuple[int, int]] = {}
-    how = replace(QUIET, progress=lambda what, done, total: seen.update({what: (done, total)}))
-    measured(Linear, pooled, colour_set(), how, protocol=protocol, epochs=3)
-    assert seen == {"features of training images": (60, 60), "features of test images": (30, 30)} | stages
-
-
-@pytest.mark.parametrize(
-    ("validation", "chosen", "at_end"),
-    [
-        ({1.0: 50.0, 3.0: 60.0, 10.0: 70.0}, 10.0, True),
-        ({1.0: 70.0, 3.0: 60.0, 10.0: 50.0}, 1.0, True),
-        ({1.0: 50.0, 3.0: 70.0, 10.0: 60.0}, 3.0, False),
-        ({1.0: 70.0, 3.0: 70.0, 10.0: 50.0}, 1.0, False),
-        ({1.0: 70.0}, 1.0, False),
-    ],
-)
-def test_a_choice_at_the_end_of_what_was_tried_is_noticed(validation, chosen, at_end) -> None:
-    assert ("beyond" in Chosen(chosen, None, validation).described("lr")) == at_end

@@ -55,20 +55,6 @@ def test_a_record_tells_what_it_was_made_of_and_the_first_unreadable_images(enco
     assert record["unreadable_images"] == [f"{i}.png" for i in range(100)]
 
 
-def test_without_a_run_or_a_place_nothing_is_written(tiny, images: ImageSet, tmp_path):
-    before = sorted(tmp_path.rglob("*"))
-    assert save("knn", {}, tiny, images, HOW) is None
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_figures_are_saved_without_the_noise_of_binary_fractions(encoder, images: ImageSet):
-    noisy = {"top1": 100 * (0.1 + 0.188), "validation": {1 / 3: 1e-7 / 3}, "n": 3, "rows": ({"fine": True},)}
-    saved = json.loads(save("linear", noisy, encoder, images, HOW).read_text())
-    assert (saved["top1"], saved["n"], saved["rows"]) == (28.8, 3, [{"fine": True}])
-    assert saved["validation"] == {"0.3333333333": 3.333333333e-08}
-    assert saved["mean"] == list(encoder.mean)  # what is shown stays exact
-
-
 @given(st.integers(0, 2**32), st.integers(2, 8), st.integers(1, 40), st.integers(1, 8))
 def test_accuracies_are_those_of_scikit_learn(seed, n_classes, n_images, k):
     generator = torch.Generator().manual_seed(seed)

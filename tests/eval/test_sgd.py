@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from logo_ssl.errors import UserError
 from logo_ssl.eval.features import LabelledFeatures
-from logo_ssl.eval.linear import INITIAL_SPREAD, RATES, SGDProbes, decay, train_probes
+from logo_ssl.eval.linear import INITIAL_SPREAD, RATES, decay, train_probes
 
 SHORT = {"epochs": 6, "batch_size": 32}
 
@@ -67,29 +67,6 @@ def test_a_diverged_rate_disturbs_no_other_and_is_never_chosen(data):
     assert chosen.value == alone.select(data).value
     with pytest.raises(UserError, match="rates="):
         train_probes(data, 5, seeded(), [1e308], **SHORT).select(data)
-
-
-def test_of_equals_the_smallest_rate_is_chosen(data):
-    probes = train_probes(data, 5, seeded(), [3.0, 0.3, 1.0], **SHORT)
-    assert probes.select(data, lambda scores, labels: 50.0).value == 0.3
-
-
-def test_steps_may_come_from_a_stream(data):
-    stream, generator = SGDProbes(12, 5, [0.3, 3.0], seeded(), dtype=torch.float64), seeded()
-    torch.randn(12, 5, generator=generator)  # the start
-    for epoch in range(6):
-        for rows in torch.randperm(150, generator=generator).split(32):
-            stream.step(data.features[rows], data.labels[rows], decay(epoch, 6))
-    for ours, cached in zip(
-        stream.probes(), train_probes(data, 5, seeded(), [0.3, 3.0], **SHORT).probes(), strict=True
-    ):
-        assert ours.weight.equal(cached.weight)
-
-
-def test_probes_learn_separable_classes(data):
-    centred = LabelledFeatures(4 * F.one_hot(data.labels, 12).double(), data.labels)
-    chosen = train_probes(centred, 5, seeded(), RATES, **SHORT).select(centred)
-    assert chosen.validation[chosen.value] == 100
 
 
 @pytest.mark.gpu

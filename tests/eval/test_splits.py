@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.eval import splits as splits_module
 from logo_ssl.eval.features import LabelledFeatures
 from logo_ssl.eval.splits import (
     balanced_share,
@@ -57,14 +56,6 @@ def test_draws_follow_the_generator_alone():
     assert not stratified_split(labels, 0.2, seeded(3))[1].equal(stratified_split(labels, 0.2, seeded(4))[1])
 
 
-def test_every_image_of_a_class_is_drawn_as_often():
-    labels, draws = torch.tensor([0] * 5 + [1] * 3), 3000
-    generator, drawn = seeded(), torch.zeros(8)
-    for _ in range(draws):
-        drawn[balanced_share(labels, 0.2, generator)] += 1
-    assert (drawn / draws - torch.tensor([1 / 5] * 5 + [1 / 3] * 3)).abs().max() < 0.04
-
-
 def data(*labels: int) -> LabelledFeatures:
     return LabelledFeatures(torch.arange(float(len(labels)))[:, None], torch.tensor(labels, dtype=torch.int64))
 
@@ -89,11 +80,6 @@ def test_a_part_that_would_be_empty_is_refused(train, test, what):
         split_rows_of(train, test, 0, "few")
 
 
-def test_probes_on_an_apple_device_run_on_the_cpu():
-    parts = split_rows_of(data(0, 0, 0, 1, 1, 1), None, 0).to(torch.device("mps"))
-    assert {tensor.device.type for labelled in parts[:3] for tensor in labelled} == {"cpu"}
-
-
 def test_the_rows_that_authors_chose_by_choose_given_an_official_test():
     train, val = data(*(i % 2 for i in range(6))), torch.tensor([0, 1, 1, 0, 0, 0]).bool()
     parts = split_rows_of(train, data(0, 1), 0, val=val)
@@ -102,13 +88,6 @@ def test_the_rows_that_authors_chose_by_choose_given_an_official_test():
     assert [rows.tolist() for rows in parts.rows] == [[0, 3, 4, 5], [1, 2]]
     counts = {"train_images": 6, "val_images": 2, "test_images": 2, "classes": 2, "chance": 50.0, "commonest": 50.0}
     assert parts.about() == {"official_test": True, "official_val": True, **counts}
-
-
-@pytest.mark.parametrize("val", [torch.zeros(6).bool(), torch.ones(6).bool()])
-def test_an_official_validation_split_that_leaves_a_part_empty_gives_way(val):
-    parts = split_rows_of(data(*(i % 2 for i in range(6))), data(0, 1), 0, val=val)
-    assert not parts.official_val
-    assert (len(parts.train.labels), len(parts.val.labels)) == (4, 2)
 
 
 def image_set(train: list[int] | None, test: list[int] | None = None, classes: tuple[str, ...] = ()) -> ImageSet:
@@ -188,15 +167,3 @@ def test_copies_among_validation_images_are_counted_where_these_choose(images) -
         "test_images_in_val": 2,
     }
     assert len(said) == 2
-
-
-def test_a_look_for_copies_is_bounded(images, monkeypatch) -> None:
-    monkeypatch.setattr(splits_module, "LOOKED_AT", 20)
-    monkeypatch.setattr(splits_module, "MOST_READ", 10)
-    said: list[str] = []
-    found = count_copies(images.train, images.train, say=said.append)
-    assert found["test_images_compared"] == 20
-    assert 0 < found["test_images_in_train"] < 20
-    assert "at least" in said[0]
-    monkeypatch.setattr(splits_module, "MOST_KNOWN", 59)
-    assert count_copies(images.train, images.train) == {}

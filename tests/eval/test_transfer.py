@@ -10,9 +10,7 @@ from small_sets import QUIET, colour_set, colours, listening, poisoned, save_fol
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.eval import transfer as transfer_module
-from logo_ssl.eval.transfer import SETS, Transfer, show_transfer, some_per_class
-from logo_ssl.recipes.paper import TRANSFER
-from logo_ssl.system.terminal import plain_console
+from logo_ssl.eval.transfer import SETS, Transfer, some_per_class
 
 
 def folder(path: Path, n_train: int = 45) -> str:
@@ -66,10 +64,7 @@ def test_sets_of_one_name_have_files_of_their_own(pooled, tmp_path, monkeypatch)
     assert files[0].name == "tr-other.json"
 
 
-@pytest.mark.parametrize("penalise_bias", [True, False])
-def test_weights_are_chosen_on_the_official_validation_split(
-    pooled, given, tmp_path, monkeypatch, penalise_bias
-) -> None:
+def test_weights_are_chosen_on_the_official_validation_split(pooled, given, tmp_path, monkeypatch) -> None:
     data = given(replace(colour_set(), val_in_train=torch.arange(60) >= 40))
     seen, select = {}, transfer_module.select_weight
 
@@ -78,15 +73,13 @@ def test_weights_are_chosen_on_the_official_validation_split(
         return select(train, val, *rest, **options)
 
     monkeypatch.setattr(transfer_module, "select_weight", watched)
-    transfer(pooled, ["flowers102", "flowers"], penalise_bias=penalise_bias, out=tmp_path / "t.json")
+    transfer(pooled, ["flowers102", "flowers"], out=tmp_path / "t.json")
     assert seen["train"].labels.equal(data.train.labels[:40])
     assert seen["val"].labels.equal(data.train.labels[40:])
-    assert seen["penalise_bias"] == penalise_bias
     assert [file.name for file in tmp_path.glob("t-*")] == ["t-flowers.json"]  # by whatever name
     record = written(tmp_path / "t-flowers.json")
     assert (record["official_val"], record["val_images"], record["train_images"]) == (True, 20, 60)
     assert "chosen on the official validation split" in record["protocol"]
-    assert f"w |{'weight and bias' if penalise_bias else 'weight'}|^2" in record["protocol"]
 
 
 def test_an_unreadable_photograph_leaves_the_official_split_as_it_is(pooled, given, tmp_path) -> None:
@@ -113,16 +106,6 @@ def test_caltech101_trains_on_thirty_images_of_each_class_and_tests_on_the_rest(
     again = some_per_class(ImageSet("caltech101", Split(images, labels), val=Split(images, labels)), n)
     assert again.train.array.equal(split.train.array)
     assert again.val is None
-
-
-def test_all_ten_sets_and_the_papers_rows_fit_a_narrow_terminal(capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    show_transfer(plain_console(), dict.fromkeys(SETS, ("mean per class", 12.34)))
-    shown = capsys.readouterr().out
-    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
-    assert max(map(len, shown.splitlines())) <= 80
-    assert shown.count("12.34") == len(SETS)
-    assert all(f"{number:.2f}" in shown for row in TRANSFER.values() for number in row)
 
 
 def test_wrong_test_labels_do_not_change_what_transfer_chooses(pooled, given, tmp_path) -> None:

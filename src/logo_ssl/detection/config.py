@@ -142,8 +142,6 @@ def schedule(data: str, recipe: DetectionRecipe, n_images: int) -> dict[str, str
     }
 
 
-BY_SIZE = ("iterations", "batch_size", "lr", "steps", "warm_up")
-"""Numbers that follow the size of other sets."""
 NUMBERS = {
     name: kind
     for part in (DetectionRecipe, DetectorConfig)
@@ -153,20 +151,12 @@ NUMBERS = {
 """Numbers of a recipe, and their types."""
 
 
-def _option(name: str) -> Any:
-    """The type of an option whose default, the protocol's number, follows from the data."""
-    voc, coco = (
-        " ".join(str(number) for number in np.atleast_1d((vars(recipe) | vars(recipe.detector))[name]))
-        for recipe in (VOC_RECIPE, COCO_RECIPE)
-    )
-    of_coco = "" if voc == coco else f", for coco {coco}"
-    others = ", for other sets by their size" if name in BY_SIZE else ""
-    return Annotated[NUMBERS[name] | None, tyro.conf.arg(help_behavior_hint=f"(default: {voc}{of_coco}{others})")]
-
+PROTOCOLS_OWN = tyro.conf.arg(help_behavior_hint="(default: the protocol's; --dry-run shows the schedule)")
 
 RecipeOptions: Any = make_dataclass(
     "RecipeOptions",
-    [(name, _option(name), None) for name in NUMBERS] + [("detector", tyro.conf.Suppress[Any], None)],
+    [(name, Annotated[kind | None, PROTOCOLS_OWN], None) for name, kind in NUMBERS.items()]
+    + [("detector", tyro.conf.Suppress[Any], None)],
     bases=(DetectorConfig, DetectionRecipe),
     frozen=True,
 )

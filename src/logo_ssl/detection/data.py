@@ -3,10 +3,9 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,12 +98,11 @@ class AnnotatedImage:
         """The pixels of an object's mask, 0 or 1."""
         return decoded(self.run_lengths(row), self.height, self.width)
 
-    def check(self, whole: bool = True, masks: bool = False) -> None:
-        """Raise an UnusableImage if the header, the whole file (shrunk) or a mask is broken."""
+    def check(self, masks: bool = False) -> None:
+        """Raise an UnusableImage if the file or a mask is broken."""
         with self._naming_itself():
             size = seen_size(self.path)
-            if whole:
-                decode(self.path.read_bytes(), SHRUNK)
+            decode(self.path.read_bytes(), SHRUNK)
         self._check_size(*size)
         for row in range(len(self.segmentations) if masks else 0):
             self.run_lengths(row)
@@ -131,8 +129,8 @@ class AnnotatedImages:
     counts: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     """Objects of categories that are not classes here, dropped."""
-    numbers: tuple[int, ...] = ()
-    """Ids of the classes in the annotation file."""
+    numbers: tuple[int | None, ...] = ()
+    """Ids of the classes in the annotation file, if it lists them."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -174,12 +172,6 @@ class DetectionData(NamedTuple):
         )
         if never := [self.test.classes[label - 1] for label in sorted(asked - seen)]:
             lines.append(f"Classes that only test images have: {first_of(never)}.")
-        if self.name in OFFICIAL and not self.official:
-            n_train, n_test, n_classes = OFFICIAL[self.name]
-            lines.append(
-                f"Not the {self.name} of Table 6 ({n_train:,} + {n_test:,} images of {n_classes} classes): its figures "
-                "are not compared with the paper's."
-            )
         return lines
 
     def _in_both(self) -> list[str]:
@@ -312,13 +304,7 @@ def _coco(root: Path, files: list[Path], agnostic: bool, masks: bool) -> Detecti
         read.append(read_coco(file, [*folders, root, file.parent]))
     (categories, train), (of_test, test) = read
     both = _both(root.name, train, test, tuple(categories), agnostic, masks, is_voc=False)
-    return both if agnostic else both._replace(test=replace(both.test, numbers=_numbers(categories, of_test)))
-
-
-def _numbers(classes: Iterable[str], known: Mapping[str, int]) -> tuple[int, ...]:
-    """Ids of the classes in a file; a class that it does not list gets one that it does not use."""
-    new = count(max(known.values(), default=0) + 1)
-    return tuple(known[name] if name in known else next(new) for name in classes)
+    return both if agnostic else both._replace(test=replace(both.test, numbers=tuple(map(of_test.get, categories))))
 
 
 def _both(

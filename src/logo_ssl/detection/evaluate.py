@@ -33,7 +33,6 @@ from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.text import counted
-from ..train.trainer import processes_for
 from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, changed, recipe_for, schedule
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
@@ -141,8 +140,7 @@ def detect(
     coco_library()
     check_result(out, overwrite, encoder.run)
     where = TrainerConfig(str(how.device), devices, workers=how.workers)
-    whole = recipe.iterations * recipe.batch_size >= len(data.train)  # else but some of them are drawn
-    data = check_images(data, how, masks=masks, whole=whole, sharers=max(1, processes_for(where).devices))
+    data = check_images(data, how, masks)
     protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
     prints = {"train": fingerprint(data.train, masks), "test": fingerprint(data.test, masks)}
     about = {"data": data.name, "data_fingerprint": prints}
@@ -215,21 +213,18 @@ def fingerprint(data: AnnotatedImages, masks: bool) -> str:
     return digest.hexdigest()[:16]
 
 
-def check_images(
-    data: DetectionData, how: Extraction, *, masks: bool = False, whole: bool = True, sharers: int = 1
-) -> DetectionData:
+def check_images(data: DetectionData, how: Extraction, masks: bool = False) -> DetectionData:
     """The data without the training images that cannot be used, up to a share of `how.max_bad`; else a UserError.
 
-    A test image that cannot be used is always refused: the figures would be those of another test. Unless `whole`,
-    training images are checked by their headers. It runs before a training, so that no image stops that halfway.
+    A test image that cannot be used is always refused: the figures would be those of another test. It runs before a
+    training, so that no image stops that halfway.
     """
     for what, part, allowed in (("training", data.train, how.max_bad), ("test", data.test, 0.0)):
-        make = partial(_trouble, part.images, whole or what == "test", masks)
         rows = range(len(part))
         chunks = [rows[start : start + CHUNK] for start in rows[::CHUNK]]
         troubles: list[str] = []
-        fitting = min(fitting_workers(how.workers, BYTES, sharers), len(rows) // ALONE)
-        for some in read(make, chunks, fitting):
+        fitting = min(fitting_workers(how.workers, BYTES), len(rows) // ALONE)
+        for some in read(partial(_trouble, part.images, masks), chunks, fitting):
             troubles += some
             how.progress(f"checking {what} images", len(troubles), len(rows))
         bad = [trouble for trouble in troubles if trouble]
@@ -246,9 +241,9 @@ def check_images(
     return data
 
 
-def _trouble(images: Sequence[AnnotatedImage], whole: bool, masks: bool, row: int) -> str:
+def _trouble(images: Sequence[AnnotatedImage], masks: bool, row: int) -> str:
     try:
-        images[row].check(whole, masks)
+        images[row].check(masks)
     except UnusableImage as error:
         return str(error)
     return ""

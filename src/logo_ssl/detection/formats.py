@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import UInt8
 
 from ..data.decode import BadImage, seen_size
 from ..errors import UserError
@@ -102,12 +102,6 @@ def read_coco(file: Path, folders: Sequence[Path]) -> tuple[dict[str, int], list
     objects: dict[Any, list[ObjectAnnotation]] = defaultdict(list)
     for number, annotation in _entries(file, "annotation", content["annotations"], lambda e: _coco_object(e, names)):
         objects[number].append(annotation)
-    if len(set(names.values())) < len(content["categories"]) or UNKNOWN in names.values():
-        raise UserError(f"{file}: each category needs an id and a name of its own.")
-    if len(images) < len(content["images"]):
-        raise UserError(f"{file}: each image needs an id of its own.")
-    if lost := sorted(map(str, objects.keys() - images.keys())):
-        raise UserError(f"{file} has annotations of images that it does not list, such as {lost[0]}.")
     wanted = [image.path for image in images.values()]
     folder = next((each for each in folders if not wanted or any((each / name).is_file() for name in wanted)), None)
     if folder is None:
@@ -121,9 +115,10 @@ def read_coco(file: Path, folders: Sequence[Path]) -> tuple[dict[str, int], list
 
 
 def _coco_content(file: Path) -> dict[str, list[Any]]:
-    def pack(content: dict[str, Any]) -> dict[str, Any]:  # masks never become lists of numbers
-        if "segmentation" in content:
-            content["segmentation"] = packed(content["segmentation"])
+    def pack(content: dict[str, Any]) -> dict[str, Any]:  # as lists, the polygons of all of COCO would take gigabytes
+        if isinstance(polygons := content.get("segmentation"), list):
+            with suppress(TypeError, ValueError, OverflowError):  # `run_lengths` raises
+                content["segmentation"] = [np.array(numbers, np.float64) for numbers in polygons]
         return content
 
     try:
@@ -174,8 +169,8 @@ FEWEST = 6
 """Numbers of the smallest polygon, a triangle."""
 FAR = 4
 """Sides of an image that a corner may lie away: the library walks along every edge, wherever it leads."""
-MOST_BITS = 30
-"""By which a part of a compressed run is shifted: 32 bits are what the library has."""
+ERRORS = (TypeError, ValueError, KeyError, OverflowError, RuntimeError)
+"""What numpy and the library raise for a mask that is none."""
 
 
 def coco_library() -> Any:
@@ -188,89 +183,30 @@ def coco_library() -> Any:
     return faster_coco_eval
 
 
-ERRORS = (TypeError, ValueError, KeyError, OverflowError, RuntimeError)
-"""What numpy and the library raise for a mask that is none."""
-
-
-def packed(segmentation: Any) -> Any:
-    """The same mask with its numbers in arrays: as lists, those of all of COCO would take gigabytes.
-
-    What is not a mask stays as it is: `run_lengths` raises.
-    """
-    with suppress(*ERRORS):
-        if isinstance(segmentation, list):
-            return tuple(_polygon(numbers) for numbers in segmentation)
-        if isinstance(segmentation["counts"], list):
-            return segmentation | {"counts": _whole(segmentation["counts"])}
-    return segmentation
-
-
-def _polygon(numbers: Any) -> Float64[np.ndarray, " n"]:
-    polygon = np.array(numbers, np.float64)
-    if polygon.ndim != 1 or not np.isfinite(polygon).all():  # the library would allocate without end
-        raise ValueError("a polygon is a list of finite numbers")
-    return polygon
-
-
-def _whole(counts: Any) -> Int64[np.ndarray, " n"]:
-    whole = np.array(counts)
-    if whole.ndim != 1 or whole.dtype != np.int64:
-        raise ValueError("counts are whole numbers")
-    return whole
-
-
 def has_outline(segmentation: Any) -> bool:
     """False for polygons of which none has three corners; `run_lengths` raises for what is not a mask at all."""
-    return not isinstance(segmentation, tuple) or any(len(polygon) >= FEWEST for polygon in segmentation)
+    return not isinstance(segmentation, list) or any(np.size(polygon) >= FEWEST for polygon in segmentation)
 
 
 def run_lengths(segmentation: Any, height: int, width: int) -> RunLengths:
-    """The run lengths of polygons, of uncompressed or of compressed run lengths, packed or not."""
+    """The run lengths of polygons, of uncompressed or of compressed run lengths."""
+    masks = coco_library().core.mask
     try:
-        if isinstance(segmentation, list | tuple):
-            return _of_polygons([_polygon(numbers) for numbers in segmentation], height, width)
-        return _of_runs(segmentation, height, width)
+        if isinstance(segmentation, list):
+            polygons = [np.asarray(numbers, np.float64) for numbers in segmentation if np.size(numbers) >= FEWEST]
+            if not all((np.abs(polygon) <= FAR * max(height, width)).all() for polygon in polygons):
+                raise ValueError(f"a corner is not in or near an image of {width} x {height} px")
+            if not polygons:
+                return encoded(np.zeros((height, width), np.uint8))
+            return masks.merge(masks.frPyObjects([polygon.tolist() for polygon in polygons], height, width))
+        if list(segmentation["size"]) != [height, width]:
+            raise ValueError(f"size {segmentation['size']}, where height and width are {[height, width]}")
+        if isinstance(segmentation["counts"], list):
+            segmentation = masks.frPyObjects(segmentation, height, width)
+        masks.decode(segmentation)  # raises unless the runs fill the image
+        return segmentation
     except ERRORS as error:
         raise UserError(f"its mask is neither polygons nor run lengths of the image ({error}).") from error
-
-
-def _of_polygons(polygons: list[Float64[np.ndarray, " _"]], height: int, width: int) -> RunLengths:
-    masks = coco_library().core.mask
-    with_area = [polygon for polygon in polygons if len(polygon) >= FEWEST]
-    if not with_area:
-        return encoded(np.zeros((height, width), np.uint8))
-    farthest = max(np.abs(polygon).max() for polygon in with_area)
-    if farthest > FAR * max(height, width):
-        raise ValueError(f"a coordinate of {farthest:g} in an image of {width} x {height} px")
-    return masks.merge(masks.frPyObjects([polygon.tolist() for polygon in with_area], height, width))
-
-
-def _of_runs(runs: RunLengths, height: int, width: int) -> RunLengths:
-    if list(runs["size"]) != [height, width]:
-        raise ValueError(f"size {runs['size']}, where height and width are {[height, width]}")
-    compressed = isinstance(runs["counts"], str | bytes)
-    counts = (_uncompressed if compressed else _whole)(runs["counts"])
-    if (counts < 0).any() or (counts > height * width).any() or counts.sum() != height * width:
-        raise ValueError(f"counts that do not fill the {height * width} pixels of an image")
-    if compressed:
-        return runs
-    return coco_library().core.mask.frPyObjects(runs | {"counts": counts.tolist()}, height, width)
-
-
-def _uncompressed(counts: str | bytes) -> Int64[np.ndarray, " n"]:
-    """COCO's compression undone: 5 bits in each letter, the lowest first, and each run less the one before the last."""
-    letters = np.frombuffer(counts.encode() if isinstance(counts, str) else counts, np.uint8).astype(np.int64) - 48
-    last = np.flatnonzero((letters & 32) == 0)
-    if not len(letters) or letters.min() < 0 or letters.max() > 63 or last[-1:] != len(letters) - 1:
-        raise ValueError("compressed counts are broken")
-    first = np.concatenate(([0], last[:-1] + 1))
-    place = 5 * (np.arange(len(letters)) - np.repeat(first, last - first + 1))
-    if place.max() > MOST_BITS:
-        raise ValueError("compressed counts are broken")
-    runs = np.add.reduceat((letters & 31) << place, first)
-    runs -= np.where(letters[last] & 16, np.int64(32) << place[last], 0)  # negative
-    runs[1::2], runs[2::2] = runs[1::2].cumsum(), runs[2::2].cumsum()
-    return runs
 
 
 def encoded(mask: UInt8[np.ndarray, "H W"]) -> RunLengths:

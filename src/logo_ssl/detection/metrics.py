@@ -158,7 +158,7 @@ def _truths(images: Sequence[AnnotatedImage], kind: Kind) -> list[dict[str, Any]
 
 
 def as_coco(
-    detected: Sequence[Detections], images: Sequence[Any], categories: Sequence[int], kind: Kind
+    detected: Sequence[Detections], images: Sequence[Any], categories: Sequence[int | None], kind: Kind
 ) -> list[dict[str, Any]]:
     """What was found as COCO's results: of which image, of which category, where, and how sure."""
     found = []

@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,8 +58,6 @@ class FrozenEncoder:
     """How far its run has come, if that is not finished: epoch 12 of 200."""
     heads: dict[str, Tensor] | None = field(default=None, compare=False, repr=False)
     """The weights of projector and regressor then, from the same checkpoint."""
-    options: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """What was asked for besides its name, as a shell takes it: --size 32."""
 
     @property
     def channels(self) -> int:
@@ -103,7 +101,11 @@ class EncoderOptions:
 
     def typed(self) -> str:
         """What names the same encoder in another command, as a shell takes it."""
-        return shlex.join([self.encoder, *command_options(self._asked)])
+        words = [self.encoder]
+        for name, value in self._asked.items():
+            if value is not None:
+                words += [f"--{name}", *map(str, value if isinstance(value, tuple) else [value])]
+        return shlex.join(words)
 
     def load(self) -> FrozenEncoder:
         """The encoder that these options name."""
@@ -133,7 +135,6 @@ def load_encoder(
     random/NAME takes a stem as well, and has a channel for each value of `mean`. A run that is unfinished gives the
     encoder of its newest checkpoint.
     """
-    options = command_options({"backbone": backbone, "stem": stem, "key": key, "size": size, "mean": mean, "std": std})
     if size is not None and size < SMALLEST:
         raise UserError(f"size={size}: must be {SMALLEST} px or more.")
     found = _find(source, backbone, stem, key, size, len(mean or IMAGENET_MEAN))
@@ -153,19 +154,8 @@ def load_encoder(
         size=size,
         fingerprint=weights_fingerprint(found.backbone.state_dict(), *found.architecture),
         says=(*found.says, f"Images are shown at {size} px, with {shown}."),
-        options=options,
         **looks,
     )
-
-
-def command_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Options that are given, as words of a command line."""
-    words = list[str]()
-    for name, value in options.items():
-        if value is not None:
-            several = isinstance(value, Iterable) and not isinstance(value, str)
-            words += [f"--{name}", *map(str, value if several else [value])]
-    return tuple(words)
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) -> str:
@@ -238,14 +228,12 @@ def _from_timm(name: str, size: int | None) -> FrozenEncoder:
     """A model of timm with its published weights, without its classifier."""
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
-    options: dict[str, Any] = {"pretrained": True, "num_classes": 0}
-    sized: dict[str, Any] = {} if size is None else {"img_size": size}
     backbone: Any
     try:
         try:
-            backbone = timm.create_model(name, **options, **sized)
+            backbone = timm.create_model(name, pretrained=True, num_classes=0, img_size=size)
         except TypeError:  # convolutional networks take any size, and have no such option
-            backbone = timm.create_model(name, **options)
+            backbone = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # of the network, the hub or the disk
         raise _not_fetched(f"timm/{name}", error) from error
     needs = timm.data.resolve_model_data_config(backbone)

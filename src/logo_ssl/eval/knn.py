@@ -87,14 +87,11 @@ class KNN(DataProtocol, FeatureOptions):
     def _fitting(self, n_images: int, name: str, how: Extraction) -> Sequence[tuple[int, float]]:
         """What was asked for, or the customary protocols that make sense among so many images: not all may vote."""
         fitting = [(k, tau) for k, tau in self.protocols or PROTOCOLS if k < n_images]
-        large = [k for k, _ in self.protocols or PROTOCOLS if k >= n_images]
-        if large and (self.protocols or not fitting):
-            raise UserError(
-                f"protocols: k={min(large)} must be below the {n_images:,} images of {name} to compare with; give "
-                "more images, or a smaller k such as --protocols 5 0.07."
-            )
+        large = [f"k={k}" for k, _ in self.protocols or PROTOCOLS if k >= n_images]
+        if not fitting:
+            raise UserError(f"protocols: {large[0]} must be below the {n_images:,} images of {name} to compare with.")
         if large:
-            how.say(f"k={large[0]} is left out: {name} has only {n_images:,} images to compare with.")
+            how.say(f"{', '.join(large)} is left out: {name} has only {n_images:,} images to compare with.")
         return fitting
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -18,7 +18,7 @@ from ..system.hardware import best_device, exact_device, to_device
 from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
-from .lbfgs import WEIGHTS, LinearProbe, fit_path
+from .lbfgs import WEIGHTS, Chosen, LinearProbe, select_weight
 from .protocol import DataProtocol, FeatureOptions, Measured, Metric, standard_errors, top1, top_k, tops_for
 from .splits import FeatureSplits, labels_of, split_features
 
@@ -38,40 +38,6 @@ CHOSEN = "chosen on a fifth of train, then trained on all of train"
 CHOSEN_ON_VAL = "chosen on the validation split, then trained on train and validation"
 STANDARD_CROPS = CropPlan(n_global=1, n_local=0, global_scale=(0.08, 1.0), jitter_p=0.0, grey_p=0.0)
 """The augmentation of MoCo's linear classifier: random crops and flips."""
-
-
-class Chosen(NamedTuple):
-    """The chosen L2 weight or learning rate, its classifier, and what each reached on validation, in percent."""
-
-    value: float
-    probe: LinearProbe
-    validation: dict[float, float]
-
-    def described(self, what: str) -> str:
-        """What was chosen, and whether a better one may be beyond all that were tried."""
-        tried, reached = sorted(self.validation), self.validation[self.value]
-        others = [percent for value, percent in self.validation.items() if value != self.value]
-        beyond = self.value in (tried[0], tried[-1]) and bool(others) and reached > max(others)
-        return f"{what} {self.value:g}: best of {len(tried)}, {reached:.2f} % on validation images" + (
-            "; it is at the end of these, so one beyond may be better." if beyond else "."
-        )
-
-
-def select_weight(
-    train: LabelledFeatures,
-    val: LabelledFeatures,
-    n_classes: int,
-    weights: Sequence[float] = WEIGHTS,
-    metric: Metric = top1,
-    penalise_bias: bool = False,
-    progress: Callable[[int], None] = lambda done: None,
-) -> Chosen:
-    """Fit every weight on train, choose on val (of equals the strongest), refit on both from the chosen classifier."""
-    path = fit_path(*train, n_classes, weights, None, penalise_bias, progress=progress)
-    validation = {solution.w: metric(solution.probe.scores(val.features), val.labels) for solution in path}
-    best = max(path, key=lambda solution: (validation[solution.w], solution.w))
-    (refit,) = fit_path(*train.joined(val), n_classes, [best.w], best.probe, penalise_bias)
-    return Chosen(best.w, refit.probe, validation)
 
 
 # -- MoCo's SGD

@@ -190,7 +190,7 @@ def save_about(
     out = place_of(protocol, result, encoder, out, settings)
     if out is None:
         return None
-    record = _without_noise(result) | {
+    record = result | {
         "evaluation": protocol,
         "encoder": encoder.name,
         "fingerprint": encoder.fingerprint,
@@ -219,19 +219,6 @@ def place_of(
     identity = json.dumps([result["data_fingerprint"], _input_of(encoder), dict(settings or {})], sort_keys=True)
     name = re.sub(r"[^\w.-]", "-", result["data"])
     return encoder.run.evaluation_file(f"{protocol}-{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}")
-
-
-def _without_noise(value: Any) -> Any:
-    """The same to ten digits: 28.8, not 28.799999999999997."""
-    match value:
-        case float():
-            return float(f"{value:.10g}")
-        case dict():
-            return {_without_noise(key): _without_noise(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_without_noise(inner) for inner in value]
-        case _:
-            return value
 
 
 def _input_of(encoder: FrozenEncoder) -> dict[str, Any]:

@@ -77,8 +77,6 @@ def _number(split: Split, values: Int[Tensor, " classes"]) -> Split:
 LOOKED_AT = 1_000  # images that are looked for, evenly spread
 MOST_KNOWN = 200_000
 """Images to look among: to ask a disk for the sizes of more would take longer than some evaluations."""
-MOST_READ = 4_000  # of these, whose bytes are compared
-MOST_BYTES = 2**26  # of an array at a time
 
 
 def count_copies(
@@ -98,36 +96,32 @@ def count_copies(
         if len(known) > MOST_KNOWN or isinstance(split.images, Photos) != isinstance(known.images, Photos):
             continue
         some = split.thinned(LOOKED_AT)
-        wanted, offered = _keys(some.images), _keys(known.images)
-        alike = set(wanted) & set(offered) - {0}  # an empty file is not an image
-        candidates = [row for row, key in enumerate(offered) if key in alike]
-        read = candidates[:: 1 + len(candidates) // MOST_READ]
-        digests = {_digest(known.images, row) for row in read} - {None}
-        found = sum(_digest(some.images, row) in digests for row, key in enumerate(wanted) if key in alike)
+        wanted, offered = _sizes(some.images), _sizes(known.images)
+        digests = {_digest(known.images, row) for row in torch.isin(offered, wanted).nonzero()[:, 0].tolist()} - {None}
+        found = sum(_digest(some.images, row) in digests for row in range(len(some)))
         if found:
-            least = "at least " if len(read) < len(candidates) else ""
             say(
-                f"Warning: {least}{found:,} of {len(some):,} {CALLED[name]} are also among the {CALLED[known_as]}, so "
+                f"Warning: {found:,} of {len(some):,} {CALLED[name]} are also among the {CALLED[known_as]}, so "
                 f"figures are too good; remove them from {known_as} or {name}."
             )
         counts |= {f"{name}_images_compared": len(some), f"{name}_images_in_{known_as}": found}
     return counts
 
 
-def _keys(images: Tensor | Photos) -> list[int]:
-    """What copies have in common and others seldom do: the size of a file, the sum of an array's pixels."""
-    if isinstance(images, Photos):
-        return images.stats[:, 0].clip(0).tolist()  # one that is gone passes for empty; evaluation itself will say so
-    parts = images.split(max(1, MOST_BYTES // max(1, images[:1].nbytes)))
-    return [1 + key for part in parts for key in part.flatten(1).sum(1, dtype=torch.int64).tolist()]
+def _sizes(images: Tensor | Photos) -> Int[Tensor, " N"]:
+    """The bytes of each file: only files of equal size are read. Images of an array all have one size."""
+    return (
+        torch.tensor(images.stats[:, 0]) if isinstance(images, Photos) else torch.zeros(len(images), dtype=torch.int64)
+    )
 
 
 def _digest(images: Tensor | Photos, row: int) -> bytes | None:
+    """None for an empty or missing file, which is not an image."""
     try:
         content = images.read(row) if isinstance(images, Photos) else images[row].contiguous().numpy().data
     except OSError:
         return None
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return hashlib.blake2b(content, digest_size=16).digest() if len(content) else None
 
 
 # -- Features of splits

@@ -20,8 +20,7 @@ from ..system.hardware import best_device
 from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .features import Extraction
-from .lbfgs import WEIGHTS
-from .linear import select_weight
+from .lbfgs import WEIGHTS, select_weight
 from .protocol import (
     FeatureOptions,
     Measured,
@@ -37,8 +36,8 @@ from .splits import labels_of, split_features
 
 PROTOCOL = (
     "frozen backbone features of central squares (short side resized, bicubic); multinomial logistic regression by "
-    "L-BFGS, summed cross-entropy + w |{penalised}|^2; w one of 45 from 1e-6 to 1e5, chosen on {val}, then refitted on "
-    "train and validation"
+    "L-BFGS, summed cross-entropy + w |weight and bias|^2; w one of 45 from 1e-6 to 1e5, chosen on {val}, then "
+    "refitted on train and validation"
 )
 OFFICIAL, DRAWN = "the official validation split", "a random fifth of the training images"
 
@@ -82,8 +81,6 @@ class Transfer(FeatureOptions):
     """Names of these ten, or names and paths as for `pretrain`."""
     seed: int = 0
     """Decides the validation split, if the set has no official one."""
-    penalise_bias: bool = True
-    """Penalise the bias as well as the weights, as in the code behind the paper's table."""
 
     def __post_init__(self) -> None:
         refuse_unusable_seed(self.seed)
@@ -148,21 +145,18 @@ class Transfer(FeatureOptions):
         score: Metric = mean_per_class if known.per_class else top1
         figure = "mean per class" if known.per_class else "top-1"
         watched = how.counting(f"{known.title}, L2 weights", len(WEIGHTS))
-        options = {"metric": score, "penalise_bias": self.penalise_bias, "progress": watched}
-        chosen = select_weight(splits.train, splits.val, splits.n_classes, **options)
+        chosen = select_weight(splits.train, splits.val, splits.n_classes, metric=score, progress=watched)
         value = score(chosen.probe.scores(splits.test.features), splits.test.labels)
-        penalised = "weight and bias" if self.penalise_bias else "weight"
         record = {
-            "protocol": PROTOCOL.format(penalised=penalised, val=OFFICIAL if splits.official_val else DRAWN),
+            "protocol": PROTOCOL.format(val=OFFICIAL if splits.official_val else DRAWN),
             "metric": f"{name} {figure}",
             "value": round(value, 2),
             "l2_weight": chosen.value,
-            "penalise_bias": self.penalise_bias,
             "validation": chosen.validation,
             **about,
             "seed_of_split": self.seed,
         }
-        settings = {"seed": self.seed, "penalise_bias": self.penalise_bias, "figure": figure}
+        settings = {"seed": self.seed, "figure": figure}
         return Measured("transfer", {figure: value}, record, settings)
 
 
