@@ -151,12 +151,13 @@ NUMBERS = {
 """Numbers of a recipe, and their types."""
 
 
-PROTOCOLS_OWN = tyro.conf.arg(help_behavior_hint="(default: the protocol's; --dry-run shows the schedule)")
-
+OWN = tyro.conf.arg(help_behavior_hint="(default: the protocol's)")
 RecipeOptions: Any = make_dataclass(
     "RecipeOptions",
-    [(name, Annotated[kind | None, PROTOCOLS_OWN], None) for name, kind in NUMBERS.items()]
-    + [("detector", tyro.conf.Suppress[Any], None)],
+    [
+        *((name, Annotated[kind | None, OWN], None) for name, kind in NUMBERS.items()),
+        ("detector", tyro.conf.Suppress[Any], None),
+    ],
     bases=(DetectorConfig, DetectionRecipe),
     frozen=True,
 )

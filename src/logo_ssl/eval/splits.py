@@ -110,9 +110,7 @@ def count_copies(
 
 def _sizes(images: Tensor | Photos) -> Int[Tensor, " N"]:
     """The bytes of each file: only files of equal size are read. Images of an array all have one size."""
-    return (
-        torch.tensor(images.stats[:, 0]) if isinstance(images, Photos) else torch.zeros(len(images), dtype=torch.int64)
-    )
+    return torch.tensor(images.stats[:, 0]) if isinstance(images, Photos) else torch.zeros(len(images)).long()
 
 
 def _digest(images: Tensor | Photos, row: int) -> bytes | None:
