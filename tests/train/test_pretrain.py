@@ -21,10 +21,12 @@ from logo_ssl.data import LoadingConfig, load_data
 from logo_ssl.errors import UserError
 from logo_ssl.eval.knn import compare_knn
 from logo_ssl.frameworks import BYOLConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from logo_ssl.models import build_backbone
 from logo_ssl.recipes import OptimiserConfig, read_recipe
 from logo_ssl.run import Run, locked
 from logo_ssl.strategies import TwoViewConfig
 from logo_ssl.train import Pretraining, build, trainer
+from logo_ssl.train.build import recipe_for
 from logo_ssl.types import ImageBatch
 
 
@@ -226,6 +228,23 @@ def test_training_starts_from_whatever_can_be_evaluated(data, tmp_path, monkeypa
     module = build(SMALL.changed(data=data, init=init), load_data(data, 16))
     got = module.framework.encoder.backbone.state_dict()
     assert all(got[key].equal(value) for key, value in weights.items())
+
+
+def test_without_a_recipe_the_network_is_that_of_the_weights_to_start_from(data, tmp_path):
+    network = build_backbone("resnet18", "cifar")
+    torch.save({"state_dict": network.state_dict()}, tmp_path / "theirs.pth.tar")
+    run, _ = train(SMALL, data, tmp_path / "run", epochs=1, stem="cifar")
+    chosen = {
+        str(tmp_path / "theirs.pth.tar"): ("resnet18", "cifar"),
+        str(run.path): ("tiny", "cifar"),
+        str(run.backbone_file): ("tiny", "cifar"),
+        "torchvision/resnet34": ("resnet34", "imagenet"),
+        "timm/resnet10t": ("timm/resnet10t", "imagenet"),
+    }
+    for init, network in chosen.items():
+        recipe = recipe_for(data, "cpu", {"init": init})
+        assert (recipe.backbone, recipe.stem) == network
+    assert recipe_for(data, "cpu", {"init": init, "backbone": "resnet50"}).backbone == "resnet50"
 
 
 def test_data_without_labels_train_without_knn_and_show_the_spread(data, tmp_path):

@@ -14,7 +14,7 @@ from ..recipes import RECIPES, Machine, Recipe, choose
 from ..system.hardware import available_memory, best_device, hardware
 from ..system.text import counted
 from .module import Pretraining
-from .weights import initialise
+from .weights import initialise, network_of
 
 Say = Callable[[str], None]
 SCENES_SIDE = RECIPES["tiny"].crops.global_size  # px, at which made-up scenes are looked at
@@ -35,7 +35,8 @@ def recipe_for(data: str | None, device: str = "auto", wishes: Mapping[str, Any]
         raise UserError("data is missing: logo-ssl pretrain --data photos/ --out runs/photos, or name a recipe")
     facts = dataset_info(load_data(locate(data), SCENES_SIDE))
     refuse_too_few(data, facts.n_images)
-    return choose(facts, machine_for(device), wishes).changed(data=data)
+    wishes = dict(wishes or {})
+    return choose(facts, machine_for(device), network_of(wishes.get("init")) | wishes).changed(data=data)
 
 
 def refuse_too_few(data: str, n_images: int) -> None:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..files import write_together
 from ..models.backbones import build_backbone, load_weights, plain_weights, weight_bytes, with_our_positions
-from ..models.external_checkpoints import SUFFIXES, matching_keys, read_checkpoint
-from ..recipes import Recipe
+from ..models.external_checkpoints import SUFFIXES, guess_resnet, matching_keys, read_checkpoint
+from ..recipes import Recipe, read_recipe
 from ..regressor import Regressor
 from ..run import Run
 from .checkpoint import load, newest_whole
@@ -151,17 +151,34 @@ def initialise(backbone: nn.Module, recipe: Recipe) -> str:
     init = str(recipe.init)
     if init == "pretrained":
         init = recipe.backbone if recipe.backbone.startswith("timm/") else f"torchvision/{recipe.backbone}"
-    weights = _initial_weights(init, backbone)
-    try:
-        missing, unused = load_weights(backbone, weights)
-    except LookupError as error:
+    missing, unused = load_weights(backbone, _initial_weights(init, backbone))
+    fitted, n_own = len(backbone.state_dict()) - len(missing), len(backbone.state_dict())
+    if fitted < n_own / 2:
         raise UserError(
-            f"init={recipe.init}: nothing fits {recipe.backbone} with the {recipe.stem} stem; give its --backbone and "
-            "--stem."
-        ) from error
-    fitted = len(backbone.state_dict()) - len(missing)
+            f"init={recipe.init}: {fitted} of {n_own} tensors fit {recipe.backbone} with the {recipe.stem} stem; give "
+            "its --backbone and --stem."
+        )
     left = f"; unchanged: {', '.join(missing[:4])}" + (", ..." if len(missing) > 4 else "") if missing else ""
     return f"Started from {recipe.init}: {fitted} tensors fit, {len(unused)} are not used{left}."
+
+
+def network_of(init: str | None) -> dict[str, str]:
+    """Backbone and stem of the network whose weights `init` names; nothing if it does not tell."""
+    library, _, name = str(init).partition("/")
+    if library == "timm":
+        return {"backbone": str(init)}
+    if library == "torchvision":
+        return {"backbone": name, "stem": "imagenet"}
+    path = Path(str(init)).expanduser()
+    if path.is_dir():
+        recipe = read_recipe(Run.existing(path))
+        return {"backbone": recipe.backbone, "stem": recipe.stem}
+    if not (path.is_file() and path.name.endswith(SUFFIXES)):
+        return {}
+    if path.suffix == ".safetensors" and (told := _read(path)[1]).keys() >= {"backbone", "stem"}:
+        return {"backbone": told["backbone"], "stem": told["stem"]}
+    resnet, stem = guess_resnet(read_checkpoint(path))
+    return {} if resnet is None else {"backbone": resnet, "stem": "imagenet" if stem == "imagenet" else "cifar"}
 
 
 def _initial_weights(init: str, backbone: nn.Module) -> dict[str, Tensor]:
