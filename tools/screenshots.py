@@ -1,4 +1,4 @@
-"""How does a report look? A picture of a page's neighbours and maps, for the tutorial.
+"""How does a report look? A picture of a page from its neighbours on, for the tutorial.
 
 python tools/screenshots.py report.html docs/images/report.png
 """
@@ -20,11 +20,9 @@ def main() -> None:
     options = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        view = browser.new_page(viewport={"width": 1200, "height": 1590}, color_scheme="light")
+        view = browser.new_page(viewport={"width": 1280, "height": 1590}, color_scheme="light")
         view.goto(options.page.absolute().as_uri())
-        view.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
-        view.locator("#nearest-neighbours").evaluate("(part) => part.scrollIntoView()")
-        view.wait_for_timeout(1000)  # pictures are loaded when they are near
+        view.wait_for_timeout(2000)  # the map is drawn
         view.screenshot(path=options.out)
         browser.close()
 

@@ -52,12 +52,6 @@ def summarise():
     """Summarises a run by its files alone."""
 
     def make(run: Run, name: str | None = None, **more) -> RunSummary:
-        return RunSummary(run, name or run.path.name, run.logged(), flat(read_recipe(run)), **more)
+        return RunSummary(run, name or run.path.name, list(run.metrics()), flat(read_recipe(run)), **more)
 
     return make
-
-
-@pytest.fixture
-def light(monkeypatch):
-    """A page without the five megabytes of its library."""
-    monkeypatch.setattr("logo_ssl.report.html.plotly", lambda: "/* plotly */ 'https://nowhere.example'")

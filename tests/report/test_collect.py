@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import re
 
 import numpy as np
@@ -19,54 +20,47 @@ from logo_ssl.recipes import read_recipe
 from logo_ssl.report.collect import NEAR, RunCollector, neighbours_and_map
 from logo_ssl.report.gallery import (
     LEAST_FOR_TSNE,
-    Neighbourhood,
+    FeatureMap,
     Pictured,
-    Query,
-    Thumbnails,
+    atlas,
+    clustered,
     map_data,
     projections,
     thumbnail,
 )
-from logo_ssl.report.html import TEMPLATES
+from logo_ssl.report.html import TEMPLATES, page
 from logo_ssl.train import build
 from logo_ssl.train.checkpoint import digest
 
 
-def neighbours(name, found):
-    return str(TEMPLATES.get_template("parts.html").module.neighbours(name, found, thumbnail))
+def neighbours(found):
+    return str(TEMPLATES.get_template("parts.html").module.neighbours(found))
 
 
 def unit_features(encoder, split):
     return F.normalize(extract(encoder.backbone, split.array, encoder.mean, encoder.std, encoder.size), dim=1)
 
 
-def test_neighbours_are_the_most_alike_training_images(make_run, images):
+@pytest.mark.parametrize("alone", [False, True])
+def test_neighbours_are_the_most_alike_training_images(make_run, images, alone):
+    """Without a test split each image is asked among all others."""
     encoder = load_encoder(str(make_run().path))
-    neighbourhood, _ = neighbours_and_map(encoder, images, 40, seed=0)
-    similar = unit_features(encoder, images.test) @ unit_features(encoder, images.train).T
-    nearest = images.train.labels[similar.argmax(dim=1)] == images.test.labels
-    assert neighbourhood.right == pytest.approx(100 * nearest.double().mean().item())
-    assert neighbourhood.asked == 16
-    assert neighbourhood.among == "24 training images"
-    for query in neighbourhood.queries:
-        row = int(query.image.name.removeprefix("test image "))
+    data = ImageSet("blobs", images.train, None, images.classes) if alone else images
+    asked, part = (images.train, "train") if alone else (images.test, "test")
+    found = neighbours_and_map(encoder, data, 40, seed=0)
+    similar = unit_features(encoder, asked) @ unit_features(encoder, images.train).T
+    if alone:
+        similar.fill_diagonal_(-1)
+    nearest = images.train.labels[similar.argmax(dim=1)] == asked.labels
+    assert found.right == pytest.approx(100 * nearest.double().mean().item())
+    assert len({image.name for image in found.images[: found.asked]}) == found.asked == len(asked)
+    assert ("there are no test images" in found.among) is alone
+    for i, (near, cosines) in enumerate(zip(found.near, found.cosine, strict=True)):
+        row = int(found.images[i].name.removeprefix(f"{part} image "))
         best = similar[row].topk(NEAR)
-        assert [near.name for near, _ in query.near] == [f"train image {i}" for i in best.indices.tolist()]
-        assert [cosine for _, cosine in query.near] == pytest.approx(best.values.tolist(), abs=1e-5)
-        assert query.image.label == images.classes[images.test.labels[row]]
-
-
-def test_without_a_test_split_each_image_is_asked_among_all_others(make_run, images):
-    encoder = load_encoder(str(make_run().path))
-    alone = ImageSet("blobs", images.train, None, images.classes)
-    neighbourhood, seen = neighbours_and_map(encoder, alone, 40, seed=0)
-    assert len({image.name for image in seen.images}) == neighbourhood.asked == 24
-    similar = unit_features(encoder, images.train) @ unit_features(encoder, images.train).T
-    similar.fill_diagonal_(-1)
-    for query in neighbourhood.queries:
-        best = similar[int(query.image.name.removeprefix("train image "))].topk(NEAR)
-        assert [near.name for near, _ in query.near] == [f"train image {i}" for i in best.indices.tolist()]
-    assert "there are no test images" in neighbourhood.among
+        assert [found.images[k].name for k in near] == [f"train image {k}" for k in best.indices.tolist()]
+        assert cosines == pytest.approx(best.values.tolist(), abs=1e-5)
+        assert found.images[i].label == images.classes[asked.labels[row]]
 
 
 def test_too_few_images_are_a_user_error(make_run, images):
@@ -79,29 +73,38 @@ def test_too_few_images_are_a_user_error(make_run, images):
 def test_a_class_that_the_bank_lacks_leaves_the_share_of_right_ones_open(make_run, images):
     encoder = load_encoder(str(make_run().path))
     narrow = ImageSet("narrow", images.train[images.train.labels < 3], images.test, images.classes)
-    neighbourhood, _ = neighbours_and_map(encoder, narrow, 40, seed=0)
-    assert neighbourhood.right is None
+    assert neighbours_and_map(encoder, narrow, 40, seed=0).right is None
 
 
-def test_images_without_labels_have_neighbours_without_marks(make_run, images):
+def test_images_without_labels_are_all_shown_in_clusters_and_have_neighbours_without_marks(make_run, images):
     encoder = load_encoder(str(make_run().path))
-    bare = ImageSet("bare", Split(images.train.images), Split(images.test.images))
-    neighbourhood, seen = neighbours_and_map(encoder, bare, 40, seed=0)
-    text = neighbours("run", neighbourhood)
+    found = neighbours_and_map(encoder, ImageSet("bare", Split(images.train.array), None), None, seed=0)
+    text = neighbours(found)
     assert "right" not in text
     assert "wrong" not in text
-    assert {label["name"] for label in map_data("run", seen, Thumbnails())["classes"]} == {"image"}
+    assert found.asked == len(images.train) == sum(cluster.size for cluster in found.clusters)
+    data = map_data("run", found)
+    assert [group["name"] for group in data["groups"]] == [f"cluster {i}" for i in (1, 2, 3, 4)]
+    for k, cluster in enumerate(found.clusters):
+        assert data["group"].count(k) == cluster.size
+        assert all(data["group"][row] == k for row in cluster.examples)
+
+
+def test_clusters_are_groups_of_features_that_are_alike(random):
+    centres = torch.eye(4, 8, dtype=torch.float64).repeat_interleave(10, dim=0)
+    clusters, of = clustered(F.normalize(centres + 0.05 * random(40, 8), dim=1).numpy(), 0)
+    assert [cluster.size for cluster in clusters] == [10] * 4
+    assert all(len(set(of[i : i + 10])) == 1 for i in range(0, 40, 10))
 
 
 def test_marks_are_words_and_names_are_text():
     pixels = np.zeros((4, 6, 3), dtype=np.uint8)
-    near = [(Pictured(pixels, "<i>a</i>.png", label), 0.5) for label in ("ash", "elm")]
-    found = Neighbourhood([Query(Pictured(pixels, "q", "ash"), near)], "9 training images", 7, 50.0)
-    text = neighbours("<b>run</b>", found)
+    images = [Pictured(pixels, "q", "ash"), *(Pictured(pixels, "<i>a</i>.png", label) for label in ("ash", "elm"))]
+    found = FeatureMap(images, [[1, 2]], [[0.5, 0.4]], "9 training images", "", {}, {}, 50.0)
+    text = neighbours(found)
     assert text.count("\N{CHECK MARK} right") == 1
     assert text.count("\N{MULTIPLICATION X} wrong") == 1
     assert "<i>" not in text
-    assert "<b>" not in text
     assert "&lt;i&gt;a&lt;/i&gt;.png" in text
 
 
@@ -131,13 +134,10 @@ def test_tsne_keeps_groups_together_and_follows_its_seed(random):
 
 
 def test_runs_that_saw_the_same_images_share_their_pictures(make_run):
-    collector = RunCollector(crops=False)
-    told = collector.collect([make_run("one"), make_run("two")])
-    thumbnails = Thumbnails()
-    one = map_data("one", told[0].collected.feature_map, thumbnails)
-    count = len(thumbnails.addresses)
-    assert map_data("two", told[1].collected.feature_map, thumbnails)["pictures"] == one["pictures"]
-    assert len(thumbnails.addresses) == count == 16
+    text = page(RunCollector(crops=False).collect([make_run("one"), make_run("two")]))
+    seen = json.loads(re.search(r'id="seen">(.*?)</script>', text)[1])
+    assert [each["run"] for each in seen["maps"]] == ["one", "two"]
+    assert len(seen["atlases"]) == 1
 
 
 def as_checkpoint(run, images, step=2):
@@ -164,8 +164,7 @@ def test_an_unfinished_run_is_shown_by_its_newest_checkpoint(make_run, images):
     run.heads_file.unlink()
     as_checkpoint(run, images)
     (told,) = RunCollector(crops=False).collect([run])
-    assert told.collected.feature_map
-    assert told.collected.neighbourhood
+    assert told.collected.features
     assert told.collected.comparisons
     assert [missing.what for missing in told.collected.missing] == ["the finished encoder"]
     unfinished = load_measures(run, "cpu")
@@ -200,23 +199,33 @@ def test_a_full_gpu_costs_what_is_computed_there_only(work, what, make_run, monk
     monkeypatch.setattr(f"logo_ssl.report.collect.{work}", full)
     (told,) = RunCollector(crops=False, device="cpu").collect([make_run()])
     assert [missing.what for missing in told.collected.missing] == [what]
-    assert (told.collected.neighbourhood is None, not told.collected.comparisons) == (
+    assert (told.collected.features is None, not told.collected.comparisons) == (
         work == "neighbours_and_map",
         work == "comparisons_for_page",
     )
 
 
+def opened(address: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))
+
+
 def test_small_images_are_not_enlarged_and_boxes_are_drawn():
     pixels = np.full((16, 32, 3), 128, dtype=np.uint8)
-
-    def opened(address: str) -> Image.Image:
-        return Image.open(io.BytesIO(base64.b64decode(address.split(",")[1])))
-
     assert opened(thumbnail(pixels, 96)).size == (32, 16)
     assert opened(thumbnail(pixels, 8)).size == (8, 4)
     boxed = opened(thumbnail(pixels, 96, (0, 0, 8, 16)))
     assert boxed.size == (96, 48)
     assert np.asarray(boxed.convert("L")).min() < 60
+
+
+def test_an_atlas_has_each_image_at_its_place():
+    greys = [np.full((20, 30, 3), 20 * i, dtype=np.uint8) for i in range(5)]
+    found = atlas(greys)
+    assert (found["side"], found["columns"]) == (30, 3)
+    sheet = np.asarray(opened(found["src"]).convert("L"))
+    assert sheet.shape == (60, 90)
+    for i in range(5):
+        assert abs(int(sheet[30 * (i // 3) + 15, 30 * (i % 3) + 15]) - 20 * i) < 6
 
 
 @pytest.mark.parametrize(
@@ -235,6 +244,6 @@ def test_a_missing_or_torn_file_costs_what_needs_it_only(file, content, what, ma
         getattr(run, file).write_bytes(content)
     (told,) = RunCollector().collect([run])
     assert told.collected.crops is not None
-    assert (told.collected.neighbourhood is None) == (file == "backbone_file")
+    assert (told.collected.features is None) == (file == "backbone_file")
     assert list(told.collected.comparisons) == []
     assert [missing.what for missing in told.collected.missing] == [what]

@@ -1,71 +1,75 @@
-"""Which runs a page is about, if folders of runs and files next to them are given."""
+"""Which runs a page is about, and how far they are."""
 
 import json
+import os
 
 import pytest
+from filelock import FileLock
 
 from logo_ssl.errors import UserError
 from logo_ssl.files import write
 from logo_ssl.recipes import find_recipe
+from logo_ssl.report.sections import state
 from logo_ssl.report.summary import find_runs, names_of
-from logo_ssl.run import Run
+from logo_ssl.run import LOCK, Run
 
-FINISHED = ["cifar10-moco/seed0", "cifar10-moco-logo/seed0", "cifar10-moco-logo/seed1"]
+ROWS = ["cifar10-moco/seed0", "cifar10-moco/seed1", "cifar10-moco-logo/seed0", "cifar10-moco-logo/seed1"]
 
 
 @pytest.fixture
 def out(tmp_path):
-    """What `reproduce` leaves: two rows of two seeds, one of which is not finished, and files next to them."""
-    for row in ("cifar10-moco", "cifar10-moco-logo"):
-        for seed in (0, 1):
-            run = Run(tmp_path / "out" / row / f"seed{seed}")
-            write(run.recipe_file, find_recipe(row).changed(seed=seed).to_json())
-            write(run.path.with_suffix(".json"), "{}")
-            if (row, seed) != ("cifar10-moco", 1):
-                write(run.provenance_file, json.dumps({"commit": "abc", "seconds": 1.0}))
+    """What `reproduce` leaves: two rows of two seeds, and files next to them."""
+    for at, name in enumerate(ROWS):
+        run = Run(tmp_path / "out" / name)
+        write(run.recipe_file, find_recipe(name.split("/")[0]).to_json())
+        os.utime(run.recipe_file, (at, at))
+        write(run.path.with_suffix(".json"), "{}")
     write(tmp_path / "out" / "table1.md", "# Table 1\n")
     return tmp_path / "out"
 
 
-def names(paths, out):
-    """The runs, and those that are left out."""
-    return [[str(run.path.relative_to(out)) for run in runs] for runs in find_runs(paths)]
+def names(*paths, out):
+    return {str(run.path.relative_to(out)) for run in find_runs(paths)[0]}
 
 
-def test_a_folder_of_runs_stands_for_those_that_are_finished(out):
-    unfinished = "cifar10-moco/seed1"
-    assert names([out], out) == [FINISHED, [unfinished]]
-    assert names([out / unfinished, out], out) == [[unfinished, *FINISHED], []]
-    assert names([out / FINISHED[0]] * 2, out) == [FINISHED[:1], []]
+def test_a_folder_stands_for_the_runs_in_it_and_files_next_to_runs_are_passed_over(out):
+    assert names(out, out=out) == names(*sorted(out.glob("*")), out=out) == set(ROWS)
+    assert names(out / ROWS[0], out / ROWS[0], out=out) == {ROWS[0]}
+    assert names(*sorted(out.glob("*/seed*")), out=out) == set(ROWS)
 
 
 def test_a_run_that_a_link_leads_to_is_shown_once(out):
-    row = out / "cifar10-moco-logo"
-    (row / "latest").symlink_to("seed1")
-    for paths in ([row], [row, row / "seed1"], [row, row / "latest"]):
-        assert names(paths, row)[0] == ["seed0", "seed1"]
-    assert names([row / "latest"], row)[0] == ["latest"]
+    (out / "cifar10-moco" / "latest").symlink_to("seed1")
+    assert len(find_runs([out / "cifar10-moco", out / "cifar10-moco" / "latest"])[0]) == 2
 
 
-@pytest.mark.parametrize("pattern", ["*", "*/seed*"])
-def test_files_that_a_pattern_gives_with_runs_are_left_out(out, pattern):
-    assert set(names(sorted(out.glob(pattern)), out)[0]) >= set(FINISHED)
-
-
-def test_paths_without_a_finished_run_and_too_many_runs_are_user_errors(out, monkeypatch):
-    with pytest.raises(UserError, match=r"seed0\.json"):
-        find_runs([out / "cifar10-moco" / "seed0.json"])
+def test_of_too_many_the_newest_and_those_that_are_named_are_shown(out, monkeypatch):
     monkeypatch.setattr("logo_ssl.report.summary.MOST_RUNS", 2)
-    for paths in ([out], []):
-        with pytest.raises(UserError, match="runs"):
-            find_runs(paths)
-    for name in FINISHED:
-        Run(out / name).provenance_file.unlink()
-    with pytest.raises(UserError):
-        find_runs([out])
+    assert names(out, out=out) == set(ROWS[2:])
+    assert names(out, out / ROWS[0], out=out) == {ROWS[0], ROWS[3]}
+    assert find_runs([out])[1] == 2
+
+
+def test_a_path_without_a_run_is_a_user_error(out):
+    for path in (out / "cifar10-moco" / "seed0.json", out / "nowhere"):
+        with pytest.raises(UserError, match=path.name):
+            find_runs([path])
 
 
 def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(tmp_path):
     runs = [Run(tmp_path / "a" / "demo"), Run(tmp_path / "b" / "demo"), Run(tmp_path / "b" / "demo")]
     assert names_of(runs) == ["a/demo", "b/demo", "b/demo (3)"]
     assert names_of(runs[:1]) == ["demo"]
+
+
+def test_a_run_is_running_while_its_folder_is_held_and_tells_when_it_will_be_done(tmp_path, summarise):
+    run = Run(tmp_path / "run")
+    write(run.recipe_file, find_recipe("tiny").changed(epochs=10).to_json())
+    write(run.images_file, json.dumps({"train_images": 6000, "test_images": 0, "fingerprint": {}}))
+    lines = [{"step": 10, "z_std": 0.9, "epoch": 0}, {"step": 25, "loss": 1.0, "images_per_s": 100.0, "epoch": 2}]
+    write(run.metrics_file, "".join(json.dumps(line) + "\n" for line in lines))
+    assert state(summarise(run)) == "stopped, 2.5 of 10 epochs"
+    with FileLock(run.path / LOCK):
+        assert state(summarise(run)) == "running, 2.5 of 10 epochs, about 7.5 min left"
+    write(run.provenance_file, '{"commit": "abc123"}')
+    assert state(summarise(run)) == "finished, 10 epochs"

@@ -2,27 +2,24 @@
 
 import http.client
 import json
-import os
 import socket
 import threading
 from contextlib import contextmanager
 
 import pytest
+from filelock import FileLock
 
-from logo_ssl import cli
 from logo_ssl.errors import UserError
-from logo_ssl.files import write
 from logo_ssl.report.collect import RunCollector
-from logo_ssl.report.commands import Watch, wait_for_runs
+from logo_ssl.report.commands import Watch
 from logo_ssl.report.serve import Handler, PageRenewer, Served, Server, open_server, serving
-from logo_ssl.report.summary import newest_runs
-from logo_ssl.run import Run
+from logo_ssl.run import LOCK
 
 
 @contextmanager
 def listening(latest=lambda: Served("v1", b"<p>page</p>")):
     """Gives a function that asks the server."""
-    server = open_server("127.0.0.1", 0, latest, b"library")
+    server = open_server("127.0.0.1", 0, latest)
 
     def ask(path, method="GET", name=None):
         connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
@@ -57,19 +54,18 @@ def log(run, loss, how="a"):
         file.write(json.dumps({"step": 1, "loss": loss, "epoch": 0}) + "\n")
 
 
-def test_three_addresses_answer_and_nothing_else(tmp_path):
+def test_two_addresses_answer_and_nothing_else(tmp_path):
     (tmp_path / "secret.txt").write_text("secret")
     with listening() as ask:
         assert ask("/")[1] == ask("/?a=b")[1] == b"<p>page</p>"
         assert ask("/version")[1] == b"v1"
-        assert ask("/plotly.js")[1] == b"library"
         for path in (
             f"{tmp_path}/secret.txt",
             f"/../../../..{tmp_path}/secret.txt",
             f"/%2e%2e/%2e%2e/..{tmp_path}/secret.txt",
             "/metrics.jsonl",
             "/..",
-            "/plotly.js/../../etc/passwd",
+            "/version/../../etc/passwd",
             "http://elsewhere.example/",
         ):
             answer, content = ask(path)
@@ -100,7 +96,7 @@ def test_a_foreign_name_that_points_here_is_turned_away():
 def test_open_connections_are_bounded_and_do_not_keep_the_server(monkeypatch):
     monkeypatch.setattr(Server, "most", 8)
     monkeypatch.setattr(Handler, "timeout", 0.5)
-    threads, server = threading.active_count(), open_server("127.0.0.1", 0, lambda: Served("v1", b""), b"")
+    threads, server = threading.active_count(), open_server("127.0.0.1", 0, lambda: Served("v1", b""))
     with serving(server):
         address = ("127.0.0.1", server.server_port)
         idle = [socket.create_connection(address, timeout=30) for _ in range(30)]
@@ -118,12 +114,12 @@ def test_open_connections_are_bounded_and_do_not_keep_the_server(monkeypatch):
 
 
 def test_only_loopback_is_listened_on_unless_asked():
-    with open_server(Watch(()).host, 0, lambda: Served("", b""), b"") as server:
+    with open_server(Watch(()).host, 0, lambda: Served("", b"")) as server:
         assert server.server_address[0] == "127.0.0.1"
         for port in (server.server_port, 99999):
             with pytest.raises(UserError, match=str(port)):
-                open_server("127.0.0.1", port, lambda: Served("", b""), b"")
-    with open_server("0.0.0.0", 0, lambda: Served("", b""), b"") as server, serving(server) as address:
+                open_server("127.0.0.1", port, lambda: Served("", b""))
+    with open_server("0.0.0.0", 0, lambda: Served("", b"")) as server, serving(server) as address:
         assert address == f"http://127.0.0.1:{server.server_port}/"
 
 
@@ -131,6 +127,7 @@ def test_the_page_is_made_anew_when_a_file_changed_and_the_encoder_is_looked_at_
     run = make_run()
     log(run, 5.25)
     keeper = PageRenewer([run.path], RunCollector(crops=False).collect)
+    assert keeper.look(quickly=True)
     assert collects == []  # the first page comes at once
     assert b"being computed" in keeper.latest.page
     assert keeper.look()
@@ -150,6 +147,17 @@ def test_the_page_is_made_anew_when_a_file_changed_and_the_encoder_is_looked_at_
     run.backbone_file.write_bytes(run.backbone_file.read_bytes() + b"x")
     assert keeper.look()
     assert len(collects) == 2
+
+
+def test_the_page_is_made_anew_when_training_stops(make_run):
+    run = make_run()
+    log(run, 5.25)
+    keeper = without_images(run)
+    with FileLock(run.path / LOCK):
+        assert keeper.look()
+        assert b"running, " in keeper.latest.page
+    assert keeper.look()
+    assert b"stopped, " in keeper.latest.page
 
 
 def test_a_file_that_cannot_be_read_now_is_looked_at_again_and_the_page_stays(make_run):
@@ -184,62 +192,29 @@ def test_a_fault_of_any_kind_is_told_on_the_page_and_looked_at_again_after_the_n
     assert b"5.25" in keeper.latest.page
 
 
-@pytest.mark.parametrize(
-    "line", [[], ["--port", "1"], ["nowhere"], ["{run}", "--every", "0"], ["{run}", "--images", "9999"]]
-)
-def test_what_cannot_be_watched_is_a_user_error(line, make_run, monkeypatch):
-    monkeypatch.setattr("logo_ssl.report.commands.PATIENCE_S", 0)
-    run = make_run()
+@pytest.mark.parametrize("options", [{"port": 99999}, {"every": 0.0}, {"images": 9999}, {"data": "nowhere"}], ids=str)
+def test_what_cannot_be_watched_is_a_user_error(options, make_run):
     with pytest.raises(UserError):
-        cli.parse(["watch", *(word.format(run=run.path) for word in line)]).run()
+        Watch((make_run().path,), **options).run()
 
 
-def test_a_run_that_is_about_to_begin_is_waited_for(make_run, monkeypatch):
-    run, said = make_run(), []
-    there = run.path.rename(run.path.with_name("later"))
-    monkeypatch.setattr("logo_ssl.report.commands.time.sleep", lambda seconds: there.rename(run.path))
-    wait_for_runs(run.path, said.append)
-    assert run.recipe_file.is_file()
-    assert str(run.path) in said[0]
-
-
-def test_a_folder_of_runs_is_watched_with_those_that_begin_later(make_run, tmp_path):
-    make_run("table/row/seed0")
+def test_runs_that_begin_later_are_watched(make_run, tmp_path):
     said = []
-    wait_for_runs(tmp_path / "table", said.append)
-    assert said == []
-    keeper = without_images(tmp_path / "table")
-    assert b"<title>LoGo: seed0</title>" in keeper.latest.page
-    assert keeper.look()  # the first look makes the page with what takes long
+    keeper = without_images(tmp_path / "table", say=said.append)
     assert not keeper.look()
-    later = make_run("table/other/seed0", seed=1)
+    assert "table" in keeper.latest.trouble
+    make_run("table/row/seed0")
+    assert keeper.look()
+    assert b"<title>LoGo: seed0</title>" in keeper.latest.page
+    assert not keeper.look()
+    make_run("table/other/seed0", seed=1)
     assert keeper.look()
     assert b"<title>LoGo: other/seed0, row/seed0</title>" in keeper.latest.page
-    log(later, 5.25)
-    assert keeper.look()
-    assert b"5.25" in keeper.latest.page
-
-
-def test_of_more_runs_than_a_page_shows_the_newest_are_watched_and_those_that_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("logo_ssl.report.summary.MOST_RUNS", 2)
-
-    def begin(name, at):
-        write(Run(tmp_path / name).recipe_file, "{}")
-        os.utime(Run(tmp_path / name).recipe_file, (at, at))
-
-    def watched(*paths):
-        return "".join(run.path.name for run in newest_runs(paths))
-
-    begin("b", 3)
-    begin("c", 1)
-    assert watched(tmp_path) == watched(tmp_path, tmp_path / "c") == "bc"
-    for name, at, newest, with_c in (("a", 2, "ab", "bc"), ("d", 4, "bd", "cd")):
-        begin(name, at)
-        assert watched(tmp_path) == newest
-        assert watched(tmp_path, tmp_path / "c") == with_c
 
 
 def test_metrics_that_are_being_written_do_not_stop_the_page(make_run):
     run = make_run()
     run.metrics_file.write_text(json.dumps({"step": 1, "loss": 3.5}) + '\n{"step": 2, "lo')
-    assert b"3.5" in without_images(run).latest.page
+    keeper = without_images(run)
+    assert keeper.look()
+    assert b"3.5" in keeper.latest.page

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from ..augment.preview import draw_crops, visible
-from ..data import NAMES, BadImages, ImageSet, Split, load_data, locate, squared, statistics
+from ..data import NAMES, BadImages, ImageSet, Photos, Split, load_data, locate, squared, statistics
 from ..data.decode import look_at
 from ..errors import DataMissing, UserError
 from ..eval.affinity import class_name, image_name, measures_of, rows_by_class, test_or_train
@@ -27,14 +27,16 @@ from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.hardware import best_device
 from ..system.randomness import stream
+from ..system.text import printable
 from ..train.monitors import collapse_alarm, diagnose, diagnose_loss, directions, knn_fall, knn_loss
 from .affinity import comparisons_for_page
-from .gallery import Comparison, FeatureMap, Neighbourhood, Pictured, Query, projections
+from .gallery import LARGE, Comparison, FeatureMap, Pictured, Pixels, clustered, projections
 from .summary import Collected, Missing, RunSummary, Stamps, names_of, stamps
 
 CROPS_OF = 4  # images whose crops are shown
 PAUSE_S = 120  # between two looks at newer checkpoints of a run: they take from its time
-QUERIES, NEAR = 6, 6
+QUERIES, NEAR = 6, 6  # images shown with their neighbours, and how many of these
+OF_LABELLED, OF_UNLABELLED = 400, 2000  # images on a map unless their number is given
 LEAST = 4  # images to ask about, and others to look among
 
 COMPUTING = Missing("crops, neighbours and maps", "being computed.")
@@ -54,7 +56,8 @@ class RunCollector:
     """Summarises runs; what takes long is done again only if the files that it is made of have changed."""
 
     crops: bool = True
-    images: int = 400
+    images: int | None = None
+    """On the map: 400 if they have labels, up to 2000 if they have none; 0: neither map nor neighbours."""
     seed: int = 0
     device: str = "auto"
     say: Callable[[str], None] = lambda sentence: None
@@ -81,21 +84,20 @@ class RunCollector:
         return [self._summary(run, recipe, name, quickly) for (run, recipe), name in named]
 
     def _summary(self, run: Run, recipe: Recipe, name: str, quickly: bool) -> RunSummary:
-        logged, settings = run.logged(), flat(recipe)
+        metrics, settings = list(run.metrics()), flat(recipe)
         harmless = {setting for setting in settings if is_harmless(setting)} - {"data", "epochs"}
-        tuned = recipe.name in RECIPES and not recipe.paper
-        del settings["paper"]  # it has a section of its own
+        tuned = recipe.name in RECIPES and not recipe.paper  # settings of our choice for rows of the paper
+        del settings["paper"]  # it is shown with the figures
         return RunSummary(
             run,
             name,
-            logged,
+            metrics,
             settings,
             without_effect=frozenset(harmless | unused(recipe)),
             command=command_line(recipe, name),
             departures=departures(recipe),
             paper=[asdict(row) for row in (literal(recipe) if tuned else recipe).paper],
-            tuned=tuned,
-            signs=signs_of_collapse(logged.lines, recipe),
+            signs=signs_of_collapse(metrics, recipe),
             most_directions=directions(recipe.batch_size, recipe.framework.dim),
             collected=Collected(missing=(COMPUTING,)) if quickly else self._collected(run, recipe),
         )
@@ -127,26 +129,26 @@ class RunCollector:
 
     def _collect(self, run: Run, recipe: Recipe) -> Collected:
         """Crops, and neighbours, maps and affinities if the encoder and its data are there."""
-        crops, near, seen, comparisons, missing = None, None, None, list[Comparison](), list[Missing]()
+        crops, seen, comparisons, missing = None, None, list[Comparison](), list[Missing]()
         if self.crops:
             with self._noting("crops", missing):
                 data = self._images(recipe, recipe.crops.global_size)
                 shown = look_at(data.train, CROPS_OF, recipe.loading.max_side)
                 mean, std = statistics(data.train.images)
                 crops = draw_crops(shown, recipe.crops, stream(recipe.seed, "show"), mean, std)
-        if self.images:
+        if self.images != 0:
             with self._noting("neighbours, maps and affinities", missing):
                 encoder = load_encoder(str(run.path))
                 data = self._images(recipe, encoder.size)
                 if encoder.unfinished:
                     missing.append(Missing("the finished encoder", f"shown is {encoder.unfinished}."))
                 with self._noting("neighbours and maps", missing):
-                    near, seen = neighbours_and_map(encoder, data, self.images, self.seed, self.device)
+                    seen = neighbours_and_map(encoder, data, self.images, self.seed, self.device)
                 if isinstance(recipe.strategy, LoGoConfig) and recipe.strategy.affinity == "learned":
                     with self._noting("affinities", missing):
                         measures = measures_of(run, encoder, self.device)
                         comparisons = comparisons_for_page(measures, data, recipe.loading.max_side, self.seed)
-        return Collected(crops, near, seen, comparisons, missing)
+        return Collected(crops, seen, comparisons, missing)
 
     @contextmanager
     def _noting(self, what: str, missing: list[Missing]) -> Iterator[None]:
@@ -167,41 +169,50 @@ class RunCollector:
 
 
 class Sample(NamedTuple):
-    """Some images with their unit features."""
+    """Some images with their rows in the split and their unit features."""
 
     images: list[Pictured]
+    rows: Int[Tensor, " N"]
     labels: Int[Tensor, " N"] | None
     unit: Float[Tensor, "N F"]
 
 
 def neighbours_and_map(
-    encoder: FrozenEncoder, data: ImageSet, n: int, seed: int, device: str = "auto"
-) -> tuple[Neighbourhood, FeatureMap]:
+    encoder: FrozenEncoder, data: ImageSet, n: int | None, seed: int, device: str = "auto"
+) -> FeatureMap:
     """Neighbours among training images, and maps, of n held-out images by seed; UserError if there are too few.
 
     Without a test split these are training images, and each is asked among the others.
     """
     part, asked = test_or_train(data, encoder)
-    alone = part == "train"
+    n, alone = n or (OF_LABELLED if asked.has_labels else OF_UNLABELLED), part == "train"
     queries = bank = _sample(encoder, data, asked, n, stream(seed, "report queries"), part, device)
+    known = asked
     if not alone:
         known = in_channels(encoder, data.train)
         bank = _sample(encoder, data, known, n, stream(seed, "report bank"), "train", device)
     if (least := min(len(queries.images), len(bank.images) - alone)) < LEAST:
         raise UserError(f"{data.name} has {least} such images that can be read; {LEAST} are needed.")
     near = nearest_neighbours(queries.unit, bank.unit, NEAR, leave_one_out=alone)
-    shown = [
-        Query(image, [(bank.images[row], cosine) for row, cosine in zip(rows.tolist(), cosines.tolist(), strict=True)])
-        for image, rows, cosines in zip(queries.images[:QUERIES], near.row, near.cosine, strict=False)
-    ]
     right = None
     if queries.labels is not None and bank.labels is not None and torch.isin(queries.labels, bank.labels).all():
         right = 100 * float((bank.labels[near.row[:, 0]] == queries.labels).double().mean())
-    among = f"{len(bank.images)} training images{' (the others: there are no test images)' if alone else ''}"
-    of = f"{'held-out' if part == 'test' else 'training'} images of {data.name}"
-    return (
-        Neighbourhood(shown, among, len(queries.images), right),
-        FeatureMap(queries.images, *projections(queries.unit.numpy(), seed), of),
+    clusters, cluster_of = ([], []) if queries.labels is not None else clustered(queries.unit.numpy(), seed)
+    first = 0 if alone else len(queries.images)  # of the bank's images among all
+    shown = [*range(min(QUERIES, len(near.row))), *(row for cluster in clusters for row in cluster.examples)]
+    large = _large(asked, queries, shown, 0, encoder.size)
+    large |= _large(known, bank, near.row[:QUERIES].unique().tolist(), first, encoder.size)
+    return FeatureMap(
+        queries.images if alone else [*queries.images, *bank.images],
+        (near.row + first).tolist(),
+        near.cosine.tolist(),
+        f"{len(bank.images):,} training images{' (the others: there are no test images)' if alone else ''}",
+        f"{'held-out' if part == 'test' else 'training'} images of {data.name}",
+        *projections(queries.unit.numpy(), seed),
+        right,
+        clusters,
+        [*cluster_of, *[-1] * first],
+        large,
     )
 
 
@@ -210,19 +221,32 @@ def _sample(
 ) -> Sample:
     """n images of a split, without those that cannot be read, as squares, and their features."""
     rows = torch.tensor(rows_by_class(split, n, generator)[:n])
-    shown = squared(Split(split.images[rows], rows), encoder.size, BadImages(len(rows), math.inf), workers=0)
+    shown = _squares(split, rows, encoder.size)
     kept = rows if shown.labels is None else shown.labels
     backbone = encoder.backbone.to(best_device(device))
     with exact_convolutions():
         features = extract(backbone, shown.array, encoder.mean, encoder.std, encoder.size).cpu()
     labels = split.labels[kept] if split.labels is not None and split.has_labels else None
     of_class = [None] * len(kept) if labels is None else [
-        class_name(data.classes, label) if label >= 0 else None for label in labels.tolist()]  # fmt: skip
+        printable(class_name(data.classes, label)) if label >= 0 else None for label in labels.tolist()]  # fmt: skip
     images = [
-        Pictured(visible(pixels.permute(1, 2, 0).numpy()), image_name(split, row, part, data), label)
+        Pictured(visible(pixels.permute(1, 2, 0).numpy()), printable(image_name(split, row, part, data)), label)
         for pixels, row, label in zip(shown.array, kept.tolist(), of_class, strict=True)
     ]
-    return Sample(images, labels, F.normalize(features, dim=1))
+    return Sample(images, kept, labels, F.normalize(features, dim=1))
+
+
+def _squares(split: Split, rows: Int[Tensor, " N"], size: int) -> Split:
+    """Some images as central squares, with their rows for labels."""
+    return squared(Split(split.images[rows], rows), size, BadImages(len(rows), math.inf), workers=0)
+
+
+def _large(split: Split, seen: Sample, chosen: Sequence[int], first: int, size: int) -> dict[int, Pixels]:
+    """Photographs larger than the encoder sees them, by their row among all images."""
+    if size >= LARGE or not isinstance(split.images, Photos) or not chosen:
+        return {}
+    squares = _squares(split, seen.rows[list(chosen)], LARGE).array
+    return {first + i: visible(each.permute(1, 2, 0).numpy()) for i, each in zip(chosen, squares, strict=True)}
 
 
 def signs_of_collapse(lines: Sequence[dict[str, Any]], recipe: Recipe) -> list[str]:

@@ -23,15 +23,13 @@ from ..system.randomness import stream
 from ..system.terminal import plain_console
 from .affinity import compared, first_references, heat_map, rank, reference_groups
 from .collect import LEAST, RunCollector
-from .figures import draw_affinity_bars, draw_affinity_map, draw_figures
+from .figures import draw_affinity_bars, draw_affinity_map, draw_curves
 from .gallery import MEASURES
-from .html import plotly, write_report
+from .html import write_report
 from .serve import LOOPBACK, PageRenewer, open_server, serving
-from .summary import MOST_RUNS, find_runs, runs_at
+from .summary import find_runs
 
-MOST_IMAGES, MOST_ROWS = 2000, 8
-PATIENCE_S, PAUSE_S = 30, 0.2
-"""How long a run is waited for that is not there yet, and between two looks for it."""
+MOST_IMAGES, MOST_ROWS = 5000, 8
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Say = Callable[[str], None]
 
@@ -44,8 +42,8 @@ class PageOptions:
     """A name or a path: where the images are now (default: where the runs had them)."""
     crops: bool = True
     """Show crops as the network sees them, if the data are on this machine."""
-    images: int = 400
-    """Images for the map and the neighbours (4 to 2000); 0: neither."""
+    images: int | None = None
+    """Images for the map and the neighbours (4 to 5000; default: 400, or 2000 if they have no labels); 0: neither."""
     seed: int = 0
     """Decides which images and reference crops are shown."""
 
@@ -66,11 +64,11 @@ class Report(PageOptions):
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
-    """Run folders, finished or not. A folder of runs, as `reproduce` makes it, stands for the finished runs in it."""
+    """Run folders, finished or not. A folder of runs, as `reproduce` makes it, stands for the newest 50 runs in it."""
     out: Path = Path("report.html")
     """The page to write."""
     figures: Path | None = None
-    """A new folder for the page's figures as .svg and .png files."""
+    """A new folder for the curves as .svg and .png files."""
     device: Device = "auto"
     """Where features are computed."""
     overwrite: bool = False
@@ -79,20 +77,17 @@ class Report(PageOptions):
     def run(self) -> None:
         """Summarise the runs, write the page, and print where it is."""
         say = plain_console().print
-        found, unfinished = find_runs(self.runs)
+        found, earlier = find_runs(self.runs)
         collector = self.collector(self.device, say)
         if self.out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"out={self.out}: must be an .html file.")
         check_output(self.out, self.overwrite)
         if self.figures is not None and self.figures.exists() and not self.overwrite:
             raise UserError(f"figures={self.figures}: exists; add --overwrite to replace figures in it.")
-        if unfinished:
-            say(f"Left out, not finished: {', '.join(str(run.path) for run in unfinished)}")
+        if earlier:
+            say(f"The page shows the newest {len(found)} runs; {earlier} are left out.")
         runs = collector.collect(found)
-        for run in runs:
-            for sentence in run.damages:
-                say(f"{run.name}: {sentence}")
-        for file in draw_figures(runs, self.figures) if self.figures is not None else ():
+        for file in draw_curves(runs, self.figures) if self.figures is not None else ():
             say(f"Figure: {file}")
         file = write_report(runs, self.out)
         say(f"Report: {file} ({file.stat().st_size / 1e6:.1f} MB)")
@@ -107,7 +102,7 @@ class Watch(PageOptions):
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")]
     """Run folders, finished or not. A folder of runs, as `reproduce` makes it, stands for the newest 50 runs in it,
-    also those that begin later. Folders that do not exist yet have half a minute to appear."""
+    also those that begin later."""
     port: int = 8600
     """Port to listen on; 0: any that is free."""
     host: str = "127.0.0.1"
@@ -119,17 +114,14 @@ class Watch(PageOptions):
 
     def run(self) -> None:
         """Serve until stopped."""
-        if not 1 <= len(self.runs) <= MOST_RUNS:
-            raise UserError(f"runs: {len(self.runs)} were given; a page shows 1 to {MOST_RUNS}.")
         if not 0.1 <= self.every <= 3600:
             raise UserError(f"every={self.every}: must be 0.1 to 3600 seconds.")
         torch.set_num_threads(1)  # the other cores are the runs'
         say = plain_console().print
         collector = self.collector(self.device, say)
-        for path in self.runs:
-            wait_for_runs(path, say)
         renewer = PageRenewer(self.runs, collector.collect, say)
-        server = open_server(self.host, self.port, lambda: renewer.latest, plotly().encode())
+        renewer.look(quickly=True)
+        server = open_server(self.host, self.port, lambda: renewer.latest)
         # Pages are made in this thread, requests answered in another: Python freezes other threads when it ends, and
         # one that is inside torch then takes the process down (SIGABRT).
         with serving(server) as address:
@@ -142,17 +134,6 @@ class Watch(PageOptions):
                     time.sleep(self.every)
             except KeyboardInterrupt:
                 say("Stopped watching; the runs go on.")
-
-
-def wait_for_runs(path: Path, say: Say) -> None:
-    """Wait until a run is at a path, or below it: one that was started at the same moment as we were will be."""
-    until = time.monotonic() + PATIENCE_S
-    if not runs_at(path) and not path.is_file():
-        say(f"{path} holds no run yet; waiting for it, {PATIENCE_S} seconds at most.")
-        while not runs_at(path) and time.monotonic() < until:
-            time.sleep(PAUSE_S)
-    if not runs_at(path):
-        Run.existing(path)  # raises
 
 
 @dataclass(frozen=True)
@@ -174,7 +155,7 @@ class Affinity:
     rows: int = 2
     """References to draw at random if none is given (1 to 8)."""
     images: int = 100
-    """Images, with one reference crop each, over which the ranking is measured (4 to 2000)."""
+    """Images, with one reference crop each, over which the ranking is measured (4 to 5000)."""
     map: bool = False
     """Also draw where in each image windows of the reference's size are similar to it (NAME-map.png)."""
     out: Path | None = None

@@ -1,7 +1,6 @@
-"""Figures as SVG and PNG files, in one style: curves of runs, kNN of rows, maps, affinity."""
+"""Figures as SVG and PNG files, in one style: curves of runs, kNN of rows, affinity."""
 
 import io
-import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..files import write
 from ..run import Run
-from .gallery import COLOURS, MEASURES, Comparison, FeatureMap, Group, HeatMap, Pixels, class_look
+from .gallery import COLOURS, MEASURES, Comparison, Group, HeatMap, Pixels
 from .sections import plots
 from .summary import RunSummary
 
@@ -33,8 +32,7 @@ GREY = "#555555"
 DPI = 144
 KINDS = {"png": {"Software": "logo-ssl"}, "svg": {"Creator": "logo-ssl", "Date": None}}
 """Metadata of a file of each kind: without a date the same figure gives the same bytes."""
-LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
-MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "triangle-up": "^", "x": "X", "star": "*"}
+FEW = 25  # points of a curve that are marked each
 WIDTH, HEIGHT = 5.5, 3.6  # inches: a column of a paper
 LETTERS = 40  # that have room along the height
 
@@ -60,25 +58,16 @@ def save_figure(figure: Figure, file: Path) -> list[Path]:
     return [*files.values()]
 
 
-def draw_figures(runs: Sequence[RunSummary], folder: Path) -> list[Path]:
-    """Each curve of all runs, and the maps and affinities of each run."""
-    files = [file for plot in plots(runs) for file in _draw_plot(plot, runs, folder / f"{plot['name']}.svg")]
-    for run in runs:
-        name = re.sub(r"[^\w.-]+", "-", run.name)
-        found = run.collected
-        if found.feature_map is not None:
-            for projection in found.feature_map.places:
-                files += _draw_map(found.feature_map, projection, folder / f"{name}-{projection.lower()}.svg")
-        if found.comparisons:
-            files += draw_affinity_bars(found.comparisons, folder / f"{name}-affinity.svg")
-    return files
+def draw_curves(runs: Sequence[RunSummary], folder: Path) -> list[Path]:
+    """The curves of the page, a figure for each quantity."""
+    return [file for plot in plots(runs) for file in _draw_plot(plot, runs, folder / f"{plot['name']}.svg")]
 
 
 def _draw_plot(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) -> list[Path]:
     figure, axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     for trace in plot["traces"]:
-        line, few = trace["line"], "markers" in trace["mode"]
-        style = {"color": line["color"], "linestyle": LINES[line["dash"]], "marker": "o" if few else None}
+        marker = "o" if len(trace["x"]) <= FEW else None
+        style = {"color": trace["color"], "linestyle": _line(trace["dash"]), "marker": marker}
         axes.plot(trace["x"], trace["y"], markersize=3, linewidth=1.4, label=runs[trace["run"]].name, **style)
     title = plot["title"] if len(plot["title"]) <= LETTERS else plot["title"].replace(", ", ",\n", 1)
     axes.set(xlabel="epoch", ylabel=title)
@@ -89,18 +78,9 @@ def _draw_plot(plot: dict[str, Any], runs: Sequence[RunSummary], file: Path) -> 
     return save_figure(figure, file)
 
 
-def _draw_map(found: FeatureMap, projection: str, file: Path) -> list[Path]:
-    figure, axes = plt.subplots(figsize=(WIDTH, WIDTH), layout="constrained")
-    places, labels = found.places[projection], [image.label or "" for image in found.images]
-    for k, label in enumerate(sorted(set(labels))):
-        rows, look = [i for i, other in enumerate(labels) if other == label], class_look(k)
-        style = {"color": look["color"], "marker": MARKERS[look["symbol"]], "linewidths": 0}
-        axes.scatter(places[rows, 0], places[rows, 1], s=18, alpha=0.85, label=label or None, **style)
-    axes.set(xticks=[], yticks=[], aspect="equal", xlabel=f"{projection}, {len(labels)} {found.of}")
-    axes.spines[:].set_visible(False)
-    if 1 < len(set(labels)) <= len(MARKERS) * 2:
-        _name(figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8))
-    return save_figure(figure, file)
+def _line(dashes: str) -> Any:
+    """The dashes of an SVG as matplotlib takes them."""
+    return "-" if dashes == "none" else (0, [float(length) / 2 for length in dashes.split()])
 
 
 def _name(legend: Legend) -> None:

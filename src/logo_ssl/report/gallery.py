@@ -2,30 +2,27 @@
 
 import base64
 import io
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 Pixels = UInt8[np.ndarray, "_ _ 3"]
 QUALITY = 82
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00")  # Okabe & Ito: readable by the colour-blind
-SYMBOLS = {  # by plotly's names; seven and five colours tell 35 classes apart
-    "circle": "\N{BLACK CIRCLE}",
-    "square": "\N{BLACK SQUARE}",
-    "diamond": "\N{BLACK DIAMOND}",
-    "cross": "\N{HEAVY GREEK CROSS}",
-    "triangle-up": "\N{BLACK UP-POINTING TRIANGLE}",
-    "x": "\N{HEAVY MULTIPLICATION X}",
-    "star": "\N{BLACK STAR}",
-}
-MOST_IN_LEGEND = 35
-MAP_SIDE, CROP_SIDE, IMAGE_SIDE = 96, 32, 64  # pixels of thumbnails: at a map, and by the bars of affinity
+OF_GROUPS = (*COLOURS, "#56B4E9", "#999933", "#AA4499")  # and Tol's, for classes and clusters
+SYMBOLS = "●■◆✚▲✖★"  # seven and eight colours tell 56 classes apart
+TILE, MANY, SMALL_TILE = 96, 1000, 64  # pixels of an image on the map, and if there are more than so many
+LARGE = 192  # pixels of an image among the neighbours
 LEAST_FOR_TSNE = 10
+SAME = 1e-6  # features that differ less are equal
 PERPLEXITY = 30.0
+FEWEST_CLUSTERS, MOST_CLUSTERS, IN_CLUSTER = 4, 12, 80  # images in one, if there are neither too few nor too many
+EXAMPLES = 6  # images of a cluster
 MEASURES = {"learned": "learned affinity", "cosine": "cosine similarity"}
 
 
@@ -37,44 +34,60 @@ class Pictured(NamedTuple):
     label: str | None = None
 
 
-class Query(NamedTuple):
-    """An image and those near it with their cosines, nearest first."""
+class Cluster(NamedTuple):
+    """A group of images that k-means found: how many there are, and those nearest to its centre."""
 
-    image: Pictured
-    near: Sequence[tuple[Pictured, float]]
-
-
-class Neighbourhood(NamedTuple):
-    """Some queries, where their neighbours were looked for, and how often the nearest is right over all queries."""
-
-    queries: Sequence[Query]
-    among: str
-    asked: int
-    right: float | None = None
-    """Percent of all images asked whose nearest neighbour has their class; None if it could have none."""
+    name: str
+    size: int
+    examples: Sequence[int]
 
 
 class FeatureMap(NamedTuple):
-    """Images and their places on each map."""
+    """Images, their places on each map, and their nearest neighbours among others."""
 
     images: Sequence[Pictured]
-    places: Mapping[str, Float[np.ndarray, "N 2"]]
+    """Those that are asked, then those that only answer."""
+    near: list[list[int]]
+    """Rows of the neighbours of each image that is asked, nearest first."""
+    cosine: list[list[float]]
+    among: str
+    of: str
+    """Which images are asked."""
+    places: Mapping[str, Float[np.ndarray, "Q 2"]]
     """By the name of the projection."""
     notes: Mapping[str, str]
     """What to know about each projection."""
-    of: str
-    """Which images these are."""
+    right: float | None = None
+    """Percent of all images asked whose nearest neighbour has their class; None if it could have none."""
+    clusters: Sequence[Cluster] = ()
+    """Of images without classes."""
+    cluster_of: Sequence[int] = ()
+    large: Mapping[int, Pixels] = {}
+    """Images that are shown larger than the encoder sees them, by their row."""
 
     @property
-    def classes(self) -> list[str]:
-        """Their classes, in the order of their looks."""
-        return sorted({image.label for image in self.images if image.label is not None})
+    def asked(self) -> int:
+        """How many images are on the map."""
+        return len(self.near)
 
     @property
-    def legend(self) -> list[dict[str, str]]:
-        """Name, colour and symbol of each class, unless there are too few or too many."""
-        found = [{"name": name, **class_look(i)} for i, name in enumerate(self.classes)]
-        return found if 1 < len(found) <= MOST_IN_LEGEND else []
+    def groups(self) -> list[str]:
+        """Classes, or clusters, in the order of their looks."""
+        return [cluster.name for cluster in self.clusters] or sorted(
+            {i.label for i in self.images if i.label is not None}
+        )
+
+    @property
+    def group_of(self) -> list[int]:
+        """The group of each image; -1 for none."""
+        if self.clusters:
+            return list(self.cluster_of)
+        number = {name: k for k, name in enumerate(self.groups)}
+        return [-1 if image.label is None else number[image.label] for image in self.images]
+
+    def picture(self, row: int) -> Pixels:
+        """An image as large as it is known."""
+        return self.large.get(row, self.images[row].pixels)
 
 
 class Group(NamedTuple):
@@ -115,17 +128,6 @@ class HeatMap(NamedTuple):
     images: Sequence[Heat]
 
 
-class Thumbnails:
-    """The small images of a page, each once; runs that saw the same images share them."""
-
-    def __init__(self) -> None:
-        self.addresses: dict[str, int] = {}
-
-    def add(self, pixels: Pixels, side: int) -> int:
-        """The number under which the page's script finds the image."""
-        return self.addresses.setdefault(thumbnail(pixels, side), len(self.addresses))
-
-
 def thumbnail(pixels: Pixels, side: int, box: Sequence[float] | None = None) -> str:
     """An image of at most `side` pixels as a WebP address; with a box (top, left, height, width) on it, of `side`."""
     image = Image.fromarray(pixels)
@@ -137,55 +139,65 @@ def thumbnail(pixels: Pixels, side: int, box: Sequence[float] | None = None) -> 
         pen = ImageDraw.Draw(image)
         pen.rectangle((left - 1, top - 1, left + wide, top + tall), outline="white", width=3)
         pen.rectangle((left, top, left + wide - 1, top + tall - 1), outline="black", width=1)
+    return _webp(image)
+
+
+def atlas(images: Sequence[Pixels]) -> dict[str, Any]:
+    """All images as squares in one WebP address, row by row, with their side and the number of columns."""
+    side = min(TILE if len(images) <= MANY else SMALL_TILE, max(max(image.shape[:2]) for image in images))
+    columns = math.ceil(math.sqrt(len(images)))
+    sheet = Image.new("RGB", (columns * side, -(-len(images) // columns) * side))
+    for i, pixels in enumerate(images):
+        tile = ImageOps.fit(Image.fromarray(pixels), (side, side), Image.Resampling.LANCZOS)
+        sheet.paste(tile, (i % columns * side, i // columns * side))
+    return {"src": _webp(sheet), "side": side, "columns": columns}
+
+
+def _webp(image: Image.Image) -> str:
     content = io.BytesIO()
     image.save(content, "WEBP", quality=QUALITY)
     return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode()
 
 
-def affinity_data(name: str, comparisons: Sequence[Comparison], thumbnails: Thumbnails) -> dict[str, Any]:
-    """What the page's script needs to draw the bars of each reference of a run."""
-    looks = zip(MEASURES.items(), COLOURS, ("", "/"), strict=False)
+def group_look(i: int) -> dict[str, str]:
+    """Colour and sign of class or cluster i."""
+    return {"color": OF_GROUPS[i % len(OF_GROUPS)], "sign": SYMBOLS[i % len(SYMBOLS)]}
+
+
+def map_data(name: str, found: FeatureMap) -> dict[str, Any]:
+    """What the page's script needs to draw the map of a run, but for its images."""
     return {
         "run": name,
-        "measures": [{"key": key, "name": words, "color": c, "pattern": p} for (key, words), c, p in looks],
-        "references": [
-            {
-                "title": comparison.title,
-                "groups": [
-                    {
-                        "title": group.title,
-                        "picture": thumbnails.add(group.image, IMAGE_SIDE),
-                        "crops": [thumbnails.add(crop, CROP_SIDE) for crop in group.crops],
-                        **{key: [round(float(value), 3) for value in getattr(group, key)] for key in MEASURES},
-                    }
-                    for group in comparison.groups
-                ],
-            }
-            for comparison in comparisons
-        ],
-    }
-
-
-def class_look(i: int) -> dict[str, str]:
-    """Colour and symbol of class i, by plotly's name and as text."""
-    symbol = list(SYMBOLS)[i % len(SYMBOLS)]
-    return {"color": COLOURS[i % len(COLOURS)], "symbol": symbol, "sign": SYMBOLS[symbol]}
-
-
-def map_data(name: str, found: FeatureMap, thumbnails: Thumbnails) -> dict[str, Any]:
-    """What the page's script needs to draw the maps of a run."""
-    classes = found.classes
-    return {
-        "run": name,
-        "classes": [{"name": label, **class_look(i)} for i, label in enumerate(classes or ["image"])],
-        "class": [0 if image.label is None else classes.index(image.label) for image in found.images],
+        "groups": [{"name": group, **group_look(i)} for i, group in enumerate(found.groups)],
+        "group": found.group_of,
         "names": [image.name for image in found.images],
-        "pictures": [thumbnails.add(image.pixels, MAP_SIDE) for image in found.images],
+        "labelled": not found.clusters and bool(found.groups),
+        "near": found.near,
+        "cosine": [[round(value, 3) for value in row] for row in found.cosine],
         "places": {
             projection: [[float(f"{value:.4g}") for value in axis] for axis in places.T.tolist()]
             for projection, places in found.places.items()
         },
     }
+
+
+def clustered(unit: Float[np.ndarray, "N F"], seed: int) -> tuple[list[Cluster], list[int]]:
+    """Clusters of unit vectors by k-means, the largest first, and the cluster of each vector."""
+    from sklearn.cluster import KMeans  # slow to import
+    from threadpoolctl import threadpool_limits
+
+    if len(unit) < 4 * FEWEST_CLUSTERS or float(unit.std(axis=0).max()) < SAME:
+        return [], []
+    with threadpool_limits(1):
+        k = min(MOST_CLUSTERS, max(FEWEST_CLUSTERS, len(unit) // IN_CLUSTER))
+        best = KMeans(k, n_init=3, random_state=seed).fit(unit)
+    order = np.bincount(best.labels_).argsort()[::-1]
+    found = []
+    for i, k in enumerate(order):
+        (rows,) = np.nonzero(best.labels_ == k)
+        nearest = rows[np.argsort(-(unit[rows] @ best.cluster_centers_[k]))]
+        found.append(Cluster(f"cluster {i + 1}", len(rows), nearest[:EXAMPLES].tolist()))
+    return found, np.argsort(order)[best.labels_].tolist()
 
 
 def projections(unit: Float[np.ndarray, "N F"], seed: int) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -195,7 +207,7 @@ def projections(unit: Float[np.ndarray, "N F"], seed: int) -> tuple[dict[str, np
     from threadpoolctl import threadpool_limits
 
     unit = unit.astype(float)
-    if float(unit.std(axis=0).max()) < 1e-6:
+    if float(unit.std(axis=0).max()) < SAME:
         return {"PCA": np.zeros((len(unit), 2))}, {"PCA": "all features are equal"}
     pca = PCA(n_components=2, svd_solver="full")
     maps = {"PCA": pca.fit_transform(unit)}

@@ -1,6 +1,5 @@
 """What logs and evaluations measured: figures with their protocol, and their spread over runs that differ in seed."""
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,100 +11,67 @@ from .gallery import MEASURES
 from .summary import RunSummary
 
 TRAINED = "trained encoder"
-PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation")
+PERCENTS = ("top1", "top-1", "top5", "top-5", "value", "knn", "linear", "validation", "chance", "commonest")
 """Names of results that are percentages; so are AP, AP50 and the like."""
-QUANTITIES = {
-    "knn": "kNN top-1 while training",
-    "loss": "loss",
-    "l_gg": "global-to-global loss",
-    "l_lg": "local-to-global loss",
-    "l_ll": "local-to-local loss",
-    "omega": "omega, what the regressor gains",
-    "ratio": "ratio of gradients",
-    "lr": "learning rate",
-    "z_std": "spread of the latents",
-    "z_rank": "rank of the latents",
-    "images_per_s": "images per second",
-}
-"""What is logged while training."""
-LAST = ("loss", "l_gg", "l_lg", "l_ll", "omega", "ratio", "z_std", "z_rank")
-"""What has no good direction: a loss is low for the sake of its own objective, and these differ."""
-TRAINING = {"data": "on", "batch_size": "batch", "framework.kind": "framework"}
-"""Settings of training with others of which losses and speeds mean something else."""
-UNFINISHED = "unfinished"
-SETTINGS = (
-    UNFINISHED, "size", "mean", "std", "part", "images", "train_images", "test_images", "train_pictures",
-    "test_pictures", "epochs_of_probe", "epochs_of_tuning", "rates", "lr", "batch_of_tuning", "penalise_bias",
-    "seed_of_probe", "seed_of_split", "seed_of_tuning", "seed_of_crops", "data_fingerprint", "detection_recipe",
-)  # fmt: skip
-"""Settings of evaluations with others of which a figure is another figure."""
+TOP_1 = ("top1", "top-1")
 CHOSEN = {"lr": "lr", "l2_weight": "L2 weight"}
-"""What a probe may choose on validation images: then it is an outcome, not a setting."""
+"""What a probe may choose on validation images."""
 NAMING = ("name", "chosen", "seed")
-T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""Student's t for 95 % on both sides, by degrees of freedom from 1; beyond them 2.131 is a little wide."""
 
-How = tuple[tuple[str, str], ...]
-"""Settings by name that another measurement may have otherwise."""
-Kind = tuple[str, How]
+Kind = tuple[str, tuple[str, ...], str]
 """What was measured and how: only figures of one kind can be compared."""
 
 
 class Figure(NamedTuple):
     """A number, what it measures, and how."""
 
-    what: str
+    name: str
     value: float
     unit: str = "%"
-    how: How = ()
-    higher_is_better: bool = True
-    evaluation: str = ""
-    """The protocol of `logo-ssl eval`."""
+    details: tuple[str, ...] = ()
+    """What to know of the protocol."""
+    how: str = ""
+    """What tells protocols of the same details apart: the name of the file, which has a hash of images and settings."""
     n_images: int | None = None
     """On how many images a share of right answers was counted."""
-    compared_with: str = ""
-    """What else was measured in the same way, what guessing gives, and what was chosen on validation images."""
+    baselines: tuple[tuple[str, float], ...] = ()
+    """What else was measured in the same way, and what guessing gives."""
+    note: str = ""
+    """What was chosen on validation images, or an interval."""
 
     @property
     def kind(self) -> Kind:
         """What it shares with the figures that it can be compared with."""
-        return self.what, self.how
+        return self.name, self.details, self.how
+
+    @property
+    def error(self) -> float | None:
+        """The standard error by the number of images."""
+        return None if self.n_images is None else standard_error(self.value, self.n_images)
 
     def written(self, value: float | None = None) -> str:
         """The number, or another of its kind, as it is always written."""
         number = self.value if value is None else value
-        return {"%": f"{number:.2f}", "share": f"{number:.3f}"}.get(self.unit, f"{number:.4g}")
-
-    def in_full(self) -> str:
-        """The number with its unit, and the standard error by the number of images."""
-        text = f"{self.written()} %" if self.unit == "%" else self.written()
-        if self.n_images is None:
-            return text
-        error = standard_error(self.value, self.n_images)
-        return f"{text} on {self.n_images:,} image{'s' * (self.n_images != 1)} (standard error {error:.2f})"
+        return f"{number:.2f}" if self.unit == "%" else f"{number:.3f}"
 
 
 def figures(run: RunSummary) -> list[Figure]:
-    """All that tells runs apart, one of each kind, shares of images first."""
+    """All that tells runs apart, one of each kind."""
     found: dict[Kind, Figure] = {}
-    for figure in (*_while_training(run), *_evaluated(run), *_end_of_training(run)):
+    for figure in (*_while_training(run), *_evaluated(run)):
         if math.isfinite(figure.value):
             found.setdefault(figure.kind, figure)
-    return sorted(found.values(), key=lambda figure: figure.unit != "%")
+    return list(found.values())
 
 
 def labels(found: Iterable[Figure]) -> dict[Kind, str]:
-    """What to call each kind among those shown: settings that all of one name share are left out."""
-    hows: dict[str, dict[How, None]] = {}
-    for figure in found:
-        hows.setdefault(figure.what, {})[figure.how] = None
-    named = {}
-    for what, of_name in hows.items():
-        shared = set.intersection(*map(set, of_name))
-        for how in of_name:
-            telling = [(name, value) for name, value in how if name == UNFINISHED or (name, value) not in shared]
-            named[what, how] = ", ".join([what, *(f"{name} {value}" for name, value in telling)])
-    return named
+    """What to call each kind among those shown, without its name; of those called alike, also the file."""
+    kinds = list(dict.fromkeys(figure.kind for figure in found))
+    called = [", ".join(details) for _, details, _ in kinds]
+    return {
+        kind: f"{words} ({kind[2]})" if sum(kind[:2] == other[:2] for other in kinds) > 1 else words
+        for kind, words in zip(kinds, called, strict=True)
+    }
 
 
 def _while_training(run: RunSummary) -> Iterator[Figure]:
@@ -114,102 +80,68 @@ def _while_training(run: RunSummary) -> Iterator[Figure]:
     if not lines:
         return
     first, last = lines[0], lines[-1]
-    epoch = last.get("epochs_done")
-    when = "after the last epoch" if run.finished and epoch == run.epochs else f"after epoch {epoch} of {run.epochs}"
-    of = f", {last['knn_of']}" if "knn_of" in last else ""
-    what = (
-        f"kNN while training, {when}, k={last.get('knn_k')}, tau={last.get('knn_tau')}, on {run.settings['data']}{of}"
-    )
-    n, before = last.get("knn_images"), ""
+    epoch, n = last.get("epochs_done"), last.get("knn_images")
+    when = "after the last epoch" if run.provenance and epoch == run.epochs else f"after epoch {epoch} of {run.epochs}"
+    details = (when, f"k={last.get('knn_k')}", f"tau={last.get('knn_tau')}", f"on {run.data}")
+    details += (last["knn_of"],) if "knn_of" in last else ()
     alike = all(first.get(key) == last.get(key) for key in ("knn_k", "knn_tau", "knn_images", "knn_of", "knn_bank_of"))
-    if first.get("epochs_done") == 0 and epoch != 0 and alike:
-        before = f"untrained encoder: {percent(first['knn'])} %"
-    yield Figure(what, last["knn"], how=(("test images", words(n)),) if n else (), n_images=n, compared_with=before)
+    untrained = (("untrained encoder", first["knn"]),) if first.get("epochs_done") == 0 != epoch and alike else ()
+    yield Figure("kNN while training", last["knn"], "%", details, f"{n} images", n_images=n, baselines=untrained)
 
 
 def _evaluated(run: RunSummary) -> Iterator[Figure]:
     """Of each row of each evaluation of the present weights: top-1, a figure of transfer, AP, or AUC."""
-    older = run.older()
-    for record in (record for name, record in run.evaluations.items() if name not in older):
-        evaluation, of_record = record["evaluation"], rows(record)
-        title = "kNN" if evaluation == "knn" else evaluation
-        for row in of_record:
+    for name, record in run.evaluations.items():
+        evaluation, found, last = record["evaluation"], rows(record), [f"on {record.get('data')}"]
+        last += [f"unfinished, {record['unfinished']}"] if "unfinished" in record else []
+        about = Figure("kNN" if evaluation == "knn" else evaluation, 0.0, how=name)
+        for row in found if name not in run.older else ():
             if row.get("features", TRAINED) != TRAINED or row.get("metric") == "average precision":
                 continue
             options = [f"{key}={row[key]}" for key in ("k", "tau", "fraction") if key in row]
             options += [str(row[key]) for key in ("of", "measure", "metric", "task") if key in row]
-            about = Figure("", 0.0, how=how_measured(record), evaluation=evaluation)
+            if isinstance(learned := row.get("learned"), dict):
+                cosine, lies = row["cosine"], "{mean:.3f}, 95 % interval {low:.3f} to {high:.3f}"
+                yield about._replace(
+                    name=f"{about.name}, {MEASURES['learned']}",
+                    value=learned["mean"],
+                    unit="share",
+                    details=(*options, *last),
+                    baselines=(("cosine similarity", cosine["mean"]), ("chance", row["chance"])),
+                    note=f"Learned {lies.format(**learned)}; cosine {lies.format(**cosine)}.",
+                )
             for key, value in row.items():
-                name = "" if key in ("top1", "top-1", "value") else key
-                what = ", ".join(filter(None, [title, *options, MEASURES.get(name, name), f"on {record.get('data')}"]))
-                if isinstance(value, dict) and key in MEASURES:
-                    chance = f"95 % interval {value['low']:.3f} to {value['high']:.3f}; chance: {row['chance']:.3f}"
-                    yield about._replace(what=what, value=value["mean"], unit="share", compared_with=chance)
-                elif is_number(value) and (not name or name.startswith("AP")):
-                    n = record.get("test_images") if key in ("top1", "top-1") else None
-                    compared = "; ".join([*_others(row, of_record), *_guesses(record | row), *_choice(record)])
-                    yield about._replace(what=what, value=value, n_images=n, compared_with=compared)
+                if is_number(value) and (key in (*TOP_1, "value") or key.startswith("AP")):
+                    yield about._replace(
+                        value=value,
+                        details=(*options, *([key] if key.startswith("AP") else []), *last),
+                        n_images=record.get("test_images") if key in TOP_1 else None,
+                        baselines=(*_others(row, key, found), *_guesses(record | row)),
+                        note=_choice(record),
+                    )
 
 
-def _end_of_training(run: RunSummary) -> Iterator[Figure]:
-    """The last values of what has no good direction, and how fast it was."""
-    shared = tuple((name, words(run.settings.get(key))) for key, name in TRAINING.items())
-    for key in LAST if run.logged_to_the_end else ():
-        if values := [line[key] for line in run.metrics if key in line]:
-            yield Figure(f"{QUANTITIES[key]}, last", values[-1], "", shared, higher_is_better=False)
-    where = run.provenance.get("hardware", "unknown hardware")
-    if speeds := sorted(line["images_per_s"] for line in run.metrics if "images_per_s" in line):
-        what = f"images per second, median, {where}"
-        yield Figure(what, speeds[len(speeds) // 2], "", shared, higher_is_better=False)
-    if "seconds" in run.provenance:
-        yield Figure(f"seconds, {where}", run.provenance["seconds"], "", higher_is_better=False)
-
-
-def _others(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _others(row: Mapping[str, Any], key: str, found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
     """Other features that were measured as those of a row."""
-    for other in rows:
-        if other.get("features", TRAINED) != TRAINED and all(other.get(key) == row.get(key) for key in ("k", "tau")):
-            yield f"{other['features']}: {percent(other.get('top1'))} %"
+    for other in found:
+        alike = all(other.get(option) == row.get(option) for option in ("k", "tau", "fraction"))
+        if other.get("features", TRAINED) != TRAINED and alike and is_number(other.get(key)):
+            yield other["features"], other[key]
 
 
-def _guesses(about: Mapping[str, Any]) -> Iterator[str]:
+def _guesses(about: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """What needs no features: chance, and always the commonest class if that is right more often."""
     if "chance" in about:
-        yield f"chance: {percent(about['chance'])} %"
+        yield "chance", about["chance"]
     if about.get("commonest", 0) > about.get("chance", 0):
-        yield f"always the commonest class: {percent(about['commonest'])} %"
+        yield "always the commonest class", about["commonest"]
 
 
-def _choice(record: Mapping[str, Any]) -> Iterator[str]:
+def _choice(record: Mapping[str, Any]) -> str:
     """Which of several rates or weights was the best on validation images."""
-    for key, name in CHOSEN.items():
-        if key in record and _tried(record) > 1:
-            yield f"{name} {record[key]:.4g}, chosen of {_tried(record)}"
-
-
-def _tried(record: Mapping[str, Any]) -> int:
-    """How many rates or weights a probe had to choose from."""
-    return len(record.get("rates") or record.get("validation") or ())
-
-
-def how_measured(record: Mapping[str, Any]) -> How:
-    """All that another evaluation may do otherwise."""
-    outcomes = CHOSEN if _tried(record) > 1 else ()
-    given = [key for key in SETTINGS if record.get(key) is not None and key not in outcomes]
-    return tuple((key.replace("_", " "), _setting(record[key])) for key in given)
-
-
-def _setting(value: Any) -> str:
-    match value:
-        case dict():  # too long to be written; its seed is the run's own: `reproduce` gives each detector another
-            settings = {name: inner for name, inner in value.items() if name != "seed"}
-            return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
-        case list():
-            return " ".join(map(_setting, value))
-        case float():
-            return f"{value:.4g}"
-        case _:
-            return words(value)
+    tried = len(record.get("rates") or record.get("validation") or ())
+    chosen = [f"{name} {record[key]:.4g}" for key, name in CHOSEN.items() if key in record]
+    return f"{', '.join(chosen)}: the best of {tried} on validation images." if tried > 1 and chosen else ""
 
 
 def rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -223,16 +155,9 @@ def rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def percent(value: Any) -> str:
-    """Two digits after the point, as the paper has them; empty for what is not a number."""
-    return f"{value:.2f}" if is_number(value) else ""
-
-
 def written(name: str, value: Any) -> str:
-    """A value of an evaluation, by what it is called."""
-    if is_number(value) and (name in PERCENTS or name.startswith("AP")):
-        return percent(value)
-    return f"{value:.3f}" if name == "chance" and isinstance(value, float) else words(value)
+    """A value of an evaluation, by what it is called: two digits for percentages, as the paper has them."""
+    return f"{value:.2f}" if is_number(value) and (name in PERCENTS or name.startswith("AP")) else words(value)
 
 
 def words(value: Any) -> str:
@@ -258,82 +183,60 @@ class Group(NamedTuple):
 
     letter: str
     runs: list[RunSummary]
-    repeated: list[RunSummary]
-    """Runs of a seed that is there already: they say nothing about chance."""
 
     def __str__(self) -> str:
         return f"{self.letter}: {', '.join(run.name for run in self.runs)}"
 
 
-class Spread(NamedTuple):
-    """A figure over the runs of a group."""
-
-    values: tuple[float, ...]
-
-    def interval(self) -> tuple[float, float] | None:
-        """95 % for the mean, by Student's t; unknown without two values that differ."""
-        n = len(self.values)
-        if len(set(self.values)) < 2:
-            return None
-        half = T95[min(n - 2, len(T95) - 1)] * stdev(self.values) / math.sqrt(n)
-        return mean(self.values) - half, mean(self.values) + half
-
-    def written(self, figure: Figure, n_runs: int) -> str:
-        """Mean, standard deviation and number of runs; of how many, if some lack the figure."""
-        n = len(self.values)
-        deviation = f" ± {figure.written(stdev(self.values))}" if n > 1 else ""
-        return f"{figure.written(mean(self.values))}{deviation} (n={n}{f' of {n_runs}' if n < n_runs else ''})"
-
-
-class Compared(NamedTuple):
-    """A figure with its spread in each group that has it, by the group's letter."""
-
-    figure: Figure
-    spreads: Mapping[str, Spread]
-
-    def better(self) -> str:
-        """The group whose 95 % interval is above all others'; empty if the figure has no good direction."""
-        if not self.figure.higher_is_better:
-            return ""
-        best = max(self.spreads, key=lambda letter: mean(self.spreads[letter].values))
-        intervals = {letter: spread.interval() for letter, spread in self.spreads.items()}
-        above = intervals.pop(best)
-        clear = above is not None and all(other is not None and other[1] < above[0] for other in intervals.values())
-        return best if clear else "not clear"
-
-
 def grouped(runs: Sequence[RunSummary]) -> list[Group]:
-    """The runs by recipe, one for each seed: apart from names, places, and settings without effect on what is learned.
+    """The runs by recipe, apart from names, places, and settings without effect on what is learned; a seed once.
 
     Images are compared by their fingerprint if it is known, since they may have moved.
     """
-    found: dict[str, list[RunSummary]] = {}
-    for run in runs:
+    found: dict[str, dict[int, RunSummary]] = {}
+    for run in sorted(runs, key=lambda run: not run.provenance):  # of two with one seed the finished one counts
         idle = {*NAMING, *run.without_effect}
         kept = {field: value for field, value in run.settings.items() if field not in idle}
         kept["data"] = run.images or run.settings["data"]
-        found.setdefault(json.dumps(kept, sort_keys=True, default=str), []).append(run)
-    groups = []
-    for i, members in enumerate(found.values()):
-        of_seed: dict[int, RunSummary] = {}
-        for run in sorted(members, key=lambda run: not run.finished):
-            of_seed.setdefault(run.settings["seed"], run)
-        counted, letter = list(of_seed.values()), f"{chr(ord('A') + i % 26)}{i // 26 or ''}"
-        repeated = [run for run in members if run not in counted]
-        groups.append(Group(letter, [run for run in members if run in counted], repeated))
-    return groups
+        key = json.dumps(kept, sort_keys=True, default=str)
+        found.setdefault(key, {}).setdefault(run.settings["seed"], run)
+    members = [sorted(of_seed.values(), key=runs.index) for of_seed in found.values()]
+    members.sort(key=lambda of_group: runs.index(of_group[0]))
+    return [Group(f"{chr(ord('A') + i % 26)}{i // 26 or ''}", each) for i, each in enumerate(members)]
 
 
-def compared(groups: Sequence[Group]) -> list[Compared]:
-    """Each figure that two groups have at least; of a single group, all its figures."""
+def compared(groups: Sequence[Group]) -> list[tuple[Figure, dict[str, list[float]]]]:
+    """Each figure that two groups have at least, with its values by group; of a single group, all its figures."""
     kinds: dict[Kind, Figure] = {}
     values: dict[Kind, dict[str, list[float]]] = {}
     for group in groups:
         for figure in (figure for run in group.runs for figure in figures(run)):
             kinds.setdefault(figure.kind, figure)
             values.setdefault(figure.kind, {}).setdefault(group.letter, []).append(figure.value)
-    return [
-        Compared(kinds[kind], {letter: Spread(tuple(each)) for letter, each in of_group.items()})
-        for kind, of_group in values.items()
-        if len(of_group) >= min(2, len(groups))
-    ]
+    return [(kinds[kind], of_group) for kind, of_group in values.items() if len(of_group) >= min(2, len(groups))]
+
+
+def spread(figure: Figure, values: Sequence[float], n_runs: int) -> str:
+    """Mean, standard deviation and number of runs; of how many, if some lack the figure."""
+    n = len(values)
+    deviation = f" ± {figure.written(stdev(values))}" if n > 1 else ""
+    return f"{figure.written(mean(values))}{deviation} (n={n}{f' of {n_runs}' if n < n_runs else ''})" if n else ""
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """95 % for the mean, by Student's t; unknown without two values that differ."""
+    from scipy.stats import t  # slow to import
+
+    if len(set(values)) < 2:
+        return None
+    half = t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return mean(values) - half, mean(values) + half
+
+
+def better(of_group: Mapping[str, Sequence[float]]) -> str:
+    """The group whose 95 % interval is above all others'."""
+    best = max(of_group, key=lambda letter: mean(of_group[letter]))
+    intervals = {letter: interval(values) for letter, values in of_group.items()}
+    above = intervals.pop(best)
+    clear = above is not None and all(other is not None and other[1] < above[0] for other in intervals.values())
+    return best if clear else "not clear"

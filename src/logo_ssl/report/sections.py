@@ -1,17 +1,32 @@
-"""What the sections of the page say: tables, lists and curves without HTML, from runs as they were summarised."""
+"""What the sections of the page say: cards, tables, lists and curves without HTML, from summaries of runs."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from ..run import other_losses
 from .gallery import COLOURS
-from .results import QUANTITIES, Compared, Group, compared, figures, labels, percent, rows, words, written
-from .summary import RunSummary, epochs_ended
+from .results import TRAINED, Figure, Group, Kind, better, compared, figures, labels, rows, spread, words, written
+from .summary import RunSummary
 
+QUANTITIES = {
+    "knn": "kNN top-1 while training",
+    "loss": "loss",
+    "z_rank": "rank of the latents",
+    "z_std": "spread of the latents",
+    "l_gg": "global-to-global loss",
+    "l_lg": "local-to-global loss",
+    "l_ll": "local-to-local loss",
+    "omega": "omega, what the regressor gains",
+    "ratio": "ratio of gradients",
+    "lr": "learning rate",
+    "images_per_s": "images per second",
+}
+"""What is logged while training, with the curves that matter most first."""
 MOST_POINTS = 1000  # of a curve; more cannot be told apart on a screen
-FEW = 25  # points that are marked each
-STROKES = {"solid": "none", "dash": "9 4", "dot": "4 3", "dashdot": "9 3 3 3", "longdash": "14 4"}
-"""Dashes of curves, by plotly's name, as SVG takes them."""
+STROKES = ("none", "9 4", "4 3", "9 3 3 3", "14 4")
+"""Dashes of curves, as SVG takes them."""
 UNINTERESTING = ("name", "chosen")
 HIDDEN = ("results", "protocol", "data_fingerprint", "about", "versions", "keys_not_in_checkpoint",
           "keys_without_place")  # fmt: skip
@@ -26,6 +41,26 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
+class Bar(NamedTuple):
+    """A number on a card, of a run or of what it is compared with; all in percent of the card's width."""
+
+    label: str
+    value: str
+    length: float
+    run: int | None = None
+    error: float | None = None
+
+
+class Card(NamedTuple):
+    """A figure of all runs that have it, and what to compare it with."""
+
+    title: str
+    details: str
+    unit: str
+    bars: Sequence[Bar]
+    notes: Sequence[str]
+
+
 class Evaluation(NamedTuple):
     """A record of an evaluation as the page shows it."""
 
@@ -37,49 +72,93 @@ class Evaluation(NamedTuple):
     settings: str
 
 
-def headline(runs: Sequence[RunSummary]) -> Table:
-    """The numbers to take away, how they were measured, and what to compare them with."""
-    found = {run: [figure for figure in figures(run) if figure.higher_is_better] for run in runs}
-    named = labels(figure for of_run in found.values() for figure in of_run)
-    lines = list[tuple[str, ...]]()
-    for run, of_run in found.items():
-        lines += [(run.name, named[figure.kind], figure.in_full(), figure.compared_with) for figure in of_run]
-        if not of_run:
-            lines.append((run.name, "accuracy", "not measured", "logo-ssl eval knn measures it, on images with labels"))
-        lines += [(run.name, *state) for state in _states(run)]
-    several = len(runs) > 1
-    head = ("run", "measured", "figure", "compared with")
-    caption = "The numbers, how they were measured, and what to compare them with; all others are under Evaluations"
-    return Table(caption, head[not several :], [line[not several :] for line in lines])
+def cards(runs: Sequence[RunSummary]) -> list[Card]:
+    """The numbers to take away, how they were measured, and what to compare them with; accuracies first."""
+    kinds: dict[Kind, list[tuple[int, Figure]]] = {}
+    for i, run in enumerate(runs):
+        found = figures(run)
+        again = {each.details for each in found if len(runs) == 1 and each.name == "kNN" and len(each.baselines) > 1}
+        for figure in found:
+            partly = any(part.startswith("AP") and part != "AP" for part in figure.details)
+            if not partly and figure.details[1:] not in again:
+                kinds.setdefault(figure.kind, []).append((i, figure))
+    named = labels(figure for found in kinds.values() for _, figure in found)
+    return sorted((_card(runs, kinds[kind], named[kind]) for kind in kinds), key=lambda card: card.unit != "%")
 
 
-def _states(run: RunSummary) -> Iterator[tuple[str, str, str]]:
-    """What keeps the numbers from being the last word."""
-    for sentence in run.damages:
-        yield sentence, "damaged", ""
-    if older := run.older():
-        yield f"evaluations of older weights: {', '.join(older)}", "not counted", "logo-ssl eval measures these weights"
-    if not run.finished:
-        done = max((line["epoch"] for line in run.metrics if "epoch" in line), default=0)
-        state = f"{max(run.epochs_logged, done)} of {run.epochs} epochs"
-        yield state, "not finished", "logo-ssl resume goes on if it is not running"
+def _card(runs: Sequence[RunSummary], found: Sequence[tuple[int, Figure]], details: str) -> Card:
+    several, figure = len(runs) > 1, found[0][1]
+    scale, differ = 100 if figure.unit == "share" else 1, len({each.baselines for _, each in found}) > 1
+    bars = [
+        Bar(runs[i].name if several else TRAINED, each.written(), scale * each.value, i, each.error)
+        for i, each in found
+    ]
+    baselines = dict[tuple[str, float], Bar]()
+    for i, each in found:
+        for name, value in (*each.baselines, *_papers(runs[i], each)):
+            label = f"{name} ({runs[i].name})" if differ else name
+            baselines.setdefault((name, value), Bar(label, figure.written(value), scale * value))
+    notes = (
+        [f"On {figure.n_images:,} image{'s' * (figure.n_images != 1)}; ± is the standard error."]
+        if figure.n_images
+        else []
+    )
+    notes += [f"{runs[i].name}: {each.note}" if several else each.note for i, each in found if each.note]
+    return Card(figure.name, details, figure.unit, [*bars, *baselines.values()], notes)
 
 
-def health(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
-    """Damages and signs of collapse, or the last spread and rank of the latents; and whether it is bad news."""
+def _papers(run: RunSummary, figure: Figure) -> Iterator[tuple[str, float]]:
+    """The paper's figure for the recipe of a run, on its data; the paper names neither k nor temperature."""
+    for row in run.paper if f"on {run.data}" in figure.details else ():
+        for protocol in ("knn", "linear"):
+            if figure.name.lower().startswith(protocol) and row[protocol] is not None:
+                yield f"the paper's {row['row']}, Table {row['table']}", row[protocol]
+
+
+def remarks(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
+    """What keeps the numbers from being the last word: collapse, older weights, settings; and whether it is bad."""
     found = list[tuple[str, bool]]()
     for run in runs:
-        found += [(f"{run.name}: {sentence}", True) for sentence in (*run.damages, *run.signs)]
+        found += [(f"{run.name}: {sign}", True) for sign in run.signs]
+        if run.older:
+            found.append((f"{run.name}: evaluations of older weights are not counted ({', '.join(run.older)}).", True))
+        if run.paper and run.departures:
+            differs = ", ".join(run.departures)
+            found.append((f"{run.name}: differs from the recipe with the paper's settings in {differs}.", False))
         last = next((line for line in reversed(run.metrics) if {"z_std", "z_rank"} <= line.keys()), None)
-        if run.signs:
-            continue
-        if last is None:
-            found.append((f"{run.name}: nothing was measured{'' if run.finished else ' yet'}.", False))
-        else:
-            measured = f"spread of the latents {last['z_std']:.3f} of 1, effective rank {last['z_rank']:.1f}"
-            most = f"{measured} of at most {run.most_directions}"
-            found.append((f"{run.name}: no sign of collapse at the last measurement ({most}).", False))
+        if last and not run.signs:
+            measured = f"spread {last['z_std']:.3f} of 1, effective rank {last['z_rank']:.1f} of at most"
+            found.append((f"{run.name}: no sign of collapse ({measured} {run.most_directions}).", False))
     return found
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def facts(run: RunSummary) -> list[str]:
+    """What a run is, in a line: method, images, epochs, time, hardware."""
+    settings, made, images = run.settings, run.provenance, run.run.images()
+    count = f" ({images['train_images']:,} images)" if images else ""
+    found = [f"{settings['framework.kind']} with {settings['strategy.kind']}", settings["backbone"], run.data + count]
+    if "seconds" in made:
+        found.append(f"{duration(made['seconds'])} on {made.get('hardware', 'unknown hardware')}")
+    if speeds := [line["images_per_s"] for line in run.metrics if "images_per_s" in line]:
+        found.append(f"{median(speeds):.0f} images/s")
+    return found
+
+
+def state(run: RunSummary) -> str:
+    """Whether a run is finished, running or stopped, and when it will be done."""
+    progress = run.progress
+    if progress.state == "finished":
+        return f"finished, {run.epochs} epochs"
+    left = f", about {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+    return f"{progress.state}, {progress.epochs:.1f} of {run.epochs} epochs{left}"
 
 
 def differences(runs: Sequence[RunSummary]) -> Table | None:
@@ -92,70 +171,29 @@ def differences(runs: Sequence[RunSummary]) -> Table | None:
     return Table("Settings that differ", ("setting", *(run.name for run in runs)), lines) if lines else None
 
 
-def group_notes(groups: Sequence[Group]) -> list[str]:
-    """Which runs count for nothing in a comparison, and which have no last values."""
-    notes = []
-    if repeated := [run.name for group in groups for run in group.repeated]:
-        notes.append(f"Of runs with the same recipe and seed one counts; left out: {', '.join(repeated)}.")
-    if cut := [run for group in groups for run in group.runs if not run.logged_to_the_end]:
-        named = ", ".join(f"{run.name} ({run.epochs_logged} of {run.epochs} epochs)" for run in cut)
-        notes.append(f"Logs that do not reach the end of training have no last values: {named}.")
-    return notes
-
-
 def comparison(groups: Sequence[Group]) -> Table | None:
     """The figures of the groups side by side, and which is better; None for a single run."""
-    found = sorted(compared(groups), key=lambda each: not each.figure.higher_is_better)
+    found, several = compared(groups), len(groups) > 1
     if not found or sum(len(group.runs) for group in groups) < 2:
         return None
-    named = labels(each.figure for each in found)
-
-    def cells(each: Compared) -> list[str]:
-        spreads = ((each.spreads.get(group.letter), len(group.runs)) for group in groups)
-        return [named[each.figure.kind], *("" if s is None else s.written(each.figure, n) for s, n in spreads)]
-
-    caption, head = "Mean ± standard deviation over seeds", ("figure", *map(str, groups))
-    if len(groups) == 1:
-        return Table(caption, head, [cells(each) for each in found])
-    caption += (
-        ". A group is better if its 95 % interval (Student's t) is above all others'; of many figures some may be so "
-        "by chance. Losses and speeds have no good direction"
-    )
-    return Table(caption, (*head, "better"), [[*cells(each), each.better()] for each in found])
-
-
-def compared_with_the_paper(runs: Sequence[RunSummary]) -> Table | None:
-    """What was measured next to the paper's rows for the same recipe."""
-    measured = {run: [f for f in figures(run) if f.evaluation.startswith(("knn", "linear"))] for run in runs}
-    named = labels(figure for of_run in measured.values() for figure in of_run)
-
-    def here(run: RunSummary, protocol: str) -> str:
-        found = [figure for figure in measured[run] if figure.evaluation.startswith(protocol)]
-        return "; ".join(f"{figure.written()} ({named[figure.kind]})" for figure in found) or "not measured"
-
-    lines = [
-        (
-            run.name,
-            f"Table {row['table']}: {row['row']}{', with settings of our choice' if run.tuned else ''}",
-            percent(row["knn"]),
-            here(run, "knn"),
-            percent(row["linear"]),
-            here(run, "linear"),
-            ", ".join(run.departures) or "none",
+    named, lines = labels(figure for figure, _ in found), []
+    for figure, values in found:
+        cells = [spread(figure, values.get(group.letter, []), len(group.runs)) for group in groups]
+        lines.append((f"{figure.name}, {named[figure.kind]}", *cells, *([better(values)] if several else [])))
+    caption = "Mean ± standard deviation over seeds"
+    if several:
+        caption += (
+            ". A group is better if its 95 % interval (Student's t) is above all others'; of many figures some may be "
+            "so by chance"
         )
-        for run in runs
-        for row in run.paper
-    ]
-    differs = "differs from the recipe with the paper's settings in"
-    head = ("run", "paper", "paper's kNN", "kNN here", "paper's linear", "linear here", differs)
-    return Table("Top-1 in percent; the paper names no k and no temperature", head, lines) if lines else None
+    return Table(caption, ("figure", *map(str, groups), *(["better"] if several else [])), lines)
 
 
 def evaluations(runs: Sequence[RunSummary]) -> list[Evaluation]:
     """Every evaluation, whole."""
     return [
-        _evaluation(f"{run.name}: {name}", record, older.get(name))
-        for run, older in ((run, run.older()) for run in runs)
+        _evaluation(name if len(runs) == 1 else f"{run.name}: {name}", record, run.older.get(name))
+        for run in runs
         for name, record in run.evaluations.items()
     ]
 
@@ -189,22 +227,15 @@ def plots(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     for name, title in (QUANTITIES | {name: name for name in others}).items():
         traces = [trace for i, run in enumerate(runs) if (trace := _trace(run, i, name))]
         if traces:
-            unit = " %" if name == "knn" else ""
-            ends = ", ".join(f"{runs[trace['run']].name}: {trace['y'][-1]:.4g}{unit}" for trace in traces)
-            axis = f"{title}{_protocol(runs)} (%)" if name == "knn" else title
+            unit, axis = (" %", f"{title}{_protocol(runs)} (%)") if name == "knn" else ("", title)
+            ends = ", ".join(f"{runs[trace['run']].name}: {words(trace['y'][-1])}{unit}" for trace in traces)
             made.append({"name": name, "title": axis, "summary": f"{axis} over epochs; last {ends}", "traces": traces})
     return made
 
 
 def run_look(i: int) -> dict[str, str]:
     """Colour and dashes of run i, told apart without colour as well."""
-    return {"color": COLOURS[i % len(COLOURS)], "dash": list(STROKES)[(i // len(COLOURS) + i) % len(STROKES)]}
-
-
-def swatches(runs: Sequence[RunSummary]) -> list[tuple[str, str]]:
-    """Colour and dashes of each run's curves, as SVG takes them."""
-    found = [run_look(i) for i in range(len(runs))]
-    return [(look["color"], STROKES[look["dash"]]) for look in found]
+    return {"color": COLOURS[i % len(COLOURS)], "dash": STROKES[(i // len(COLOURS) + i) % len(STROKES)]}
 
 
 def _protocol(runs: Sequence[RunSummary]) -> str:
@@ -219,20 +250,6 @@ def _trace(run: RunSummary, i: int, name: str) -> dict[str, Any] | None:
     if not points:
         return None
     thin = [*points[:: -(-len(points) // MOST_POINTS)], points[-1]] if len(points) > MOST_POINTS else points
-    scale = _epochs_per_step(run)
-    return {
-        "run": i,
-        "x": [round(step * scale, 4) for step, _ in thin],
-        "y": [float(f"{value:.6g}") for _, value in thin],
-        "mode": "lines+markers" if len(thin) <= FEW else "lines",
-        "line": run_look(i),
-    }
-
-
-def _epochs_per_step(run: RunSummary) -> float:
-    """From the last line that ends an epoch (kNN or spread of latents), else as many epochs as the last line began."""
-    for line in reversed(run.metrics):
-        if (epochs := epochs_ended(line)) and line["step"]:
-            return epochs / line["step"]
-    last = run.metrics[-1]
-    return (last.get("epoch", 0) + 1) / last["step"] if last["step"] else 1.0
+    x = [round(step * run.epochs_per_step, 4) for step, _ in thin]
+    y = [float(f"{value:.6g}") if math.isfinite(value) else None for _, value in thin]
+    return {"run": i, "x": x, "y": y, **run_look(i)}

@@ -1,4 +1,4 @@
-"""The page served to this machine while runs train: three addresses, and no file of the machine."""
+"""The page served to this machine while runs train: two addresses, and no file of the machine."""
 
 import hashlib
 import threading
@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..run import Run
 from ..system.text import printable
 from .html import page
-from .summary import RunSummary, newest_runs, stamps
+from .summary import RunSummary, find_runs, is_held, stamps
 
 EVERYWHERE = "0.0.0.0"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -37,14 +37,12 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "logo-ssl", ""
     timeout = 5  # of a browser that connects and does not ask
 
-    def __init__(
-        self, latest: Callable[[], Served], library: bytes, hosts: tuple[str, ...] | None, *rest: object
-    ) -> None:
-        self.latest, self.library, self.hosts = latest, library, hosts
+    def __init__(self, latest: Callable[[], Served], hosts: tuple[str, ...] | None, *rest: object) -> None:
+        self.latest, self.hosts = latest, hosts
         super().__init__(*rest)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        """The page, its version or its library."""
+        """The page or its version."""
         if not self._is_for_us():
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"This name is not served.\n")
             return
@@ -55,8 +53,6 @@ class Handler(BaseHTTPRequestHandler):
                 served = self.latest()
                 lines = [served.version, *([" ".join(served.trouble.split())] if served.trouble else [])]
                 self._send(HTTPStatus.OK, "text/plain", "\n".join(lines).encode())
-            case "/plotly.js":
-                self._send(HTTPStatus.OK, "text/javascript", self.library, "max-age=86400")
             case _:
                 self._send(HTTPStatus.NOT_FOUND, "text/plain", b"Nothing is here.\n")
 
@@ -75,11 +71,11 @@ class Handler(BaseHTTPRequestHandler):
             return False
         return self.hosts is None or name in self.hosts
 
-    def _send(self, status: HTTPStatus, kind: str, content: bytes, caching: str = "no-store") -> None:
+    def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
-        self.send_header("Cache-Control", caching)
+        self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
@@ -113,11 +109,11 @@ class Server(ThreadingHTTPServer):
         """Print nothing."""
 
 
-def open_server(host: str, port: int, latest: Callable[[], Served], library: bytes) -> Server:
+def open_server(host: str, port: int, latest: Callable[[], Served]) -> Server:
     """A server that listens; UserError if it cannot."""
     hosts = None if host == EVERYWHERE else (*LOOPBACK, host.lower())
     try:
-        return Server((host, port), partial(Handler, latest, library, hosts))
+        return Server((host, port), partial(Handler, latest, hosts))
     except (OSError, OverflowError) as error:
         raise UserError(
             f"port={port}: cannot be listened on at {host} ({error}); --port 0 takes a free one."
@@ -147,17 +143,20 @@ class PageRenewer:
     latest: Served = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seen: object = None  # so that the first look makes the page that takes long
-        self.latest = self._page(quickly=True)
+        self.seen: object = None
+        self.latest = self._page([])
 
-    def look(self) -> bool:
+    def look(self, *, quickly: bool = False) -> bool:
         """Make the page anew if anything changed; whether it did. What goes wrong is said here and on the page."""
         try:
-            seen = stamps(*(file for run in newest_runs(self.paths) for file in _files(run)))
+            runs, _ = find_runs(self.paths)
+            seen = stamps(*(file for run in runs for file in _files(run))), [is_held(run) for run in runs]
             if seen == self.seen:
                 return False
             self.seen = seen
-            self.latest = self._page()
+            self.latest = self._page(self.collect(runs, quickly=quickly))
+            if quickly:
+                self.seen = None  # the next look makes what takes long
             return True
         except (UserError, OSError) as error:  # perhaps a file is half written: the next look tries again
             self.seen, reason = None, str(error)
@@ -169,21 +168,12 @@ class PageRenewer:
         self.latest = self.latest._replace(trouble=trouble)
         return False
 
-    def _page(self, *, quickly: bool = False) -> Served:
-        text = page(self.collect(newest_runs(self.paths), quickly=quickly), version="")
+    def _page(self, runs: Sequence[RunSummary]) -> Served:
+        text = page(runs, version="")
         version = hashlib.sha256(text.encode()).hexdigest()[:16]
         return Served(version, text.replace('data-version=""', f'data-version="{version}"', 1).encode())
 
 
 def _files(run: Run) -> list[Path]:
     """Everything that the page is made of."""
-    single = (
-        run.recipe_file,
-        run.metrics_file,
-        run.provenance_file,
-        run.backbone_file,
-        run.heads_file,
-        run.bad_images_file,
-    )
-    folders = (run.evaluation_file("x").parent.glob("*.json"), (run.path / "figures").glob("*.png"))
-    return [*single, *(file for folder in folders for file in sorted(folder))]
+    return sorted(file for files in ("*.*", "evaluation/*.json", "figures/*.png") for file in run.path.glob(files))

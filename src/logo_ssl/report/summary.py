@@ -2,18 +2,22 @@
 
 import csv
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from pathlib import Path, PurePath
+from statistics import median
+from typing import Any, Literal, NamedTuple
 
-from ..errors import UserError
+from filelock import FileLock, Timeout
+
 from ..files import read_json
-from ..run import Logged, Run, runs_below
-from .gallery import Comparison, FeatureMap, Neighbourhood
+from ..run import LOCK, Run, runs_below
+from ..system.text import printable
+from .gallery import Comparison, FeatureMap
 
 MOST_RUNS = 50  # on a page
+RECENT = 20  # lines of the log that tell how fast a run is now
 FIGURES = {
     "affinity": "Learned affinity and cosine similarity: a reference crop against crops of other images (from the "
     "command affinity, which chooses other images than the section Affinity)",
@@ -24,38 +28,19 @@ Stamps = tuple[tuple[str, int, int], ...]
 """Name, time and size of files: with others, they were written anew."""
 
 
-def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Run]]:
-    """The runs that are named with the finished ones below folders that are named, and the unfinished ones there.
+def find_runs(paths: Sequence[Path]) -> tuple[list[Run], int]:
+    """The runs at or below some paths by now, and how many that began earlier are left out, if there are too many.
 
     Files are passed over, since a pattern may give them. Raises UserError for a path without runs.
     """
-    found, unfinished = list[Run](), list[Run]()
-    for path in [path for path in paths if not path.is_file()] or paths:
-        inside = [] if Run(path).recipe_file.is_file() else list(runs_below(path))
-        finished = [run for run in inside if run.is_finished]
-        unfinished += [run for run in inside if finished and not run.is_finished]
-        found += finished or [Run.existing(path)]
-    found = _each_once(found)
-    if not 1 <= len(found) <= MOST_RUNS:
-        raise UserError(f"runs: {len(found)} were given; a page shows 1 to {MOST_RUNS}.")
-    named = {os.path.realpath(run.path) for run in found}
-    return found, [run for run in unfinished if os.path.realpath(run.path) not in named]
-
-
-def runs_at(path: Path) -> list[Run]:
-    """The run at a path, or all below it by now, finished or not."""
-    run = Run(path)
-    return [run] if run.recipe_file.is_file() else list(runs_below(path))
-
-
-def newest_runs(paths: Sequence[Path]) -> list[Run]:
-    """The runs at some paths by now; if there are too many for a page, those that are named and the last that began.
-
-    A path without a run stays in the list, so that whoever reads it says what is wrong.
-    """
-    found = _each_once(run for path in paths for run in runs_at(path) or [Run(path)])
-    newest = sorted(found, key=lambda run: (run.path in paths, stamps(run.recipe_file)[0][1]))[-MOST_RUNS:]
-    return [run for run in found if run in newest]
+    below = [(path, [Run(path)] if Run(path).recipe_file.is_file() else list(runs_below(path))) for path in paths]
+    found = dict[str, Run]()  # of several paths to one run, the first
+    for path, runs in below:
+        for run in runs or ([] if path.is_file() and any(runs for _, runs in below) else [Run.existing(path)]):
+            found.setdefault(os.path.realpath(run.path), run)
+    order = sorted(found.values(), key=lambda run: (run.path in paths, run.recipe_file.stat().st_mtime_ns))
+    newest = order[-MOST_RUNS:]
+    return [run for run in found.values() if run in newest], len(order) - len(newest)
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
@@ -63,7 +48,7 @@ def names_of(runs: Sequence[Run]) -> list[str]:
     parts, depth = [run.path.absolute().parts for run in runs], 1
     while len({part[-depth:] for part in parts}) < len(set(parts)):
         depth += 1
-    names = ["/".join(part[-depth:]) for part in parts]
+    names = [printable("/".join(part[-depth:])) for part in parts]
     return [name if names.index(name) == i else f"{name} ({i + 1})" for i, name in enumerate(names)]
 
 
@@ -79,13 +64,19 @@ class Collected(NamedTuple):
 
     crops: bytes | None = None
     """A picture of the crops as the network sees them, as PNG."""
-    neighbourhood: Neighbourhood | None = None
-    feature_map: FeatureMap | None = None
+    features: FeatureMap | None = None
     comparisons: Sequence[Comparison] = ()
     missing: Sequence[Missing] = ()
 
 
-NOTHING = Collected()
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    state: Literal["finished", "running", "stopped"]
+    epochs: float
+    """Done so far."""
+    seconds_left: float | None = None
+    """At the speed of the last lines of its log; evaluations in between take longer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +89,7 @@ class RunSummary:
     run: Run
     name: str
     """What to call it on the page, different for each run."""
-    logged: Logged
+    metrics: Sequence[Mapping[str, Any]]
     """What was logged while training."""
     settings: Mapping[str, Any]
     """Every setting by its full name, inner ones with a dot."""
@@ -110,13 +101,11 @@ class RunSummary:
     """In what its settings differ from those of the recipe with the paper's."""
     paper: Sequence[Mapping[str, Any]] = ()
     """The rows of the paper that its recipe stands for."""
-    tuned: bool = False
-    """Whether it has settings of our choice for these rows."""
     signs: Sequence[str] = ()
     """Signs of collapse at the end of the log."""
     most_directions: int | None = None
     """The largest rank that its latents can have."""
-    collected: Collected = NOTHING
+    collected: Collected = Collected()  # noqa: RUF009 (immutable)
     """What its encoder makes of images."""
 
     @cached_property
@@ -125,40 +114,35 @@ class RunSummary:
         return self.run.provenance()
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines that can be read."""
-        return self.logged.lines
-
-    @property
-    def finished(self) -> bool:
-        """Whether training came to its end."""
-        return bool(self.provenance)
-
-    @property
     def epochs(self) -> int:
         """How many it is to have."""
         return self.settings["epochs"]
 
-    @cached_property
-    def epochs_logged(self) -> int:
-        """How many epochs its metrics cover to the end."""
-        return max(map(epochs_ended, self.metrics), default=0)
-
     @property
-    def logged_to_the_end(self) -> bool:
-        """Whether the last values that were logged are those of the end of training."""
-        return self.finished and self.epochs_logged >= self.epochs
+    def data(self) -> str:
+        """What to call its images, as evaluations do."""
+        return PurePath(self.settings["data"]).name or self.settings["data"]
 
     @cached_property
-    def damages(self) -> list[str]:
-        """What is wrong with its metrics, a sentence each."""
-        name, found = self.run.metrics_file.name, []
-        if lost := self.logged.unreadable:
-            found.append(f"{name}: {lost} unreadable line{'s' * (lost > 1)}, left out.")
-        if self.finished and not self.logged_to_the_end:
-            there = f"ends after epoch {self.epochs_logged} of {self.epochs}" if self.metrics else "is missing or empty"
-            found.append(f"{name} {there}, though the run is finished.")
-        return found
+    def epochs_per_step(self) -> float:
+        """From the last line that ends an epoch, else by the number of images."""
+        for line in reversed(self.metrics):
+            if (epochs := epochs_ended(line)) and line["step"]:
+                return epochs / line["step"]
+        return self.settings["batch_size"] / self.run.images().get("train_images", self.settings["batch_size"])
+
+    @cached_property
+    def progress(self) -> Progress:
+        """How far it is, and when it will be done if it is being trained."""
+        if self.provenance:
+            return Progress("finished", self.epochs)
+        done = min(self.epochs, self.epochs_per_step * max((line["step"] for line in self.metrics), default=0))
+        if not is_held(self.run):
+            return Progress("stopped", done)
+        speeds = [line["images_per_s"] for line in self.metrics if "images_per_s" in line][-RECENT:]
+        images = self.run.images().get("train_images")
+        left = (self.epochs - done) * images / median(speeds) if speeds and images and median(speeds) else None
+        return Progress("running", done, left)
 
     @cached_property
     def evaluations(self) -> dict[str, dict[str, Any]]:
@@ -171,6 +155,7 @@ class RunSummary:
         """The fingerprint of what it learned from, if it is known."""
         return self.run.images().get("fingerprint", {}).get("train")
 
+    @cached_property
     def older(self) -> dict[str, str]:
         """The evaluations of other weights than the present ones by the name of their file, and of which weights.
 
@@ -179,7 +164,7 @@ class RunSummary:
         older = dict[str, str]()
         for name, record in self.evaluations.items():
             epochs, unfinished = record.get("epochs", self.epochs), record.get("unfinished")
-            if epochs != self.epochs or (self.finished and unfinished):
+            if epochs != self.epochs or (self.provenance and unfinished):
                 older[name] = unfinished or f"epoch {epochs}"
         return older
 
@@ -191,13 +176,13 @@ class RunSummary:
             file = self.run.path / "figures" / f"{stem}.png"
             if file.is_file():
                 yield words, file.read_bytes()
-        folder, older = self.run.evaluation_file("x").parent.resolve(), self.older()
+        folder = self.run.evaluation_file("x").parent.resolve()
         for name, record in self.evaluations.items():
             for place in record.get("pictures", ()):
                 file = (folder / place).resolve()
                 if file.is_relative_to(folder) and file.is_file():  # nothing else of this machine
                     words = f"{name}, {file.stem} images: objects on the left, what was found on the right"
-                    yield words + (f" (of older weights: {older[name]})" if name in older else ""), file.read_bytes()
+                    yield words + (f" (of older weights: {self.older[name]})" * (name in self.older)), file.read_bytes()
 
     @cached_property
     def bad_images(self) -> list[tuple[str, str]]:
@@ -208,6 +193,19 @@ class RunSummary:
         except OSError:
             return []
         return [(row[0], ", ".join(row[1:])) for row in rows if row != ["image", "reason"]]
+
+
+def is_held(run: Run) -> bool:
+    """Whether a process trains in the folder now; on a disk without locks, whether one ever did is not known."""
+    if not (run.path / LOCK).is_file():
+        return False
+    try:
+        with FileLock(run.path / LOCK, timeout=0, fallback_to_soft=False):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False
 
 
 def epochs_ended(line: Mapping[str, Any]) -> int:
@@ -231,11 +229,3 @@ def stamps(*files: Path) -> Stamps:
         except OSError:
             found.append((str(file), 0, -1))
     return tuple(found)
-
-
-def _each_once(runs: Iterable[Run]) -> list[Run]:
-    """Of several paths to one run, the first."""
-    found = dict[str, Run]()
-    for run in runs:
-        found.setdefault(os.path.realpath(run.path), run)
-    return list(found.values())

@@ -8,13 +8,13 @@ const keyOf = (part) => {
   return [part.tagName, name].join(" ");
 };
 const byKey = (selector) => new Map(all(selector).map((part) => [keyOf(part), part]));
-const focusable = "main :is(a, input, summary, [tabindex])";
+const focusable = ".page :is(a, input, summary, button, [tabindex])";
 
 // What a reader has chosen survives a newer page: boxes, choices, sliders, what was unfolded, scrolled to or focused.
 function choicesMade() {
   const inputs = byKey("input");
   const unfolded = byKey("details");
-  const scrolled = new Map(all("main [tabindex]").map((part) => [keyOf(part), part.scrollLeft]));
+  const scrolled = new Map(all(".page [tabindex]").map((part) => [keyOf(part), part.scrollLeft]));
   const focused = document.activeElement.matches(focusable) ? keyOf(document.activeElement) : null;
   return {
     choices() {
@@ -23,10 +23,10 @@ function choicesMade() {
         if (before && input.type === "range") input.value = before.value;
         else if (before && (input.type !== "radio" || before.checked)) input.checked = before.checked;
       }
-      for (const [key, part] of byKey("details")) part.open = Boolean(unfolded.get(key)?.open);
+      for (const [key, part] of byKey("details")) part.open = unfolded.get(key)?.open ?? part.open;
     },
     place() {
-      for (const [key, part] of byKey("main [tabindex]")) part.scrollLeft = scrolled.get(key) ?? 0;
+      for (const [key, part] of byKey(".page [tabindex]")) part.scrollLeft = scrolled.get(key) ?? 0;
       if (focused !== null) byKey(focusable).get(focused)?.focus({ preventScroll: true });
     },
   };
@@ -34,13 +34,8 @@ function choicesMade() {
 
 function renew(fresh) {
   const restore = choicesMade();
-  if (typeof Plotly !== "undefined") all(".plot").forEach((place) => Plotly.purge(place));
-  document.querySelector("main").replaceWith(fresh.querySelector("main"));
-  for (const data of fresh.querySelectorAll("script[type='application/json']")) {
-    const old = document.getElementById(data.id);
-    if (old) old.replaceWith(data);
-    else document.body.append(data);
-  }
+  for (const part of [".page", "#plots", "#seen"]) document.querySelector(part).replaceWith(fresh.querySelector(part));
+  document.title = fresh.title;
   restore.choices();
   start();
   restore.place();
