@@ -108,29 +108,10 @@ def test_marks_are_words_and_names_are_text():
     assert "&lt;i&gt;a&lt;/i&gt;.png" in text
 
 
-def test_pca_keeps_the_directions_of_largest_variance(random):
-    data = random(50, 8) * torch.tensor([9.0, 5, 1, 1, 1, 1, 1, 1])
-    maps, notes = projections(data.numpy(), 0)
-    values = np.linalg.eigvalsh(np.cov(data.numpy().T, bias=True))[::-1]
-    assert maps["PCA"].var(axis=0) == pytest.approx(values[:2])
-    assert notes["PCA"].startswith(f"{100 * values[:2].sum() / values.sum():.0f} %")
-
-
 def test_maps_of_few_or_equal_images_are_pca_alone(random):
     few = F.normalize(random(LEAST_FOR_TSNE - 1, 5), dim=1)
     assert set(projections(few.numpy(), 0)[0]) == {"PCA"}
     assert projections(np.ones((20, 5)), 0)[0]["PCA"].tolist() == [[0, 0]] * 20
-
-
-def test_tsne_keeps_groups_together_and_follows_its_seed(random):
-    centres = torch.eye(3, 6, dtype=torch.float64).repeat_interleave(12, dim=0)
-    unit = F.normalize(centres + 0.05 * random(36, 6), dim=1)
-    places = projections(unit.numpy(), 0)[0]["t-SNE"]
-    groups = places.reshape(3, 12, 2)
-    within = np.linalg.norm(groups - groups.mean(axis=1, keepdims=True), axis=2).max()
-    between = min(np.linalg.norm(groups[i].mean(0) - groups[j].mean(0)) for i in range(3) for j in range(i))
-    assert between > 2 * within
-    assert np.array_equal(places, projections(unit.numpy(), 0)[0]["t-SNE"])
 
 
 def test_runs_that_saw_the_same_images_share_their_pictures(make_run):
@@ -187,22 +168,6 @@ def test_a_run_that_goes_on_is_looked_at_now_and_then(make_run, images, monkeypa
         (told,) = collector.collect([run])
         seen += re.findall("no backbone|epoch . of 2", told.collected.missing[0].why)
     assert seen == ["no backbone", "epoch 1 of 2", "epoch 1 of 2", "epoch 2 of 2"]
-
-
-@pytest.mark.parametrize(
-    ("work", "what"), [("neighbours_and_map", "neighbours and maps"), ("comparisons_for_page", "affinities")]
-)
-def test_a_full_gpu_costs_what_is_computed_there_only(work, what, make_run, monkeypatch):
-    def full(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(f"logo_ssl.report.collect.{work}", full)
-    (told,) = RunCollector(crops=False, device="cpu").collect([make_run()])
-    assert [missing.what for missing in told.collected.missing] == [what]
-    assert (told.collected.features is None, not told.collected.comparisons) == (
-        work == "neighbours_and_map",
-        work == "comparisons_for_page",
-    )
 
 
 def opened(address: str) -> Image.Image:

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from logo_ssl import cli
+from logo_ssl.errors import UserError
 from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector, command_line, signs_of_collapse
@@ -106,6 +107,16 @@ def test_the_page_shows_every_number_with_its_protocol(make):
         assert words in text, words
 
 
+def test_existing_outputs_are_kept_without_overwrite(make, tmp_path):
+    run, out = make(), tmp_path / "r.html"
+    out.write_text("precious")
+    (tmp_path / "f").mkdir()
+    for options in ({"out": out}, {"out": tmp_path / "new.html", "figures": tmp_path / "f"}):
+        with pytest.raises(UserError, match="exists"):
+            Report((run.path,), crops=False, images=0, **options).run()
+    assert out.read_text() == "precious"
+
+
 def test_nothing_is_loaded_from_outside(make):
     found = read(make())
     for _, attributes in found.elements:
@@ -129,29 +140,6 @@ def test_hostile_names_are_shown_as_text(make):
     assert other.path.name in found.text
     assert "<script>x.jpg" in found.text
     assert "<" not in found.code["plots"]
-
-
-def test_several_runs_share_each_plot_and_what_differs_is_listed(make):
-    runs = [make("first"), make("second", optimiser__lr=0.125, strategy=TwoViewConfig())]
-    for plot in plots(summaries(*runs)):
-        assert [trace["run"] for trace in plot["traces"]] == [0, 1]
-    one, other = plots(summaries(*runs))[0]["traces"]
-    assert (one["x"], one["y"]) == ([6.0], [61.25])
-    assert (one["color"], one["dash"]) != (other["color"], other["dash"])
-    found = read(*runs)
-    assert [box["data-run"] for box in found.all("input")] == ["0", "1"]
-    assert "strategy.kind logo two-view" in found.text
-    differing = found.text.split("Settings that differ")[1].split("To run it again")[0]
-    assert "optimiser.momentum" not in differing
-
-
-def test_bad_images_are_listed_up_to_a_number(make):
-    run = make()
-    run.bad_images_file.write_text("image,reason\r\n" + "".join(f"b{i}.jpg,empty file\r\n" for i in range(60)))
-    text = read(run).text
-    assert "60 images could not be read" in text
-    assert "b49.jpg" in text
-    assert "b50.jpg" not in text
 
 
 def test_long_curves_are_thinned_and_keep_their_end(make):

@@ -39,7 +39,7 @@ def numbers(*runs):
 
 def test_the_last_knn_is_compared_with_the_untrained_encoders(make):
     run = make()
-    assert numbers(run) == [[("trained encoder", "35.70", 1.52), ("untrained encoder", "33.90", None)]]
+    assert numbers(run) == [[("this encoder", "35.70", 1.52), ("untrained encoder", "33.90", None)]]
     (card,) = cards([run])
     assert "k=20, tau=0.07, on scenes" in card.details
     assert "1,000 images" in card.notes[0]

@@ -190,14 +190,14 @@ def clustered(unit: Float[np.ndarray, "N F"], seed: int) -> tuple[list[Cluster],
         return [], []
     with threadpool_limits(1):
         k = min(MOST_CLUSTERS, max(FEWEST_CLUSTERS, len(unit) // IN_CLUSTER))
-        best = KMeans(k, n_init=3, random_state=seed).fit(unit)
-    order = np.bincount(best.labels_).argsort()[::-1]
+        labels = KMeans(k, random_state=seed).fit_predict(unit)
+    order = np.bincount(labels).argsort()[::-1]
     found = []
     for i, k in enumerate(order):
-        (rows,) = np.nonzero(best.labels_ == k)
-        nearest = rows[np.argsort(-(unit[rows] @ best.cluster_centers_[k]))]
+        (rows,) = np.nonzero(labels == k)
+        nearest = rows[np.argsort(-(unit[rows] @ unit[rows].mean(axis=0)))]
         found.append(Cluster(f"cluster {i + 1}", len(rows), nearest[:EXAMPLES].tolist()))
-    return found, np.argsort(order)[best.labels_].tolist()
+    return found, np.argsort(order)[labels].tolist()
 
 
 def projections(unit: Float[np.ndarray, "N F"], seed: int) -> tuple[dict[str, np.ndarray], dict[str, str]]:

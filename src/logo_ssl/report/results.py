@@ -229,7 +229,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
     if len(set(values)) < 2:
         return None
-    half = t.ppf(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
     return mean(values) - half, mean(values) + half
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..run import other_losses
 from .gallery import COLOURS
-from .results import TRAINED, Figure, Group, Kind, better, compared, figures, labels, rows, spread, words, written
+from .results import Figure, Group, Kind, better, compared, figures, labels, rows, spread, words, written
 from .summary import RunSummary
 
 QUANTITIES = {
@@ -90,7 +90,7 @@ def _card(runs: Sequence[RunSummary], found: Sequence[tuple[int, Figure]], detai
     several, figure = len(runs) > 1, found[0][1]
     scale, differ = 100 if figure.unit == "share" else 1, len({each.baselines for _, each in found}) > 1
     bars = [
-        Bar(runs[i].name if several else TRAINED, each.written(), scale * each.value, i, each.error)
+        Bar(runs[i].name if several else "this encoder", each.written(), scale * each.value, i, each.error)
         for i, each in found
     ]
     baselines = dict[tuple[str, float], Bar]()

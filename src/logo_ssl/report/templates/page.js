@@ -29,7 +29,7 @@ function extent(values) {
 
 function drawPlot(place, traces) {
   place.replaceChildren();
-  const [x0, x1] = extent(traces.flatMap((trace) => trace.x));
+  const [x0, x1] = extent([0, ...traces.flatMap((trace) => trace.x)]);
   const [y0, y1] = extent(traces.flatMap((trace) => trace.y));
   const x = (value) => LEFT + ((value - x0) / (x1 - x0)) * (RIGHT - LEFT);
   const y = (value) => BOTTOM - ((value - y0) / (y1 - y0)) * (BOTTOM - TOP);
