@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,52 @@ def test_an_image_of_the_index_is_its_own_nearest_neighbour(logo, cwd, run, data
     assert neighbour.path in first
 
 
+def test_what_was_found_is_a_picture_a_page_or_a_table_without_the_query_itself(logo, cwd, run, photos):
+    photos = Path(shutil.copytree(photos, cwd / "photos"))
+    (photos / "elm" / "003.png").rename(photos / "elm" / "\u732b <b>.png")
+    assert logo("embed", run, "--data", photos, "--out", "features.npz", "--workers", "0").code == 0
+    (photos / "elm" / "007.png").unlink()
+    queries = (photos / "ash" / "grey.png", photos / "ash" / "alpha.png")
+    words = ("search", run, "--query", *queries, "--k", "18", "--index", "features.npz")
+    for ending in ("png", "html", "csv"):
+        done = logo(*words, "--out", f"found.{ending}")
+        assert done.code == 0, done.err
+    with (cwd / "found.csv").open(newline="") as lines:
+        header, *rows = csv.reader(lines)
+    assert header == ["query", "rank", "path", "label", "cosine"]
+    assert [int(row[1]) for row in rows] == 2 * list(range(1, 19))
+    assert all(row[0] != row[2] for row in rows)
+    page = (cwd / "found.html").read_text()
+    assert page.count("<img") == 2 * 19 - 2  # but for what is gone
+    assert page.count("no image") == 2
+    assert "\u732b &lt;b&gt;.png" in page
+    assert "http" not in page
+    with Image.open(cwd / "found.png") as sheet:
+        assert min(sheet.size) > 500
+
+
+OUTPUTS = (
+    *("embed {run} --out f.csv", "embed {run} --out f.npz", "export {run} --to safetensors --out f.safetensors"),
+    *("search {run} --index features.npz --query query.png --out f.png", "affinity {run} --rows 1 --out f.png"),
+    *("search {run} --index features.npz --query query.png --out f.html", "report {run} --out f.html"),
+    *("eval knn {run} --protocols 5 0.07 --out f.json", "show-crops tiny --data {data} --images 2 --out f.png"),
+)
+
+
+@pytest.mark.parametrize("line", OUTPUTS)
+def test_an_existing_file_is_kept_unless_overwrite_is_given(logo, cwd, run, data, line):
+    if "--index" in line:
+        assert logo("embed", run, "--out", "features.npz").code == 0
+        (cwd / "query.png").write_bytes(as_png(np.load(data)["train_images"][5]))
+    words = line.format(run=run, data=data).split()
+    (cwd / words[-1]).write_text("precious")
+    done = logo(*words)
+    assert (done.code, words[-1] in done.err) == (2, True), done.err
+    assert (cwd / words[-1]).read_text() == "precious"
+    assert logo(*words, "--overwrite").code == 0
+    assert (cwd / words[-1]).read_bytes() != b"precious"
+
+
 @pytest.fixture(scope="module")
 def expected(resnet) -> tuple[torch.Tensor, torch.Tensor]:
     """Some input of the encoder, and what it makes of it."""
@@ -162,17 +209,6 @@ def test_a_network_that_only_we_know_is_exported_as_safetensors_and_knows_its_in
     assert (done.code, "missing.npz" in done.err) == (2, True)
     done = logo("export", run, "--to", "timm", "--out", "timm.safetensors")
     assert (done.code, "tiny" in done.err, (cwd / "timm.safetensors").exists()) == (2, True, False)
-
-
-def test_an_export_of_another_encoder_stays_unless_overwrite_is_given(logo, cwd, run, resnet):
-    words = ("--to", "safetensors", "--out", "encoder.safetensors")
-    assert logo("export", run, *words).code == 0
-    kept = (cwd / "encoder.safetensors").read_bytes()
-    done = logo("export", resnet, *words)
-    assert (done.code, "encoder.safetensors" in done.err) == (2, True)
-    assert (cwd / "encoder.safetensors").read_bytes() == kept
-    assert logo("export", resnet, *words, "--overwrite").code == 0
-    assert logo_ssl.load(cwd / "encoder.safetensors")(torch.rand(1, 3, 32, 32)).shape == (1, 512)
 
 
 def test_python_exports_and_embeds_to_files_too(run, data, tmp_path):

@@ -73,17 +73,6 @@ def test_the_same_encoder_has_the_same_figures_with_a_cache_and_without(logo, cw
     assert figures[0] == figures[1] == figures[2]
 
 
-def test_a_file_at_out_that_somebody_else_wrote_is_kept_unless_overwrite_is_given(logo, cwd, run):
-    words = ("eval", "knn", run, "--protocols", "5", "0.07", "--out", "knn.json")
-    (cwd / "knn.json").write_text("precious")
-    done = logo(*words)
-    assert done.code == 2
-    assert "knn.json" in done.err
-    assert (cwd / "knn.json").read_text() == "precious"
-    assert logo(*words, "--overwrite").code == 0
-    assert top1(json.loads((cwd / "knn.json").read_text()))
-
-
 @pytest.fixture(scope="module")
 def network() -> torch.nn.Module:
     """A ResNet-18 of torchvision's, with a classifier of no use."""

@@ -222,7 +222,8 @@ def test_names_that_are_no_text_come_back_or_get_escapes(encoder, photos, tmp_pa
     kept = suffix != "parquet"
     assert (str(odd) if kept else str(photos / "cl\\xe9" / "od\\xe9.png")) in paths
     assert ("cl\udce9" in labels) == kept
-    assert logo_ssl.search(encoder, out, odd, k=1)[0][0].path == (str(odd) if kept else printable(str(odd)))
+    (found,) = logo_ssl.search(encoder, out, photos / "b" / "04.png", k=30)
+    assert (str(odd) if kept else printable(str(odd))) in [neighbour.path for neighbour in found]
 
 
 @pytest.mark.gpu
