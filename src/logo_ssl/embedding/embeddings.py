@@ -23,12 +23,11 @@ from ..errors import Interrupted, UserError
 from ..eval.encoder import EncoderOptions, FrozenEncoder
 from ..eval.features import PREPROCESSING, Extraction, FeatureStore, compute, features_key
 from ..eval.protocol import data_for
-from ..files import check_output
 from ..system.signals import Stopped
 from ..system.terminal import progress_bars
 from ..system.text import counted
 from .module import frozen
-from .tables import Part, refuse_unknown, write_table
+from .tables import Part, check_table, write_table
 
 Which = Literal["all", "train", "val", "test"]
 Data = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Tensor | np.ndarray | Split | ImageSet
@@ -139,10 +138,7 @@ def embed(  # pyright: ignore[reportInconsistentOverload] (the options are the s
     told to `say`, else warned of.
     """
     how = Extraction(device, batch_size, workers, max_bad, False, say or Extraction.say, progress, decoder)
-    target = None if out is None else Path(out)
-    if target is not None:
-        refuse_unknown(target)
-        check_output(target, overwrite)
+    target = None if out is None else check_table(Path(out), overwrite)
     known = frozen(encoder)
     chosen = images_of(known, data, split, say or partial(warnings.warn, stacklevel=4))
     about = {"encoder": known.name, "size": known.size, "mean": known.mean, "std": known.std}
@@ -242,6 +238,7 @@ class Embed(EncoderOptions):
 
     def run(self) -> None:
         """Embed, and say where the features are."""
+        check_table(self.out, self.overwrite)  # before the encoder is loaded
         encoder, console = self.open()
         names = ("out", "split", "batch_size", "device", "workers", "decoder", "max_bad", "overwrite")
         options = {name: getattr(self, name) for name in names}

@@ -119,4 +119,4 @@ class Search(EncoderOptions):
                 console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
         if self.out is not None:
             together = list(zip(map(str, self.query), found, strict=True))
-            console.print(f"Sheet: {write(self.out, SHEETS[self.out.suffix.lower()](together))}")
+            console.print(f"Written: {write(self.out, SHEETS[self.out.suffix.lower()](together))}")

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from ..errors import UserError
-from ..files import whole
+from ..files import check_output, whole
 from ..system.text import printable
 
 ABOUT = "logo-ssl"
@@ -52,10 +52,12 @@ def about_table(path: Path) -> dict[str, Any]:
         return _format(path).about(path)
 
 
-def refuse_unknown(path: Path) -> None:
-    """Raise a UserError for a name that no table can have, or whose format is not installed."""
+def check_table(path: Path, overwrite: bool) -> Path:
+    """UserError if no table can be written there, or its format is not installed."""
     if _format(path).write is _write_parquet:
         _pyarrow()
+    check_output(path, overwrite)
+    return path
 
 
 @contextmanager

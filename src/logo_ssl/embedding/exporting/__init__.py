@@ -43,9 +43,15 @@ def export(
 
     A file, or a folder that is not empty, is replaced only with `overwrite`.
     """
+    path = _checked(to, out, overwrite)
+    return Exported(path, FORMATS[to][0](frozen(encoder), path))
+
+
+def _checked(to: Target, out: str | os.PathLike[str] | None, overwrite: bool) -> Path:
+    """Where an encoder can be written."""
     if to not in FORMATS:
         raise UserError(f"to={to!r}: choose {', '.join(FORMATS)}.")
-    write, default = FORMATS[to]
+    _, default = FORMATS[to]
     path, suffix = Path(default if out is None else out), Path(default).suffix
     if suffix and path.suffix.lower() != suffix:
         raise UserError(f"out={path}: {to} is written to a file that ends in {suffix}.")
@@ -53,7 +59,7 @@ def export(
         check_output(path, overwrite)
     elif not path.is_dir() or any(path.iterdir()):
         refuse_existing(path, overwrite)
-    return Exported(path, write(frozen(encoder), path))
+    return path
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class Export(EncoderOptions):
 
     def run(self) -> None:
         """Export, and show how to load it."""
+        _checked(self.to, self.out, self.overwrite)  # before the encoder is loaded
         encoder, console = self.open()
         done = export(encoder, self.to, self.out, overwrite=self.overwrite)
         console.print(f"Exported: {done.path}\n\n{done.snippet}")
