@@ -167,6 +167,7 @@ def _draw(page: Image.Image, place: Place) -> None:
     mask = Image.new("L", (4 * size[0], 4 * size[1]))  # larger, so that corners come out smooth
     ImageDraw.Draw(mask).rounded_rectangle((0, 0, *mask.size), 4 * ROUND, fill=255)
     page.paste(field, (x, y), mask.resize(size, Image.Resampling.LANCZOS))
+    draw.rounded_rectangle((x, y, right - 1, bottom - 1), ROUND, outline=LINES)
     bold, width = ImageFont.truetype(FONTS / "DejaVuSans-Bold.ttf", LETTERS), QUERY if query else size[0]
     draw.text((x, bottom + 8), tile.head, ink, bold)
     indent = int(bold.getlength(f"{tile.head}  "))
