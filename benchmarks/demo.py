@@ -14,7 +14,11 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from logo_ssl.eval.knn import compare_knn
+from logo_ssl.data import load_data
+from logo_ssl.eval.encoder import load_encoder
+from logo_ssl.eval.features import Extraction
+from logo_ssl.eval.knn import KNN
+from logo_ssl.eval.protocol import compare
 from logo_ssl.recipes import find_recipe
 from logo_ssl.system.hardware import hardware, provenance
 from logo_ssl.train import pretrain
@@ -28,10 +32,10 @@ def measured(strategy, seed, recipe, out):
     console = Console(file=sys.stderr)
     run = pretrain(find_recipe(recipe), out, console=console, seed=seed, knn_every=0, **STRATEGIES[strategy])
     seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
-    return {
-        "knn": {name: round(accuracy, 2) for name, accuracy in compare_knn(run).items()},
-        "cpu_seconds": round(seconds, 1),
-    }
+    encoder, how = load_encoder(str(run.path)), Extraction(cache=False)
+    data = load_data("scenes", encoder.size)
+    compared = compare(lambda other, how: KNN(str(run.path)).measure(other, data, how), encoder, how, True)
+    return {"knn": {name: found.figures for name, found in compared.items()}, "cpu_seconds": round(seconds, 1)}
 
 
 def main():

@@ -92,22 +92,38 @@ def test_no_features_give_anything_but_numbers(n_images, n_features, n_classes, 
     assert objective(found, data, 10**log_w) <= objective(nothing, data, 10**log_w) * (1 + 1e-4) + 1e-5
 
 
-def test_the_weight_is_the_best_on_validation_and_trains_on_both_halves(generator):
-    data = blobs(200, 10, 4, noise=1.5)
-    train, val = (data.rows(rows) for rows in torch.randperm(200, generator=generator).split(120))
-    weights = [1e3, 10.0, 1.0, 0.1]
+@pytest.mark.parametrize("official", [True, False])
+def test_the_weight_is_the_best_on_validation_or_over_folds_and_trains_on_all(official):
+    known, weights = blobs(200, 10, 4, noise=1.5), [1e3, 10.0, 1.0, 0.1]
+    val = torch.arange(200) >= 120 if official else None
     for metric in (top1, mean_per_class):
-        done: list[int] = []
-        chosen = select_weight(train, val, 4, weights, metric, done.append)
-        assert chosen.validation == {
-            w: metric(probe.scores(val.features), val.labels) for w, probe in fit_path(*train, 4, weights)
-        }
+        done: dict[int, int] = {}
+        chosen = select_weight(known, 4, val, weights, metric, done.__setitem__)
+        if official:
+            assert chosen.validation == {
+                w: metric(probe.scores(known.features[val]), known.labels[val])
+                for w, probe in fit_path(*known.rows(~val), 4, weights)
+            }
         assert chosen.validation[chosen.value] == max(chosen.validation.values())
-        assert done == [1, 2, 3, 4]
-        both = fit(train.joined(val), 4, chosen.value, **EXACT)
-        assert (chosen.probe.weight - both.weight).abs().max() < 1e-2 * both.weight.abs().max()
-    equal = select_weight(train, val, 4, weights, metric=lambda scores, labels: 50.0)
+        n = 4 if official else 20
+        assert done == dict.fromkeys(range(1, n + 1), n)
+        both = fit(known, 4, chosen.value, **EXACT)
+        assert (chosen.probe.weight - both.weight).abs().max() < 2e-2 * both.weight.abs().max()
+    equal = select_weight(known, 4, val, weights, metric=lambda scores, labels: 50.0)
     assert equal.value == 1e3  # the strongest
+
+
+def test_over_folds_every_image_is_classified_once_by_the_others():
+    seen: list[torch.Tensor] = []
+    known = LabelledFeatures(torch.eye(23, dtype=torch.float64), torch.arange(23) % 3)
+
+    def metric(scores, labels):
+        seen.append(labels)
+        return top1(scores, labels)
+
+    chosen = select_weight(known, 3, None, [1.0], metric)
+    assert seen[0].bincount().tolist() == [8, 8, 7]
+    assert chosen.validation[1.0] < 50  # where each image has a feature of its own, nothing tells of another
 
 
 @pytest.mark.gpu

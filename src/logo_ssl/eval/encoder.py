@@ -11,8 +11,10 @@ import safetensors
 import timm
 import timm.data
 import torch
+import torch.nn.functional as F
 import torchvision
 import tyro
+from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -29,6 +31,8 @@ UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
 IMAGENET_SIZE, CIFAR_SIZE = 224, 32
 SOLO_LEARN_PADDING = (2, 2)
 SMALLEST = 8  # pixels
+PIXELS, COLOURS, MOST_CHANNELS = 8, 64, 6
+"""Of the baseline: pixels a side, colours in the histogram (of more than six channels, of the first six)."""
 SEED = 0  # of untrained weights
 HUB_WEIGHTS = "model.safetensors"  # in a folder as on the Hugging Face Hub
 BROKEN = (safetensors.SafetensorError, RuntimeError, KeyError, TypeError, ValueError)
@@ -81,7 +85,7 @@ class EncoderOptions:
     """Which encoder."""
 
     encoder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENCODER")]
-    """A run folder, torchvision/NAME, timm/NAME, random/NAME, a checkpoint file, or an exported encoder."""
+    """A run folder, torchvision/NAME, timm/NAME, random/NAME, pixels, a checkpoint file, or an exported encoder."""
     backbone: str | None = None
     """The network in a checkpoint, if its shapes do not show it."""
     stem: EncoderStem | None = None
@@ -184,6 +188,8 @@ def _find(
             return _from_timm(name, size)
         case ["random", name]:
             return _untrained(name, stem or "imagenet", channels, size)
+        case ["pixels"]:
+            return pixels(channels)
     if external:
         return _from_checkpoint(path, backbone, stem, key, size)
     if is_file:
@@ -193,9 +199,68 @@ def _find(
         exported = path / HUB_WEIGHTS
         return _from_export(exported) if _is_ours(exported) else _from_run(Run.existing(path))
     raise UserError(
-        f"{source!r} is not an encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint "
-        f"({', '.join(SUFFIXES)})."
+        f"{source!r} is not an encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, pixels, or a "
+        f"checkpoint ({', '.join(SUFFIXES)})."
     )
+
+
+# -- What needs no training
+
+
+class Pixels(nn.Module):
+    """8 x 8 mean colours and a histogram of all colours, each of unit length.
+
+    On CIFAR-10, Imagenette and Pets kNN and linear classifiers are better on both than on either, or on more pixels.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = nn.Parameter(torch.zeros(0))  # tells the device
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B F"]:
+        """Features of images from 0 to 1."""
+        small = F.adaptive_avg_pool2d(x, PIXELS).flatten(1) - 0.5
+        levels = max(2, round(COLOURS ** (1 / x.shape[1])))
+        colour = torch.zeros_like(x[:, 0], dtype=torch.int64)
+        for channel in x[:, :MOST_CHANNELS].unbind(1):
+            colour = colour * levels + (channel * levels).long().clamp(0, levels - 1)
+        counts = x.new_zeros(len(x), levels ** min(x.shape[1], MOST_CHANNELS))
+        counts.scatter_add_(1, colour.flatten(1), torch.ones_like(x[:, 0]).flatten(1))
+        return torch.cat([F.normalize(small, dim=1), F.normalize(counts.sqrt(), dim=1)], dim=1)
+
+
+def pixels(channels: int) -> FrozenEncoder:
+    """Small images and their colours, as a baseline."""
+    looks = ((0.0,) * channels, (1.0,) * channels, CIFAR_SIZE)
+    return FrozenEncoder("pixels", Pixels(), *looks, architecture=("pixels", ""))
+
+
+def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
+    """What an encoder is compared with: its network before training (seed 0), if that is another, and pixels."""
+    found = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        network: Any = None
+        match encoder.architecture:
+            case ("pixels", _):
+                return []
+            case ("torchvision", name):
+                remove_classifier(network := torchvision.models.get_model(name, weights=None))
+            case ("timm", name):
+                network = _of_timm(name, encoder.size, pretrained=False)
+            case (name, stem):
+                network = _untrained(name, stem, encoder.channels, encoder.size).backbone
+    if network is not None:
+        known = weights_fingerprint(network.state_dict(), *encoder.architecture)
+        if known != encoder.fingerprint:
+            network = network.eval().requires_grad_(False)
+            found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, run=None, heads=None))
+    simple = pixels(encoder.channels)
+    known = weights_fingerprint(simple.backbone.state_dict(), *simple.architecture)
+    return [*found, replace(simple, name="pixels and colours", fingerprint=known)]
+
+
+# -- Sources
 
 
 def _from_torchvision(name: str) -> FrozenEncoder:
@@ -228,18 +293,21 @@ def _from_timm(name: str, size: int | None) -> FrozenEncoder:
     """A model of timm with its published weights, without its classifier."""
     if not timm.is_model(name.split(".")[0]):
         raise UserError(f"timm has no model {name!r}.{nearest(name, timm.list_models())}")
-    backbone: Any
     try:
-        try:
-            backbone = timm.create_model(name, pretrained=True, num_classes=0, img_size=size)
-        except TypeError:  # convolutional networks take any size, and have no such option
-            backbone = timm.create_model(name, pretrained=True, num_classes=0)
+        backbone = _of_timm(name, size, pretrained=True)
     except Exception as error:  # of the network, the hub or the disk
         raise _not_fetched(f"timm/{name}", error) from error
     needs = timm.data.resolve_model_data_config(backbone)
     says = (f"Weights: {name}, tag {backbone.pretrained_cfg.get('tag') or 'default'}.",)
     looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["input_size"][-1])
     return FrozenEncoder("", backbone, *looks, says=says, architecture=("timm", name))
+
+
+def _of_timm(name: str, size: int | None, *, pretrained: bool) -> Any:
+    try:
+        return timm.create_model(name, pretrained=pretrained, num_classes=0, img_size=size)
+    except TypeError:  # convolutional networks take any size, and have no such option
+        return timm.create_model(name, pretrained=pretrained, num_classes=0)
 
 
 def _not_fetched(what: str, error: Exception) -> UserError:

@@ -82,7 +82,7 @@ class LabelledFeatures(NamedTuple):
         """Both sets as one."""
         return LabelledFeatures(torch.cat([self.features, other.features]), torch.cat([self.labels, other.labels]))
 
-    def rows(self, rows: Int[Tensor, " n"]) -> "LabelledFeatures":
+    def rows(self, rows: Int[Tensor, " n"] | Bool[Tensor, " N"]) -> "LabelledFeatures":
         """Some of them."""
         return LabelledFeatures(self.features[rows], self.labels[rows])
 

@@ -26,10 +26,11 @@ from ..train.loggers import JsonlLogger, ProgressDisplay
 from ..train.monitors import Diverged
 from ..train.pretrain import fit
 from ..train.trainer import build_trainer
-from .encoder import FrozenEncoder
+from .encoder import FrozenEncoder, Pixels
 from .features import Extraction, exact_convolutions, in_channels, labelled_features, readable
+from .lbfgs import select_weight
 from .linear import STANDARD_CROPS
-from .protocol import DataProtocol, Measured, top_k, tops_for
+from .protocol import DataProtocol, Measured, standard_errors, top_k, tops_for
 from .splits import balanced_share, count_copies, guessing, labelled_splits, labels_of, split_test
 
 PROTOCOL = (
@@ -55,6 +56,7 @@ class FineTune(DataProtocol):
     seed: int = 0
     """Decides the shares, the classifier's start, order and augmentation."""
     fractions: tyro.conf.Suppress[tuple[float, ...]] = (1.0,)
+    baselines: tyro.conf.Suppress[bool] = False
 
     title = "Fine-tuned"
     name: ClassVar[str] = "finetune"
@@ -85,19 +87,25 @@ class FineTune(DataProtocol):
                 f"Fine-tuning on {len(rows):,} of {len(train):,} labelled images, testing on {len(test):,}; chance "
                 f"{guess['chance']:.2f} %."
             )
-            module = self._classifier(encoder, part, n_classes, how)
-            _tune(module, part, how)
-            tuned = replace(encoder, backbone=module.framework.encoder.net)
-            scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
+            if isinstance(encoder.backbone, Pixels):
+                tested = labelled_features(encoder, test, how, "test images")
+                chosen = select_weight(labelled_features(encoder, part.train, how), n_classes, None)
+                scores, labels = chosen.probe.scores(tested.features), tested.labels
+            else:
+                module = self._classifier(encoder, part, n_classes, how)
+                _tune(module, part, how)
+                tuned = replace(encoder, backbone=module.framework.encoder.net)
+                scores, labels = labelled_features(tuned, test, replace(how, cache=False), "test images")
             tops = {top: top_k(scores, labels, top) for top in tops_for(n_classes)}
             share = f"{100 * fraction:g} % of labels ({counted(len(rows), 'image')})"
             figures |= {f"finetune top-{top}, {share}": value for top, value in tops.items()}
             about = {"fraction": fraction, "fractions_asked": asked, "images": len(rows), **guess}
-            about |= {"batch_size": module.recipe.batch_size, "seconds": round(time.time() - began, 1)}
+            about |= {"batch_size": min(self.batch_size, len(rows)), "seconds": round(time.time() - began, 1)}
             results.append(about | {f"top{top}": value for top, value in tops.items()})
         record = {
             "protocol": PROTOCOL,
             "results": results,
+            "standard_errors": standard_errors(figures, len(test)),
             "epochs_of_tuning": self.epochs,
             "lr": self.lr,
             "seed_of_tuning": self.seed,
@@ -107,7 +115,8 @@ class FineTune(DataProtocol):
             **about_test,
         }
         settings = {"fractions": list(self.fractions), "epochs": self.epochs, "lr": self.lr}
-        return Measured(self.name, figures, record, settings | {"batch_size": self.batch_size, "seed": self.seed})
+        settings |= {"batch_size": self.batch_size, "seed": self.seed}
+        return Measured(self.name, figures, record["standard_errors"], record, settings)
 
     def _classifier(self, encoder: FrozenEncoder, data: ImageSet, n_classes: int, how: Extraction) -> Pretraining:
         """A copy of the backbone with a fresh classifier, ready to be trained."""
@@ -146,6 +155,8 @@ class Semi(FineTune):
 
     fractions: tuple[float, ...] = (0.01, 0.1)
     """Shares of each class's labels, at least one image of each."""
+    baselines: bool = True
+    """Also train the untrained network in the same way, and a linear classifier on pixels with colours."""
 
     name = "semi"
 

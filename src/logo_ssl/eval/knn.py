@@ -1,23 +1,19 @@
-"""Weighted kNN on frozen features: `eval knn`, and the demo's comparison with pixels and an untrained network."""
+"""Weighted kNN on frozen features: `eval knn`."""
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
-from ..data import BadImages, ImageSet, load_data, squared
+from ..data import ImageSet
 from ..errors import UserError
-from ..knn import PROTOCOLS, extract, knn_accuracy, nearest_neighbours, top_accuracies
-from ..recipes import read_recipe
-from ..run import Run
-from ..system.hardware import best_device, hardware, provenance
-from ..train import build, load_backbone
+from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
+from ..system.hardware import best_device
 from .encoder import FrozenEncoder
 from .features import Extraction, labelled_features
-from .protocol import DataProtocol, FeatureOptions, Measured, about_run, standard_errors, tops_for
-from .splits import count_copies, guessing, labelled_splits, labels_of
+from .protocol import DataProtocol, FeatureOptions, Measured, standard_errors, tops_for
+from .splits import count_copies, guessing, labelled_splits
 
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
 
@@ -82,7 +78,7 @@ class KNN(DataProtocol, FeatureOptions):
             **copies,
             "features": bank.features.shape[1],
         }
-        return Measured("knn", figures, record, {"protocols": list(protocols)})
+        return Measured("knn", figures, record["standard_errors"], record, {"protocols": list(protocols)})
 
     def _fitting(self, n_images: int, name: str, how: Extraction) -> Sequence[tuple[int, float]]:
         """What was asked for, or the customary protocols that make sense among so many images: not all may vote."""
@@ -93,41 +89,3 @@ class KNN(DataProtocol, FeatureOptions):
         if large:
             how.say(f"{', '.join(large)} is left out: {name} has only {n_images:,} images to compare with.")
         return fitting
-
-
-def compare_knn(run: Run) -> dict[str, float]:
-    """Top-1 in percent of raw pixels, random initialisation and the trained encoder; saved in the run."""
-    began, recipe, (trained, needs) = time.time(), read_recipe(run), load_backbone(run)
-    size, device = recipe.crops.global_size, best_device(recipe.device)
-    data = replace(load_data(recipe.data, size), val=None)
-    found = data.for_knn()
-    if found is None:
-        raise UserError(f"{recipe.data} has no labels, and kNN needs them; give class folders or an .npz.")
-    bad = BadImages(sum(map(len, found)), recipe.loading.max_bad, run.bad_images_file, data.root)
-    splits = [squared(rows.taken(), size, bad, recipe.loading.workers) for rows in found]
-    bank_labels, labels = (labels_of(split) for split in splits)
-    pixels = [split.array.flatten(1).to(device).float() / 255 for split in splits]
-    # Cosine needs centred pixels: without it, brightness alone decides.
-    features = {"raw pixels": [part - pixels[0].mean(dim=0) for part in pixels]}
-    untrained = build(replace(recipe, init=None), data).framework.encoder.backbone
-    for name, backbone in (("random initialisation", untrained), ("trained encoder", trained)):
-        backbone.to(device)
-        features[name] = [
-            extract(backbone, split.array, needs["mean"], needs["std"], needs["size"]) for split in splits
-        ]
-    results, figures = [], dict[str, float]()
-    for name, (bank, queries) in features.items():
-        for k, tau in PROTOCOLS:
-            accuracy = figures[f"{name}, k={k}, tau={tau}"] = knn_accuracy(queries, labels, bank, bank_labels, k, tau)
-            results.append({"features": name, "k": k, "tau": tau, "top1": round(accuracy, 2)})
-    record = {
-        "evaluation": "knn",
-        "protocol": f"{PROTOCOL}, last epoch",
-        "data": data.name,
-        "train_images": len(splits[0]),
-        "test_images": len(splits[1]),
-        "results": results,
-        "seconds": round(time.time() - began, 1),
-    }
-    run.write_evaluation("knn", record | about_run(run) | provenance(hardware(device)))
-    return figures

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal
 
 import torch
@@ -18,7 +18,7 @@ from ..system.hardware import best_device, exact_device, to_device
 from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
-from .lbfgs import WEIGHTS, Chosen, LinearProbe, select_weight
+from .lbfgs import Chosen, LinearProbe, how_chosen, logistic
 from .protocol import DataProtocol, FeatureOptions, Measured, Metric, standard_errors, top1, top_k, tops_for
 from .splits import FeatureSplits, labels_of, split_features
 
@@ -34,8 +34,6 @@ ABOUT = {
     "sgd-augmented": f"{MOCOS} features of random crops and flips, lr",
     "lbfgs": "multinomial logistic regression by L-BFGS, one of 45 L2 weights",
 }
-CHOSEN = "chosen on a fifth of train, then trained on all of train"
-CHOSEN_ON_VAL = "chosen on the validation split, then trained on train and validation"
 STANDARD_CROPS = CropPlan(n_global=1, n_local=0, global_scale=(0.08, 1.0), jitter_p=0.0, grey_p=0.0)
 """The augmentation of MoCo's linear classifier: random crops and flips."""
 
@@ -191,8 +189,7 @@ class Linear(DataProtocol, FeatureOptions):
         how.say(f"{len(labels):,} test images, {splits.n_classes} classes, chance {about['chance']:.2f} %.")
         if self.protocol == "lbfgs":
             what, settings = "l2_weight", {}
-            watched = how.counting("L2 weights", len(WEIGHTS))
-            chosen = select_weight(splits.train, splits.val, splits.n_classes, progress=watched)
+            chosen = logistic(splits, top1, partial(how.progress, "L2 weights"))
         else:
             what, settings = "lr", {"epochs": self.epochs, "rates": list(self.rates)}
             best = self._trained(encoder, splits, self.rates, how).select(splits.val)
@@ -205,7 +202,7 @@ class Linear(DataProtocol, FeatureOptions):
         tops = {f"top-{top}": top_k(scores, labels, top) for top in tops_for(splits.n_classes)}
         figures = {f"linear {name}, {self.protocol}": value for name, value in tops.items()}
         record = {
-            "protocol": f"{ABOUT[self.protocol]} {CHOSEN_ON_VAL if splits.official_val else CHOSEN}",
+            "protocol": f"{ABOUT[self.protocol]} {how_chosen(splits, folds=self.protocol == 'lbfgs')}",
             "results": {name: round(value, 2) for name, value in tops.items()},
             "standard_errors": standard_errors(figures, len(labels)),
             what: chosen.value,
@@ -215,7 +212,8 @@ class Linear(DataProtocol, FeatureOptions):
             **about,
             "seed_of_probe": self.seed,
         }
-        return Measured(f"linear-{self.protocol}", figures, record, {"seed": self.seed, **settings})
+        settings = {"seed": self.seed, **settings}
+        return Measured(f"linear-{self.protocol}", figures, record["standard_errors"], record, settings)
 
     def _trained(
         self, encoder: FrozenEncoder, splits: FeatureSplits, rates: Sequence[float], how: Extraction, last: bool = False

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,11 +26,14 @@ from ..recipes import recipe_as_written
 from ..run import Run, standard_error
 from ..system.hardware import best_device, hardware, provenance
 from ..system.terminal import progress_bars
-from .encoder import EncoderOptions, FrozenEncoder
+from ..system.text import listed
+from .encoder import EncoderOptions, FrozenEncoder, baselines
 from .features import Extraction
 
 MOST_UNREADABLE = 100
 """Names of images in a result; the rest are counted."""
+CLEAR = 2
+"""Standard errors of a difference that is not chance."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,75 @@ class Measured(NamedTuple):
     """How its file in a run begins."""
     figures: dict[str, float]
     """Percent, by metric."""
+    errors: dict[str, float]
+    """Their standard errors by the number of test images."""
     record: dict[str, Any]
     """What is saved of them."""
     settings: dict[str, Any]
     """What tells this evaluation from others of the same images."""
+
+
+Comparison: TypeAlias = dict[str, Measured]
+"""What was found, by what the features are: the encoder's first, then baselines."""
+SAVED_OF_BASELINES = ("results", "metric", "value", "standard_errors")
+
+
+def compare(
+    measure: Callable[[FrozenEncoder, Extraction], Measured], encoder: FrozenEncoder, how: Extraction, with_them: bool
+) -> Comparison:
+    """Measure an encoder and, by the same protocol, its baselines, of which nothing is said that was said before."""
+    found = {encoder.name: measure(encoder, how)}
+    for other in baselines(encoder) if with_them else ():
+        silent = replace(how, say=lambda sentence: None, unreadable=[])
+        try:
+            found[other.name] = measure(other, silent)
+        except UserError as error:
+            how.say(f"{other.name} is not measured: {error}")
+    return found
+
+
+def record_of(compared: Comparison, began: float) -> dict[str, Any]:
+    """What is saved of a comparison: the encoder's record, with its baselines and how long all took."""
+    ours, *others = compared.values()
+    told = [{key: found.record[key] for key in SAVED_OF_BASELINES if key in found.record} for found in others]
+    by_name = dict(zip([*compared][1:], told, strict=True))
+    return ours.record | {"baselines": by_name, "seconds": round(time.time() - began, 1)}
+
+
+def show(console: Console, title: str, comparisons: Sequence[Comparison]) -> None:
+    """A table with a row for each figure of the encoder and of its baselines, and a verdict."""
+    table = Table("metric", "features", "%", title=title)
+    for compared in comparisons:
+        for metric in next(iter(compared.values())).figures:
+            for name, found in compared.items():
+                table.add_row(metric, name, f"{found.figures[metric]:.2f} ± {found.errors[metric]:.2f}")
+    console.print(table)
+    console.print("±: standard error by the number of test images; another seed may move a figure further.")
+    if verdict := judge(comparisons):
+        console.print(verdict)
+
+
+def judge(comparisons: Sequence[Comparison]) -> str:
+    """Whether the encoder is better than its baselines, in every figure but top-5; nothing if there are none."""
+    wins = dict[str, list[bool]]()
+    for compared in comparisons:
+        ours, *others = compared.items()
+        for metric, value in ours[1].figures.items():
+            for name, found in others if "top-5" not in metric else ():
+                error = math.hypot(ours[1].errors[metric], found.errors[metric])  # cautious: of the same images
+                wins.setdefault(name, []).append(value - found.figures[metric] > CLEAR * error)
+    if not wins:
+        return ""
+    clearly, not_so = (
+        listed(f"{name}{'' if len(won) == 1 else f' ({sum(won)} of {len(won)} figures)'}" for name, won in chosen)
+        for chosen in (
+            [(name, won) for name, won in wins.items() if all(won)],
+            [(name, won) for name, won in wins.items() if not all(won)],
+        )
+    )
+    told = [f"better than {clearly}"] if clearly else []
+    told += [f"not better than {not_so}"] if not_so else []
+    return f"Verdict: {'; '.join(told)}, by more than two standard errors of the difference."
 
 
 @dataclass(frozen=True)
@@ -96,6 +165,9 @@ class DataProtocol(EvalOptions):
 
     data: str | None = None
     """A name or a path, as for `pretrain` (default: what the run was trained on)."""
+
+    baselines: bool = True
+    """Also measure the untrained network and pixels with colours, and compare."""
 
     title: ClassVar[str]
     """Of its table."""
@@ -110,19 +182,10 @@ class DataProtocol(EvalOptions):
         check_result(self.out, self.overwrite, encoder.run)
         with self.extraction(console) as how:
             data, began = data_for(encoder, self.data, how.say), time.time()
-            found = self.measure(encoder, data, how)
-            record = found.record | {"seconds": round(time.time() - began, 1)}
-            save(found.name, record, encoder, data, how, self.out, found.settings)
-        errors: dict[str, float] = found.record.get("standard_errors", {})
-        table = Table("metric", "%", title=self.title)
-        for metric, value in found.figures.items():
-            table.add_row(metric, f"{value:.2f}" + (f" ± {errors[metric]:.2f}" if errors else ""))
-        console.print(table)
-        if errors:
-            console.print(
-                f"±: standard error by the {found.record['test_images']:,} images classified; another seed may move a "
-                "figure further."
-            )
+            found = compare(lambda other, how: self.measure(other, data, how), encoder, how, self.baselines)
+            ours = found[encoder.name]
+            save(ours.name, record_of(found, began), encoder, data, how, self.out, ours.settings)
+        show(console, self.title, [found])
         say_unless_saved(self, encoder, console)
 
 
@@ -275,3 +338,9 @@ def tops_for(n_classes: int) -> tuple[int, ...]:
 def standard_errors(figures: Mapping[str, float], n_images: int) -> dict[str, float]:
     """The standard error of each percentage by the number of images that were classified."""
     return {metric: round(standard_error(value, n_images), 2) for metric, value in figures.items()}
+
+
+def error_per_class(scores: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
+    """The standard error of `mean_per_class`."""
+    classes = [(scores[labels == c], labels[labels == c]) for c in labels.unique()]
+    return math.hypot(*(standard_error(top1(*of_class), len(of_class[1])) for of_class in classes)) / len(classes)

@@ -235,17 +235,17 @@ def stratified_split(
     images = torch.bincount(labels)
     quota = (images * fraction).round().long().clamp(min=1)
     quota = torch.minimum(quota, (images - 1).clamp(min=0))
-    chosen = _rank_in_class(labels, generator) < quota[labels]
+    chosen = rank_in_class(labels, generator) < quota[labels]
     return (~chosen).nonzero()[:, 0], chosen.nonzero()[:, 0]
 
 
 def balanced_share(labels: Int[Tensor, " N"], fraction: float, generator: torch.Generator) -> Int[Tensor, " share"]:
     """The fraction of each class, rounded, at least one image; a larger share from the same state holds the smaller."""
     quota = (torch.bincount(labels) * fraction).round().long().clamp(min=1)
-    return (_rank_in_class(labels, generator) < quota[labels]).nonzero()[:, 0]
+    return (rank_in_class(labels, generator) < quota[labels]).nonzero()[:, 0]
 
 
-def _rank_in_class(labels: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+def rank_in_class(labels: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
     """Each image's place in a random order of its class; the same state and order of images give the same."""
     shuffled = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]

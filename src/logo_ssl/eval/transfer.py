@@ -3,43 +3,43 @@
 import hashlib
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..data import NAMES, ImageSet, locate
 from ..errors import UserError, nearest
-from ..recipes.paper import TRANSFER
+from ..run import standard_error
 from ..system.hardware import best_device
 from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .features import Extraction
-from .lbfgs import WEIGHTS, select_weight
+from .lbfgs import how_chosen, logistic
 from .protocol import (
+    Comparison,
     FeatureOptions,
     Measured,
     Metric,
     check_result,
+    compare,
     data_for,
+    error_per_class,
     mean_per_class,
+    record_of,
     save,
     say_unless_saved,
+    show,
     top1,
 )
 from .splits import labels_of, split_features
 
 PROTOCOL = (
     "frozen backbone features of central squares (short side resized, bicubic); multinomial logistic regression by "
-    "L-BFGS, summed cross-entropy + w |weight and bias|^2; w one of 45 from 1e-6 to 1e5, chosen on {val}, then "
-    "refitted on train and validation"
+    "L-BFGS, summed cross-entropy + w |weight and bias|^2; w one of 45 from 1e-6 to 1e5,"
 )
-OFFICIAL, DRAWN = "the official validation split", "a random fifth of the training images"
 
 
 class TransferSet(NamedTuple):
@@ -81,6 +81,8 @@ class Transfer(FeatureOptions):
     """Names of these ten, or names and paths as for `pretrain`."""
     seed: int = 0
     """Decides the validation split, if the set has no official one."""
+    baselines: bool = True
+    """Also measure the untrained network and pixels with colours, and compare."""
 
     def __post_init__(self) -> None:
         refuse_unusable_seed(self.seed)
@@ -92,37 +94,37 @@ class Transfer(FeatureOptions):
                 )
 
     def run(self) -> None:
-        """Evaluate, and show the figures compared with the paper's."""
+        """Evaluate, and show the figures."""
         encoder, console = self.open()
         with self.extraction(console) as how:
-            figures = self.evaluate(encoder, how)
-        if figures:
-            show_transfer(console, figures)
+            compared = self.evaluate(encoder, how)
+        if compared:
+            show(console, "Transfer", list(compared.values()))
             say_unless_saved(self, encoder, console)
-        lacking = [name for name in self._files() if name not in figures]
-        if lacking and (self.sets != tuple(SETS) or not figures):
+        lacking = [name for name in self._files() if name not in compared]
+        if lacking and (self.sets != tuple(SETS) or not compared):
             raise UserError(f"{', '.join(lacking)} could not be measured; see above.")
 
-    def evaluate(self, encoder: FrozenEncoder, how: Extraction) -> dict[str, tuple[str, float]]:
-        """The figure of each set and its value; one that cannot be measured stops no other. Each has a file."""
-        files, figures = self._files(), dict[str, tuple[str, float]]()
+    def evaluate(self, encoder: FrozenEncoder, how: Extraction) -> dict[str, Comparison]:
+        """What was found on each set; one that cannot be measured stops no other. Each has a file."""
+        files, compared = self._files(), dict[str, Comparison]()
         for file in files.values():
             check_result(file, self.overwrite, encoder.run)
         for name, file in files.items():
             known = SETS.get(name) or TransferSet(_short_name(name), name)
-            begun, own = time.time(), replace(how, unreadable=[])
+            began, own = time.time(), replace(how, unreadable=[])
             try:
                 data = data_for(encoder, known.data, how.say)
                 if known.per_class_train is not None:
                     data = some_per_class(data, known.per_class_train)
-                found = self._measure(encoder, name, known, data, own)
+                measure = partial(self._measure, name, known, data)
+                compared[name] = compare(measure, encoder, own, self.baselines)
             except UserError as error:
                 how.say(f"{known.title} is not measured: {error}")
                 continue
-            (figures[name],) = found.figures.items()
-            record = found.record | {"seconds": round(time.time() - begun, 1)}
-            save(found.name, record, encoder, data, own, file, found.settings)
-        return figures
+            found = compared[name][encoder.name]
+            save(found.name, record_of(compared[name], began), encoder, data, own, file, found.settings)
+        return compared
 
     def _files(self) -> dict[str, Path | None]:
         """A file for each set beside --out, named after the set; those of one name are told apart by a hash."""
@@ -136,28 +138,30 @@ class Transfer(FeatureOptions):
         return files
 
     def _measure(
-        self, encoder: FrozenEncoder, name: str, known: TransferSet, data: ImageSet, how: Extraction
+        self, name: str, known: TransferSet, data: ImageSet, encoder: FrozenEncoder, how: Extraction
     ) -> Measured:
         names = [f"{known.title}, {split}" for split in ("train", "val", "test")]
         splits = split_features(encoder, data, how, self.seed, names).to(best_device(how.device))
-        about = splits.about(per_class=known.per_class)
-        how.say(f"{known.title}: {len(splits.test.labels):,} test images, chance {about['chance']:.2f} %.")
+        about, labels = splits.about(per_class=known.per_class), splits.test.labels
+        how.say(f"{known.title}: {len(labels):,} test images, chance {about['chance']:.2f} %.")
         score: Metric = mean_per_class if known.per_class else top1
         figure = "mean per class" if known.per_class else "top-1"
-        watched = how.counting(f"{known.title}, L2 weights", len(WEIGHTS))
-        chosen = select_weight(splits.train, splits.val, splits.n_classes, metric=score, progress=watched)
-        value = score(chosen.probe.scores(splits.test.features), splits.test.labels)
+        chosen = logistic(splits, score, partial(how.progress, f"{known.title}, L2 weights"))
+        scores = chosen.probe.scores(splits.test.features)
+        value = score(scores, labels)
+        error = error_per_class(scores, labels) if known.per_class else standard_error(value, len(labels))
+        figures, errors = ({f"{name} {figure}": number} for number in (value, round(error, 2)))
         record = {
-            "protocol": PROTOCOL.format(val=OFFICIAL if splits.official_val else DRAWN),
+            "protocol": f"{PROTOCOL} {how_chosen(splits)}",
             "metric": f"{name} {figure}",
             "value": round(value, 2),
+            "standard_errors": errors,
             "l2_weight": chosen.value,
             "validation": chosen.validation,
             **about,
             "seed_of_split": self.seed,
         }
-        settings = {"seed": self.seed, "figure": figure}
-        return Measured("transfer", {figure: value}, record, settings)
+        return Measured("transfer", figures, errors, record, {"seed": self.seed, "figure": figure})
 
 
 def _short_name(name: str) -> str:
@@ -173,19 +177,3 @@ def some_per_class(data: ImageSet, n: int) -> ImageSet:
     rest = torch.ones(len(labels), dtype=torch.bool)
     rest[chosen] = False
     return replace(data, train=data.train[chosen.sort().values], test=data.train[rest], val=None, val_in_train=None)
-
-
-def show_transfer(console: Console, figures: Mapping[str, tuple[str, float]]) -> None:
-    """A line for each set that could be measured: our figure, and the paper's next to it."""
-    published = {
-        name: dict(zip(TRANSFER, column, strict=True)) for name, *column in zip(SETS, *TRANSFER.values(), strict=True)
-    }
-    rows = TRANSFER if published.keys() & figures.keys() else ()
-    table = Table(title="Transfer (%)" + (", and the paper's Table 5" if rows else ""))
-    table.add_column("set", overflow="fold")
-    for head in ("this encoder", *rows):
-        table.add_column(head, justify="right", min_width=len("100.00"), overflow="fold")
-    for name, (figure, value) in figures.items():
-        theirs = (f"{published[name][row]:.2f}" if name in published else "" for row in rows)
-        table.add_row(f"{name} {figure}", Text(f"{value:.2f}", "bold"), *theirs)
-    console.print(table)

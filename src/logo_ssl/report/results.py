@@ -116,7 +116,7 @@ def _evaluated(run: RunSummary) -> Iterator[Figure]:
                         value=value,
                         details=(*options, *([key] if key.startswith("AP") else []), *last),
                         n_images=record.get("test_images") if key in TOP_1 else None,
-                        baselines=(*_others(row, key, found), *_guesses(record | row)),
+                        baselines=(*_others(row, key, found), *_baselines(record, row, key), *_guesses(record | row)),
                         note=_choice(record),
                     )
 
@@ -127,6 +127,14 @@ def _others(row: Mapping[str, Any], key: str, found: Sequence[Mapping[str, Any]]
         alike = all(other.get(option) == row.get(option) for option in ("k", "tau", "fraction"))
         if other.get("features", TRAINED) != TRAINED and alike and is_number(other.get(key)):
             yield other["features"], other[key]
+
+
+def _baselines(record: Mapping[str, Any], row: Mapping[str, Any], key: str) -> Iterator[tuple[str, float]]:
+    """What the untrained network and pixels reached by the same protocol."""
+    for name, other in record.get("baselines", {}).items():
+        for alike in rows(other):
+            if key in alike and all(alike.get(option) == row.get(option) for option in ("k", "tau", "fraction")):
+                yield name, alike[key]
 
 
 def _guesses(about: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
