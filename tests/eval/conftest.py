@@ -57,7 +57,7 @@ def tiny() -> FrozenEncoder:
 @pytest.fixture
 def run(tmp_path, images: ImageSet) -> Run:
     """A run's folder with an encoder."""
-    recipe, run = find_recipe("tiny").changed(crops__global_size=16), Run(tmp_path / "run")
+    recipe, run = find_recipe("tiny").changed(crops__global_size=16, seed=1), Run(tmp_path / "run")
     save_encoder(run, build(recipe, images))
     run.recipe_file.write_text(recipe.to_json())
     return run

@@ -12,6 +12,7 @@ import torch
 
 from logo_ssl import cli
 from logo_ssl.eval import PROTOCOLS
+from logo_ssl.eval.protocol import Measured, judge
 from logo_ssl.train import Pretraining
 
 CLASSIFYING = ("knn", "linear", "transfer", "finetune", "semi")
@@ -50,15 +51,73 @@ def test_every_protocol_records_its_figures_chance_and_what_it_compared(capsys, 
     assert (record["test_images_compared"], record["test_images_in_train"]) == (15, 0)
 
 
-@pytest.mark.parametrize("name", ["knn", "linear"])
-def test_figures_have_the_standard_error_of_the_test_images(capsys, parted, tmp_path, name) -> None:
-    code, out, err = shell(capsys, *quick(name, parted, "--out", tmp_path / "x.json"))
+COMPARED = ("knn", "linear", "transfer", "semi")
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_table_compares_with_the_untrained_network_and_pixels_and_ends_with_a_verdict(
+    capsys, run, parted, tmp_path, name
+) -> None:
+    line = [word if word != "random/tiny" else run.path for word in quick(name, parted, "--out", tmp_path / "x.json")]
+    code, out, err = shell(capsys, *line)
     assert code == 0, err
+    (file,) = tmp_path.glob("x*.json")
+    record = json.loads(file.read_text())
+    assert [*record["baselines"]] == ["untrained", "pixels and colours"]
+    for told in (record, *record["baselines"].values()):
+        for value, error in zip(top1s(told), told["standard_errors"].values(), strict=True):
+            assert f"{value:.2f} ± {error:.2f}" in out
+            if 0 < value < 100 and name != "transfer":
+                assert error == pytest.approx(math.sqrt(value * (100 - value) / 15), abs=0.01)
+    assert len(re.findall(r"│ (untrained|pixels and colours) +│", out)) == 2 * len(top1s(record))
+    assert len(re.findall(r"^Verdict: (not )?better than ", out, re.MULTILINE)) == 1
+    if name == "knn":
+        file.unlink()
+        out = shell(capsys, *line, "--no-baselines")[1]
+        assert ("Verdict" in out, json.loads(file.read_text())["baselines"]) == (False, {})
+
+
+def top1s(record) -> list[float]:
+    """The figures of three classes, which have no top-5."""
+    if "value" in record:
+        return [record["value"]]
+    results = record["results"]
+    return [results["top-1"]] if isinstance(results, dict) else [row["top1"] for row in results]
+
+
+@pytest.mark.parametrize("name", ["knn", "linear"])
+def test_pixels_are_an_encoder(capsys, parted, tmp_path, name) -> None:
+    line = [word if word != "random/tiny" else "pixels" for word in quick(name, parted, "--out", tmp_path / "x.json")]
+    code, out, err = shell(capsys, *line)
+    assert (code, "Verdict" in out) == (0, False), err
     record = json.loads((tmp_path / "x.json").read_text())
-    ((metric, error),) = record["standard_errors"].items()
-    share = float(re.search(rf"{metric} │ ([\d.]+) ± {error:.2f} │", out)[1]) / 100
-    if 0 < share < 1:
-        assert error == pytest.approx(100 * math.sqrt(share * (1 - share) / 15), abs=0.01)
+    assert (record["encoder"], record["size"], record["baselines"]) == ("pixels", 16, {})
+
+
+def test_linear_by_lbfgs_and_transfer_are_the_same_on_the_same_images(capsys, parted, tmp_path) -> None:
+    """For few images the L2 weight is chosen over folds of all of them."""
+    found = []
+    for line in (quick("linear", parted, "--protocol", "lbfgs"), quick("transfer", parted)):
+        code, _, err = shell(capsys, *line, "--no-baselines", "--out", tmp_path / f"{line[0]}.json")
+        assert code == 0, err
+        (file,) = tmp_path.glob(f"{line[0]}*.json")
+        found.append(json.loads(file.read_text()))
+    linear, transfer = found
+    assert linear["results"]["top-1"] == transfer["value"]
+    assert (linear["l2_weight"], linear["validation"]) == (transfer["l2_weight"], transfer["validation"])
+    assert all("5-fold cross-validation, then trained on all of train" in record["protocol"] for record in found)
+
+
+def test_a_verdict_needs_more_than_two_errors_of_the_difference() -> None:
+    def found(value: float, error: float, metric: str = "top-1") -> Measured:
+        return Measured("knn", {metric: value, "top-5": 0.0}, {metric: error, "top-5": 1.0}, {}, {})
+
+    ours = {"run": found(50.0, 3.0)}
+    assert judge([ours]) == ""
+    assert judge([ours | {"untrained": found(39.9, 4.0)}]).startswith("Verdict: better than untrained, by")
+    assert judge([ours | {"untrained": found(40.1, 4.0)}]).startswith("Verdict: not better than untrained, by")
+    both = [ours | {"untrained": found(30.0, 4.0), "pixels": found(30.0 + 20 * i, 4.0)} for i in range(2)]
+    assert "better than untrained (2 of 2 figures); not better than pixels (1 of 2 figures)" in judge(both)
 
 
 @pytest.mark.parametrize("name", ["knn", "linear", "finetune"])

@@ -32,8 +32,8 @@ from ..run import found_checkpoints, locked
 from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
-from ..system.text import counted
-from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, changed, recipe_for, schedule
+from ..system.text import counted, lasting
+from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for, schedule
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
 from .metrics import (
@@ -47,7 +47,17 @@ from .metrics import (
     write_results,
 )
 from .model import Detector, build_detector, check_backbone
-from .train import BYTES, KEPT, Progress, TrainerConfig, TrainingImages, pixels_of, read, train_detector
+from .train import (
+    BYTES,
+    KEPT,
+    Progress,
+    TrainerConfig,
+    TrainingImages,
+    pixels_of,
+    read,
+    seconds_of_iteration,
+    train_detector,
+)
 
 PROTOCOL = (
     "{model} on the encoder, all weights fine-tuned (batch norms {norm}); SGD with steps, images resized and mirrored "
@@ -76,8 +86,10 @@ class Detect(RecipeOptions, EvalOptions):
     """Make one class of all categories."""
     devices: int | Literal["auto"] = 1
     """Processes that share each batch, one on each GPU; auto: as many as there are (docs/scaling.md)."""
+    schedule: Schedule = "auto"
+    """The protocol's or a small one; auto: small where there is no GPU. Other options change its numbers."""
     dry_run: bool = False
-    """Check the annotations, show the schedule, and stop."""
+    """Check the annotations, show the schedule, time an iteration, and stop."""
     max_bad: float = 0.0
     """Share of training images that may be left out: unreadable, or of another size than their annotation has."""
     out: Annotated[Path | None, tyro.conf.arg(help_behavior_hint="(default: into the run folder)")] = None
@@ -95,16 +107,21 @@ class Detect(RecipeOptions, EvalOptions):
         data = load_detection(self.data, self.agnostic, self.masks)
         for line in data.about():
             console.print(line)
-        recipe = changed(recipe_for(data.name, len(data.train), data.official), **given)
+        small = self.schedule == "small" or (self.schedule == "auto" and best_device(self.device).type == "cpu")
+        recipe = changed(recipe_for(data.name, len(data.train), data.official, small), **given)
+        if small and self.schedule == "auto":
+            console.print("Schedule: small, since there is no GPU; --schedule protocol is that of the tables.")
         if self.dry_run:
             table = Table("what", "how much", title="Schedule")
             for row in schedule(data.name, recipe, len(data.train)).items():
                 table.add_row(*row)
-            return console.print(table)
+            console.print(table)
+            detector, images = prepare(encoder, data, recipe, self.masks)
+            return console.print(estimate(detector, images, recipe, best_device(self.device)))
         settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
         with self.extraction(console) as how:
             results = detect(encoder, data, recipe, how, **settings)
-        _show(console, encoder.name, results, data.name if data.comparable_with_paper else None)
+        _show(console, encoder.name, results, data.name if data.comparable_with_paper and not small else None)
         say_unless_saved(self, encoder, console)
 
 
@@ -151,19 +168,17 @@ def detect(
         refuse_existing(pictures, overwrite or out is None)  # those in a run are ours
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
     where = replace(where, folder=state, identity=identity)
-    images = TrainingImages(data.train, recipe, masks)
+    detector, images = prepare(encoder, data, recipe, masks)
     how.say(f"Training on {counted(len(images.images), 'image')}, testing on {counted(len(data.test), 'image')}.")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        n_classes = len(data.train.classes)
-        detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
+    if (device := best_device(how.device)).type == "cpu" and is_first():
+        how.say(estimate(detector, images, recipe, device))
     with locked(state) if state is not None and is_first() else nullcontext():
         try:
             trained = train_detector(detector, images, recipe, where, how.progress, how.say)
             if not is_first():
                 return {}
             began = time.time()
-            found = find_objects(detector, data.test.images, best_device(how.device), how.workers, how.progress)
+            found = find_objects(detector, data.test.images, device, how.workers, how.progress)
         except UnusableImage as error:  # one that broke after the check costs no training
             kept = state is not None and found_checkpoints(state)
             raise UserError(f"{error} The training is kept in {state}." if kept else str(error)) from error
@@ -184,6 +199,24 @@ def detect(
             how.say(f"Previews, and all detections in COCO's format: {pictures}")
             clear_folder(state, KEPT)
     return results
+
+
+def prepare(
+    encoder: FrozenEncoder, data: DetectionData, recipe: DetectionRecipe, masks: bool
+) -> tuple[Detector, TrainingImages]:
+    """A detector before its training, always the same, and what it learns from."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        n_classes = len(data.train.classes)
+        detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
+    return detector, TrainingImages(data.train, recipe, masks)
+
+
+def estimate(detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device) -> str:
+    """How long an iteration takes, by one of a copy, and all of them."""
+    seconds = seconds_of_iteration(detector, images, recipe, device)
+    whole = lasting(seconds * recipe.iterations)
+    return f"An iteration takes {seconds:.1f} s, and all {recipe.iterations:,} about {whole}."
 
 
 def _record(data: DetectionData, recipe: DetectionRecipe, results: Results, masks: bool) -> dict[str, Any]:
@@ -277,7 +310,7 @@ def _pixels(images: Sequence[AnnotatedImage], row: int) -> UInt8[Tensor, "3 H W"
 
 
 def _show(console: Console, encoder: str, results: Results, official: str | None) -> None:
-    """Our rows above the paper's, in its order of columns; sizes are in what is saved."""
+    """Our rows above the paper's, in its order of columns, and each class; sizes are in what is saved."""
     table = Table("encoder", "of", "measure", *DETECTION_COLUMNS, title="Average precision (%)")
     for (of, measure_name), precision in results.items():
         ours = (precision.overall[name] for name in DETECTION_COLUMNS)
@@ -287,6 +320,11 @@ def _show(console: Console, encoder: str, results: Results, official: str | None
             figures = (f"{number:.2f}" for number in numbers)
             table.add_row(f"paper, Table 6: {row}", of, DETECTION_MEASURES[data], *figures)
     console.print(table)
+    by_class = Table("class", *(f"{of} AP, {name}" for of, name in results), title="Each class (%)")
+    for name in next(iter(results.values())).per_class:
+        ours = (precision.per_class[name] for precision in results.values())
+        by_class.add_row(name, *("" if n is None else f"{n:.2f}" for n in ours))
+    console.print(by_class)
 
 
 PREVIEWS = ("best", "worst", "random")

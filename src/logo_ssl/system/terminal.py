@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
 from .launch import is_first, name
-from .text import harmless
+from .text import harmless, lasting
 
 LINE_EVERY_S = 30
 """Seconds between two lines of progress where there is no terminal."""
@@ -46,6 +46,12 @@ def put(text: str) -> None:
 def complain(sentence: str) -> None:
     """Say on the error stream what went wrong, and who says so."""
     sys.stderr.write(f"{signature()}: {harmless(sentence, sys.stderr.encoding or 'utf-8')}\n")
+
+
+def show_cursor() -> None:
+    """Give a terminal its cursor back, where a process ends that had hidden it below a bar."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h\n")
 
 
 def signature() -> str:
@@ -89,12 +95,15 @@ def progress_bars(console: Console) -> Iterator[Callable[[str, int, int], None]]
 
 def _lines(console: Console) -> Callable[[str, int, int], None]:
     """Progress where nothing can be drawn: a line when the last one is long ago."""
-    last = time.monotonic()
+    last, begun = time.monotonic(), dict[str, tuple[float, int]]()
 
     def progress(what: str, done: int, total: int) -> None:
         nonlocal last
-        if time.monotonic() - last >= LINE_EVERY_S:
-            last = time.monotonic()
-            console.print(f"{what}: {done:,} of {total:,}")
+        now = time.monotonic()
+        since, first = begun.setdefault(what, (now, done))
+        if now - last >= LINE_EVERY_S:
+            last = now
+            left = f", ETA {lasting((total - done) * (now - since) / (done - first))}" if done > first else ""
+            console.print(f"{what}: {done:,} of {total:,}{left}")
 
     return progress
