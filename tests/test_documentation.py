@@ -37,7 +37,7 @@ MACHINES = re.compile(
 )
 MADE = {
     "tutorial.md": ("crops.png", "features.npz", "sheet.png", "encoder.safetensors", "report.html"),
-    "how-to/evaluate.md": ("untrained.json",),
+    "how-to/evaluate.md": ("runs/shapes10/backbone.safetensors",),
     "how-to/detection.md": ("shapes.json", "shapes-pictures/best.png"),
     "how-to/channels.md": ("runs/stack/backbone.safetensors",),
 }
