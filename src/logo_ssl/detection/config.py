@@ -135,23 +135,6 @@ def learning_rate(recipe: DetectionRecipe, iteration: int) -> float:
     return rate * (0.001 * (1 - risen) + risen)
 
 
-def schedule(data: str, recipe: DetectionRecipe, n_images: int) -> dict[str, str]:
-    """What a training would do: how much of what."""
-    detector = recipe.detector
-    sides = " to ".join(str(side) for side in sorted({min(detector.short_sides), max(detector.short_sides)}))
-    falls = " and ".join(f"{step:,}" for step in recipe.steps)
-    passes = recipe.iterations * recipe.batch_size / n_images
-    return {
-        "data": f"{data}: {n_images:,} training images",
-        "iterations": f"{recipe.iterations:,} of {recipe.batch_size} images ({passes:.1f} passes)",
-        "learning rate": f"{recipe.lr:g} after a warm-up of {recipe.warm_up:,}; falls to a tenth at {falls or 'none'}",
-        "SGD": f"momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g} (0 for batch norms)",
-        "short side": f"{sides} px in training, {detector.test_side} px in the test",
-        "longer side": f"{detector.longest} px at most",
-        "detector": f"{detector.head}, batch norms {detector.norm}, {recipe.norm_batches} batches to refresh them",
-    }
-
-
 NUMBERS = {
     name: kind
     for part in (DetectionRecipe, DetectorConfig)

@@ -10,16 +10,18 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 import tyro
-from jaxtyping import UInt8
+from jaxtyping import Float32, UInt8
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from torchvision.transforms.functional import pil_to_tensor, to_pil_image
+from torchvision.utils import draw_bounding_boxes, draw_segmentation_masks
 
 from ..data.workers import fitting_workers
 from ..errors import UserError
@@ -33,7 +35,7 @@ from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.text import counted, lasting
-from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for, schedule
+from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
 from .metrics import (
@@ -112,9 +114,9 @@ class Detect(RecipeOptions, EvalOptions):
         if small and self.schedule == "auto":
             console.print("Schedule: small, since there is no GPU; --schedule protocol is that of the tables.")
         if self.dry_run:
-            table = Table("what", "how much", title="Schedule")
-            for row in schedule(data.name, recipe, len(data.train)).items():
-                table.add_row(*row)
+            table, values = Table("option", "value", title="Schedule"), vars(recipe) | vars(recipe.detector)
+            for name in NUMBERS:
+                table.add_row(name, " ".join(map(str, np.atleast_1d(values[name]))))
             console.print(table)
             detector, images = prepare(encoder, data, recipe, self.masks)
             return console.print(estimate(detector, images, recipe, best_device(self.device)))
@@ -186,8 +188,8 @@ def detect(
         results = {("box", "VOC07"): voc07_metric(*tested)} if data.is_voc else {}
         results |= {("box", "COCO"): coco_metric(*tested)}
         results |= {("mask", "COCO"): coco_metric(*tested, "segm")} if masks else {}
-        seconds = {"training": trained.seconds, "testing": round(time.time() - began, 1)}
-        record = about | _record(data, recipe, results, masks) | trained._asdict() | {"seconds": seconds}
+        seconds = {"training": trained["seconds"], "testing": round(time.time() - began, 1)}
+        record = about | _record(data, recipe, results, masks) | trained | {"seconds": seconds}
         record["train_pictures"] = len(images.images)
         if pictures is not None:
             record["pictures"] = [f"{pictures.name}/{name}.png" for name in PREVIEWS]
@@ -337,15 +339,6 @@ SHINE = 0.4
 """Of a mask over its image."""
 
 
-class Outlined(NamedTuple):
-    """A thing as it is drawn on its image."""
-
-    box: Sequence[float]
-    colour: str
-    name: str
-    mask: UInt8[np.ndarray, "H W"] | None
-
-
 def save_previews(test: AnnotatedImages, detected: Sequence[Detections], folder: Path, masks: bool = False) -> None:
     """Write sheets of the best, the worst and some random images: objects on the left, detections on the right."""
     scores = [judge(image, each).f1 for image, each in zip(test.images, detected, strict=True)]
@@ -363,23 +356,18 @@ def save_previews(test: AnnotatedImages, detected: Sequence[Detections], folder:
 
 
 def _pair(image: AnnotatedImage, detected: Detections, classes: tuple[str, ...], masks: bool) -> Image.Image:
-    """An image with its objects, beside the same with what was found."""
+    """An image with its objects, and the same with what was found."""
     right, wrong, f1 = judge(image, detected)
-    truth = [
-        Outlined(box, TRUE if image.asked[n] else SPARED, classes[label - 1], image.mask(n) if masks else None)
-        for n, (box, label) in enumerate(zip(image.boxes, image.labels, strict=True))
-    ]
-    found = [
-        Outlined(
-            detected.boxes[n],
-            RIGHT if right[n] else WRONG if wrong[n] else SPARED,
-            f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}",
-            decoded(detected.masks[n], image.height, image.width) if detected.masks else None,
-        )
-        for n in np.flatnonzero(detected.scores >= SURE)
-    ]
-    seen = Image.fromarray(image.pixels())
-    sides = [_drawn(seen, things) for things in (truth, found)]
+    sure = np.flatnonzero(detected.scores >= SURE)
+    names = [classes[label - 1] for label in image.labels]
+    found = [f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}" for n in sure]
+    colours = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
+    outlines = [image.mask(n) for n in range(len(names))] if masks else []
+    found_masks = [decoded(detected.masks[n], image.height, image.width) for n in sure if detected.masks]
+    sides = (
+        _drawn(image, image.boxes, names, [TRUE if asked else SPARED for asked in image.asked], outlines),
+        _drawn(image, detected.boxes[sure], found, colours, found_masks),
+    )
     titles = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}", f"found, F1 {f1:.2f}"
     pair = Image.new("RGB", (2 * SIDE, sides[0].height + 2 * LETTER), "white")
     pen = ImageDraw.Draw(pair)
@@ -389,18 +377,19 @@ def _pair(image: AnnotatedImage, detected: Detections, classes: tuple[str, ...],
     return pair
 
 
-def _drawn(seen: Image.Image, things: list[Outlined]) -> Image.Image:
+def _drawn(
+    image: AnnotatedImage,
+    boxes: Float32[np.ndarray, "n 4"],
+    names: list[str],
+    colours: list[str],
+    masks: list[UInt8[np.ndarray, "H W"]],
+) -> Image.Image:
     """An image, shrunk or enlarged to the sheet's scale, with things on it."""
-    tinted = seen
-    for thing in things:
-        if thing.mask is not None:
-            tint = Image.blend(tinted, Image.new("RGB", seen.size, thing.colour), SHINE)
-            tinted = Image.composite(tint, tinted, Image.fromarray(255 * thing.mask))
-    drawn = ImageOps.contain(tinted, (SIDE - GAP, SIDE - GAP))
-    scale = max(drawn.size) / max(seen.size)
-    pen, letters = ImageDraw.Draw(drawn), ImageFont.load_default(LETTER)
-    for thing in things:
-        left, top, right, bottom = (float(edge) * scale for edge in thing.box)
-        pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=thing.colour, width=2)
-        pen.text((left + 3, top + 1), thing.name, "white", letters, stroke_width=1, stroke_fill=thing.colour)
-    return drawn
+    seen = torch.from_numpy(image.pixels()).permute(2, 0, 1)
+    if masks:
+        seen = draw_segmentation_masks(seen, torch.from_numpy(np.stack(masks)).bool(), SHINE, colours)
+    drawn = ImageOps.contain(to_pil_image(seen), (SIDE - GAP, SIDE - GAP))
+    if not names:
+        return drawn
+    scaled = torch.from_numpy(boxes) * (max(drawn.size) / max(image.height, image.width))
+    return to_pil_image(draw_bounding_boxes(pil_to_tensor(drawn), scaled, names, colours, width=2))

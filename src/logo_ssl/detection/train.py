@@ -214,18 +214,6 @@ class TrainerConfig:
     checkpoint_keep: int = 1
 
 
-class TrainingSummary(NamedTuple):
-    """How a training went."""
-
-    resumed_at: int
-    """Iterations done by earlier sessions."""
-    seconds: float
-    """Of all sessions; one that was killed counts up to its last checkpoint."""
-    sessions: int
-    sessions_killed: int
-    """Sessions of which the end is not known."""
-
-
 class DetectorModule(L.LightningModule):
     """A detector in training."""
 
@@ -328,11 +316,12 @@ def train_detector(
     where: TrainerConfig = TrainerConfig(),  # noqa: B008 (frozen)
     progress: Progress = lambda what, done, total: None,
     say: Say = lambda sentence: None,
-) -> TrainingSummary:
+) -> dict[str, float]:
     """Train a detector in place, in bfloat16 on CUDA, and refresh its batch norms.
 
     With a folder, it continues a training that was interrupted there. Of several processes, only the first has a
-    detector to test in the end.
+    detector to test in the end. Gives back the iterations of earlier sessions, the seconds of all, and how many there
+    were; one that was killed counts up to its last checkpoint.
     """
     check_processes(where, recipe.batch_size)
     processes = processes_for(where)
@@ -363,7 +352,12 @@ def train_detector(
     finally:
         if where.folder is not None and is_first():
             sessions.save(ended=True)
-    return TrainingSummary(done, sessions.seconds(), sessions.number(), sessions.killed())
+    return {
+        "resumed_at": done,
+        "seconds": sessions.seconds(),
+        "sessions": sessions.number(),
+        "sessions_killed": sessions.killed(),
+    }
 
 
 def seconds_of_iteration(

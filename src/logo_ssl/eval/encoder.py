@@ -232,7 +232,7 @@ class Pixels(nn.Module):
 def pixels(channels: int) -> FrozenEncoder:
     """Small images and their colours, as a baseline."""
     looks = ((0.0,) * channels, (1.0,) * channels, CIFAR_SIZE)
-    return FrozenEncoder("pixels", Pixels(), *looks, architecture=("pixels", ""))
+    return FrozenEncoder("pixels and colours", Pixels().eval(), *looks, "pixels", architecture=("pixels", ""))
 
 
 def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
@@ -255,9 +255,7 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
         if known != encoder.fingerprint:
             network = network.eval().requires_grad_(False)
             found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, run=None, heads=None))
-    simple = pixels(encoder.channels)
-    known = weights_fingerprint(simple.backbone.state_dict(), *simple.architecture)
-    return [*found, replace(simple, name="pixels and colours", fingerprint=known)]
+    return [*found, pixels(encoder.channels)]
 
 
 # -- Sources

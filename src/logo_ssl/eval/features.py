@@ -23,7 +23,7 @@ from ..errors import UserError
 from ..files import write
 from ..knn import extract
 from ..system.hardware import best_device, hardware
-from .encoder import FrozenEncoder
+from .encoder import FrozenEncoder, pixels
 
 T = TypeVar("T")
 PREPROCESSING = 5  # to be raised when decoding, squares or `extract` change what an encoder sees
@@ -32,7 +32,6 @@ MOST_BYTES = 20 * 10**9  # holds ImageNet's 1.3 million images at 2048 features 
 SUFFIX = ".safetensors"
 PIXELS_PER_WORKER = 24_000
 """Of a photograph; a guess between 16 workers at 500 x 375, who beat nvJPEG (docs/results/speed.md), and none."""
-SIDE = 64  # pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken
 MOST_NAMED = 3  # images in a sentence
 
 
@@ -149,17 +148,10 @@ def _leave_out(split: Split, good: Bool[Tensor, " N"], how: Extraction, what: st
 
 
 def readable(split: Split, how: Extraction, what: str) -> Split:
-    """The images of a split that can be decoded; too many that cannot stop an evaluation."""
+    """The images of a split that can be decoded, as their pixels show, which baselines need as well."""
     if not isinstance(split.images, Photos):
         return split
-    bad, kept = BadImages(len(split), how.max_bad), list[bool]()
-    workers = min(fitting_workers(how.workers, 3 * SIDE**2), len(split) // CHUNK)
-    order = torch.arange(len(split)).split(CHUNK)
-    with closing(WorkerFeed(Decoding(split.images, max_side=SIDE), bad, workers)) as feed:
-        for rows, batch in zip(order, feed.batches(order), strict=True):
-            kept += (batch.rows == rows).tolist()
-            how.progress(f"reading {what}", len(kept), len(split))
-    good = torch.tensor(kept)
+    good = ~features_of(pixels(split.channels), split, how, what)[:, 0].isnan()
     if good.all():
         return split
     _leave_out(split, good, how, what)

@@ -1,6 +1,5 @@
 """Transfer of frozen features to other data sets: `eval transfer`, the protocol of the paper's Table 5."""
 
-import hashlib
 import os
 import time
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from ..data import NAMES, ImageSet, locate
+from ..data import NAMES, ImageSet
 from ..errors import UserError, nearest
 from ..run import standard_error
 from ..system.hardware import best_device
@@ -127,14 +126,14 @@ class Transfer(FeatureOptions):
         return compared
 
     def _files(self) -> dict[str, Path | None]:
-        """A file for each set beside --out, named after the set; those of one name are told apart by a hash."""
-        names = dict.fromkeys(NAMED_ELSEWHERE.get(name, name) for name in self.sets)
+        """A file for each set next to --out, named after the set; of several of one name, the others have a number."""
+        names = list(dict.fromkeys(NAMED_ELSEWHERE.get(name, name) for name in self.sets))
         if self.out is None:
-            return names
+            return dict.fromkeys(names)
         files, short = dict[str, Path | None](), [_short_name(name) for name in names]
-        for name, end in zip(names, short, strict=True):
-            own = f"-{hashlib.sha256(locate(name).encode()).hexdigest()[:8]}" if short.count(end) > 1 else ""
-            files[name] = self.out.with_name(f"{self.out.stem}-{end}{own}{self.out.suffix}")
+        for i, name in enumerate(names):
+            number = f"-{n}" if (n := short[: i + 1].count(short[i])) > 1 else ""
+            files[name] = self.out.with_name(f"{self.out.stem}-{short[i]}{number}{self.out.suffix}")
         return files
 
     def _measure(
