@@ -58,7 +58,8 @@ COMPARED = ("knn", "linear", "transfer", "semi")
 def test_a_table_compares_with_the_untrained_network_and_pixels_and_ends_with_a_verdict(
     capsys, run, parted, tmp_path, name
 ) -> None:
-    line = [word if word != "random/tiny" else run.path for word in quick(name, parted, "--out", tmp_path / "x.json")]
+    words = quick(name, parted, "--out", tmp_path / "x.json", compared=True)
+    line = [word if word != "random/tiny" else run.path for word in words]
     code, out, err = shell(capsys, *line)
     assert code == 0, err
     (file,) = tmp_path.glob("x*.json")
@@ -87,7 +88,8 @@ def top1s(record) -> list[float]:
 
 @pytest.mark.parametrize("name", ["knn", "linear"])
 def test_pixels_are_an_encoder(capsys, parted, tmp_path, name) -> None:
-    line = [word if word != "random/tiny" else "pixels" for word in quick(name, parted, "--out", tmp_path / "x.json")]
+    words = quick(name, parted, "--out", tmp_path / "x.json", compared=True)
+    line = [word if word != "random/tiny" else "pixels" for word in words]
     code, out, err = shell(capsys, *line)
     assert (code, "Verdict" in out) == (0, False), err
     record = json.loads((tmp_path / "x.json").read_text())
@@ -98,7 +100,7 @@ def test_linear_by_lbfgs_and_transfer_are_the_same_on_the_same_images(capsys, pa
     """For few images the L2 weight is chosen over folds of all of them."""
     found = []
     for line in (quick("linear", parted, "--protocol", "lbfgs"), quick("transfer", parted)):
-        code, _, err = shell(capsys, *line, "--no-baselines", "--out", tmp_path / f"{line[0]}.json")
+        code, _, err = shell(capsys, *line, "--out", tmp_path / f"{line[0]}.json")
         assert code == 0, err
         (file,) = tmp_path.glob(f"{line[0]}*.json")
         found.append(json.loads(file.read_text()))

@@ -35,7 +35,7 @@ from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.text import counted, lasting
-from .config import NUMBERS, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for
+from .config import NUMBERS, SMALL, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
 from .metrics import (
@@ -103,13 +103,14 @@ class Detect(RecipeOptions, EvalOptions):
     def run(self) -> None:
         """Train a detector, test it, and show the figures above the paper's."""
         given = {name: value for name in NUMBERS if (value := getattr(self, name)) is not None}
-        side = changed(VOC_RECIPE, **given).detector.test_side  # wrong numbers are refused before anything is loaded
+        small = self.schedule == "small" or (self.schedule == "auto" and best_device(self.device).type == "cpu")
+        # wrong numbers are refused before anything is loaded
+        side = changed(SMALL if small else VOC_RECIPE, **given).detector.test_side
         encoder, console = replace(self, size=side).open()
         check_backbone(encoder.backbone)
         data = load_detection(self.data, self.agnostic, self.masks)
         for line in data.about():
             console.print(line)
-        small = self.schedule == "small" or (self.schedule == "auto" and best_device(self.device).type == "cpu")
         recipe = changed(recipe_for(data.name, len(data.train), data.official, small), **given)
         if small and self.schedule == "auto":
             console.print("Schedule: small, since there is no GPU; --schedule protocol is that of the tables.")
@@ -361,11 +362,12 @@ def _pair(image: AnnotatedImage, detected: Detections, classes: tuple[str, ...],
     sure = np.flatnonzero(detected.scores >= SURE)
     names = [classes[label - 1] for label in image.labels]
     found = [f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}" for n in sure]
-    colours = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
+    colours: list[Any] = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
     outlines = [image.mask(n) for n in range(len(names))] if masks else []
     found_masks = [decoded(detected.masks[n], image.height, image.width) for n in sure if detected.masks]
+    asked: list[Any] = [TRUE if asked else SPARED for asked in image.asked]
     sides = (
-        _drawn(image, image.boxes, names, [TRUE if asked else SPARED for asked in image.asked], outlines),
+        _drawn(image, image.boxes, names, asked, outlines),
         _drawn(image, detected.boxes[sure], found, colours, found_masks),
     )
     titles = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}", f"found, F1 {f1:.2f}"
@@ -381,7 +383,7 @@ def _drawn(
     image: AnnotatedImage,
     boxes: Float32[np.ndarray, "n 4"],
     names: list[str],
-    colours: list[str],
+    colours: list[str | tuple[int, int, int]],
     masks: list[UInt8[np.ndarray, "H W"]],
 ) -> Image.Image:
     """An image, shrunk or enlarged to the sheet's scale, with things on it."""

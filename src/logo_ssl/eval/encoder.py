@@ -248,7 +248,7 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
                 remove_classifier(network := torchvision.models.get_model(name, weights=None))
             case ("timm", name):
                 network = _of_timm(name, encoder.size, pretrained=False)
-            case (name, stem):
+            case (name, "imagenet" | "cifar" | "solo-learn" | "lightly" as stem):
                 network = _untrained(name, stem, encoder.channels, encoder.size).backbone
     if network is not None:
         known = weights_fingerprint(network.state_dict(), *encoder.architecture)

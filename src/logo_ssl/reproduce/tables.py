@@ -210,7 +210,10 @@ class RowRun(NamedTuple):
             result = self.result_file(evaluation)
             if not result.is_file():
                 protocol, *options = evaluation.arguments
-                options += ["--seed", str(self.recipe.seed)] if protocol in ("detect", "segment") else []
+                if protocol in ("detect", "segment"):
+                    options += ["--seed", str(self.recipe.seed), "--schedule", "protocol"]
+                elif protocol != "finetune":
+                    options += ["--no-baselines"]
                 if protocol == "transfer":  # it adds the set
                     result = result.with_name("reproduce-transfer.json")
                 where = ["--device", self.recipe.device, "--out", str(result)]
