@@ -26,8 +26,9 @@ def shell(capsys, *words: object) -> tuple[int, str, str]:
     return stop.value.code or 0, told.out, told.err
 
 
-def quick(name: str, data: object, *more: object) -> list[object]:
+def quick(name: str, data: object, *more: object, compared: bool = False) -> list[object]:
     """A quick command line."""
+    more = more if compared or name == "finetune" else (*more, "--no-baselines")
     own = {
         "knn": ["--protocols", "5", "0.07"],
         "linear": ["--epochs", "1"],

@@ -210,14 +210,12 @@ class RowRun(NamedTuple):
             result = self.result_file(evaluation)
             if not result.is_file():
                 protocol, *options = evaluation.arguments
-                if protocol in ("detect", "segment"):
-                    options += ["--seed", str(self.recipe.seed), "--schedule", "protocol"]
-                elif protocol != "finetune":
-                    options += ["--no-baselines"]
+                detects = protocol in ("detect", "segment")
+                fixed = ["--seed", str(self.recipe.seed), "--schedule", "protocol"] if detects else ["--no-baselines"]
                 if protocol == "transfer":  # it adds the set
                     result = result.with_name("reproduce-transfer.json")
                 where = ["--device", self.recipe.device, "--out", str(result)]
-                yield ["eval", protocol, str(self.folder), *options, *where]
+                yield ["eval", protocol, str(self.folder), *options, *fixed, *where]
 
     def check(self) -> None:
         """UserError if the folder holds a run with other settings."""
