@@ -9,7 +9,7 @@ from PIL import Image
 
 import logo_ssl
 from logo_ssl.embedding.index import nearest_in
-from logo_ssl.embedding.sheet import SHEETS, blocks_of, distinct_names, drawable
+from logo_ssl.embedding.sheet import SHEETS, Found, blocks_of, distinct_names, drawable
 from logo_ssl.errors import UserError
 
 
@@ -54,37 +54,23 @@ def test_an_index_of_other_inputs_is_refused_with_the_options_that_fit(photos, t
         logo_ssl.search(logo_ssl.load("random/tiny", **{"size": 16} | options), index, photos / "a" / "00.png")
 
 
-@pytest.mark.parametrize(
-    ("index", "query", "k", "sentence"),
-    [
-        ("f.npz", "bad.jpg", 3, "bad.jpg cannot be read as an image"),
-        ("f.npz", "00.png", 0, "k=0"),
-        ("g.npz", "00.png", 3, "g.npz"),
-    ],
-)
-def test_bad_searches_are_told(encoder, photos, tmp_path, index, query, k, sentence):
-    logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
-    with pytest.raises(UserError, match=sentence):
-        logo_ssl.search(encoder, tmp_path / index, photos / "a" / query, k=k)
-
-
 def test_the_sheet_shows_the_query_and_its_neighbours(encoder, photos, tmp_path):
     index = logo_ssl.embed(encoder, photos, out=tmp_path / "f.npz", workers=0)
     queries = [str(photos / "a" / "00.png"), str(photos / "b" / "04.png")]
     found = logo_ssl.search(encoder, index, queries, k=8)
     found[0][3] = found[0][3]._replace(path="train[7]")  # an image without a file
-    for block in blocks_of(list(zip(queries, found, strict=True))):
+    for block in blocks_of(Found(list(zip(queries, found, strict=True)))):
         widths = [sum(tile.wide for tile in row) for row in block.rows]
         assert sum(map(len, block.rows)) == 8
         assert max(widths) < 1.6 * min(widths)  # rows without holes
-    content = SHEETS[".png"](list(zip(queries, found, strict=True)))
+    content = SHEETS[".png"](Found(list(zip(queries, found, strict=True))))
     with Image.open(io.BytesIO(content)) as sheet:
         assert sheet.width == 1500
         assert len(np.unique(np.array(sheet)[40, ::50], axis=0)) > 10
 
 
 def drawn(name):
-    return SHEETS[".png"]([(name, [])])
+    return SHEETS[".png"](Found([(name, [])]))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ..files import check_output, write
 from ..system.text import on_one_line
 from .embeddings import Device, Embeddings, Encoder, embed
 from .module import frozen, read_square
-from .sheet import SHEETS, Neighbour
+from .sheet import SHEETS, Found, Neighbour
 from .tables import about_table, read_table
 
 
@@ -110,7 +110,8 @@ class Search(EncoderOptions):
                 raise UserError(f"out={self.out}: must end in {', '.join(SHEETS)}.")
             check_output(self.out, self.overwrite)
         encoder, console = self.open()
-        if not about_table(self.index):
+        about = about_table(self.index)
+        if not about:
             console.print(f"{self.index} does not name its encoder; cosines mean something only if it was this one.")
         found = search(encoder, self.index, self.query, k=self.k, device=self.device)
         for query, neighbours in zip(self.query, found, strict=True):
@@ -118,5 +119,5 @@ class Search(EncoderOptions):
             for i, (path, label, cosine) in enumerate(neighbours, start=1):
                 console.print(on_one_line(f"{i:4}  {cosine:7.4f}  {path}{f'  ({label})' if label else ''}"))
         if self.out is not None:
-            together = list(zip(map(str, self.query), found, strict=True))
+            together = Found(list(zip(map(str, self.query), found, strict=True)), about.get("data"))
             console.print(f"Written: {write(self.out, SHEETS[self.out.suffix.lower()](together))}")

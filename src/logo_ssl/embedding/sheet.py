@@ -3,9 +3,11 @@
 import base64
 import csv
 import io
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +18,10 @@ from matplotlib.font_manager import findSystemFonts
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont, ImageOps, features
 
+from ..data import ImageSet, load_data, locate
 from ..data.decode import BadImage, decode
 from ..data.images import Paths
+from ..errors import UserError
 from ..system.text import counted, on_one_line
 
 
@@ -29,8 +33,12 @@ class Neighbour(NamedTuple):
     cosine: float
 
 
-Found = Sequence[tuple[str, Sequence[Neighbour]]]
-"""Each query and its neighbours."""
+class Found(NamedTuple):
+    """Each query and its neighbours, and the data set in which images without a file are."""
+
+    rows: Sequence[tuple[str, Sequence[Neighbour]]]
+    data: str | None = None
+
 
 WIDTH, MARGIN, GAP, QUERY = 1500, 32, 14, 240  # pixels: of the page, around it, between images, of a query
 HIGH, HIGHEST = 180, 280  # pixels: of a row as it should be, and of one with few images
@@ -38,6 +46,8 @@ NARROWEST, WIDEST = 0.5, 2.5  # of the shapes of images, which are shown whole i
 LETTERS, LINE, TEXT = 13, 18, 62  # pixels: their size, from line to line, and of what stands below an image
 ROUND, FRAME = 8, 3  # pixels: of corners and around a query
 PAPER, INK, SOFT, LINES, EMPTY, BLUE = "#ffffff", "#1c2024", "#667080", "#e6e8ec", "#f0f1f4", "#2563eb"
+NUMBERED = re.compile(r"(train|val|test)\[(\d+)\]")
+"""What an image without a file is called."""
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
@@ -67,14 +77,14 @@ class Block(NamedTuple):
 
 def blocks_of(found: Found) -> list[Block]:
     """Each query with its neighbours; images of one name are told apart by their folders."""
-    names = distinct_names(path for query, row in found for path in (query, *(each.path for each in row)))
+    names = distinct_names(path for query, row in found.rows for path in (query, *(each.path for each in row)))
     blocks = []
-    for query, row in found:
+    for query, row in found.rows:
         tiles = [
-            Tile(each.path, names[each.path], f"{each.cosine:.3f}", each.label or "", _picture(each.path))
+            Tile(each.path, names[each.path], f"{each.cosine:.3f}", each.label or "", _picture(each.path, found.data))
             for each in row
         ]
-        blocks.append(Block(Tile(query, names[query], "Query", "", _picture(query)), _rows(tiles)))
+        blocks.append(Block(Tile(query, names[query], "Query", "", _picture(query, None)), _rows(tiles)))
     return blocks
 
 
@@ -102,11 +112,18 @@ def _rows(tiles: list[Tile]) -> list[list[Tile]]:
     return [row for row in rows if row]
 
 
-def _picture(path: str) -> Image.Image | None:
-    try:
+def _picture(path: str, data: str | None) -> Image.Image | None:
+    with suppress(OSError, BadImage, UserError, LookupError):  # a file or a data set that is gone, or is another
+        if (numbered := NUMBERED.fullmatch(path)) and data is not None:
+            pixels = getattr(_load(data), numbered[1]).array[int(numbered[2])]
+            return Image.fromarray(pixels.expand(3, -1, -1).permute(1, 2, 0).numpy()) if len(pixels) in (1, 3) else None
         return Image.fromarray(decode(Paths([path]).read(0), 2 * HIGHEST))
-    except (OSError, BadImage):  # an image without a file, or one that is gone
-        return None
+    return None
+
+
+@cache
+def _load(data: str) -> ImageSet:
+    return load_data(locate(data), 2 * HIGHEST)
 
 
 # -- The picture
@@ -232,8 +249,8 @@ TEMPLATES.filters["address"] = _address
 
 def as_page(found: Found) -> bytes:
     """A page in one file, with the images in it."""
-    many = sum(len(row) for _, row in found)
-    about = f"{counted(many, 'image')} for {'1 query' if len(found) == 1 else f'{len(found)} queries'}, by cosine."
+    many, queries = sum(len(row) for _, row in found.rows), len(found.rows)
+    about = f"{counted(many, 'image')} for {'1 query' if queries == 1 else f'{queries} queries'}, by cosine."
     page = TEMPLATES.get_template("sheet.html").render(
         title="Most similar images", about=about, blocks=blocks_of(found)
     )
@@ -244,7 +261,7 @@ def as_table(found: Found) -> bytes:
     """A line for each neighbour."""
     writer = csv.writer(text := io.StringIO())
     writer.writerow(["query", "rank", "path", "label", "cosine"])
-    for query, row in found:
+    for query, row in found.rows:
         writer.writerows(
             [query, rank, each.path, each.label or "", f"{each.cosine:.6f}"] for rank, each in enumerate(row, start=1)
         )
