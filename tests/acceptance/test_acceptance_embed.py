@@ -123,11 +123,11 @@ OUTPUTS = (
 
 
 @pytest.mark.parametrize("line", OUTPUTS)
-def test_an_existing_file_is_kept_unless_overwrite_is_given(logo, cwd, run, data, line):
+def test_an_existing_file_is_kept_unless_overwrite_is_given(logo, cwd, own_run, data, line):
     if "--index" in line:
-        assert logo("embed", run, "--out", "features.npz").code == 0
+        assert logo("embed", own_run, "--out", "features.npz").code == 0
         (cwd / "query.png").write_bytes(as_png(np.load(data)["train_images"][5]))
-    words = line.format(run=run, data=data).split()
+    words = line.format(run=own_run, data=data).split()
     (cwd / words[-1]).write_text("precious")
     done = logo(*words)
     assert (done.code, words[-1] in done.err) == (2, True), done.err
