@@ -3,10 +3,12 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ from .. import __version__
 from ..errors import UserError
 
 PACKAGES = ("torch", "torchvision", "lightning", "timm", "numpy")
+
+TIMED_S = 2.0  # for each number of threads; one call that takes longer is enough
 
 RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
 """What a container counts as used, and gives away as soon as somebody wants it."""
@@ -69,6 +73,20 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def seconds_by_threads(work: Callable[[], object], most: int) -> dict[int, float]:
+    """How long a piece of work takes with one thread, with half of the most, and with all: without the first call."""
+    found = {}
+    for n in sorted({1, max(1, most // 2), most}):
+        torch.set_num_threads(n)
+        times: list[float] = []
+        while len(times) < 4 and sum(times) < TIMED_S:
+            began = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - began)
+        found[n] = mean(times[1:] or times)
+    return found
 
 
 def available_memory(device: torch.device) -> int:

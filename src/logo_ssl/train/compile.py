@@ -1,6 +1,7 @@
 """`torch.compile` for networks, tried on one batch, and the step as a CUDA graph, replayed without Python."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,23 +33,30 @@ def compile_in_all_processes(framework: nn.Module, trial: Callable[[], Tensor], 
 
 def try_to_compile(framework: nn.Module, trial: Callable[[], Tensor], device: torch.device) -> str | None:
     """Compile networks for a trial that leaves no trace, here or in other processes; what failed, if anything did."""
-    kept = {name: buffer.clone() for name, buffer in framework.named_buffers()}
-    streams = global_streams(device)
     try:
         compile_networks(framework)
-        with simulated_peers():
+        with without_trace(framework, device), simulated_peers():
             trial().backward()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # compilers fail in many ways, and none of them must stop a run
         uncompile_networks(framework)
         return first_line(error)
+    return None
+
+
+@contextmanager
+def without_trace(framework: nn.Module, device: torch.device) -> Iterator[None]:
+    """Try steps, after which the buffers, gradients and random streams are what they were."""
+    kept = {name: buffer.clone() for name, buffer in framework.named_buffers()}
+    streams = global_streams(device)
+    try:
+        yield
     finally:
         framework.zero_grad()
         for name, buffer in framework.named_buffers():
             buffer.copy_(kept[name])
         set_global_streams(streams, device)
-    return None
 
 
 def compile_networks(framework: nn.Module) -> None:

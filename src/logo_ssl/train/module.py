@@ -133,6 +133,11 @@ class Pretraining(L.LightningModule):
         """The crops of a batch by the recipe's plan."""
         return self.draw_crops(batch, draws, compiled=self.compiled)
 
+    def trial(self, batch: ImageBatch, *, compiled: bool = False) -> Tensor:
+        """Something to differentiate that all crops and networks have a part in."""
+        p = self.project(self.draw_crops(batch, stream(0, "trial"), compiled=compiled))
+        return p.q_g.sum() + p.q_l.sum()
+
     def draw_crops(self, batch: ImageBatch, draws: torch.Generator, *, compiled: bool) -> Crops:
         """This process's part of a batch's crops, with the labels of the images that are shown."""
         crops = make_crops(

@@ -10,8 +10,11 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from statistics import median
 from typing import Any
 
 import lightning as L
@@ -21,20 +24,18 @@ from lightning.fabric.utilities.distributed import _set_num_threads_if_needed
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor
 
 from ..data import ImageSet
 from ..errors import Interrupted, UserError
 from ..recipes import Recipe
 from ..run import Run
-from ..system.hardware import best_device
+from ..system.hardware import best_device, seconds_by_threads
 from ..system.launch import Processes, is_first, is_restarted, started
-from ..system.randomness import stream
 from ..system.signals import Stopped, StopSignals
 from ..system.terminal import complain
 from ..types import ImageBatch
 from .checkpoint import Checkpoints, Writer, interruptible
-from .compile import Replay, compile_in_all_processes, first_line, has_compiler
+from .compile import Replay, compile_in_all_processes, first_line, has_compiler, without_trace
 from .loggers import JsonlLogger, ProgressDisplay, Sessions, Steps, other_logger
 from .module import Pretraining
 from .monitors import CollapseGauge, OnlineKNN
@@ -46,6 +47,8 @@ QUIET = {
     "torch._inductor": logging.CRITICAL,
     "torch.utils.cpp_extension": logging.CRITICAL,
 }
+STEPS_OF_PACE = 10  # whose median is compared
+SLOW = 2.0  # times as long as usual: threads are chosen again
 GRACE_S = 10.0  # in which a process usually notices by itself that another is gone: the connection breaks
 LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out waiting", "NCCL error")
 """What gloo and NCCL say then."""
@@ -99,6 +102,7 @@ def build_trainer(
     sessions, processes = sessions or Sessions(run), processes_for(recipe)
     stop = StopSignals(run.how_to_resume(), speaks=is_first())
     callbacks = [
+        Threads(detail),  # before the compiler, whose code has their number in it
         Acceleration(detail),
         Steps(progress.say),
         CollapseGauge(progress.say, recipe),
@@ -133,6 +137,68 @@ def build_trainer(
     return trainer
 
 
+class Threads(L.Callback):
+    """On a CPU, takes as many threads as make a step fastest: on a busy machine, more of them wait for each other.
+
+    Sums of floats depend on the number. So checkpoints have it, and a resumed run on the same number of cores takes it
+    from there without a new look at the clock: it stays the run that was interrupted, bit by bit. Only if the pace
+    drops, which no run can foresee, steps are timed again. `deterministic` and OMP_NUM_THREADS turn all of it off.
+    """
+
+    def __init__(self, detail: Callable[[str], None]) -> None:
+        self.detail = detail
+        self.most = torch.get_num_threads()
+        self.chosen = 0
+        self.usual, self.began = 0.0, 0.0
+        self.latest: deque[float] = deque(maxlen=STEPS_OF_PACE)
+
+    def state_dict(self) -> dict[str, int]:
+        """The number, and out of how many."""
+        return {"chosen": self.chosen, "most": self.most}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Take the number of the interrupted run, if this machine has as many cores."""
+        self.chosen = state_dict["chosen"] if state_dict["most"] == self.most else 0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Go on with the number of the checkpoint."""
+        if self._may_choose(trainer, pl_module) and self.chosen:
+            torch.set_num_threads(self.chosen)
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Time a few steps before the first one, and when steps take much longer than they used to."""
+        assert isinstance(pl_module, Pretraining)
+        if self._may_choose(trainer, pl_module):
+            slow = self.usual and median(self.latest) > SLOW * self.usual
+            if not self.chosen or (slow and not pl_module.compiled):
+                self._choose(pl_module, batch)
+        self.began = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note how long the step took; the first few tell what is usual."""
+        self.latest.append(time.perf_counter() - self.began)
+        if not self.usual and len(self.latest) == STEPS_OF_PACE:
+            self.usual = median(self.latest)
+
+    def _may_choose(self, trainer: L.Trainer, module: L.LightningModule) -> bool:
+        assert isinstance(module, Pretraining)
+        one_process_on_cpu = module.device.type == "cpu" and trainer.world_size == 1 and self.most > 1
+        return one_process_on_cpu and not module.recipe.deterministic and "OMP_NUM_THREADS" not in os.environ
+
+    def _choose(self, module: Pretraining, batch: ImageBatch) -> None:
+        with without_trace(module.framework, module.device):
+            seconds = seconds_by_threads(lambda: module.trial(batch).backward(), self.most)
+        self.chosen, self.usual = min(seconds, key=seconds.__getitem__), 0.0
+        self.latest.clear()
+        torch.set_num_threads(self.chosen)
+        timed = ", ".join(f"{n}: {each:.2f} s" for n, each in seconds.items())
+        self.detail(f"Threads: {self.chosen} (seconds of forward and backward with {timed}).")
+
+
 class Acceleration(L.Callback):
     """Compiles networks and crops before the first step, and records the step on CUDA, if the recipe allows it."""
 
@@ -155,13 +221,9 @@ class Acceleration(L.Callback):
         if wanted == "off" or (wanted == "auto" and not has_compiler(module.device)):
             return
 
-        def trial() -> Tensor:
-            """Something to differentiate, by compiled crops and networks."""
-            p = module.project(module.draw_crops(batch, stream(0, "trial"), compiled=True))
-            return p.q_g.sum() + p.q_l.sum()
-
         self.detail("Compiling takes a minute or two; without it (compile=off) training begins at once and is slower.")
         with interruptible(trainer):  # for the compiler's processes, which a signal may end
+            trial = partial(module.trial, batch, compiled=True)
             failure = compile_in_all_processes(module.framework, trial, module.device)
         module.compiled = failure is None
         if failure:
