@@ -114,12 +114,18 @@ class Pretrain(RecipeOptions):
     """Run folder, new or empty (default: runs/RECIPE)."""
     verbose: bool = False
     """Print more: why settings were chosen, where images wait, how weights were initialised."""
+    dry_run: bool = False
+    """Time three steps, print how long the training would take, and write nothing."""
 
     def run(self) -> None:
-        """Train."""
+        """Train, or say how long it would take."""
         recipe = self.checked()
         with ends_imports():
             from .train import pretrain
+            from .train.bench import dry_run
+        if self.dry_run:
+            dry_run(recipe, plain_console())
+            return
         print_next(pretrain(recipe, self.out or Path("runs") / self.recipe, verbose=self.verbose))
 
 
@@ -142,6 +148,7 @@ class Resume:
     """Continue an interrupted run from its last checkpoint, or a finished one for more epochs.
 
     Only fields that do not decide what a step learns may change. `logo-ssl resume RUN --help` shows the run's values.
+    With fewer epochs than planned, or --finish-in, the learning rate decays to its end from here.
 
     example: logo-ssl resume runs/first --epochs 400
     """
@@ -149,6 +156,8 @@ class Resume:
     settings: Annotated[CHANGING, tyro.conf.arg(name="")]  # pyright: ignore (known once it runs)
     path: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")] = tyro.MISSING
     """Run folder."""
+    finish_in: str | None = None
+    """End the run in about this time, such as 90s, 10m or 1.5h: three steps tell with how many epochs."""
     verbose: bool = False
     """Print more: which fields changed, where images wait."""
 
@@ -163,7 +172,8 @@ class Resume:
         """Train."""
         with ends_imports():
             from .train import resume
-        print_next(resume(self.path, Recipe(**vars(self.settings)), verbose=self.verbose))
+        recipe = Recipe(**vars(self.settings))
+        print_next(resume(self.path, recipe, finish_in=self.finish_in, verbose=self.verbose))
 
 
 def print_next(run: Run) -> None:

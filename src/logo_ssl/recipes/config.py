@@ -151,6 +151,8 @@ class Recipe:
     """The rows of the paper that this recipe stands for."""
     chosen: NoFlag[tuple[str, ...]] = ()
     """Why the values of recipe `auto` were chosen for the data."""
+    replans: NoFlag[tuple[tuple[int, int], ...]] = ()
+    """When the run was cut short: the step, and the epochs planned until then."""
 
     @property
     def framework_traits(self) -> FrameworkTraits:
@@ -371,9 +373,6 @@ def unused(recipe: Recipe) -> set[str]:
 
 def refuse_harmful(changes: Differences) -> None:
     """Refuse changes after which the run would be neither the old one nor the new one."""
-    before, after = changes.get("epochs", (0, 0))
-    if after < before:
-        raise UserError(f"epochs={after}: must be {before} or more, as this run has.")
     for name, (before, after) in changes.items():
         if not is_harmless(name):
             raise UserError(f"{name}={after}: must be {before}, as this run has; start another with its own --out.")

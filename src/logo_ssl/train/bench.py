@@ -1,5 +1,6 @@
-"""The speed of training: whole epochs, and data, crops and networks alone."""
+"""The speed of training: a few steps of it, whole epochs, and data, crops and networks alone."""
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -17,21 +18,23 @@ from ..data import BadImages, Batches, ImageSet, load_data, locate
 from ..errors import Interrupted
 from ..recipes import Recipe, check
 from ..run import Run
-from ..system.hardware import hardware, provenance
+from ..system.hardware import best_device, hardware, provenance
 from ..system.randomness import stream
 from ..system.signals import Stopped
 from ..system.terminal import plain_console
+from ..system.text import lasting
 from ..types import Crops
 from .build import adapt_to_data, build
 from .compile import WARM_UP, Replay
 from .loggers import JsonlLogger, ProgressDisplay
 from .module import Pretraining
-from .pretrain import fit
-from .trainer import build_trainer
+from .pretrain import announce, fit
+from .trainer import build_trainer, check_processes, processes_for
 
 EPOCHS = 4  # the first one warms up and the last one ends with a checkpoint; those between count
 MOST_STEPS = 200  # of an epoch: a million photographs need not be seen
 SECONDS = 2.0  # to spend on each part alone
+TIMED_STEPS = 3
 
 
 def bench(recipe: Recipe) -> dict[str, Any]:
@@ -73,6 +76,72 @@ def bench(recipe: Recipe) -> dict[str, Any]:
         "peak_memory_gb": timer.peak_gb,
     }
     return result | provenance(hardware(device))
+
+
+class Pace(NamedTuple):
+    """How fast training is, as a few steps of it tell."""
+
+    seconds_per_step: float
+    steps_per_epoch: int
+    images_per_s: float
+    minutes: float
+    """Of the whole training, with its evaluations."""
+
+    def __str__(self) -> str:
+        return f"about {lasting(60 * self.minutes)}, at {self.images_per_s:,.0f} images/s"
+
+
+class StepTimer(L.Callback):
+    """Ends training by `EnoughSteps` once a few steps are timed."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Take the time."""
+        untimed = 1
+        if pl_module.device.type == "cuda":
+            torch.cuda.synchronize(pl_module.device)
+            untimed += WARM_UP  # and recording
+        self.ends.append(time.perf_counter())
+        if len(self.ends) == untimed + TIMED_STEPS:
+            raise EnoughSteps
+
+    def seconds_per_step(self) -> float:
+        """Of the last few."""
+        return (self.ends[-1] - self.ends[-1 - TIMED_STEPS]) / TIMED_STEPS
+
+
+class EnoughSteps(Exception):  # noqa: N818 (no error)
+    """A few steps were timed."""
+
+
+def time_steps(recipe: Recipe, data: ImageSet) -> Pace:
+    """How fast this recipe trains here: the first steps of a real training, of which nothing is kept."""
+    recipe = adapt_to_data(recipe, data, _say_nothing, processes_for(recipe).total)
+    with tempfile.TemporaryDirectory() as folder:
+        run, silent, timer = Run(Path(folder)), Console(quiet=True), StepTimer()
+        brief = replace(recipe, loggers=(), epochs=max(recipe.epochs, 2 * (TIMED_STEPS + WARM_UP)))
+        module, journal = build(brief, data), JsonlLogger(run)
+        trainer = build_trainer(run, brief, data, journal, ProgressDisplay(journal, silent), others=[timer])
+        with contextlib.suppress(EnoughSteps):
+            fit(trainer, module, data, BadImages(len(data.train), recipe.loading.max_bad), silent)
+    each = timer.seconds_per_step()
+    seconds = recipe.epochs * module.steps_per_epoch * each
+    seconds += recipe.evaluations_after(0) * journal.latest.get("knn_s", 0.0)
+    return Pace(each, module.steps_per_epoch, recipe.batch_size / each, seconds / 60)
+
+
+def dry_run(recipe: Recipe, console: Console) -> None:
+    """Print what a training would be and how long it would take, and write nothing."""
+    recipe = replace(recipe, data=locate(recipe.data))
+    data = load_data(recipe.data, recipe.crops.global_size)
+    recipe = adapt_to_data(recipe, data, console.print, processes_for(recipe).total)
+    check_processes(recipe, recipe.batch_size)
+    announce(build(recipe, data), data, best_device(recipe.device), console, _say_nothing)
+    console.print(f"Time: {time_steps(recipe, data)}. Nothing was written.")
 
 
 def _train(trainer: L.Trainer, module: Pretraining, data: ImageSet, console: Console) -> None:
@@ -153,3 +222,7 @@ def _seconds(part: Callable[[], Any], device: torch.device) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def _say_nothing(sentence: str) -> None:
+    pass

@@ -34,6 +34,7 @@ MOST_IN_A_ROW = 3
 """Steps in a row whose gradient may be left out before training counts as diverged."""
 EPOCHS = 4  # whose pace tells the time that remains: that of a single one jumps with every pause
 AT_LEAST = 50  # steps to look at, if these epochs have fewer
+UNSETTLED, SETTLED = 2, 5  # first steps that tell nothing, and steps after them that tell the pace
 SHOWN = {"l_gg": "gg", "l_lg": "lg", "l_ll": "ll", "omega": "omega"}
 """What each metric is called where there is little room."""
 
@@ -237,7 +238,7 @@ class ProgressDisplay(L.Callback):
 
     def __init__(self, journal: JsonlLogger, console: Console, shown: dict[str, str] = SHOWN) -> None:
         self.journal, self.console, self.shown = journal, console, shown
-        self.steps, self.epochs = 0, 0
+        self.steps, self.epochs, self.made = 0, 0, 0
         self.ends: deque[float] = deque()  # when steps ended, as if kNN took no time
         self.spent_on_knn = 0.0
         self.bar: Progress | None = None
@@ -268,7 +269,9 @@ class ProgressDisplay(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Move the bar."""
-        self.ends.append(time.perf_counter() - self.spent_on_knn)
+        self.made += 1
+        if self.made > UNSETTLED:
+            self.ends.append(time.perf_counter() - self.spent_on_knn)
         if self.bar is not None:
             epoch = trainer.current_epoch + 1
             news, left = self._news(), self._left(trainer.global_step, epoch - 1, pl_module)
@@ -307,12 +310,12 @@ class ProgressDisplay(L.Callback):
     def _left(self, step: int, epochs_done: int, pl_module: L.LightningModule) -> str:
         """The time for the remaining steps, at the pace of the last few epochs, and for the remaining kNN.
 
-        The first step tells no pace: it may wait for a compiler.
+        The first steps are slower than others, and two tell no pace: an ETA is shown once it has settled.
         """
         assert isinstance(pl_module, Pretraining)
         steps, seen = self.steps - step, len(self.ends) - 1
-        if steps and seen < 1:
-            return "ETA unknown"
+        if steps and seen < SETTLED:
+            return "ETA not yet known"
         pace = (self.ends[-1] - self.ends[0]) / max(1, seen)
         evaluations = pl_module.recipe.evaluations_after(epochs_done)
         return f"ETA {lasting(steps * pace + evaluations * self.journal.latest.get('knn_s', 0.0))}"

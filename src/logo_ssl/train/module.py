@@ -19,7 +19,7 @@ from ..system.distributed import all_mean, gather_objects, index_device, local_s
 from ..system.hardware import to_device
 from ..system.randomness import global_streams, seed_global_streams, set_global_streams, stream
 from ..types import Crops, ImageBatch, Latent, Objective, PerImage, Projections, Roles, Similarity
-from .optim import encoder_optimiser, rate_at, set_learning_rate
+from .optim import encoder_optimiser, planned_step, rate_at, set_learning_rate
 
 
 class DataIdentity(NamedTuple):
@@ -159,7 +159,8 @@ class Pretraining(L.LightningModule):
 
     def learn_from(self, crops: Crops, randomness: Any) -> None:
         """Learn by Algorithm 1, and let the state of framework and strategy follow."""
-        progress = self.global_step / self.steps
+        place, last = planned_step(self.recipe, self.global_step, self.steps_per_epoch)
+        progress = place / last
         p, self.logged = self.learn(
             crops, self._on_this_device(randomness), to_device(torch.tensor(progress), self.device)
         )

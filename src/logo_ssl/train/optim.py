@@ -12,7 +12,7 @@ from ..frameworks import Framework
 from ..recipes import OptimiserConfig, Recipe
 
 
-def learning_rate(config: OptimiserConfig, step: int, steps: int, warmup_steps: float) -> float:
+def learning_rate(config: OptimiserConfig, step: float, steps: int, warmup_steps: float) -> float:
     """eta_t: linear warm-up, then eta_min + (eta_max - eta_min)(1 + cos(t pi / T)) / 2."""
     if step < warmup_steps:
         return config.lr * min(1.0, (step + 1) / warmup_steps)
@@ -23,7 +23,19 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int, warmup_steps: 
 def rate_at(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
     """A recipe's learning rate at a step of its run."""
     config = recipe.optimiser
-    return learning_rate(config, step, steps_per_epoch * recipe.epochs, config.warmup_epochs * steps_per_epoch)
+    return learning_rate(config, *planned_step(recipe, step, steps_per_epoch), config.warmup_epochs * steps_per_epoch)
+
+
+def planned_step(recipe: Recipe, step: int, steps_per_epoch: int) -> tuple[float, int]:
+    """Where a step is in the plan that the run began with, and the steps of that plan.
+
+    A run that was cut short goes through the rest of its plan faster: its rate decays from where it was to its end.
+    """
+    place, last = float(step), steps_per_epoch * recipe.epochs
+    for cut, epochs in reversed(recipe.replans):
+        planned = steps_per_epoch * epochs
+        place, last = cut + (place - cut) * (planned - cut) / (last - cut), planned
+    return place, last
 
 
 def encoder_optimiser(

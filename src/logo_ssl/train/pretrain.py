@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +22,7 @@ from ..errors import UserError
 from ..files import write
 from ..recipes import (
     AUTO,
+    SMALL,
     Recipe,
     as_python,
     check,
@@ -43,6 +46,9 @@ from .trainer import build_trainer, check_processes, explain_end, processes_for,
 from .weights import save_encoder
 
 Say = Callable[[str], None]
+FEW = 5_000  # images, of which ready-made weights know more
+DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Saved(NamedTuple):
@@ -50,6 +56,7 @@ class Saved(NamedTuple):
 
     file: Path
     step: int
+    steps_per_epoch: int
     recipe: Recipe
     data: DataIdentity
 
@@ -90,6 +97,7 @@ def resume(
     path: str | Path,
     recipe: Recipe | None = None,
     *,
+    finish_in: str | None = None,
     console: Console | None = None,
     verbose: bool = False,
     callbacks: Sequence[L.Callback] = (),
@@ -97,7 +105,8 @@ def resume(
 ) -> Run:
     """Continue an interrupted run from its last checkpoint, or a finished one for more epochs.
 
-    Fields that do not decide what is learned may change: `epochs=400, loading__workers=4`.
+    Fields that do not decide what is learned may change: `epochs=400, loading__workers=4`. Fewer epochs than planned,
+    or a time such as `finish_in="10m"`, make the learning rate decay to its end from here.
     """
     console = console or plain_console()
     run, detail = Run.existing(path), console.print if verbose else _ignore
@@ -106,17 +115,47 @@ def resume(
     with say_how_to_resume(run), run.hold():
         saved = newest_saved(run, console.print)
         before = read_recipe(run) if saved is None else saved.recipe
+        if finish_in is not None:
+            recipe = replace(recipe, epochs=epochs_within(finish_in, recipe, saved))
+        recipe = replanned(recipe, before, saved)
         changed = differences(before, recipe)
-        refuse_harmful(changed)
+        refuse_harmful({name: change for name, change in changed.items() if name != "replans"})
         if run.is_finished and recipe.epochs == before.epochs:
             console.print(f"{path} is finished, with {counted(before.epochs, 'epoch')}.")
             return run
         if run.is_finished and saved is None:
             raise UserError(f"{path} is finished and has no checkpoints, so it cannot be extended.")
+        if recipe.replans != before.replans:
+            console.print(
+                f"Cut short: the learning rate decays to its end by epoch {recipe.epochs}, not {before.epochs}. A run "
+                f"planned with {counted(recipe.epochs, 'epoch')} would be another one."
+            )
         for field, (old, new) in changed.items():
             detail(f"{field}: {old} -> {new}")
         run_training(run, recipe, console, saved, resumed=True, verbose=verbose, callbacks=callbacks)
     return run
+
+
+def replanned(recipe: Recipe, before: Recipe, saved: Saved | None) -> Recipe:
+    """The recipe with a note of the step from which it has fewer epochs than before, if it has."""
+    if saved is None or recipe.epochs >= before.epochs:
+        return replace(recipe, replans=before.replans)
+    if recipe.epochs < (least := saved.step // saved.steps_per_epoch + 1):
+        raise UserError(f"epochs={recipe.epochs}: must be {least} or more, since {least - 1} are done.")
+    return replace(recipe, replans=(*before.replans, (saved.step, before.epochs)))
+
+
+def epochs_within(time_left: str, recipe: Recipe, saved: Saved | None) -> int:
+    """In which epoch a run ends that goes on for so long, as three steps tell; in the present one at least."""
+    from .bench import time_steps  # which trains as this module does
+
+    if (given := DURATION.fullmatch(time_left)) is None:
+        raise UserError(f"finish_in={time_left}: must be a time such as 90s, 10m or 1.5h.")
+    recipe = replace(recipe, data=locate(recipe.data))
+    pace = time_steps(recipe, load_data(recipe.data, recipe.crops.global_size))
+    done = 0 if saved is None else saved.step
+    last = done + float(given[1]) * SECONDS[given[2]] / pace.seconds_per_step
+    return min(recipe.epochs, max(done // pace.steps_per_epoch + 1, int(last / pace.steps_per_epoch)))
 
 
 def run_training(
@@ -153,7 +192,10 @@ def run_training(
         sessions.save()
         journal.forget_after(saved.step if saved else -1)
     announce(module, data, device, console, detail)
-    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, say)
+    bad, threads = (
+        BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, say),
+        torch.get_num_threads(),
+    )
     try:
         if saved is not None:
             say(f"Continuing after step {saved.step:,} of {module.steps:,}.")
@@ -165,6 +207,7 @@ def run_training(
             write(run.provenance_file, json.dumps(record, indent=2) + "\n")
             print_result(run, bad, sessions.seconds(), console)
     finally:
+        torch.set_num_threads(threads)
         if is_first():
             sessions.save(ended=True)
 
@@ -216,7 +259,8 @@ def newest_saved(run: Run, say: Say) -> Saved | None:
     if (file := newest_whole(run.checkpoints, say)) is None:
         return None
     state = load(file)
-    return Saved(file, state["global_step"], Recipe.from_json(state["recipe"]), DataIdentity.saved(state))
+    recipe, data = Recipe.from_json(state["recipe"]), DataIdentity.saved(state)
+    return Saved(file, state["global_step"], state["steps_per_epoch"], recipe, data)
 
 
 def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Saved | None) -> None:
@@ -231,9 +275,10 @@ def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Save
 
 
 def announce(module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say) -> None:
-    """Three lines before the progress bar: data and device; method; what is used as labels."""
+    """Three lines before the progress bar: data and device; method; what is used as labels. One more for few images."""
     recipe, crops, total = module.recipe, module.recipe.crops, processes_for(module.recipe).total
-    where = hardware(device) if total == 1 else f"{total} processes, each with {hardware(device)}"
+    where = "the CPU" if device.type == "cpu" else hardware(device)  # threads are chosen later
+    where = where if total == 1 else f"{total} processes, each with {where}"
     console.print(f"Data: {counted(len(data.train), 'image')} of {data.name}, on {where}.")
     views = f"{crops.n_global} x {crops.global_size} px"
     views += f" + {crops.n_local} x {crops.local_size} px" if crops.n_local else ""
@@ -242,6 +287,13 @@ def announce(module: Pretraining, data: ImageSet, device: torch.device, console:
         f"{module.batch_size}, {counted(recipe.epochs, 'epoch')} of {counted(module.steps_per_epoch, 'step')}."
     )
     console.print(f"Labels: {_labels(data, recipe)}.")
+    if len(data.train) < FEW and recipe.init is None and data.channels == 3 and crops.global_size > SMALL:
+        measure = "embed {} --out ready.npz" if data.train.labels is None else "eval knn {}"
+        line = measure.format(f"torchvision/resnet18 --data {shlex.quote(recipe.data)}")
+        console.print(
+            f"{counted(len(data.train), 'image')} are few. Compare with ready-made weights, `logo-ssl {line}`, or start "
+            "from them: --backbone resnet18 --stem imagenet --init pretrained."
+        )
     for sentence in data.says:
         console.print(sentence)
     for sentence in recipe.chosen:
