@@ -56,12 +56,14 @@ class RecipeOptions:
     """The recipe that is taken if neither a recipe nor data are given."""
 
     recipe: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[RECIPE]")] = AUTO
-    """A name that `logo-ssl recipes` lists, before all options, or auto."""
+    """Before all options: auto, a name that `logo-ssl recipes` lists, a run folder, or a .json or .yaml file."""
     framework: Literal[tuple(FRAMEWORKS)] = "moco"  # pyright: ignore (known once it runs)
     """How crops are compared."""
     strategy: Literal[tuple(STRATEGIES)] = "logo"  # pyright: ignore (known once it runs)
     """Which crops are compared."""
     settings: Annotated[Recipe, tyro.conf.arg(name="")] = TINY
+    first: tyro.conf.Suppress[str] = AUTO
+    """The recipe that the options were read for."""
 
     @classmethod
     def defaults(cls, arguments: Sequence[str], prog: str) -> "RecipeOptions":
@@ -72,11 +74,11 @@ class RecipeOptions:
         wishes = {name: value for name, value in vars(first).items() if value is not None}
         name = named or (AUTO if "data" in wishes else cls.without_data)
         recipe = (find_recipe(name) if name != AUTO else _chosen(arguments, wishes)).changed(**wishes)
-        return cls(name, recipe.kind("framework"), recipe.kind("strategy"), recipe)
+        return cls(name, recipe.kind("framework"), recipe.kind("strategy"), recipe, name)
 
     def checked(self) -> Recipe:
         """The recipe, if it can work."""
-        if self.recipe != self.settings.name:
+        if self.recipe != self.first:
             raise UserError(f"recipe={self.recipe}: must come before all options.")
         if not self.settings.data:
             raise UserError("data='': must be a folder of images or another source; or name a recipe, such as tiny.")
@@ -126,7 +128,7 @@ class Pretrain(RecipeOptions):
         if self.dry_run:
             dry_run(recipe, plain_console())
             return
-        print_next(pretrain(recipe, self.out or Path("runs") / self.recipe, verbose=self.verbose))
+        print_next(pretrain(recipe, self.out or Path("runs") / recipe.name, verbose=self.verbose))
 
 
 CHANGING = make_dataclass(

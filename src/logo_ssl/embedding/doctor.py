@@ -20,6 +20,7 @@ from ..eval.features import cache_folder
 from ..recipes import choose, summary
 from ..system.hardware import available_memory, best_device, hardware, provenance
 from ..system.terminal import plain_console
+from ..train.bench import time_steps
 from ..train.build import SCENES_SIDE, machine_for, refuse_too_few
 from ..train.compile import has_compiler
 
@@ -42,7 +43,8 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True)
 class Doctor:
-    """Show versions, GPU, compiler and decoders; with --data, how fast images load and which settings suit them.
+    """Show versions, GPU, compiler and decoders; with --data, how fast images load, which settings suit them, and how long
+    training with these would take.
 
     example: logo-ssl doctor --data photos/
     """
@@ -76,6 +78,9 @@ class Doctor:
                 f"{len(bad):,} of {seen:,} images cannot be read (one is {min(bad.names)}), more than "
                 f"loading.max_bad={chosen.loading.max_bad:g} allows."
             )
+        chosen = chosen.changed(data=self.data, device=self.device)
+        pace = time_steps(chosen, load_data(locate(self.data), chosen.crops.global_size))
+        console.print(f"Time: {pace}.")
         next_words = shlex.join(["--data", self.data, "--out", f"runs/{data.name}"])
         console.print(f"Next: logo-ssl pretrain {next_words}")
 

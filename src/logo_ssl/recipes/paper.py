@@ -1,13 +1,19 @@
 """The recipes: one for each row of Tables 1, 2, 3, 4 and 7 of the paper, and our own; the figures of Tables 5 and 6."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from ..augment import CropPlan
 from ..augself import AugSelfConfig
 from ..errors import UserError, nearest
 from ..frameworks import BYOLConfig, FrameworkConfig, MoCoConfig, SimCLRConfig, SimSiamConfig, SupervisedConfig
+from ..run import Run
 from ..strategies import LoGoConfig, MultiCropConfig, StrategyConfig, TwoViewConfig
-from .config import OptimiserConfig, PaperRow, Recipe
+from .config import PARTS, OptimiserConfig, PaperRow, Recipe, read_recipe
 
 # "For each framework, we use the same lambda value for all datasets" (4.1).
 LAMBDA = {"moco": 5e-4, "simsiam": 1e-4}
@@ -238,12 +244,62 @@ RECIPES: dict[str, Recipe] = {
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of that name."""
-    if name not in RECIPES:
-        raise UserError(
-            f"recipe={name!r}: must be auto or a name that `logo-ssl recipes` lists.{nearest(name, RECIPES)}"
-        )
-    return RECIPES[name]
+    """The recipe of that name, of a run folder, or in a .json or .yaml file."""
+    if name in RECIPES:
+        return RECIPES[name]
+    path = Path(name)
+    if path.is_dir():
+        return replace(read_recipe(Run.existing(path)), replans=())
+    if path.suffix in (".json", ".yaml", ".yml") and path.is_file():
+        return recipe_in(path)
+    raise UserError(
+        f"recipe={name!r}: must be auto, a name that `logo-ssl recipes` lists, a run folder, or a .json or .yaml file."
+        f"{nearest(name, RECIPES)}"
+    )
+
+
+def recipe_in(path: Path) -> Recipe:
+    """The recipe in a file: any fields, in their parts or as `strategy.lam`; the others are those of its `recipe`.
+
+    A run's recipe.json is such a file.
+    """
+    try:
+        record = _values(yaml.load(path.read_text(), yaml.BaseLoader))  # which makes texts alone
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]}).") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{path}: must have fields of a recipe, such as `epochs: 50`.")
+    base = record.pop("recipe", None)
+    recipe = Recipe(path.stem) if base is None else replace(find_recipe(str(base)), name=path.stem, paper=())
+    record = {name: value for name, value in record.items() if name not in ("name", "paper", "chosen", "replans")}
+    try:
+        return recipe.changed(**_paths(record))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _values(part: Any) -> Any:
+    """Texts as JSON reads them: YAML's own rules take `off` for False and 1e-4 for a text."""
+    if isinstance(part, dict):
+        return {name: _values(value) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_values(value) for value in part]
+    try:
+        return json.loads(part.lower())
+    except ValueError:
+        return part
+
+
+def _paths(record: dict[str, Any], inside: str = "") -> dict[str, Any]:
+    """Fields by the names that `Recipe.changed` takes."""
+    found: dict[str, Any] = {}
+    for name, value in record.items():
+        path = f"{inside}{name}".replace(".", "__")
+        if path in PARTS and isinstance(value, dict):
+            value = dict(value)
+            found |= {path: value.pop("kind")} if "kind" in value else {}
+        found |= _paths(value, f"{path}__") if isinstance(value, dict) else {path: value}
+    return found
 
 
 def tuned(recipe: Recipe) -> Recipe | None:

@@ -65,14 +65,21 @@ def to_device(host: Tensor, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """For small work on the CPU: waking other threads costs more than they do, most of all on a busy machine."""
+def threads_kept() -> Iterator[None]:
+    """Torch has as many threads afterwards as before."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For small work on the CPU: waking other threads costs more than they do, most of all on a busy machine."""
+    with threads_kept():
+        torch.set_num_threads(1)
+        yield
 
 
 def seconds_by_threads(work: Callable[[], object], most: int) -> dict[int, float]:

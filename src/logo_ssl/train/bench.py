@@ -18,7 +18,7 @@ from ..data import BadImages, Batches, ImageSet, load_data, locate
 from ..errors import Interrupted
 from ..recipes import Recipe, check
 from ..run import Run
-from ..system.hardware import best_device, hardware, provenance
+from ..system.hardware import best_device, hardware, provenance, threads_kept
 from ..system.randomness import stream
 from ..system.signals import Stopped
 from ..system.terminal import plain_console
@@ -28,7 +28,7 @@ from .build import adapt_to_data, build
 from .compile import WARM_UP, Replay
 from .loggers import JsonlLogger, ProgressDisplay
 from .module import Pretraining
-from .pretrain import announce, fit
+from .pretrain import announce, fit, say_few
 from .trainer import build_trainer, check_processes, processes_for
 
 EPOCHS = 4  # the first one warms up and the last one ends with a checkpoint; those between count
@@ -121,7 +121,7 @@ class EnoughSteps(Exception):  # noqa: N818 (no error)
 def time_steps(recipe: Recipe, data: ImageSet) -> Pace:
     """How fast this recipe trains here: the first steps of a real training, of which nothing is kept."""
     recipe = adapt_to_data(recipe, data, _say_nothing, processes_for(recipe).total)
-    with tempfile.TemporaryDirectory() as folder:
+    with threads_kept(), tempfile.TemporaryDirectory() as folder:
         run, silent, timer = Run(Path(folder)), Console(quiet=True), StepTimer()
         brief = replace(recipe, loggers=(), epochs=max(recipe.epochs, 2 * (TIMED_STEPS + WARM_UP)))
         module, journal = build(brief, data), JsonlLogger(run)
@@ -141,6 +141,7 @@ def dry_run(recipe: Recipe, console: Console) -> None:
     recipe = adapt_to_data(recipe, data, console.print, processes_for(recipe).total)
     check_processes(recipe, recipe.batch_size)
     announce(build(recipe, data), data, best_device(recipe.device), console, _say_nothing)
+    say_few(recipe, data, console.print)
     console.print(f"Time: {time_steps(recipe, data)}. Nothing was written.")
 
 

@@ -68,7 +68,7 @@ class Steps(L.Callback):
 
     def __init__(self, say: Say = lambda sentence: None) -> None:
         self.say = say
-        self.seen, self.since = 0, time.perf_counter()
+        self.seen, self.since, self.began = 0, time.perf_counter(), False
         self.waiting: deque[Reading] = deque()
         self.behind: deque[torch.cuda.Event] = deque()
         self.skipped = 0
@@ -76,6 +76,13 @@ class Steps(L.Callback):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave what happens between epochs (kNN, checkpoints) out of the speed."""
         self.seen, self.since = 0, time.perf_counter()
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: ImageBatch, batch_idx: int
+    ) -> None:
+        """Leave out of the speed what comes before the first step: choosing threads, compiling."""
+        if not self.began:
+            self.began, self.since = True, time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: ImageBatch, batch_idx: int

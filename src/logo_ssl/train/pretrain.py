@@ -32,7 +32,7 @@ from ..recipes import (
     refuse_harmful,
 )
 from ..run import Run
-from ..system.hardware import hardware, provenance
+from ..system.hardware import hardware, provenance, threads_kept
 from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
 from ..system.terminal import plain_console
@@ -62,7 +62,7 @@ class Saved(NamedTuple):
 
 
 def pretrain(
-    recipe: Recipe | str = AUTO,
+    recipe: Recipe | str | os.PathLike[str] = AUTO,
     out: str | os.PathLike[str] | None = None,
     *,
     console: Console | None = None,
@@ -70,7 +70,7 @@ def pretrain(
     callbacks: Sequence[L.Callback] = (),
     **changes: Any,
 ) -> Run:
-    """Pretrain an encoder by a recipe or its name and leave everything in the folder `out` (default: runs/RECIPE).
+    """Pretrain an encoder by a recipe, its name, a run or a file, and leave everything in `out` (default: runs/RECIPE).
 
     Fields of the recipe can be changed by name, inner ones with two underscores: `epochs=5, strategy__lam=0.1`. So are
     its parts: `framework="simsiam", framework__layers=2`. `auto` chooses for the images at `data` and this machine;
@@ -80,13 +80,13 @@ def pretrain(
     changes = {name: as_python(value) for name, value in changes.items()}
     if recipe == AUTO:
         recipe = recipe_for(changes.get("data"), changes.get("device", "auto"), changes)
-    recipe = (find_recipe(recipe) if isinstance(recipe, str) else recipe).changed(**changes)
+    recipe = (recipe if isinstance(recipe, Recipe) else find_recipe(os.fspath(recipe))).changed(**changes)
     out = Path("runs") / recipe.name if out is None else Path(out)
     check(recipe)
     run = Run(out)
     if is_restarted() and run.recipe_file.is_file():
         return resume(out, console=console, verbose=verbose, callbacks=callbacks)
-    with say_how_to_resume(run), run.hold():
+    with say_how_to_resume(run), run.hold(), threads_kept():
         if is_first():
             Run.new(out)
         run_training(run, recipe, console, None, resumed=False, verbose=verbose, callbacks=callbacks)
@@ -112,7 +112,7 @@ def resume(
     run, detail = Run.existing(path), console.print if verbose else _ignore
     recipe = (read_recipe(run) if recipe is None else recipe).changed(**changes)
     check(recipe)
-    with say_how_to_resume(run), run.hold():
+    with say_how_to_resume(run), run.hold(), threads_kept():
         saved = newest_saved(run, console.print)
         before = read_recipe(run) if saved is None else saved.recipe
         if finish_in is not None:
@@ -192,10 +192,7 @@ def run_training(
         sessions.save()
         journal.forget_after(saved.step if saved else -1)
     announce(module, data, device, console, detail)
-    bad, threads = (
-        BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, say),
-        torch.get_num_threads(),
-    )
+    bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, say)
     try:
         if saved is not None:
             say(f"Continuing after step {saved.step:,} of {module.steps:,}.")
@@ -207,7 +204,6 @@ def run_training(
             write(run.provenance_file, json.dumps(record, indent=2) + "\n")
             print_result(run, bad, sessions.seconds(), console)
     finally:
-        torch.set_num_threads(threads)
         if is_first():
             sessions.save(ended=True)
 
@@ -275,7 +271,7 @@ def prepare_folder(run: Run, recipe: Recipe, images: dict[str, Any], saved: Save
 
 
 def announce(module: Pretraining, data: ImageSet, device: torch.device, console: Console, detail: Say) -> None:
-    """Three lines before the progress bar: data and device; method; what is used as labels. One more for few images."""
+    """Three lines before the progress bar: data and device; method; what is used as labels."""
     recipe, crops, total = module.recipe, module.recipe.crops, processes_for(module.recipe).total
     where = "the CPU" if device.type == "cpu" else hardware(device)  # threads are chosen later
     where = where if total == 1 else f"{total} processes, each with {where}"
@@ -287,19 +283,22 @@ def announce(module: Pretraining, data: ImageSet, device: torch.device, console:
         f"{module.batch_size}, {counted(recipe.epochs, 'epoch')} of {counted(module.steps_per_epoch, 'step')}."
     )
     console.print(f"Labels: {_labels(data, recipe)}.")
-    if len(data.train) < FEW and recipe.init is None and data.channels == 3 and crops.global_size > SMALL:
-        measure = "embed {} --out ready.npz" if data.train.labels is None else "eval knn {}"
-        line = measure.format(f"torchvision/resnet18 --data {shlex.quote(recipe.data)}")
-        console.print(
-            f"{counted(len(data.train), 'image')} are few. Compare with ready-made weights, `logo-ssl {line}`, or start "
-            "from them: --backbone resnet18 --stem imagenet --init pretrained."
-        )
     for sentence in data.says:
         console.print(sentence)
     for sentence in recipe.chosen:
         detail(sentence)
     if data.channels != 3:
         detail(f"{data.channels} channels are not colours: saturation, hue and greyscale are left out.")
+
+
+def say_few(recipe: Recipe, data: ImageSet, say: Say) -> None:
+    """One line if there are so few photographs that ready-made weights may serve better."""
+    n = len(data.train)
+    if n < FEW and recipe.init is None and data.channels == 3 and recipe.crops.global_size > SMALL:
+        measure = "embed {} --out ready.npz" if data.train.labels is None else "eval knn {}"
+        line = measure.format(f"torchvision/resnet18 --data {shlex.quote(recipe.data)}")
+        weights = "--backbone resnet18 --stem imagenet --init pretrained"
+        say(f"{counted(n, 'image')} are few. Start from ready-made weights ({weights}), or compare: `logo-ssl {line}`.")
 
 
 def _labels(data: ImageSet, recipe: Recipe) -> str:
