@@ -43,8 +43,9 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True)
 class Doctor:
-    """Show versions, GPU, compiler and decoders; with --data, how fast images load, which settings suit them, and how long
-    training with these would take.
+    """Show versions, GPU, compiler and decoders; with --data, how fast images load, and which settings suit them.
+
+    Three steps tell how long training with these settings would take.
 
     example: logo-ssl doctor --data photos/
     """

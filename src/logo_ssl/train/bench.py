@@ -88,7 +88,8 @@ class Pace(NamedTuple):
     """Of the whole training, with its evaluations."""
 
     def __str__(self) -> str:
-        return f"about {lasting(60 * self.minutes)}, at {self.images_per_s:,.0f} images/s"
+        long = lasting(60 * self.minutes) if self.minutes > 90 else f"{max(1, round(self.minutes))} min"
+        return f"about {long}, at {self.images_per_s:,.0f} images/s"
 
 
 class StepTimer(L.Callback):
