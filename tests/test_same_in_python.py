@@ -48,13 +48,13 @@ def test_pretrain_takes_recipe_and_folder_and_every_field_in_both(capsys):
     with pytest.raises(SystemExit):
         cli.main(["pretrain", "auto", "--help"])
     told = capsys.readouterr().out
-    visible = [f.name for f in fields(Recipe) if f.name not in ("name", "paper", "chosen")]
+    visible = [f.name for f in fields(Recipe) if f.name not in ("name", "paper", "chosen", "replans")]
     assert all(f"--{name.replace('_', '-')}" in told for name in visible)
     assert RECIPES["tiny"].changed(**{name: getattr(RECIPES["tiny"], name) for name in visible}) == RECIPES["tiny"]
 
 
 def test_resume_has_python_names():
-    assert {"path", "recipe", "verbose"} == parameters(logo_ssl.resume).keys()
+    assert {"path", "recipe", "finish_in", "verbose"} == parameters(logo_ssl.resume).keys()
     assert "path" in options(COMMANDS["resume"].load())
 
 

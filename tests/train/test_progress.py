@@ -65,21 +65,21 @@ def told(said):
 
 
 def test_the_remaining_time_is_true_in_every_line_of_an_interrupted_run(data, tmp_path, timed, monkeypatch):
-    recipe, out, said = SMALL.changed(epochs=6, knn_every=3), tmp_path / "run", console()
+    recipe, out, said = SMALL.changed(epochs=6, knn_every=3, batch_size=6), tmp_path / "run", console()
     with monkeypatch.context() as patch:
-        at_step(patch, lambda module: stop(), 9)  # the first of the fourth epoch
-        with pytest.raises(Interrupted, match="saved at step 10"):
+        at_step(patch, lambda module: stop(), 24)  # the first of the fourth epoch
+        with pytest.raises(Interrupted, match="saved at step 25"):
             pretrain(recipe, out, data=data, console=said)
     assert told(said.file.getvalue()) == [
-        (1, "kNN # (k=20, tau=0.07, epoch 0)", "55 s"),  # 15 steps and two times kNN
-        (2, "kNN # (k=20, tau=0.07, epoch 0)", "52 s"),
-        (3, "kNN # (k=20, tau=0.07, epoch 3)", "29 s"),
+        (1, "kNN # (k=20, tau=0.07, epoch 0)", "80 s"),  # 40 steps and two times kNN
+        (2, "kNN # (k=20, tau=0.07, epoch 0)", "72 s"),
+        (3, "kNN # (k=20, tau=0.07, epoch 3)", "44 s"),
     ]
     said = console()
     resume(out, console=said)
     assert told(said.file.getvalue()) == [
-        (4, "kNN # (k=20, tau=0.07, epoch 3)", "26 s"),  # what kNN takes was seen before
-        (5, "kNN # (k=20, tau=0.07, epoch 3)", "23 s"),
+        (4, "kNN # (k=20, tau=0.07, epoch 3)", "not yet known"),  # four steps do not tell
+        (5, "kNN # (k=20, tau=0.07, epoch 3)", "28 s"),  # what kNN takes was seen before
         (6, "kNN # (k=20, tau=0.07, epoch 6)", "0 s"),
     ]
 

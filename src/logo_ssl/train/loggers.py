@@ -323,7 +323,7 @@ class ProgressDisplay(L.Callback):
         steps, seen = self.steps - step, len(self.ends) - 1
         if steps and seen < SETTLED:
             return "ETA not yet known"
-        pace = (self.ends[-1] - self.ends[0]) / max(1, seen)
+        pace = (self.ends[-1] - self.ends[0]) / seen if steps else 0.0
         evaluations = pl_module.recipe.evaluations_after(epochs_done)
         return f"ETA {lasting(steps * pace + evaluations * self.journal.latest.get('knn_s', 0.0))}"
 

@@ -34,7 +34,9 @@ def planned_step(recipe: Recipe, step: int, steps_per_epoch: int) -> tuple[float
     place, last = float(step), steps_per_epoch * recipe.epochs
     for cut, epochs in reversed(recipe.replans):
         planned = steps_per_epoch * epochs
-        place, last = cut + (place - cut) * (planned - cut) / (last - cut), planned
+        if place > cut:
+            place = cut + (place - cut) * (planned - cut) / (last - cut)
+        last = planned
     return place, last
 
 

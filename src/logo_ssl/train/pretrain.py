@@ -192,6 +192,8 @@ def run_training(
         sessions.save()
         journal.forget_after(saved.step if saved else -1)
     announce(module, data, device, console, detail)
+    if saved is None:
+        say_few(recipe, data, say)
     bad = BadImages(len(data.train), recipe.loading.max_bad, run.bad_images_file, data.root, say)
     try:
         if saved is not None:
