@@ -60,3 +60,12 @@ def test_the_installed_command_begins_there():
 def test_nothing_large_is_imported_before_ctrl_c_is_heeded():
     code = "import sys, logo_ssl.__main__; sys.exit(bool({'rich', 'numpy', 'tyro', 'logo_ssl.cli'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_threads_of_a_command_wait_without_spinning_unless_the_user_wishes():
+    code = "import os, sys; from logo_ssl.__main__ import main; sys.argv[1:] = ['--version']\ntry: main()\n"
+    code += "except SystemExit: sys.exit(os.environ['OMP_WAIT_POLICY'])"
+    for given in ({}, {"OMP_WAIT_POLICY": "active"}):
+        env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
+        ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+        assert ended.stderr.strip() == given.get("OMP_WAIT_POLICY", "PASSIVE")

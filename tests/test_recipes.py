@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from logo_ssl.augment import CropPlan
+from logo_ssl.cli import parse
 from logo_ssl.errors import UserError
 from logo_ssl.frameworks import FRAMEWORKS, MoCoConfig, SimSiamConfig
 from logo_ssl.ranges import at_least
@@ -227,3 +228,42 @@ def test_a_field_of_ones_own_comes_back_from_json(hint, value, monkeypatch):
     recipe = TINY.changed(framework="own")
     check(recipe)
     assert Recipe.from_json(recipe.to_json()) == recipe
+
+
+def test_a_recipe_is_written_in_yaml_or_json_over_another_or_the_defaults(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "recipe: tiny\nepochs: 3\ncompile: off\nloggers: []\nframework: {kind: simsiam, layers: 2}\n"
+        "strategy.lam: 1e-2\noptimiser:\n  lr: 3e-2\ncrops: {global_scale: [0.3, 1.0]}\ndeterministic: True\n"
+    )
+    expected = TINY.changed(
+        framework="simsiam", framework__layers=2, epochs=3, compile="off", loggers=(), strategy__lam=0.01,
+        optimiser__lr=0.03, crops__global_scale=(0.3, 1.0), deterministic=True,
+    )  # fmt: skip
+    assert find_recipe(str(mine)) == replace(expected, name="mine")
+    assert parse(["pretrain", str(mine), "--epochs", "5"]).checked() == replace(expected, name="mine", epochs=5)
+    mine.with_suffix(".json").write_text(expected.to_json())
+    assert find_recipe(str(mine.with_suffix(".json"))) == replace(expected, name="mine")
+    mine.write_text("batch_size: 64")
+    assert find_recipe(str(mine)) == Recipe("mine", batch_size=64)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("epoch: 3", "Did you mean epochs"),
+        ("recipe: tinny", "Did you mean tiny"),
+        ("optimiser: {lr: fast}", "optimiser.lr='fast'"),
+        ("framework: {kind: simsiam, tau: 0.3}", "framework.tau"),
+        ("optimiser: 3", "optimiser"),
+        ("- 3", "fields"),
+        ("", "fields"),
+        ("a: [", "cannot be read"),
+        ("!!python/object/apply:os.system [false]", "fields"),
+    ],
+)
+def test_a_file_that_holds_no_recipe_is_named(tmp_path, text, named):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=named) as refused:
+        find_recipe(str(tmp_path / "mine.yaml"))
+    assert "mine.yaml" in str(refused.value)

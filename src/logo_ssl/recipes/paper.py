@@ -270,9 +270,9 @@ def recipe_in(path: Path) -> Recipe:
     if not isinstance(record, dict):
         raise UserError(f"{path}: must have fields of a recipe, such as `epochs: 50`.")
     base = record.pop("recipe", None)
-    recipe = Recipe(path.stem) if base is None else replace(find_recipe(str(base)), name=path.stem, paper=())
     record = {name: value for name, value in record.items() if name not in ("name", "paper", "chosen", "replans")}
     try:
+        recipe = Recipe(path.stem) if base is None else replace(find_recipe(str(base)), name=path.stem, paper=())
         return recipe.changed(**_paths(record))
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
@@ -285,7 +285,7 @@ def _values(part: Any) -> Any:
     if isinstance(part, list):
         return [_values(value) for value in part]
     try:
-        return json.loads(part.lower())
+        return json.loads(str(part).lower())
     except ValueError:
         return part
 
