@@ -188,7 +188,7 @@ def sentences(config: type) -> dict[str, str]:
 
 def changes(recipe: Recipe, base: Recipe | None) -> dict[str, Any]:
     """The fields of a recipe that another recipe does not have, or has otherwise; without one, the defaults."""
-    kinds, left_out = ("framework.kind", "strategy.kind"), ("name", "paper", "chosen")
+    kinds, left_out = ("framework.kind", "strategy.kind"), ("name", "paper", "chosen", "replans")
     parts = {part: type(getattr(recipe, part))() for part in PARTS}
     known = flat(Recipe(recipe.name, **parts)) | (flat(base) if base else dict.fromkeys(kinds))
     return {field: value for field, value in flat(recipe).items() if field not in left_out and value != known[field]}
