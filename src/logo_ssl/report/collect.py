@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -305,7 +305,7 @@ def options_between(base: Recipe, recipe: Recipe) -> list[str]:
         if base.kind(part) != (kind := recipe.kind(part)):
             base = base.with_part(part, kind)
             options += [f"--{part}", kind]
-    for setting, (_, value) in differences(base, recipe).items():
+    for setting, (_, value) in differences(base, replace(recipe, replans=base.replans)).items():
         *outer, last = setting.replace("_", "-").split(".")
         if isinstance(value, bool):
             options.append("--" + ".".join([*outer, last if value else f"no-{last}"]))
