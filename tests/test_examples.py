@@ -21,7 +21,7 @@ from logo_ssl.models import build_backbone
 from logo_ssl.run import Run
 from logo_ssl.strategies import STRATEGIES
 from logo_ssl.system.distributed import local_slice, rank
-from logo_ssl.train.checkpoint import load
+from logo_ssl.weights import load
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXTEND = EXAMPLES.parent / "docs" / "how-to" / "extend.md"

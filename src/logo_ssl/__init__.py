@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .recipes import RECIPES as RECIPES
     from .recipes import Recipe as Recipe
     from .run import Run as Run
-    from .train import load_backbone as load_backbone
     from .train import pretrain as pretrain
     from .train import resume as resume
+    from .weights import load_backbone as load_backbone
 
 # Imported when first used: `logo-ssl --version` and the report need no torch.
 _HOMES = {
@@ -27,7 +27,7 @@ _HOMES = {
     "embed": "embedding",
     "export": "embedding",
     "load": "embedding",
-    "load_backbone": "train",
+    "load_backbone": "weights",
     "pretrain": "train",
     "resume": "train",
     "search": "embedding",

@@ -30,7 +30,7 @@ from logo_ssl.report.gallery import (
 )
 from logo_ssl.report.html import TEMPLATES, page
 from logo_ssl.train import build
-from logo_ssl.train.checkpoint import digest
+from logo_ssl.weights import digest
 
 
 def neighbours(found):

@@ -17,7 +17,7 @@ from logo_ssl.frameworks import MoCoConfig
 from logo_ssl.recipes import OptimiserConfig, find_recipe
 from logo_ssl.strategies import LoGoConfig
 from logo_ssl.train import Pretraining
-from logo_ssl.train.checkpoint import load
+from logo_ssl.weights import load
 
 SMALL = replace(
     find_recipe("tiny"),

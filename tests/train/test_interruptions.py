@@ -46,7 +46,7 @@ from logo_ssl.run import Run, locked
 from logo_ssl.strategies import MultiCropConfig, TwoViewConfig
 from logo_ssl.system.signals import Stopped, StopSignals, heeded
 from logo_ssl.train import Pretraining, compile
-from logo_ssl.train.checkpoint import load
+from logo_ssl.weights import load
 
 FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 

@@ -13,7 +13,7 @@ from logo_ssl.augment.plan import LAYOUTS, draw_boxes
 from logo_ssl.equations import local_affinities
 from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig
 from logo_ssl.strategies.logo import AFFINITIES
-from logo_ssl.train.checkpoint import load
+from logo_ssl.weights import load
 
 
 @dataclass(frozen=True)

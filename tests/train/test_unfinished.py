@@ -15,7 +15,7 @@ from logo_ssl.eval.encoder import load_encoder
 from logo_ssl.frameworks import BYOL, FRAMEWORKS, BYOLConfig
 from logo_ssl.strategies import LoGo
 from logo_ssl.train import Pretraining
-from logo_ssl.train.checkpoint import digest
+from logo_ssl.weights import digest
 
 
 @pytest.fixture(autouse=True)

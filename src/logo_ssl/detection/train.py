@@ -35,11 +35,12 @@ from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.signals import StopSignals
 from ..system.terminal import complain, show_cursor
-from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible, load, newest_whole
+from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible
 from ..train.compile import first_line
 from ..train.loggers import Sessions
 from ..train.monitors import Diverged
 from ..train.trainer import DDP, check_processes, explain_end, processes_for, quiet, take_over_signals
+from ..weights import load, newest_whole
 from .config import DetectionRecipe, learning_rate
 from .data import AnnotatedImage, AnnotatedImages
 from .model import Detector, Target

@@ -24,7 +24,7 @@ from ..recipes import read_recipe
 from ..regressor import Regressor
 from ..run import Run
 from ..system.hardware import best_device
-from ..train.weights import build_heads, load_heads
+from ..weights import build_heads, load_heads
 from .encoder import FrozenEncoder, load_encoder
 from .features import exact_convolutions, in_channels
 

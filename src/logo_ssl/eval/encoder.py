@@ -24,7 +24,7 @@ from ..models.backbones import with_our_positions
 from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
 from ..run import Run
 from ..system.terminal import plain_console
-from ..train.weights import load_backbone, newest_encoder, read_backbone
+from ..weights import load_backbone, newest_encoder, read_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours

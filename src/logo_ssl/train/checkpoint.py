@@ -4,13 +4,11 @@ A file's name ends with a digest of its bytes, so that one rename publishes both
 """
 
 import errno
-import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,48 +20,15 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ..errors import UserError
 from ..files import sync_folder
-from ..run import CHECKPOINT, found_checkpoints
+from ..run import found_checkpoints
 from ..system.signals import Stopped, StopSignals
+from ..weights import digest
 from .loggers import Sessions, Steps
 from .monitors import Diverged, is_finite
 
 UNFINISHED = ".writing"
 AGREE_EVERY = 20  # steps after which several processes ask each other whether to stop or to save: a GPU waits for it
-
-
-def load(file: Path) -> dict[str, Any]:
-    """What a checkpoint holds, without running any code in it."""
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # torch raises whatever the torn bytes lead it to
-        raise UserError(
-            f"{file} cannot be read ({type(error).__name__}); remove it to continue from the one before it."
-        ) from error
-
-
-def is_whole(file: Path) -> bool:
-    """Whether a checkpoint's bytes are those that were written."""
-    match = CHECKPOINT.fullmatch(file.name)
-    try:
-        return match is not None and digest(file) == match[2]
-    except OSError:
-        return False
-
-
-def newest_whole(folder: Path, say: Callable[[str], None] = lambda sentence: None) -> Path | None:
-    """The newest checkpoint that is whole; None if there is none at all."""
-    files = found_checkpoints(folder)
-    for file in files:
-        if is_whole(file):
-            return file
-        say(f"{file} is damaged; the checkpoint before it is used.")
-    if files:
-        raise UserError(
-            f"All {len(files)} checkpoints in {folder} are damaged; remove them to start from the beginning."
-        )
-    return None
 
 
 def clear(folder: Path, newest: Path | None) -> None:
@@ -74,12 +39,6 @@ def clear(folder: Path, newest: Path | None) -> None:
         if file == newest:
             break
         file.unlink(missing_ok=True)
-
-
-def digest(file: Path) -> str:
-    """Sixteen hexadecimal digits that change with any byte of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=8)).hexdigest()
 
 
 def _write(checkpoint: dict[str, Any], folder: Path, keep: int) -> None:

@@ -37,8 +37,9 @@ from ..system.launch import is_first, is_restarted
 from ..system.signals import Stopped, heeded
 from ..system.terminal import plain_console
 from ..system.text import counted, lasting
+from ..weights import load, newest_whole
 from .build import adapt_to_data, build, recipe_for
-from .checkpoint import clear, interruptible, load, newest_whole
+from .checkpoint import clear, interruptible
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import DataIdentity, Pretraining
 from .monitors import knn_summary, rows_for_knn
