@@ -15,7 +15,17 @@ CIFAR10, OTHERS = (
     for part in TEXT.split("\n## ")[1:]
 )
 FRAMEWORKS, DATA = ("moco", "simsiam"), ("stl10", "imagenet100")
-OF_COURSE = {"name", "paper", "chosen", "replans", "data", "init", "framework.kind", "strategy.kind", "loading.max_side"}
+OF_COURSE = {
+    "name",
+    "paper",
+    "chosen",
+    "replans",
+    "data",
+    "init",
+    "framework.kind",
+    "strategy.kind",
+    "loading.max_side",
+}
 """What makes a row that row, or has nothing to do with the paper; nor does AugSelf."""
 
 
