@@ -89,7 +89,7 @@ class Detect(RecipeOptions, EvalOptions):
     devices: int | Literal["auto"] = 1
     """Processes that share each batch, one on each GPU; auto: as many as there are (docs/scaling.md)."""
     schedule: Schedule = "auto"
-    """The protocol's or a small one; auto: small where there is no GPU. Other options change its numbers."""
+    """The protocol's or a small one; auto: small without a GPU. Other options change its numbers."""
     dry_run: bool = False
     """Check the annotations, show the schedule, time an iteration, and stop."""
     max_bad: float = 0.0
