@@ -185,23 +185,18 @@ def place(
 
     So many processes share this machine's memory and cores: each holds its own images and has its own workers.
     """
-    _check(images, device, config)
-    if isinstance(images, Photos):
-        return _place_photos(images, device, config, bad, say_progress, sharers)
-    size, fits = _gb(images.nbytes), images.nbytes <= DEVICE_SHARE * available_memory(device)
-    if device.type == "cpu" or config.placement == "device" or (config.placement == "auto" and fits):
-        return TensorFeed(images.to(device)), f"{size} of pixels {_on(device)}"
-    return _to_device(TensorFeed(images), device), f"{size} of pixels in RAM, sent batch by batch"
-
-
-def _check(images: Tensor | Photos, device: torch.device, config: LoadingConfig) -> None:
-    """UserError if the settings cannot work."""
-    if isinstance(images, Tensor) and config.placement == "disk":
-        raise UserError("loading.placement='disk': these images are an array; must be auto, device or ram.")
     if config.decoder == "nvjpeg" and (device.type != "cuda" or not nvjpeg.works(device)):
         raise UserError(
             "loading.decoder='nvjpeg': needs a CUDA device and torchvision with nvJPEG; use auto or workers."
         )
+    if isinstance(images, Photos):
+        return _place_photos(images, device, config, bad, say_progress, sharers)
+    if config.placement == "disk":
+        raise UserError("loading.placement='disk': these images are an array; must be auto, device or ram.")
+    size, fits = _gb(images.nbytes), images.nbytes <= DEVICE_SHARE * available_memory(device)
+    if device.type == "cpu" or config.placement == "device" or (config.placement == "auto" and fits):
+        return TensorFeed(images.to(device)), f"{size} of pixels {_on(device)}"
+    return _to_device(TensorFeed(images), device), f"{size} of pixels in RAM, sent batch by batch"
 
 
 def _place_photos(

@@ -114,11 +114,11 @@ def _open(kind: TorchvisionSet, root: Path, splits: Sequence[Arguments]) -> list
 
 
 def _within(train: Split, val: Split) -> Bool[Tensor, " N"]:
-    """Which images of train are those of val: files by their names; of others the last."""
-    if isinstance(train.images, Photos) and isinstance(val.images, Photos) and isinstance(val.images.files, Paths):
-        names = {val.images.name(row) for row in range(len(val))}
-        return torch.tensor([train.images.name(row) in names for row in range(len(train))])
-    return torch.arange(len(train)) >= len(train) - len(val)
+    """Which images of train are those of val, by their files."""
+    assert isinstance(train.images, Photos)
+    assert isinstance(val.images, Photos)
+    names = set(map(val.images.name, range(len(val))))
+    return torch.tensor([train.images.name(row) in names for row in range(len(train))])
 
 
 def unpack(sets: Sequence[Any]) -> tuple[Split, tuple[str, ...]]:

@@ -90,18 +90,20 @@ class Decoding(Dataset[Decoded]):
         others = random.Random(row)  # which others take its place depends on the image alone
         for candidate in (row, *(others.randrange(len(self.photos)) for _ in range(TRIES))):
             try:
-                return Decoded(self._decode(self.photos.read(candidate)), candidate, bad)
+                data = self.photos.read(candidate)
+                pixels = decode_square(data, self.square) if self.square else decode(data, self.max_side)
+                return Decoded(pixels, candidate, bad)
             except (OSError, BadImage) as error:
                 bad.append(Bad(self.photos.name(candidate), plain_reason(error)))
         return Decoded(square(GREY, self.square) if self.square else GREY, -1, bad)
 
-    def _decode(self, data: bytes) -> UInt8[np.ndarray, "H W 3"]:
-        return decode_square(data, self.square) if self.square else decode(data, self.max_side)
-
     def __getitems__(self, rows: list[int]) -> Message:
         about, arrays, bad = list[Sent](), list[np.ndarray](), list[Bad]()
         for row in rows:
-            data, header = self._jpeg(row) if self.keeps_jpegs else (b"", None)
+            data, header = b"", None
+            if self.keeps_jpegs:
+                with suppress(OSError):
+                    header = read_jpeg_header(data := self.photos.read(row))
             if header is not None:
                 about.append(Sent(row, row, (len(data),), header))
                 arrays.append(np.frombuffer(data, np.uint8))
@@ -111,13 +113,6 @@ class Decoding(Dataset[Decoded]):
                 arrays.append(decoded.pixels.ravel())
                 bad += decoded.bad
         return Message(about, torch.from_numpy(np.concatenate(arrays or [np.empty(0, np.uint8)])), bad)
-
-    def _jpeg(self, row: int) -> tuple[bytes, JpegHeader | None]:
-        try:
-            data = self.photos.read(row)
-        except OSError:
-            return b"", None
-        return data, read_jpeg_header(data)
 
 
 class Reader:

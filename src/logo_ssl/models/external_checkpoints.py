@@ -4,7 +4,7 @@ import pickle
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,50 +212,42 @@ def match_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], what: s
     UserError if any is missing there. Only counters of batches may be, which evaluation does not read and old
     checkpoints do not have.
     """
-    lacking = needed = [key for key in own if not key.endswith(COUNTER)]
-    for places, prefix in _places(own, weights):
-        missing = [key for key in needed if key not in places]
-        if not missing:
-            unused = sorted(weights.keys() - places.values())
-            under = f" under {prefix!r}" if prefix else ""
-            rest = f"; not used: {_few(unused)}" if unused else ""
-            about = f"{len(places)} tensors of the checkpoint{under} fit the backbone by name and shape{rest}."
-            return {key: weights[place] for key, place in places.items()}, about
-        lacking = min(lacking, missing, key=len)
-    raise UserError(
-        f"The checkpoint lacks {len(lacking)} of {len(needed)} weights of {what} by name and shape ({_few(lacking)}); "
-        "name its network with --backbone and --stem."
-    )
+    needed = [key for key in own if not key.endswith(COUNTER)]
+    places, prefix = _best_places(own, weights)
+    if missing := [key for key in needed if key not in places]:
+        raise UserError(
+            f"The checkpoint lacks {len(missing)} of {len(needed)} weights of {what} by name and shape "
+            f"({_few(missing)}); name its network with --backbone and --stem."
+        )
+    unused = sorted(weights.keys() - places.values())
+    under = f" under {prefix!r}" if prefix else ""
+    rest = f"; not used: {_few(unused)}" if unused else ""
+    about = f"{len(places)} tensors of the checkpoint{under} fit the backbone by name and shape{rest}."
+    return {key: weights[place] for key, place in places.items()}, about
 
 
 def matching_keys(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """As many weights as fit a backbone under one prefix, which may be none."""
-    places, _ = max(_places(own, weights), key=lambda found: len(found[0]))
-    return {key: weights[place] for key, place in places.items()}
+    return {key: weights[place] for key, place in _best_places(own, weights)[0].items()}
 
 
-def _places(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> Iterator[tuple[dict[str, str], str]]:
-    """Where a backbone's weights may be: in a teacher, in what is no copy, anywhere; each with its prefix."""
+def _best_places(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> tuple[dict[str, str], str]:
+    """Where a backbone's weights are, and under which prefix: all in a teacher, all in what is no copy, or most."""
     ends = {naming(key) for naming in NAMINGS for key in list(own)[:1]}
-    prefixes = list(dict.fromkeys(key.removesuffix(end) for key in weights for end in ends if key.endswith(end)))
-    prefixes = [prefix for prefix in prefixes if not prefix or prefix.endswith(".")]
-    yield _best_places(own, weights, [prefix for prefix in prefixes if TEACHER in prefix])
-    yield _best_places(own, weights, [prefix for prefix in prefixes if not any(copy in prefix for copy in COPIES)])
-    yield _best_places(own, weights, prefixes)
+    prefixes = dict.fromkeys(key.removesuffix(end) for key in weights for end in ends if key.endswith(end))
 
+    def rank(found: tuple[dict[str, str], str]) -> tuple[bool, bool, int]:
+        places, prefix = found
+        whole = all(key in places or key.endswith(COUNTER) for key in own)
+        return whole and TEACHER in prefix, whole and not any(copy in prefix for copy in COPIES), len(places)
 
-def _best_places(
-    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], prefixes: list[str]
-) -> tuple[dict[str, str], str]:
-    """Where in the checkpoint most of the backbone's weights are, and under which prefix."""
-    best, where = dict[str, str](), ""
+    found = [(dict[str, str](), "")]
     for prefix in prefixes:
-        for naming in NAMINGS:
+        for naming in NAMINGS if not prefix or prefix.endswith(".") else ():
             places = {key: prefix + naming(key) for key in own}
             fitting = {k: p for k, p in places.items() if p in weights and weights[p].shape == own[k].shape}
-            if len(fitting) > len(best):
-                best, where = fitting, prefix
-    return best, where
+            found.append((fitting, prefix))
+    return max(found, key=rank)
 
 
 def _few(keys: list[str]) -> str:
