@@ -83,7 +83,7 @@ def test_val_beside_test_is_watched_and_chosen_by(tmp_path, val):
     data = load(place(tmp_path, *(f"{part}/{name}/1.png" for part in ("train", val, "test") for name in "ab")))
     assert names(data.val, tmp_path) == [f"{val}/a/1.png", f"{val}/b/1.png"]
     assert names(data.test, tmp_path) == ["test/a/1.png", "test/b/1.png"]
-    assert names(data.for_knn()[1].taken(), tmp_path) == names(data.val, tmp_path)
+    assert names(data.for_knn()[1], tmp_path) == names(data.val, tmp_path)
     unlabelled = load(place(tmp_path / "x", "train/a/1.png", "train/b/1.png", "val/1.png", "test/a/1.png"))
     assert (len(unlabelled.val), unlabelled.watched[1]) == (1, unlabelled.test)
 

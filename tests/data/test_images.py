@@ -120,8 +120,8 @@ def test_images_to_test_on_have_labels_if_any_do_and_those_to_choose_by_are_besi
     assert held_out({"val": without}) == (without, None)
 
 
-def taken(data: ImageSet) -> list[Split]:
-    return [rows.taken() for rows in data.for_knn()]
+def taken(data: ImageSet) -> tuple[Split, ...]:
+    return data.for_knn()[:2]
 
 
 def test_without_a_test_split_a_tenth_is_held_out_of_the_bank():
@@ -140,8 +140,9 @@ def test_images_for_neighbours_are_copied_only_if_they_must_be_and_thinned_evenl
     bank, queries = taken(ImageSet("x", train, test))
     assert (bank.images.data_ptr(), queries.images.data_ptr()) == (train.images.data_ptr(), test.images.data_ptr())
     labels = torch.where(torch.arange(1000) % 4 == 0, -1, torch.arange(1000) // 100)
-    bank, _ = ImageSet("x", Split(torch.zeros(1000, 1, 1, 1, dtype=torch.uint8), labels)).for_knn()
-    assert set(bank.thinned(50).taken().labels.tolist()) == set(range(10))
+    bank, _, n = ImageSet("x", Split(torch.zeros(1000, 1, 1, 1, dtype=torch.uint8), labels)).for_knn(50)
+    assert set(bank.labels.tolist()) == set(range(10))
+    assert (len(bank), n) == (50, 675)
 
 
 def test_splits_are_joined_if_their_images_are_alike(tmp_path):

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -204,34 +205,20 @@ class Split:
         labels = None if self.labels is None or other.labels is None else torch.cat([self.labels, other.labels])
         return Split(images, labels)
 
+    def taken(self, rows: Int[Tensor, " n"], most: int) -> "Split":
+        """At most so many of these rows, evenly spread: sets are often sorted by class. All are not copied."""
+        rows = rows[evenly(len(rows), most)]
+        return self if len(rows) == len(self) else self[rows]
+
     def thinned(self, most: int) -> "Split":
-        """At most so many images, evenly spread: sets are often sorted by class."""
-        return self if len(self) <= most else self[evenly(len(self), most)]
+        """At most so many images, evenly spread."""
+        return self.taken(torch.arange(len(self)), most)
 
 
 def evenly(n: int, most: int) -> Int[Tensor, " rows"]:
     """At most so many of n rows, evenly spread."""
     few = min(n, most)
     return torch.arange(few) * n // max(few, 1)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Some images of a split, in its order; they are copied when they are taken, since a split may be large."""
-
-    split: Split
-    rows: Int[Tensor, " n"]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def thinned(self, most: int) -> "Rows":
-        """At most so many of them, evenly spread."""
-        return Rows(self.split, self.rows[evenly(len(self), most)])
-
-    def taken(self) -> Split:
-        """These images alone."""
-        return self.split if len(self) == len(self.split) else self.split[self.rows]
 
 
 @dataclass(frozen=True)
@@ -272,19 +259,24 @@ class ImageSet:
                 return name, split
         return None
 
-    def for_knn(self) -> tuple[Rows, Rows] | None:
-        """(bank, queries) for nearest neighbours: train and what is watched, or a tenth of train out of the bank."""
+    def for_knn(self, most: int = sys.maxsize) -> tuple[Split, Split, int] | None:
+        """Bank and queries for nearest neighbours, at most so many images each, and of how many the bank was taken.
+
+        They are of train and of what is watched; without that, a tenth of train is held out of the bank.
+        """
         if self.train.labels is None:
             return None
         bank = (self.train.labels >= 0).nonzero()[:, 0]  # STL-10 marks what has no label by -1
         if len(bank) < 2:
             return None
         if self.watched is not None:
-            queries = self.watched[1]
-            assert queries.labels is not None
-            return Rows(self.train, bank), Rows(queries, (queries.labels >= 0).nonzero()[:, 0])
-        held_out = torch.arange(len(bank)) % 10 == 0
-        return Rows(self.train, bank[~held_out]), Rows(self.train, bank[held_out])
+            asked = self.watched[1]
+            assert asked.labels is not None
+            queries = (asked.labels >= 0).nonzero()[:, 0]
+        else:
+            held_out = torch.arange(len(bank)) % 10 == 0
+            asked, bank, queries = self.train, bank[~held_out], bank[held_out]
+        return self.train.taken(bank, most), asked.taken(queries, most), len(bank)
 
 
 def test_and_val(held_out: Mapping[str, Split]) -> tuple[Split | None, Split | None]:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..data import BadImages, ImageSet, squared
-from ..data.images import VALIDATION, Rows, Split
+from ..data.images import VALIDATION, Split
 from ..errors import UserError
 from ..knn import extract, knn_accuracy
 from ..models import Queue
@@ -231,10 +231,9 @@ class CollapseGauge(L.Callback):
         return diagnose(self.recipe, None if ratio is None else ratio.item(), alike)
 
 
-def rows_for_knn(data: ImageSet, size: int) -> tuple[Rows, Rows, int] | None:
+def images_for_knn(data: ImageSet, size: int) -> tuple[Split, Split, int] | None:
     """Bank and queries of images of a size, thinned where they are many, and of how many the bank was taken."""
-    most, whole = min(MOST_FEATURES, MOST_BYTES // (data.channels * size**2)), data.for_knn()
-    return None if whole is None else (whole[0].thinned(most), whole[1].thinned(most), len(whole[0]))
+    return data.for_knn(min(MOST_FEATURES, MOST_BYTES // (data.channels * size**2)))
 
 
 class OnlineKNN(L.Callback):
@@ -248,9 +247,9 @@ class OnlineKNN(L.Callback):
         self.bad_file, self.root, self.say = bad_file, data.root, say
         self.splits: list[Split] | None = None
         self.about: dict[str, Any] = {"knn_k": KNN_K, "knn_tau": KNN_TAU}
-        if self.every and (used := rows_for_knn(data, self.size)) is not None:
+        if self.every and (used := images_for_knn(data, self.size)) is not None:
             bank, queries, bank_of = used
-            self.splits = [bank.taken(), queries.taken()]
+            self.splits = [bank, queries]
             self.about |= {"knn_bank_of": bank_of} if len(bank) < bank_of else {}
         if data.watched and data.watched[0] == VALIDATION:
             self.about["knn_of"] = VALIDATION

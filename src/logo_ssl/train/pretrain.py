@@ -42,7 +42,7 @@ from .build import adapt_to_data, build, recipe_for
 from .checkpoint import clear, interruptible
 from .loggers import JsonlLogger, ProgressDisplay, Sessions
 from .module import DataIdentity, Pretraining
-from .monitors import knn_summary, rows_for_knn
+from .monitors import images_for_knn, knn_summary
 from .trainer import build_trainer, check_processes, explain_end, processes_for, quiet
 from .weights import save_encoder
 
@@ -306,7 +306,7 @@ def say_few(recipe: Recipe, data: ImageSet, say: Say) -> None:
 
 def _labels(data: ImageSet, recipe: Recipe) -> str:
     """What is used as labels, and for what."""
-    found = rows_for_knn(data, recipe.crops.global_size)
+    found = images_for_knn(data, recipe.crops.global_size)
     if found is None:
         return "none, so there is no kNN"
     teach = " teach;" if recipe.framework_traits.labelled else ","
