@@ -202,7 +202,7 @@ def test_a_missing_set_says_what_to_place_where(root):
 def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(root, monkeypatch):
     downloads = []
 
-    def country(root: str, split: str, download: bool) -> Fake:
+    def svhn(root: str, split: str, download: bool) -> Fake:
         if not download and not (Path(root) / split).exists():  # as torchvision looks: whether it is whole is not seen
             raise RuntimeError("Dataset not found or corrupted.")
         if download and not (Path(root) / split).exists():
@@ -211,8 +211,8 @@ def test_a_set_is_downloaded_once_whoever_asks_at_the_same_time(root, monkeypatc
             time.sleep(0.05)
         return Fake(data=LAST, targets=[3, 0])
 
-    monkeypatch.setattr(datasets, "Country211", country)
+    monkeypatch.setattr(datasets, "SVHN", svhn)
     with ThreadPoolExecutor(4) as pool:  # each thread takes locks of its own, as processes do
-        found = list(pool.map(lambda _: load_data("country211", 32), range(4)))
+        found = list(pool.map(lambda _: load_data("svhn", 32), range(4)))
     assert all(torch.equal(data.test.images, FIRST) for data in found)
-    assert sorted(downloads) == ["test", "train", "valid"]
+    assert sorted(downloads) == ["test", "train"]
