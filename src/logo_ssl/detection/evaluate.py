@@ -35,6 +35,7 @@ from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.text import counted, lasting
+from ..train.trainer import processes_for
 from .config import NUMBERS, SMALL, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
@@ -173,7 +174,7 @@ def detect(
     where = replace(where, folder=state, identity=identity)
     detector, images = prepare(encoder, data, recipe, masks)
     how.say(f"Training on {counted(len(images.images), 'image')}, testing on {counted(len(data.test), 'image')}.")
-    if (device := best_device(how.device)).type == "cpu" and is_first():
+    if (device := best_device(how.device)).type == "cpu" and processes_for(where).total == 1:
         how.say(estimate(detector, images, recipe, device))
     with locked(state) if state is not None and is_first() else nullcontext():
         try:
