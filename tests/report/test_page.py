@@ -148,14 +148,6 @@ def test_long_curves_are_thinned_and_keep_their_end(make):
     assert curve["x"][-1] == pytest.approx(6.0, abs=0.01)
 
 
-def test_curves_of_a_run_without_labels_know_their_epochs_while_it_runs(make):
-    run, loss, end = make(), {"loss": 1.5}, {"z_std": 0.9}
-    lines = [loss | {"step": 9, "epoch": 0}, end | {"step": 9, "epoch": 0}, loss | {"step": 12, "epoch": 1}]
-    run.metrics_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    curve = next(plot for plot in plots(summaries(run)) if plot["name"] == "loss")["traces"][0]
-    assert curve["x"] == [1.0, pytest.approx(12 / 9, abs=1e-4)]
-
-
 def test_a_run_that_diverged_has_a_page_without_what_is_not_finite(make):
     run = make(epochs=2)
     lines = [{"step": 1, "loss": 1.5}, {"step": 9, "loss": math.nan, "z_std": math.inf, "z_rank": math.nan, "epoch": 1}]
@@ -227,20 +219,12 @@ def latents(epoch, std, rank=20.0, **more):
     return {"step": 10 * epoch, "z_std": std, "z_rank": rank, "epoch": epoch - 1, **more}
 
 
-def knn(epoch, accuracy, **more):
-    return {"step": 10 * epoch, "knn": accuracy, "epochs_done": epoch, **more}
-
-
 SIGNS = [
-    ([latents(1, 0.4), knn(1, 40.0), latents(2, 0.9), knn(2, 35.0)], []),
+    ([latents(1, 0.4), latents(2, 0.9)], []),
     ([latents(1, 0.9), latents(2, 0.01, 1.2)], ["spread 0.010"]),
     ([latents(1, 0.9), latents(2, 0.01, 1.2), latents(3, 0.9)], []),  # over again
     ([latents(1, 0.02, z_std_widest=0.3), latents(2, 0.02)], ["spread 0.020"]),
     ([latents(1, 0.58, 2.3), latents(2, 0.91, 2.5)], ["rank 2.5"]),
-    ([knn(5, 60.0), latents(6, 0.9), knn(10, 30.0)], ["from 60.0 % to 30.0 %"]),
-    ([knn(5, 60.0), {"step": 50, "extended_from_epochs": 5}, knn(6, 30.0)], []),
-    ([knn(0, 70.0), knn(5, 80.0), knn(6, 30.0)], ["from 80.0 %", "had 70.0 %"]),
-    ([knn(0, 70.0), knn(5, 80.0), knn(6, 30.0, knn_of="validation images")], []),
     ([{"step": 1, "ratio": 1.5}, latents(1, 0.9), latents(2, 0.001)], ["spread 0.001"]),
 ]
 

@@ -28,7 +28,7 @@ from ..strategies import LoGoConfig
 from ..system.hardware import best_device
 from ..system.randomness import stream
 from ..system.text import printable
-from ..train.monitors import collapse_alarm, diagnose, diagnose_loss, directions, knn_fall, knn_loss
+from ..train.monitors import collapse_alarm, diagnose, directions
 from .affinity import comparisons_for_page
 from .gallery import LARGE, Comparison, FeatureMap, Pictured, Pixels, clustered, projections
 from .summary import Collected, Missing, RunSummary, Stamps, names_of, stamps
@@ -250,27 +250,14 @@ def _large(split: Split, seen: Sample, chosen: Sequence[int], first: int, size: 
 
 
 def signs_of_collapse(lines: Sequence[dict[str, Any]], recipe: Recipe) -> list[str]:
-    """What training would warn of at the last measurements in a log, with the likeliest cause."""
-    signs = list[str]()
-    if latents := [line for line in lines if {"z_std", "z_rank"} <= line.keys()]:
-        last, ratios = latents[-1], [line["ratio"] for line in lines if "ratio" in line]
-        widest = max(line.get("z_std_widest", line["z_std"]) for line in latents)
-        if alarm := collapse_alarm(last["z_std"], last["z_rank"], widest, recipe.batch_size, recipe.framework.dim):
-            signs.append(f"{alarm} {diagnose(recipe, ratios[-1] if ratios else None)}")
-    measured = [line for line in lines if {"knn", "epochs_done"} <= line.keys()]
-    measured = [line for line in measured if line.get("knn_of") == measured[-1].get("knn_of")]  # on the same images
-    if not measured or not measured[-1]["epochs_done"]:
-        return signs
-    last, first = measured[-1], measured[0]
-    # when a run is made longer the learning rate rises again, and kNN may fall
-    extended = max((line["step"] for line in lines if "extended_from_epochs" in line), default=-1)
-    best = max(line["knn"] for line in measured if line["step"] > extended)
-    if fall := knn_fall(best, last["knn"], last.get("knn_images")):
-        signs.append(f"{fall} {diagnose(recipe)}")
-    untrained = 0.0 if first["epochs_done"] else first["knn"]
-    if loss := knn_loss(untrained, last["knn"], last.get("knn_images")):
-        signs.append(f"{loss} {diagnose_loss(recipe, last['step'], last['epochs_done'])}")
-    return signs
+    """What training would warn of at the last measurement in a log, with the likeliest cause."""
+    latents = [line for line in lines if {"z_std", "z_rank"} <= line.keys()]
+    if not latents:
+        return []
+    last, ratios = latents[-1], [line["ratio"] for line in lines if "ratio" in line]
+    widest = max(line.get("z_std_widest", line["z_std"]) for line in latents)
+    alarm = collapse_alarm(last["z_std"], last["z_rank"], widest, recipe.batch_size, recipe.framework.dim)
+    return [f"{alarm} {diagnose(recipe, ratios[-1] if ratios else None)}"] if alarm else []
 
 
 def base_recipe(recipe: Recipe) -> str:

@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..eval.affinity import CROPS, find_reference, gather_pool, load_measures
 from ..eval.features import Extraction
 from ..eval.protocol import data_for, save
-from ..files import check_output
+from ..files import check_output, write
 from ..recipes import read_recipe
 from ..run import Run
 from ..system.randomness import stream
@@ -25,7 +25,7 @@ from .affinity import compared, first_references, heat_map, rank, reference_grou
 from .collect import LEAST, RunCollector
 from .figures import draw_affinity_bars, draw_affinity_map, draw_curves
 from .gallery import MEASURES
-from .html import write_report
+from .html import page
 from .serve import LOOPBACK, PageRenewer, open_server, serving
 from .summary import find_runs
 
@@ -89,7 +89,7 @@ class Report(PageOptions):
         runs = collector.collect(found)
         for file in draw_curves(runs, self.figures) if self.figures is not None else ():
             say(f"Figure: {file}")
-        file = write_report(runs, self.out)
+        file = write(self.out, page(runs))
         say(f"Report: {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 

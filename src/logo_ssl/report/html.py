@@ -1,14 +1,11 @@
 """The page: one HTML file with its style, its scripts and its images."""
 
 import base64
-import struct
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..files import write
 from ..system.text import printable
 from . import sections
 from .gallery import MEASURES, atlas, group_look, map_data, thumbnail
@@ -27,11 +24,6 @@ TEMPLATES = Environment(
 TEMPLATES.filters["words"] = words
 TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
 TEMPLATES.globals |= {"thumbnail": thumbnail, "group_look": group_look, "measures": MEASURES}
-
-
-def write_report(runs: Sequence[RunSummary], out: Path) -> Path:
-    """Write the page of some runs."""
-    return write(out, page(runs))
 
 
 def page(runs: Sequence[RunSummary], *, version: str | None = None) -> str:
@@ -63,7 +55,5 @@ def _maps(runs: Sequence[RunSummary]) -> dict[str, Any]:
     return {"maps": maps, "atlases": list(atlases.values())} if maps else {}
 
 
-def _png(content: bytes) -> dict[str, Any]:
-    """A PNG inside the page; its size keeps a place for it, or links would miss what is below."""
-    width, height = struct.unpack(">II", content[16:24])
-    return {"src": "data:image/png;base64," + base64.b64encode(content).decode(), "width": width, "height": height}
+def _png(content: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(content).decode()

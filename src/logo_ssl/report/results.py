@@ -229,22 +229,3 @@ def spread(figure: Figure, values: Sequence[float], n_runs: int) -> str:
     n = len(values)
     deviation = f" ± {figure.written(stdev(values))}" if n > 1 else ""
     return f"{figure.written(mean(values))}{deviation} (n={n}{f' of {n_runs}' if n < n_runs else ''})" if n else ""
-
-
-def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % for the mean, by Student's t; unknown without two values that differ."""
-    from scipy.stats import t  # slow to import
-
-    if len(set(values)) < 2:
-        return None
-    half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
-    return mean(values) - half, mean(values) + half
-
-
-def better(of_group: Mapping[str, Sequence[float]]) -> str:
-    """The group whose 95 % interval is above all others'."""
-    best = max(of_group, key=lambda letter: mean(of_group[letter]))
-    intervals = {letter: interval(values) for letter, values in of_group.items()}
-    above = intervals.pop(best)
-    clear = above is not None and all(other is not None and other[1] < above[0] for other in intervals.values())
-    return best if clear else "not clear"

@@ -6,8 +6,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..run import other_losses
+from ..system.text import lasting
 from .gallery import COLOURS
-from .results import Figure, Group, Kind, better, compared, figures, labels, rows, spread, words, written
+from .results import Figure, Group, Kind, compared, figures, labels, rows, spread, words, written
 from .summary import RunSummary
 
 QUANTITIES = {
@@ -132,21 +133,13 @@ def remarks(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
     return found
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def facts(run: RunSummary) -> list[str]:
     """What a run is, in a line: method, images, epochs, time, hardware."""
     settings, made, images = run.settings, run.provenance, run.run.images()
     count = f" ({images['train_images']:,} images)" if images else ""
     found = [f"{settings['framework.kind']} with {settings['strategy.kind']}", settings["backbone"], run.data + count]
     if "seconds" in made:
-        found.append(f"{duration(made['seconds'])} on {made.get('hardware', 'unknown hardware')}")
+        found.append(f"{lasting(made['seconds'])} on {made.get('hardware', 'unknown hardware')}")
     if speeds := [line["images_per_s"] for line in run.metrics if "images_per_s" in line]:
         found.append(f"{median(speeds):.0f} images/s")
     return found
@@ -157,7 +150,7 @@ def state(run: RunSummary) -> str:
     progress = run.progress
     if progress.state == "finished":
         return f"finished, {run.epochs} epochs"
-    left = f", about {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+    left = f", about {lasting(progress.seconds_left)} left" if progress.seconds_left is not None else ""
     return f"{progress.state}, {progress.epochs:.1f} of {run.epochs} epochs{left}"
 
 
@@ -172,21 +165,15 @@ def differences(runs: Sequence[RunSummary]) -> Table | None:
 
 
 def comparison(groups: Sequence[Group]) -> Table | None:
-    """The figures of the groups side by side, and which is better; None for a single run."""
-    found, several = compared(groups), len(groups) > 1
+    """The figures of the groups side by side; None for a single run."""
+    found = compared(groups)
     if not found or sum(len(group.runs) for group in groups) < 2:
         return None
     named, lines = labels(figure for figure, _ in found), []
     for figure, values in found:
         cells = [spread(figure, values.get(group.letter, []), len(group.runs)) for group in groups]
-        lines.append((f"{figure.name}, {named[figure.kind]}", *cells, *([better(values)] if several else [])))
-    caption = "Mean ± standard deviation over seeds"
-    if several:
-        caption += (
-            ". A group is better if its 95 % interval (Student's t) is above all others'; of many figures some may be "
-            "so by chance"
-        )
-    return Table(caption, ("figure", *map(str, groups), *(["better"] if several else [])), lines)
+        lines.append((f"{figure.name}, {named[figure.kind]}", *cells))
+    return Table("Mean ± standard deviation over n seeds", ("figure", *map(str, groups)), lines)
 
 
 def evaluations(runs: Sequence[RunSummary]) -> list[Evaluation]:

@@ -18,12 +18,6 @@ from .gallery import Comparison, FeatureMap
 
 MOST_RUNS = 50  # on a page
 RECENT = 20  # lines of the log that tell how fast a run is now
-FIGURES = {
-    "affinity": "Learned affinity and cosine similarity: a reference crop against crops of other images (from the "
-    "command affinity, which chooses other images than the section Affinity)",
-    "affinity-map": "Where windows of each image are alike to the reference crop (from the command affinity)",
-}
-
 Stamps = tuple[tuple[str, int, int], ...]
 """Name, time and size of files: with others, they were written anew."""
 
@@ -125,11 +119,11 @@ class RunSummary:
 
     @cached_property
     def epochs_per_step(self) -> float:
-        """From the last line that ends an epoch, else by the number of images."""
-        for line in reversed(self.metrics):
-            if (epochs := epochs_ended(line)) and line["step"]:
-                return epochs / line["step"]
-        return self.settings["batch_size"] / self.run.images().get("train_images", self.settings["batch_size"])
+        """By the number of images, the rest of which after the last batch is left out; else by the end of the log."""
+        if images := self.run.images().get("train_images"):
+            return 1 / max(1, images // self.settings["batch_size"])
+        shares = [(line["epoch"] + 1) / line["step"] for line in self.metrics if "epoch" in line and line["step"]]
+        return shares[-1] if shares else 1.0
 
     @cached_property
     def progress(self) -> Progress:
@@ -172,10 +166,8 @@ class RunSummary:
         """The pictures of the run, with what they show: its crops, and those that other commands left in its folder."""
         if self.collected.crops is not None:
             yield "Crops as the network sees them, and their boxes on the originals", self.collected.crops
-        for stem, words in FIGURES.items():
-            file = self.run.path / "figures" / f"{stem}.png"
-            if file.is_file():
-                yield words, file.read_bytes()
+        for file in sorted((self.run.path / "figures").glob("*.png")):
+            yield f"{file.name}, from the command affinity, which draws its own references", file.read_bytes()
         folder = self.run.evaluation_file("x").parent.resolve()
         for name, record in self.evaluations.items():
             for place in record.get("pictures", ()):
@@ -206,17 +198,6 @@ def is_held(run: Run) -> bool:
         return True
     except OSError:
         return False
-
-
-def epochs_ended(line: Mapping[str, Any]) -> int:
-    """How many epochs are over by a line that ends one (kNN or spread of latents); 0 by any other."""
-    match line:
-        case {"epochs_done": int(epochs)}:
-            return epochs
-        case {"z_std": _, "epoch": int(epoch)}:
-            return epoch + 1
-        case _:
-            return 0
 
 
 def stamps(*files: Path) -> Stamps:
