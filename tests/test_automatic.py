@@ -1,6 +1,5 @@
 """The recipe `auto`: sound for any data and machine, printed, saved, and changed by whoever knows better."""
 
-import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from logo_ssl.data import load_data
 from logo_ssl.data.decode import DatasetInfo, dataset_info
 from logo_ssl.errors import UserError
 from logo_ssl.recipes import RECIPES, Machine, Recipe, check, choose, differences, read_recipe
-from logo_ssl.report.collect import command_line
 from logo_ssl.train.build import recipe_for
 
 GB = 10**9
@@ -112,15 +110,6 @@ def array(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), np.uint8)
     np.savez(tmp_path / "x.npz", train_images=images)
     return tmp_path / "x.npz"
-
-
-@pytest.mark.parametrize("machine", [CPU, GPU])
-@pytest.mark.parametrize("side", [32, 64, 400])
-def test_the_command_that_repeats_an_automatic_run_repeats_it_on_any_machine(side, machine):
-    recipe = replace(choose(DatasetInfo(5_000, side, 3, False), machine), data="photos")
-    program, command, *arguments = shlex.split(command_line(recipe, "again"))
-    assert (program, command) == ("logo-ssl", "pretrain")
-    assert differences(recipe, parse(["pretrain", *arguments]).checked()) == {}
 
 
 def test_what_others_depend_on_is_wished_for_before_the_choice():

@@ -3,21 +3,17 @@
 import json
 import math
 import re
-import shlex
 from html.parser import HTMLParser
 
 import pytest
 
-from logo_ssl import cli
 from logo_ssl.errors import UserError
-from logo_ssl.frameworks import SimSiamConfig
 from logo_ssl.recipes import find_recipe
-from logo_ssl.report.collect import RunCollector, command_line, signs_of_collapse
+from logo_ssl.report.collect import RunCollector, signs_of_collapse
 from logo_ssl.report.commands import Report
 from logo_ssl.report.html import page
 from logo_ssl.report.sections import MOST_POINTS, plots
 from logo_ssl.run import Run
-from logo_ssl.strategies import LoGoConfig, TwoViewConfig
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 VOID = {"meta", "link", "img", "input", "br"}
@@ -183,26 +179,6 @@ def test_a_run_whose_data_are_elsewhere_has_a_page_without_images(make_run, tmp_
     Report((run.path,), tmp_path / "r.html", data=str(there), overwrite=True).run()
     assert "Not shown" not in capsys.readouterr().out
     assert Reader((tmp_path / "r.html").read_text()).all("img")
-
-
-CHANGES = [
-    {},
-    {"epochs": 7, "data": "/a folder/with spaces", "optimiser__lr": 0.125, "deterministic": True},
-    {"framework": SimSiamConfig(dim=64), "crops__jitter": (0.1, 0.2, 0.3, 0.0), "loggers": ()},
-    {"strategy": TwoViewConfig(), "crops__n_local": 0},
-    {"strategy": LoGoConfig(lam=0.3, bound="mean-difference"), "loading__max_side": 100},
-]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-def test_the_command_to_run_it_again_gives_the_same_recipe(changes, monkeypatch):
-    recipe = find_recipe("tiny").changed(**changes)
-    program, command, *arguments = shlex.split(command_line(recipe, "somewhere/first"))
-    assert (program, command, arguments[-1]) == ("logo-ssl", "pretrain", "runs/first-again")
-    seen = []
-    monkeypatch.setattr("logo_ssl.train.pretrain", lambda recipe, out, **_: seen.append(recipe) or Run(out))
-    cli.parse(["pretrain", *arguments]).run()
-    assert seen == [recipe]
 
 
 @pytest.mark.parametrize(("first", "shown"), [(100, True), (200, False), (None, False)])

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from logo_ssl.recipes import find_recipe
-from logo_ssl.report.collect import options_between
 from logo_ssl.reproduce.render import markdown, record_of
 from logo_ssl.reproduce.run import with_settings
-from logo_ssl.reproduce.tables import TITLES, RowRun, runs_of, tables_named
+from logo_ssl.reproduce.tables import TITLES, RowRun, options_between, runs_of, tables_named
 
 
 def finished(out, recipe, results, seed=0):

@@ -1,11 +1,10 @@
 """What a page needs that run folders do not say: a run's recipe explained, and features of images by its encoder."""
 
 import math
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from ..eval.affinity import class_name, image_name, measures_of, rows_by_class, 
 from ..eval.encoder import FrozenEncoder, load_encoder
 from ..eval.features import exact_convolutions, in_channels
 from ..knn import extract, nearest_neighbours
-from ..recipes import AUTO, BASES, PARTS, RECIPES, Recipe, differences, flat, is_harmless, literal, read_recipe, unused
+from ..recipes import RECIPES, Recipe, differences, flat, is_harmless, literal, read_recipe, unused
 from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.hardware import best_device
@@ -94,7 +93,6 @@ class RunCollector:
             metrics,
             settings,
             without_effect=frozenset(harmless | unused(recipe)),
-            command=command_line(recipe, name),
             departures=departures(recipe),
             paper=[asdict(row) for row in (literal(recipe) if tuned else recipe).paper],
             signs=signs_of_collapse(metrics, recipe),
@@ -260,42 +258,9 @@ def signs_of_collapse(lines: Sequence[dict[str, Any]], recipe: Recipe) -> list[s
     return [f"{alarm} {diagnose(recipe, ratios[-1] if ratios else None)}"] if alarm else []
 
 
-def base_recipe(recipe: Recipe) -> str:
-    """The named recipe that this one began as; for one that was chosen for its data, the nearest."""
-    if recipe.name != AUTO:
-        return recipe.name
-    return min(BASES, key=lambda name: len(differences(RECIPES[name], recipe)))
-
-
 def departures(recipe: Recipe) -> list[str]:
     """In what a recipe differs from the one of the same row with the paper's settings."""
-    name = base_recipe(recipe)
-    if name not in RECIPES:
-        return ["a recipe of another version"]
-    changes = differences(literal(RECIPES[name]), recipe)
+    if recipe.name not in RECIPES:
+        return []
+    changes = differences(literal(RECIPES[recipe.name]), recipe)
     return [f"{setting} ({before} -> {after})" for setting, (before, after) in changes.items()]
-
-
-def command_line(recipe: Recipe, out: str) -> str | None:
-    """The command that trains by this recipe again, if its name is still known."""
-    name = base_recipe(recipe)  # where data and machine choose, others would choose otherwise
-    if name not in RECIPES:
-        return None
-    arguments = ["pretrain", name, *options_between(RECIPES[name], recipe), "--out", f"runs/{Path(out).name}-again"]
-    return f"logo-ssl {shlex.join(arguments)}"
-
-
-def options_between(base: Recipe, recipe: Recipe) -> list[str]:
-    """The options of `pretrain` that make one recipe of another."""
-    options = list[str]()
-    for part in PARTS:
-        if base.kind(part) != (kind := recipe.kind(part)):
-            base = base.with_part(part, kind)
-            options += [f"--{part}", kind]
-    for setting, (_, value) in differences(base, replace(recipe, replans=base.replans)).items():
-        *outer, last = setting.replace("_", "-").split(".")
-        if isinstance(value, bool):
-            options.append("--" + ".".join([*outer, last if value else f"no-{last}"]))
-        else:
-            options += ["--" + ".".join([*outer, last]), *map(str, value if isinstance(value, list) else [value])]
-    return options

@@ -1,6 +1,7 @@
 """The page: one HTML file with its style, its scripts and its images."""
 
 import base64
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters["words"] = words
+TEMPLATES.filters |= {"words": words, "quote": shlex.quote}
 TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
 TEMPLATES.globals |= {"thumbnail": thumbnail, "group_look": group_look, "measures": MEASURES}
 

@@ -89,8 +89,6 @@ class RunSummary:
     """Every setting by its full name, inner ones with a dot."""
     without_effect: frozenset[str] = frozenset()
     """Settings that change nothing of what is learned."""
-    command: str | None = None
-    """The command that trains it again."""
     departures: Sequence[str] = ()
     """In what its settings differ from those of the recipe with the paper's."""
     paper: Sequence[Mapping[str, Any]] = ()

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError, nearest
 from ..knn import PROTOCOLS
-from ..recipes import RECIPES, PaperRow, Recipe, differences, find_recipe, is_harmless, literal, tuned
+from ..recipes import PARTS, RECIPES, PaperRow, Recipe, differences, find_recipe, is_harmless, literal, tuned
 from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES, TRANSFER, TRANSFER_SETS
-from ..report.collect import options_between
 from ..run import Run
 from ..strategies import LoGoConfig
 from ..system.text import listed
@@ -240,3 +239,19 @@ def runs_of(tables: Sequence[Table], seeds: int, out: Path) -> list[RowRun]:
         for seed in range(seeds)
         for recipe, evaluations in needed.values()
     ]
+
+
+def options_between(base: Recipe, recipe: Recipe) -> list[str]:
+    """The options of `pretrain` that make one recipe of another."""
+    options = list[str]()
+    for part in PARTS:
+        if base.kind(part) != (kind := recipe.kind(part)):
+            base = base.with_part(part, kind)
+            options += [f"--{part}", kind]
+    for setting, (_, value) in differences(base, recipe).items():
+        *outer, last = setting.replace("_", "-").split(".")
+        if isinstance(value, bool):
+            options.append("--" + ".".join([*outer, last if value else f"no-{last}"]))
+        else:
+            options += ["--" + ".".join([*outer, last]), *map(str, value if isinstance(value, list) else [value])]
+    return options
