@@ -1,6 +1,5 @@
 """Does the affinity figure show what the run's own networks say, and does the ranking count right?"""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,6 @@ from logo_ssl.eval.affinity import (
     spread_over,
     window_boxes,
 )
-from logo_ssl.report.affinity import first_references
-from logo_ssl.report.collect import neighbours_and_map
 from logo_ssl.report.commands import Affinity
 from logo_ssl.strategies import LoGoConfig, MultiCropConfig, TwoViewConfig
 from logo_ssl.system.randomness import stream
@@ -134,29 +131,6 @@ def test_a_reference_that_cannot_be_is_a_user_error(make_run, images, text, tmp_
         find_reference(text, images, load_measures(make_run(), "cpu").encoder, 640)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A folder without classes: 12 photographs, of which 3 are broken."""
-    place = tmp_path / "home of me" / "photos"
-    (place / "sub").mkdir(parents=True)
-    for i in range(12):
-        file = place / "sub" / f"{i:02}.png"
-        Image.fromarray(np.full((16, 16, 3), 20 * i, np.uint8)).save(file)
-        if i % 4 == 0:
-            file.write_bytes(b"no image")
-    return place
-
-
-def test_photographs_are_called_by_their_place_in_the_folder(make_run, folder):
-    measures, data = load_measures(make_run(), "cpu"), load_data(str(folder), 16)
-    pool = gather_pool(data, measures.encoder, 9, 640, stream(0, "pool"))
-    assert all(name.startswith("sub/") for name in pool.names)
-    assert all(image.name.startswith("sub/") for image in neighbours_and_map(measures.encoder, data, 8, seed=0).images)
-    good = pool.rows[0]
-    assert find_reference(str(good), data, measures.encoder, 640).name == pool.names[0]
-    assert first_references(pool, 1)[0].name == pool.names[0]
-
-
 @pytest.mark.parametrize("wrong", [{"images": 3}, {"rows": 0}, {"out": "affinity.gif"}, {"out": "."}])
 def test_what_would_fail_late_is_refused_first(make_run, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -188,16 +162,3 @@ def test_heat_is_the_affinity_of_the_windows(make_run, images):
     expected = measures.affinities(z, z)
     np.testing.assert_allclose(heat.learned, np.full((16, 16), expected["learned"]), rtol=1e-5)
     np.testing.assert_allclose(heat.cosine, np.ones((16, 16)), rtol=1e-5)
-
-
-def test_names_are_drawn_as_they_are_and_long_ones_shortened(make_run, tmp_path, monkeypatch, images):
-    dollars = replace(images, classes=("a$b", "$x_{$", "_^$$", "\\frac"))
-    monkeypatch.setattr("logo_ssl.eval.protocol.load_data", lambda source, size: dollars)
-    file = tmp_path / f"{'long' * 20}$1$.png"
-    Image.new("RGB", (20, 20)).save(file)
-    out = tmp_path / "out.png"
-    Affinity(make_run().path, images=8, reference=(str(file), "1"), device="cpu", out=out).run()
-    words = out.with_suffix(".svg").read_text()
-    assert "...longlonglonglong$1$.png"[-20:] in words
-    assert "$x_{$" in words
-    assert str(tmp_path) not in words

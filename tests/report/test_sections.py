@@ -6,7 +6,7 @@ import pytest
 
 from logo_ssl.recipes import find_recipe
 from logo_ssl.report.collect import RunCollector
-from logo_ssl.report.sections import cards, comparison, evaluations, not_shown, remarks
+from logo_ssl.report.sections import cards, evaluations, not_shown, remarks
 from logo_ssl.report.summary import Collected, Missing
 from logo_ssl.run import Run
 
@@ -155,7 +155,3 @@ def test_runs_are_compared_with_the_papers_rows_and_name_other_settings(tmp_path
     papers = [bar for bar in card.bars if "paper" in bar.label]
     assert {bar.value for bar in papers} == ({"84.44"} if tables else set())
     assert any("epochs (200 -> 3)" in sentence for sentence, _ in remarks(runs)) is tables
-
-
-def test_a_single_run_has_no_comparison(make):
-    assert comparison([]) is None

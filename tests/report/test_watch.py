@@ -210,11 +210,3 @@ def test_runs_that_begin_later_are_watched(make_run, tmp_path):
     make_run("table/other/seed0", seed=1)
     assert keeper.look()
     assert b"<title>LoGo: other/seed0, row/seed0</title>" in keeper.latest.page
-
-
-def test_metrics_that_are_being_written_do_not_stop_the_page(make_run):
-    run = make_run()
-    run.metrics_file.write_text(json.dumps({"step": 1, "loss": 3.5}) + '\n{"step": 2, "lo')
-    keeper = without_images(run)
-    assert keeper.look()
-    assert b"3.5" in keeper.latest.page
