@@ -127,7 +127,7 @@ def test_evaluations_of_other_images_or_settings_are_not_on_one_card(make):
 
 
 def test_collapse_is_an_alarm(make):
-    assert remarks([make(more={"signs": ["it collapses."]})]) == [("first: it collapses.", True)]
+    assert remarks([make(more={"signs": ["it collapses."]})]) == [("it collapses.", True)]
 
 
 def test_what_is_missing_of_several_runs_is_listed_once(make):

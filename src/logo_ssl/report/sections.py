@@ -120,16 +120,17 @@ def remarks(runs: Sequence[RunSummary]) -> list[tuple[str, bool]]:
     """What keeps the numbers from being the last word: collapse, older weights, settings; and whether it is bad."""
     found = list[tuple[str, bool]]()
     for run in runs:
-        found += [(f"{run.name}: {sign}", True) for sign in run.signs]
+        of = f"{run.name}: " if len(runs) > 1 else ""
+        found += [(f"{of}{sign}", True) for sign in run.signs]
         if run.older:
-            found.append((f"{run.name}: evaluations of older weights are not counted ({', '.join(run.older)}).", True))
+            found.append((f"{of}evaluations of older weights are not counted ({', '.join(run.older)}).", True))
         if run.paper and run.departures:
             differs = ", ".join(run.departures)
-            found.append((f"{run.name}: differs from the recipe with the paper's settings in {differs}.", False))
+            found.append((f"{of}differs from the recipe with the paper's settings in {differs}.", False))
         last = next((line for line in reversed(run.metrics) if {"z_std", "z_rank"} <= line.keys()), None)
         if last and not run.signs:
             measured = f"spread {last['z_std']:.3f} of 1, effective rank {last['z_rank']:.1f} of at most"
-            found.append((f"{run.name}: no sign of collapse ({measured} {run.most_directions}).", False))
+            found.append((f"{of}no sign of collapse ({measured} {run.most_directions}).", False))
     return found
 
 
