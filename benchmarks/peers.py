@@ -133,7 +133,7 @@ def loss_differences():
         "vicreg": small(VICRegConfig(dim=8)).similarity(x, y).mean() - VICRegLoss()(x, y),
         "barlow-twins": small(BarlowTwinsConfig(dim=8)).similarity(x, y).mean() - BarlowTwinsLoss()(x, y),
     }
-    swav, dino = small(SwAVConfig(dim=8, prototypes=6)), small(DINOConfig(dim=8, prototypes=6))
+    swav, dino = small(SwAVConfig(dim=8, prototypes=6)), small(DINOConfig(dim=8, out_dim=6))
     large, local = [swav.prototypes(z) for z in (x, y)], [swav.prototypes(z) for z in others]
     codes = [swav._assigned(cosines.detach()) for cosines in large]
     pairs = [(large[0], codes[1]), (large[1], codes[0]), *((q, t) for q in local for t in codes)]

@@ -38,7 +38,7 @@ CONFIGS = {
     "simclr": SimCLRConfig(dim=8),
     "nnclr": NNCLRConfig(dim=8, hidden=16, queue=13),
     "swav": SwAVConfig(dim=8, hidden=16, prototypes=5, queue=13),
-    "dino": DINOConfig(dim=8, hidden=16, prototypes=5),
+    "dino": DINOConfig(dim=8, hidden=16, out_dim=5),
     "vicreg": VICRegConfig(dim=8),
     "barlow-twins": BarlowTwinsConfig(dim=8),
     "supervised": SupervisedConfig(dim=8),

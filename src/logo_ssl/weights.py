@@ -21,7 +21,13 @@ from .recipes import Recipe
 from .regressor import Regressor
 from .run import CHECKPOINT, Run, found_checkpoints
 
-HEAD_NAMES = {"framework.encoder.net.projector": "projector", "framework.h": "h", "strategy.regressor": "regressor"}
+TEACHER = "framework.momentum_encoder.net."
+HEAD_NAMES = {
+    "framework.encoder.net.projector": "projector",
+    f"{TEACHER}projector": "projector",
+    "framework.h": "h",
+    "strategy.regressor": "regressor",
+}
 """Heads that a run's file names otherwise than a checkpoint; all others have one name, so that no two can meet."""
 PREFIX = "framework.encoder.net.backbone."
 
@@ -101,7 +107,8 @@ def newest_encoder(run: Run) -> Unfinished | None:
     needs = {"mean": list(state["mean"]), "std": list(state["std"]), "size": recipe["crops"]["global_size"]}
     needs |= {"backbone": recipe["backbone"], "stem": recipe["stem"]}
     weights = state["state_dict"]
-    backbone = _backbone({k.removeprefix(PREFIX): v for k, v in weights.items() if k.startswith(PREFIX)}, needs)
+    prefix = f"{TEACHER}backbone." if f"{TEACHER}projector" in state["kept"] else PREFIX
+    backbone = _backbone({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}, needs)
     progress, ended = f"epoch {-(-step // per_epoch)} of {recipe['epochs']}", step == per_epoch * recipe["epochs"]
     return Unfinished(backbone, needs, progress, named_heads(weights, state["kept"]), ended and run.is_finished)
 

@@ -95,9 +95,9 @@ QUICK = {"recipe": "tiny", "epochs": 1, "device": "cpu", "workers": 0}
 def test_fitting_replaces_nothing(paths, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes").write_text("precious")
-    with pytest.raises(UserError, match="run exists"):
-        LoGoFeatures(out=tmp_path / "run", **QUICK).fit(paths)
-    assert sorted(child.name for child in tmp_path.iterdir()) == ["photos", "run"]
+    features = LoGoFeatures(out=tmp_path / "run", **QUICK).fit(paths).fit(paths)
+    assert features.encoder_.about.run.path == tmp_path / "run-3"
+    assert [child.name for child in (tmp_path / "run").iterdir()] == ["notes"]
 
 
 def test_an_encoder_of_a_temporary_run_is_exported(paths, tmp_path):

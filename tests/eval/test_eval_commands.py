@@ -119,8 +119,9 @@ def test_a_verdict_needs_more_than_two_errors_of_the_difference() -> None:
     assert judge([ours]) == ""
     assert judge([ours | {"untrained": found(39.9, 4.0)}]).startswith("Verdict: better than untrained, by")
     assert judge([ours | {"untrained": found(40.1, 4.0)}]).startswith("Verdict: not better than untrained, by")
-    both = [ours | {"untrained": found(30.0, 4.0), "pixels": found(30.0 + 20 * i, 4.0)} for i in range(2)]
-    assert "better than untrained (2 of 2 figures); not better than pixels (1 of 2 figures)" in judge(both)
+    others = {"untrained": 30.0, "pixels": 50.0}
+    both = [ours | {name: found(value + 20 * i, 4.0) for name, value in others.items()} for i in range(2)]
+    assert "better than untrained in 1 of 2 figures; not better than pixels, by" in judge(both)
 
 
 @pytest.mark.parametrize("name", ["knn", "linear", "finetune"])

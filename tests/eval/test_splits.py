@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from logo_ssl.data import ImageSet, Split, load_data
 from logo_ssl.errors import UserError
-from logo_ssl.eval.features import LabelledFeatures
+from logo_ssl.eval.features import Extraction, LabelledFeatures
 from logo_ssl.eval.splits import (
     balanced_share,
     count_copies,
@@ -147,7 +147,7 @@ def test_copies_of_training_images_are_counted(parted, images) -> None:
     (parted / "train" / "a" / "0.png").write_bytes(b"")
     (parted / "test" / "a" / "0.png").write_bytes(b"")  # which are not copies of an image
     data, said = load_data(str(parted), 16), list[str]()
-    found = count_copies(data.train, data.test, say=said.append)
+    found = count_copies(data.train, data.test, how=Extraction(say=said.append))
     assert found == {"test_images_compared": 17, "test_images_in_train": 2}
     assert "2 of 17 test images" in said[0]
     assert count_copies(images.train, images.test)["test_images_in_train"] == 0
@@ -159,7 +159,7 @@ def test_copies_among_validation_images_are_counted_where_these_choose(images) -
     train, test = images.train, images.test
     val = Split(torch.cat([test.array[:2], train.array[:1]]), torch.tensor([0, 1, 0]))
     said: list[str] = []
-    assert count_copies(train, test, val, say=said.append) == {
+    assert count_copies(train, test, val, how=Extraction(say=said.append)) == {
         "test_images_compared": 24,
         "test_images_in_train": 0,
         "val_images_compared": 3,

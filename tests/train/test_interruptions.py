@@ -58,7 +58,7 @@ LATENTS = {
     "simclr": SimCLRConfig(dim=8),
     "nnclr": NNCLRConfig(dim=8, hidden=16, queue=24),
     "swav": SwAVConfig(dim=8, hidden=16, prototypes=5, queue=24),
-    "dino": DINOConfig(dim=8, hidden=16, prototypes=5),
+    "dino": DINOConfig(dim=8, hidden=16, out_dim=5),
     "vicreg": VICRegConfig(dim=8),
     "barlow-twins": BarlowTwinsConfig(dim=8),
 }

@@ -31,7 +31,7 @@ def interrupt(monkeypatch, step, go) -> dict[str, torch.Tensor]:
         original = Pretraining.on_save_checkpoint
 
         def save(module, checkpoint):
-            kept.update({k: v.clone() for k, v in module.framework.encoder.backbone.state_dict().items()})
+            kept.update({k: v.clone() for k, v in module.framework.final_encoder.backbone.state_dict().items()})
             original(module, checkpoint)
 
         patch.setattr(Pretraining, "on_save_checkpoint", save)
@@ -40,7 +40,7 @@ def interrupt(monkeypatch, step, go) -> dict[str, torch.Tensor]:
     return kept
 
 
-@pytest.mark.parametrize("framework", ["moco", "simsiam", "byol", "simclr"])
+@pytest.mark.parametrize("framework", ["moco", "simsiam", "byol", "simclr", "dino"])
 def test_the_newest_checkpoint_gives_its_encoder_with_a_word_about_it(data, tmp_path, monkeypatch, framework):
     recipe, path = replace(SMALL, framework=FRAMEWORKS[framework](dim=8)), str(tmp_path / "run")
     weights = interrupt(monkeypatch, 3, lambda: train(recipe, data, path))

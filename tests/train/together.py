@@ -53,7 +53,7 @@ FRAMEWORKS = {
     "simclr": SimCLRConfig(dim=8),
     "nnclr": NNCLRConfig(dim=8, hidden=16, queue=24),
     "swav": SwAVConfig(dim=8, hidden=16, prototypes=5, queue=24),
-    "dino": DINOConfig(dim=8, hidden=16, prototypes=5, m=0.9),
+    "dino": DINOConfig(dim=8, hidden=16, out_dim=5, m=0.9),
     "vicreg": VICRegConfig(dim=8),
     "barlow-twins": BarlowTwinsConfig(dim=8),
     "supervised": SupervisedConfig(dim=8),

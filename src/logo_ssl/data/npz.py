@@ -69,4 +69,6 @@ def _names(path: Path, part: str, labels: np.ndarray | None, n: int) -> list[str
     if labels.size != n:
         raise UserError(f"{path}: {part}_labels must be one for each of {n} {part}_images; there are {labels.size}.")
     numbers = labels.dtype.kind in "biuf"
+    if labels.dtype.kind == "f" and (broken := labels[np.isfinite(labels) & (labels % 1 != 0)]).size:
+        raise UserError(f"{path}: {part}_labels has {broken[0]:g}; must be whole numbers or names.")
     return [None if numbers and not y >= 0 else str(int(y) if numbers else y) for y in labels.flatten().tolist()]

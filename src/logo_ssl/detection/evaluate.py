@@ -110,6 +110,7 @@ class Detect(RecipeOptions, EvalOptions):
         encoder, console = replace(self, size=side).open()
         check_backbone(encoder.backbone)
         data = load_detection(self.data, self.agnostic, self.masks)
+        data = data._replace(official=data.official and not small)
         for line in data.about():
             console.print(line)
         recipe = changed(recipe_for(data.name, len(data.train), data.official, small), **given)
@@ -125,7 +126,7 @@ class Detect(RecipeOptions, EvalOptions):
         settings = {"masks": self.masks, "out": self.out, "overwrite": self.overwrite, "devices": self.devices}
         with self.extraction(console) as how:
             results = detect(encoder, data, recipe, how, **settings)
-        _show(console, encoder.name, results, data.name if data.comparable_with_paper and not small else None)
+        _show(console, encoder.name, results, data.name if data.comparable_with_paper else None)
         say_unless_saved(self, encoder, console)
 
 

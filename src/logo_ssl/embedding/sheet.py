@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import matplotlib
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.font_manager import findSystemFonts
-from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont, ImageOps, features
 
 from ..data import ImageSet, load_data, locate
@@ -220,6 +218,8 @@ def drawable(text: str) -> tuple[str, ImageFont.FreeTypeFont]:
 @cache
 def _installed_fonts() -> list[Path]:
     """Upright fonts without serifs first."""
+    from matplotlib.font_manager import findSystemFonts  # builds a cache when it is imported
+
     files = sorted(map(Path, findSystemFonts()))
     others = ("bold", "italic", "oblique", "mono", "serif", "light", "thin", "black")
     return sorted(files, key=lambda file: sum(word in file.name.lower() for word in others))
@@ -228,6 +228,8 @@ def _installed_fonts() -> list[Path]:
 @cache
 def _letters(file: Path) -> frozenset[str]:
     """Those of a font; none if it cannot be drawn at this size."""
+    from matplotlib.ft2font import FT2Font  # slow to import: only where it is needed
+
     try:
         ImageFont.truetype(file, LETTERS)
         return frozenset(map(chr, FT2Font(str(file)).get_charmap()))

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import count
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,9 @@ class LoGoFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if self.encoder is not None:
             self.encoder_ = _given(self.encoder, self.size)
         elif self.out is not None:
-            self.encoder_ = load(self._pretrained(images, Path(self.out)), size=self.size)
+            folders = (Path(f"{self.out}-{fit}" if fit > 1 else self.out) for fit in count(1))  # of each fold its own
+            out = next(folder for folder in folders if not folder.exists())
+            self.encoder_ = load(self._pretrained(images, out), size=self.size)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 gone = load_encoder(str(self._pretrained(images, Path(folder) / "run")), size=self.size)

@@ -55,6 +55,8 @@ class Extraction:
     """Takes what is being done, how much of it is done, and how much there is."""
     decoder: Literal["auto", "nvjpeg", "workers"] = "workers"
     """What decodes photographs: workers give the same pixels everywhere; nvJPEG needs few cores, rounds otherwise."""
+    look_for_copies: bool = True
+    """Look for test images among those to train on; baselines see the same images."""
     unreadable: list[str] = field(default_factory=list, compare=False)
     """Takes the names of images that turn out unreadable."""
 

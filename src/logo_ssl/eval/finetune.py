@@ -164,7 +164,7 @@ class Semi(FineTune):
 def _split(encoder: FrozenEncoder, data: ImageSet, seed: int, how: Extraction) -> tuple[Split, Split, dict[str, int]]:
     """What trains and what tests, of images that can be read, in the channels that the encoder sees; about the test."""
     train, test = labelled_splits(data)
-    about = {**count_copies(train, test, say=how.say), "official_test": test is not None}
+    about = {**count_copies(train, test, how=how), "official_test": test is not None}
     train = readable(in_channels(encoder, train), how, "training images")
     if test is not None:
         return train, readable(in_channels(encoder, test), how, "test images"), about

@@ -41,7 +41,7 @@ class KNN(DataProtocol, FeatureOptions):
     def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
         """Classify the test images by train or, if none has a label, each image of train by all the others."""
         train, test = labelled_splits(data)
-        copies = count_copies(train, test, say=how.say)
+        copies = count_copies(train, test, how=how)
         bank = labelled_features(encoder, train, how, "training images")
         if test is None:
             how.say(f"{data.name} has no labelled test images; each training image is classified by all the others.")

@@ -70,6 +70,7 @@ def fit_path(
     variance, axes = torch.linalg.eigh(rows.T @ rows)
     axes = axes[:, variance > NEGLIGIBLE * variance[-1]]  # at most as many as there are images
     design = rows @ axes
+    del rows  # as large
     before = theta = design.new_zeros(design.shape[1], n_classes)
     for w in sorted(set(weights), reverse=True):
         start = 2 * theta - before  # straight on over log w
@@ -142,11 +143,13 @@ def select_weight(
     else:
         rounds = [val]
     scores, labels = dict[float, list[Tensor]](), torch.cat([known.labels[rows] for rows in rounds])
-    for number, rows in enumerate(rounds):
+    validation = dict[float, float]()
+    for number, rows in enumerate(rounds, 1):
         for done, (w, probe) in enumerate(fit_path(*known.rows(~rows), n_classes, weights), 1):
             scores.setdefault(w, []).append(probe.scores(known.features[rows]))
-            progress(number * len(weights) + done, len(rounds) * len(weights))
-    validation = {w: metric(torch.cat(parts), labels) for w, parts in scores.items()}
+            if number == len(rounds):
+                validation[w] = metric(torch.cat(scores.pop(w)), labels)
+            progress((number - 1) * len(weights) + done, len(rounds) * len(weights))
     best = max(validation, key=lambda w: (validation[w], w))
     ((_, probe),) = fit_path(*known, n_classes, [best])
     return Chosen(best, probe, validation)

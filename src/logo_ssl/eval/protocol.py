@@ -107,7 +107,7 @@ def compare(
     """Measure an encoder and, by the same protocol, its baselines, of which nothing is said that was said before."""
     found = {encoder.name: measure(encoder, how)}
     for other in baselines(encoder) if with_them else ():
-        silent = replace(how, say=lambda sentence: None, unreadable=[])
+        silent = replace(how, say=lambda sentence: None, look_for_copies=False, unreadable=[])
         try:
             found[other.name] = measure(other, silent)
         except UserError as error:
@@ -147,15 +147,11 @@ def judge(comparisons: Sequence[Comparison]) -> str:
                 wins.setdefault(name, []).append(value - found.figures[metric] > CLEAR * error)
     if not wins:
         return ""
-    clearly, not_so = (
-        listed(f"{name}{'' if len(won) == 1 else f' ({sum(won)} of {len(won)} figures)'}" for name, won in chosen)
-        for chosen in (
-            [(name, won) for name, won in wins.items() if all(won)],
-            [(name, won) for name, won in wins.items() if not all(won)],
-        )
-    )
-    told = [f"better than {clearly}"] if clearly else []
-    told += [f"not better than {not_so}"] if not_so else []
+    better, worse = ([name for name, won in wins.items() if every(won)] for every in (all, lambda won: not any(won)))
+    told = [f"better than {listed(better)}"] if better else []
+    parted = {name: won for name, won in wins.items() if name not in (*better, *worse)}
+    told += [f"better than {name} in {sum(won)} of {len(won)} figures" for name, won in parted.items()]
+    told += [f"not better than {listed(worse)}"] if worse else []
     return f"Verdict: {'; '.join(told)}, by more than two standard errors of the difference."
 
 

@@ -68,6 +68,11 @@ class Framework(nn.Module, ABC):
     kept: tuple[str, ...] = ("encoder.net.projector", "h")
     """What a run keeps beside the backbone: names of networks, parameters or buffers. `h`, a predictor, need not be."""
 
+    @property
+    def final_encoder(self) -> Encoder:
+        """What is measured, and kept in the end; a framework may prefer its momentum encoder."""
+        return self.encoder
+
     @abstractmethod
     def similarity(self, q: Latent, t: Latent) -> PerImage:
         """l_s(q, t). Pure: a strategy calls it once per pair of crops, so it may change nothing."""

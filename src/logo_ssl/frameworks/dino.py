@@ -25,7 +25,7 @@ class DINOConfig:
     """Width of the latents: the bottleneck of the head."""
     hidden: Count = 2048
     """Hidden width of the projector."""
-    prototypes: Count = 2048
+    out_dim: Count = 2048
     """Width of the last layer; 65536 on ImageNet."""
     batch_norm: bool = True
     """Batch norm in the projector, which vision transformers do without."""
@@ -35,13 +35,13 @@ class DINOConfig:
     """Temperature of the teacher after its warm-up."""
     tau_t_start: Positive = 0.04
     """Temperature of the teacher at the start."""
-    warmup: Share = 0.1
+    tau_t_warmup: Share = 0.1
     """Share of training over which the teacher's temperature rises."""
     m: Share = 0.996
     """Momentum of the teacher at the start; it rises to 1 along a cosine."""
-    centre_m: Share = 0.9
+    centre_momentum: Share = 0.9
     """Momentum of the centre."""
-    freeze: Share = 0.005
+    freeze_last_layer: Share = 0.005
     """Share of training at whose beginning the last layer is frozen."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "DINO":
@@ -52,7 +52,7 @@ class DINOConfig:
 class DINO(Framework):
     """Cross-entropy between the student's distribution over prototypes and the teacher's."""
 
-    kept = (*Framework.kept, "prototypes.weight")
+    kept = ("momentum_encoder.net.projector", "momentum_prototypes.weight")
     centre: Float[Tensor, " P"]
     tau_t: Tensor
 
@@ -61,10 +61,15 @@ class DINO(Framework):
         self.config = config
         widths = [n_features, config.hidden, config.hidden, config.dim]
         self.encoder = Encoder(backbone, mlp(widths, norm=config.batch_norm, activation=nn.GELU))
-        self.prototypes = Prototypes(config.prototypes, config.dim, config.freeze)
+        self.prototypes = Prototypes(config.out_dim, config.dim, config.freeze_last_layer)
         self.momentum_encoder, self.momentum_prototypes = momentum_copy(self.encoder), momentum_copy(self.prototypes)
-        self.register_buffer("centre", torch.zeros(config.prototypes))
+        self.register_buffer("centre", torch.zeros(config.out_dim))
         self.register_buffer("tau_t", torch.tensor(config.tau_t_start))  # a tensor, which a recorded step follows
+
+    @property
+    def final_encoder(self) -> Encoder:
+        """The teacher, which is better than the student throughout training (Caron et al., 5.2)."""
+        return self.momentum_encoder
 
     def similarity(self, q: Float[Tensor, "B P"], t: Float[Tensor, "B P"]) -> PerImage:
         """Cross-entropy of two rows of cosines: the teacher's are centred, and have a lower temperature."""
@@ -84,8 +89,8 @@ class DINO(Framework):
         follow(self.momentum_encoder, self.encoder, m)
         follow(self.momentum_prototypes, self.prototypes, m)
         (mean,) = all_mean([p.t_g.flatten(0, 1).mean(dim=0)])
-        self.centre.lerp_(mean, 1 - config.centre_m)
-        warm = min(1.0, progress / config.warmup) if config.warmup else 1.0
+        self.centre.lerp_(mean, 1 - config.centre_momentum)
+        warm = min(1.0, progress / config.tau_t_warmup) if config.tau_t_warmup else 1.0
         self.tau_t.fill_(config.tau_t_start + (config.tau_t - config.tau_t_start) * warm)
         for part in (self.prototypes, self.momentum_prototypes):
             part.after_step(progress)

@@ -65,5 +65,7 @@ class NNCLR(Framework):
     def _neighbours(self, z: Latents) -> Latents:
         """The nearest key of the queue, by cosine; the latent itself while there is none."""
         keys, vacant = self.queue.keys.to(z.dtype), self.queue.vacant
-        nearest = (F.normalize(z, dim=-1) @ keys.T).masked_fill(vacant, -torch.inf).argmax(dim=-1)
+        with torch.autocast(z.device.type, enabled=False):  # in bfloat16 many keys would be equally near
+            cosines = F.normalize(z, dim=-1) @ keys.T
+        nearest = cosines.masked_fill(vacant, -torch.inf).argmax(dim=-1)
         return torch.where(vacant.all(), z, keys[nearest])

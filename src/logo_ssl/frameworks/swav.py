@@ -29,11 +29,11 @@ class SwAVConfig:
     """Temperature of the predictions."""
     epsilon: Positive = 0.05
     """How soft assignments are."""
-    iterations: Count = 3
-    """Of Sinkhorn-Knopp."""
+    sinkhorn_iterations: Count = 3
+    """Iterations of Sinkhorn-Knopp, which makes assignments."""
     queue: Annotated[int, at_least(0)] = 0
-    """Earlier latents that are assigned together with the batch, if it is much smaller than the prototypes."""
-    freeze: Share = 0.005
+    """Number of earlier latents that are assigned together with the batch; of use if batches are small."""
+    freeze_prototypes: Share = 0.005
     """Share of training at whose beginning the prototypes are frozen."""
 
     def build(self, backbone: nn.Module, n_features: int) -> "SwAV":
@@ -50,7 +50,7 @@ class SwAV(Framework):
         super().__init__()
         self.config = config
         self.encoder = Encoder(backbone, mlp([n_features, config.hidden, config.dim]))
-        self.prototypes = Prototypes(config.prototypes, config.dim, config.freeze)
+        self.prototypes = Prototypes(config.prototypes, config.dim, config.freeze_prototypes)
         self.queue = Queue(config.queue, config.dim) if config.queue else None
 
     def similarity(self, q: Float[Tensor, "B P"], t: Float[Tensor, "B P"]) -> PerImage:
@@ -80,7 +80,8 @@ class SwAV(Framework):
         if self.queue is not None:
             everyone = torch.cat([everyone, self.prototypes(self.queue.keys)])
             present = F.pad(~self.queue.vacant, (n_images, 0), value=True)
-        return local_slice(sinkhorn(everyone / self.config.epsilon, self.config.iterations, present)[:n_images])
+        code = sinkhorn(everyone / self.config.epsilon, self.config.sinkhorn_iterations, present)
+        return local_slice(code[:n_images])
 
 
 def sinkhorn(

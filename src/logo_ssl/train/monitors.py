@@ -310,7 +310,7 @@ class OnlineKNN(L.Callback):
         for split in self.splits:
             assert split.labels is not None
             with torch.autocast(module.device.type, torch.bfloat16, enabled=module.bf16):
-                x = extract(module.framework.encoder.backbone, split.array, module.mean, module.std, self.size)
+                x = extract(module.framework.final_encoder.backbone, split.array, module.mean, module.std, self.size)
             features.append(gather_uneven(x))
             labels.append(gather_uneven(split.labels.to(x.device)))
         (bank, queries), (bank_labels, query_labels) = features, labels

@@ -32,7 +32,7 @@ def save_encoder(run: Run, module: Pretraining) -> None:
     }
     heads = named_heads(module.state_dict(), module.kept)
     # The backbone comes last: if power is cut between the two, the newest checkpoint is newer than it, and is taken.
-    files = {run.heads_file: heads, run.backbone_file: framework.encoder.backbone.state_dict()}
+    files = {run.heads_file: heads, run.backbone_file: framework.final_encoder.backbone.state_dict()}
     write_together({file: weight_bytes(plain_weights(weights), metadata) for file, weights in files.items()})
 
 
