@@ -11,7 +11,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 demo: $(READY)  ## pretrain a small encoder with LoGo on made-up scenes and show that it learned
-	$(BIN)/logo-ssl demo --out runs/demo --fresh
+	$(BIN)/logo-ssl demo --out runs/demo
 
 test: $(READY) $(BROWSER)  ## run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -45,7 +45,7 @@ wheel: $(READY)  ## build the wheel and the source distribution into dist/
 wheel-test: wheel  ## install the wheel into an empty environment and run the demo there (minutes: it downloads torch)
 	rm -rf build/empty && $(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
-	cd build && empty/bin/logo-ssl doctor && empty/bin/logo-ssl demo --out demo --fresh --epochs 2
+	cd build && empty/bin/logo-ssl doctor && empty/bin/logo-ssl demo --out demo --epochs 2
 
 clean:  ## remove the environment, caches and the demo; other runs stay
 	rm -rf $(VENV) runs/demo .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist docs/_build docs/reference

@@ -267,3 +267,8 @@ def test_a_file_that_holds_no_recipe_is_named(tmp_path, text, named):
     with pytest.raises(UserError, match=named) as refused:
         find_recipe(str(tmp_path / "mine.yaml"))
     assert "mine.yaml" in str(refused.value)
+
+
+def test_a_recipe_that_kept_encoded_images_is_read():
+    text = find_recipe("tiny").to_json()
+    assert Recipe.from_json(text.replace('"placement": "auto"', '"placement": "encoded"')).to_json() == text

@@ -27,7 +27,7 @@ LOCAL_CROPS = (
 class Demo:
     """Pretrain the recipe tiny on made-up scenes and compare its encoder with pixels and an untrained encoder.
 
-    The same command continues a demo that was interrupted.
+    The same command continues a demo that was interrupted, and shows one that is done again.
 
     example: logo-ssl demo --out runs/demo
     """
@@ -52,8 +52,6 @@ class Demo:
         if saved is None or saved.name != RECIPE:
             pretrain(find_recipe(RECIPE), run.path, console=console, **changes)
             return
-        if (run.path / PAGE).is_file():
-            raise UserError(f"out={run.path}: holds a demo that is done; choose another --out.")
         if saved.seed != self.seed or self.epochs not in (None, saved.epochs):
             raise UserError(f"out={run.path}: holds a demo of --seed {saved.seed} --epochs {saved.epochs}; give these.")
         if not run.is_finished:

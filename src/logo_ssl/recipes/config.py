@@ -210,6 +210,8 @@ class Recipe:
     def from_json(cls, text: str) -> "Recipe":
         """The recipe in a text; unknown keys are errors."""
         record, parts = json.loads(text), dict[str, Any]()
+        if record["loading"]["placement"] == "encoded":  # which runs of before 19 November 2026 may have asked for
+            record["loading"]["placement"] = "auto"
         for part, kinds in PARTS.items():
             settings = record.pop(part)
             if (kind := settings.pop("kind")) not in kinds:
