@@ -54,8 +54,8 @@ class Diverged(UserError):  # noqa: N818 (a turn of events)
     def __init__(self, step: int) -> None:
         self.step = step
         super().__init__(
-            f"Training diverged at step {step}: numbers are not finite. Lower optimiser.lr, and strategy.lr or "
-            "strategy.lam, or set some optimiser.warmup_epochs or optimiser.clip=1."
+            f"Training diverged at step {step}: numbers are not finite. Lower optimiser.lr (with LoGo also "
+            "strategy.lr or strategy.lam), or set some optimiser.warmup_epochs or optimiser.clip=1."
         )
 
 
@@ -220,7 +220,9 @@ class CollapseGauge(L.Callback):
         if not self.is_flat and (ratio := pl_module.logged.get("ratio")) is not None and ratio > NO_PUSH:
             self.is_flat = True
             flat = "the learned affinity is flat, so it pushes nothing apart"
-            self.say(f"Epoch {trainer.current_epoch + 1}: {flat}. Lower strategy.lr, or use strategy.bound=logistic.")
+            bound = getattr(self.recipe.strategy, "bound", "logistic")
+            cure = "" if bound == "logistic" else ", or use strategy.bound=logistic"
+            self.say(f"Epoch {trainer.current_epoch + 1}: {flat}. Lower strategy.lr{cure}.")
 
     def _cause(self, module: Pretraining) -> str:
         ratio, alike = module.logged.get("ratio"), None

@@ -3,6 +3,7 @@
 Lightning's launcher kills all processes without a word when one ends; ours ends a run with one sentence.
 """
 
+import errno
 import logging
 import os
 import signal
@@ -50,6 +51,7 @@ QUIET = {
 STEPS_OF_PACE = 10  # whose median is compared
 SLOW = 2.0  # times as long as usual: threads are chosen again
 GRACE_S = 10.0  # in which a process usually notices by itself that another is gone: the connection breaks
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 LOST = ("closed by peer", "reset by peer", "Broken pipe", "Connection refused", "Timed out waiting", "NCCL error")
 """What gloo and NCCL say then."""
 
@@ -255,6 +257,8 @@ def explain_end(trainer: L.Trainer, cure: str) -> Iterator[None]:
     except Stopped as stop:
         raise stop.interrupted(cure) from None
     except OSError as error:
+        if error.errno not in DISK:
+            raise
         raise UserError(f"{error}; {cure}.") from error
     except torch.OutOfMemoryError:  # which is a RuntimeError
         raise
