@@ -113,6 +113,19 @@ def test_affinities_and_places_of_crops_are_registries(data, tmp_path, monkeypat
     assert not any(line.get("omega") for line in run.metrics())  # nothing is learned
 
 
+def test_python_that_changes_in_a_step_is_named():
+    class Warming(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.t, self.config = 0, object()
+
+    part = nn.Sequential(Warming())
+    before = python_state([part])
+    assert changed_names(before, python_state([part])) == []
+    part[0].t += 1
+    assert changed_names(before, python_state([part])) == ["Warming.t"]
+
+
 @pytest.mark.parametrize(
     "device",
     [

@@ -1,6 +1,6 @@
 """`torch.compile` for networks, tried on one batch, and the step as a CUDA graph, replayed without Python."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,6 +82,22 @@ def _networks(framework: nn.Module) -> Iterator[nn.Module]:
             yield child
 
 
+def python_state(parts: Sequence[nn.Module]) -> dict[str, Any]:
+    """Numbers, texts and switches that modules hold outside tensors."""
+    return {
+        f"{type(module).__name__}.{name}": value
+        for part in parts
+        for module in part.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, int | float | str)
+    }
+
+
+def changed_names(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The names of what has another value."""
+    return [name for name, value in after.items() if before.get(name, value) != value]
+
+
 def first_line(error: BaseException) -> str:
     """What went wrong, in a line; torch's "backend='inductor' raised:" says it in the next."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -101,8 +117,10 @@ class Replay:
     are overwritten by the next call.
     """
 
-    def __init__(self, function: Callable[..., Any], say: Callable[[str], None]) -> None:
-        self.function, self.say = function, say
+    def __init__(
+        self, function: Callable[..., Any], say: Callable[[str], None], parts: Sequence[nn.Module] = ()
+    ) -> None:
+        self.function, self.say, self.parts = function, say, parts
         self.calls, self.shapes, self.given_up = 0, (), False
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Tensor] = []
@@ -118,7 +136,14 @@ class Replay:
         if self.given_up:
             return self.function(*arguments)
         if self.calls <= WARM_UP:
-            return self._aside(arguments)
+            before = python_state(self.parts)
+            outputs = self._aside(arguments)
+            if self.calls == WARM_UP and (changed := changed_names(before, python_state(self.parts))):
+                self.say(
+                    f"{', '.join(changed)} changed in Python during a step, which CUDA replays without Python: follow "
+                    "p.progress, use a buffer, or change it in after_step."
+                )
+            return outputs
         if self.graph is None:
             try:
                 self._record(arguments)

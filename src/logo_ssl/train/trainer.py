@@ -216,7 +216,8 @@ class Acceleration(L.Callback):
             self.tried = True
             self._compile(trainer, pl_module, batch)
             if pl_module.compiled and pl_module.device.type == "cuda" and trainer.world_size == 1:
-                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say)
+                parts = (pl_module.framework, pl_module.strategy)
+                pl_module.learn = Replay(pl_module.algorithm_1, pl_module.say, parts)
 
     def _compile(self, trainer: L.Trainer, module: Pretraining, batch: ImageBatch) -> None:
         wanted = module.recipe.compile
