@@ -13,6 +13,7 @@ from logo_ssl.augment.plan import LAYOUTS, draw_boxes
 from logo_ssl.equations import local_affinities
 from logo_ssl.strategies import STRATEGIES, LoGo, LoGoConfig
 from logo_ssl.strategies.logo import AFFINITIES
+from logo_ssl.train.compile import changed_names, python_state
 from logo_ssl.weights import load
 
 
