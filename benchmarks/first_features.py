@@ -145,7 +145,7 @@ def main(line=None) -> int:
         left_out = {name: there - embedded(folder / name, photos) for name in ("at-once.npz", table.name)}
         told = {name: listed(folder / name, photos) for name in left_out}
         automatic = recipe_for(str(photos)).epochs
-    right = nearest == query and all(found == broken for found in (*left_out.values(), *told.values()))
+    right = nearest != query and all(found == broken for found in (*left_out.values(), *told.values()))
     result = {
         "benchmark": "first-features",
         "data": Path(options.data).name,
