@@ -164,7 +164,7 @@ def test_the_demo_compares_trained_features_with_pixels_and_chance(capsys, tmp_p
     folder = tmp_path / "demo"
     code, out, err = run(capsys, "demo", "--out", str(folder), "--epochs", "1")
     assert code == 0, err
-    for row in ("pixels and colours", "untrained", "Verdict:"):
+    for row in ("raw pixels", "pixels and colours", "untrained", "Verdict:"):
         assert row in out
     assert "data-map" in (folder / "report.html").read_text()
     code, out, _ = run(capsys, "demo", "--out", str(folder), "--epochs", "1")  # shown again

@@ -65,13 +65,13 @@ def test_a_table_compares_with_the_untrained_network_and_pixels_and_ends_with_a_
     assert code == 0, err
     (file,) = tmp_path.glob("x*.json")
     record = json.loads(file.read_text())
-    assert [*record["baselines"]] == ["untrained", "pixels and colours"]
+    assert [*record["baselines"]] == ["untrained", "raw pixels", "pixels and colours"]
     for told in (record, *record["baselines"].values()):
         for value, error in zip(top1s(told), told["standard_errors"].values(), strict=True):
             assert f"{value:.2f} ± {error:.2f}" in out
             if 0 < value < 100 and name != "transfer":
                 assert error == pytest.approx(math.sqrt(value * (100 - value) / 15), abs=0.01)
-    assert len(re.findall(r"│ (untrained|pixels and colours) +│", out)) == 2 * len(top1s(record))
+    assert len(re.findall(r"│ (untrained|raw pixels|pixels and colours) +│", out)) == 3 * len(top1s(record))
     assert len(re.findall(r"^Verdict: (not )?better than ", out, re.MULTILINE)) == 1
     if name == "knn":
         file.unlink()
