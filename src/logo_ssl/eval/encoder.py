@@ -208,7 +208,7 @@ def _find(
 
 
 class Pixels(nn.Module):
-    """Small images and, if asked for, a histogram of their colours, each of unit length.
+    """Images as they come; or small ones and a histogram of their colours, each of unit length.
 
     On CIFAR-10, Imagenette and Pets classifiers are best on 8 x 8 pixels with colours; on scenes, on 32 x 32 without.
     """
@@ -219,8 +219,8 @@ class Pixels(nn.Module):
         self.nothing = nn.Parameter(torch.zeros(0))  # tells the device
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B F"]:
-        """Features of images from 0 to 1."""
-        small = F.normalize(F.adaptive_avg_pool2d(x, self.side).flatten(1) - 0.5, dim=1)
+        """Features of normalised images; with colours, of images from 0 to 1."""
+        small = F.adaptive_avg_pool2d(x, self.side).flatten(1)
         if not self.colours:
             return small
         levels = max(2, round(COLOURS ** (1 / x.shape[1])))
@@ -229,14 +229,19 @@ class Pixels(nn.Module):
             colour = colour * levels + (channel * levels).long().clamp(0, levels - 1)
         counts = x.new_zeros(len(x), levels ** min(x.shape[1], MOST_CHANNELS))
         counts.scatter_add_(1, colour.flatten(1), torch.ones_like(x[:, 0]).flatten(1))
-        return torch.cat([small, F.normalize(counts.sqrt(), dim=1)], dim=1)
+        return torch.cat([F.normalize(small - 0.5, dim=1), F.normalize(counts.sqrt(), dim=1)], dim=1)
 
 
-def pixels(channels: int, colours: bool = True) -> FrozenEncoder:
-    """Small images, with their colours or without, as a baseline."""
-    looks = ((0.0,) * channels, (1.0,) * channels, CIFAR_SIZE)
-    name, side = ("pixels and colours", PIXELS) if colours else ("raw pixels", CIFAR_SIZE)
-    return FrozenEncoder(name, Pixels(side, colours).eval(), *looks, name, architecture=("pixels", ""))
+def pixels(channels: int) -> FrozenEncoder:
+    """Small images and their colours, as a baseline."""
+    network, looks = Pixels(PIXELS, colours=True).eval(), ((0.0,) * channels, (1.0,) * channels, CIFAR_SIZE)
+    return FrozenEncoder("pixels and colours", network, *looks, "pixels", architecture=("pixels", ""))
+
+
+def raw_pixels(encoder: FrozenEncoder) -> FrozenEncoder:
+    """Images normalised as an encoder's, at 32 px, as a baseline."""
+    network, looks = Pixels(CIFAR_SIZE, colours=False).eval(), (encoder.mean, encoder.std, CIFAR_SIZE)
+    return FrozenEncoder("raw pixels", network, *looks, "raw pixels", architecture=("pixels", ""))
 
 
 def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
@@ -259,7 +264,7 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
         if known != encoder.fingerprint:
             network = network.eval().requires_grad_(False)
             found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, run=None, heads=None))
-    return [*found, *(pixels(encoder.channels, colours) for colours in (False, True))]
+    return [*found, raw_pixels(encoder), pixels(encoder.channels)]
 
 
 # -- Sources
