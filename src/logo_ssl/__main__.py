@@ -12,7 +12,7 @@ from .system.signals import ends_imports
 
 def main() -> NoReturn:
     """Run the command of `sys.argv`."""
-    # OpenMP's threads spin while they wait for each other: beside other work, small steps took 10 to 100 times as long.
+    # OpenMP's threads spin while they wait for each other: on busy cores, small steps took 10 to 100 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is imported
     if debug := "--debug" in sys.argv:
         sys.argv.remove("--debug")

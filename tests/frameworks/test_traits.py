@@ -4,9 +4,8 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, get_origin, get_type_hints
 
 import pytest
-from small_frameworks import BOTH_WAYS
 
-from logo_ssl.frameworks import FRAMEWORKS, FrameworkTraits, MoCoConfig, SimSiamConfig, SupervisedConfig, global_passes
+from logo_ssl.frameworks import FRAMEWORKS, FrameworkTraits, MoCoConfig, SimSiamConfig, SupervisedConfig
 from logo_ssl.recipes import check, find_recipe, summary
 from logo_ssl.train.monitors import diagnose
 
@@ -29,8 +28,8 @@ class ToldConfig(SilentConfig):
     queue: int = 4
 
     @property
-    def answers(self):
-        return "momentum encoder"
+    def splits(self):
+        return 3
 
 
 def test_a_framework_that_declares_nothing_is_taken_as_usual(monkeypatch):
@@ -42,15 +41,14 @@ def test_a_framework_that_declares_nothing_is_taken_as_usual(monkeypatch):
     assert '"framework": {\n    "kind": "silent",\n    "dim": 8\n  }' in recipe.to_json()
     assert "queue" not in summary(recipe)
     assert diagnose(recipe).startswith("A lower optimiser.lr")
-    assert global_passes(recipe.framework, BOTH_WAYS, 2) == (2, 0)
 
 
 def test_a_framework_says_what_it_is_by_a_field_a_property_or_a_class_variable():
-    told = FrameworkTraits(answers="momentum encoder", least_global=1, queue=6)
+    told = FrameworkTraits(least_global=1, queue=6, splits=3)
     assert FrameworkTraits.of(ToldConfig(queue=6)) == told
-    assert FrameworkTraits.of(MoCoConfig(queue=6, splits=2)) == ("momentum encoder", False, 2, 6, 2, True)
+    assert FrameworkTraits.of(MoCoConfig(queue=6, splits=2)) == (False, 2, 6, 2, True)
     assert not FrameworkTraits.of(SimSiamConfig(constant_lr=False)).constant_lr
-    assert FrameworkTraits.of(SupervisedConfig()) == FrameworkTraits("label", labelled=True, least_global=1)
+    assert FrameworkTraits.of(SupervisedConfig()) == FrameworkTraits(labelled=True, least_global=1)
 
 
 @pytest.mark.parametrize("config", FRAMEWORKS.values())

@@ -1,7 +1,7 @@
 """The registry of frameworks: add one by one file and one line here."""
 
 from .barlow_twins import BarlowTwins, BarlowTwinsConfig
-from .base import Framework, FrameworkTraits, Passes, global_passes
+from .base import Framework, FrameworkTraits
 from .byol import BYOL, BYOLConfig
 from .dino import DINO, DINOConfig
 from .moco import MoCo, MoCoConfig
@@ -53,7 +53,6 @@ __all__ = [
     "MoCo",
     "MoCoConfig",
     "NNCLRConfig",
-    "Passes",
     "SimCLR",
     "SimCLRConfig",
     "SimSiam",
@@ -64,5 +63,4 @@ __all__ = [
     "SwAVConfig",
     "VICReg",
     "VICRegConfig",
-    "global_passes",
 ]

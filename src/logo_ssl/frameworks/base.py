@@ -1,25 +1,12 @@
 """The base class of frameworks, and what their configs answer."""
 
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple, assert_never
+from typing import NamedTuple
 
 from torch import nn
 
 from ..models import Encoder
 from ..types import Crops, Latent, PerImage, Projections, Roles
-
-
-class Passes(NamedTuple):
-    """How many global crops pass a network in a step; local ones always ask, and so learn."""
-
-    learning: int
-    """Forward and backward."""
-    answering: int
-    """Forward alone, as a momentum encoder has them."""
-
-
-Answers = Literal["encoder", "momentum encoder", "label"]
-"""Who answers a query: the encoder itself, a copy that follows it, or nobody who is encoded."""
 
 
 class FrameworkTraits(NamedTuple):
@@ -28,8 +15,6 @@ class FrameworkTraits(NamedTuple):
     It answers by a field, a property or a `ClassVar` of the same name; where it has none, the default here holds.
     """
 
-    answers: Answers = "encoder"
-    """Who makes the targets: estimates of time go by it."""
     labelled: bool = False
     """Whether labels teach. Its field `dim` becomes the number of classes."""
     least_global: int = 2
@@ -45,20 +30,6 @@ class FrameworkTraits(NamedTuple):
     def of(cls, config: object) -> "FrameworkTraits":
         """What a config says of itself."""
         return cls(**{name: getattr(config, name) for name in cls._fields if hasattr(config, name)})
-
-
-def global_passes(config: object, roles: Roles, n_global: int) -> Passes:
-    """What a step passes, by who answers."""
-    answers = FrameworkTraits.of(config).answers
-    match answers:
-        case "encoder":
-            return Passes(n_global, 0)
-        case "momentum encoder":
-            return Passes(len(roles.queries), len(roles.targets))
-        case "label":
-            return Passes(len(roles.queries), 0)
-        case _:
-            assert_never(answers)
 
 
 class Framework(nn.Module, ABC):

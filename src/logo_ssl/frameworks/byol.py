@@ -1,7 +1,6 @@
 """BYOL (Grill et al. 2020): a predictor asks, a momentum encoder answers, no negatives."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -10,14 +9,12 @@ from ..models import Encoder, follow, mlp, momentum_copy, per_crop, pick, schedu
 from ..ranges import Count, Share
 from ..similarity import negative_cosine
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .base import Answers, Framework
+from .base import Framework
 
 
 @dataclass(frozen=True)
 class BYOLConfig:
     """Settings of BYOL."""
-
-    answers: ClassVar[Answers] = "momentum encoder"
 
     dim: Count = 256
     """Width of the latents."""

@@ -1,7 +1,6 @@
 """DINO (Caron et al. 2021): a momentum teacher, centred and sharpened, answers with a distribution."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +11,12 @@ from ..models import Encoder, Prototypes, follow, mlp, momentum_copy, pick, sche
 from ..ranges import Count, Positive, Share
 from ..system.distributed import all_mean
 from ..types import Crops, PerImage, Projections, Roles
-from .base import Answers, Framework
+from .base import Framework
 
 
 @dataclass(frozen=True)
 class DINOConfig:
     """Settings of DINO."""
-
-    answers: ClassVar[Answers] = "momentum encoder"
 
     dim: Count = 256
     """Width of the latents: the bottleneck of the head."""

@@ -1,7 +1,7 @@
 """MoCo (He et al. 2020; v2, Chen et al. 2020): a momentum encoder answers, a queue holds the negatives."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,14 +13,12 @@ from ..ranges import Count, Positive, Share
 from ..similarity import info_nce
 from ..system.distributed import all_gather, index_device, permute_across_ranks, world_size
 from ..types import Crops, CropStack, Latent, Latents, PerImage, Projections, Roles
-from .base import Answers, Framework
+from .base import Framework
 
 
 @dataclass(frozen=True)
 class MoCoConfig:
     """Settings of MoCo."""
-
-    answers: ClassVar[Answers] = "momentum encoder"
 
     dim: Count = 128
     """Width of the latents."""

@@ -10,14 +10,13 @@ from torch import nn
 from ..models import Encoder, pick
 from ..ranges import Count
 from ..types import Crops, Latent, PerImage, Projections, Roles
-from .base import Answers, Framework
+from .base import Framework
 
 
 @dataclass(frozen=True)
 class SupervisedConfig:
     """Settings of supervised learning."""
 
-    answers: ClassVar[Answers] = "label"
     labelled: ClassVar[bool] = True
     least_global: ClassVar[int] = 1
 
