@@ -42,6 +42,7 @@ def by(strategy: Any) -> Change:
 
 ARMS: dict[str, tuple[str, Change]] = {
     "two-view": ("", lambda recipe: recipe),
+    "four-large": ("", lambda recipe: recipe.changed(crops__n_global=4)),
     "multicrop": ("-multicrop", lambda recipe: recipe),
     "logo": ("-logo", lambda recipe: recipe),
     "logo-parameters": ("-logo", by(LoGoConfig(lam=0.015, balance="parameters"))),
