@@ -89,7 +89,7 @@ def top(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
     """Top-1 and top-5 (of five classes and more) of every evaluation, and the rate that a linear classifier chose."""
     figures, fives, chosen = {}, {}, {}
     for each in evaluations:
-        kind, results = each["evaluation"], each["results"]
+        kind, results = each["evaluation"], each.get("results")
         if kind == "knn":
             figures |= {f"knn-{result['k']}": result["top1"] for result in results}
             fives |= {f"knn-{result['k']}": result["top5"] for result in results if "top5" in result}
@@ -97,6 +97,8 @@ def top(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
             figures[kind] = results["top-1"]
             fives |= {kind: results["top-5"]} if "top-5" in results else {}
             chosen |= {"linear_sgd_lr": each["lr"]} if kind == "linear-sgd" else {}
+        elif kind == "transfer":
+            figures[f"transfer-{each['data']}"] = each["value"]
     return {"figures": figures, "top5": fives, **chosen}
 
 

@@ -1,6 +1,6 @@
 """Every setting that was run with L2L and without it, and by how much L2L changed top-1."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import sqrt
 from statistics import mean, stdev
 from typing import NamedTuple
@@ -47,11 +47,15 @@ class Change(NamedTuple):
         return len(self.with_l2l) == len(self.without) >= SEVERAL
 
     @property
+    def by_seed(self) -> list[float]:
+        """Points of each pair of runs."""
+        return [one - other for one, other in zip(self.with_l2l, self.without, strict=True)]
+
+    @property
     def error(self) -> float:
         """Standard error: of the differences by seed or, with few seeds, of drawing the test images."""
         if self.over_seeds:
-            by_seed = [one - other for one, other in zip(self.with_l2l, self.without, strict=True)]
-            return stdev(by_seed) / sqrt(len(by_seed))
+            return standard_error(self.by_seed)
         shares = [mean(side) / 100 for side in (self.with_l2l, self.without)]
         return 100 * sqrt(sum(share * (1 - share) for share in shares) / self.test_images)
 
@@ -79,6 +83,8 @@ TRIALS = (
           f"{VARIANTS}/moco-multicrop-enlarged:0"),
     Trial(200, "SimSiam", "CIFAR-10", "20-80", 0.05, f"{TUNED}/simsiam-logo:0", f"{TUNED}/simsiam-multicrop:0"),
     Trial(200, "MoCo", "Imagenette", AREAS, 0.05, "imagenette/moco-logo", "imagenette/moco-multicrop", 3_925),
+    Trial(200, "MoCo", "Imagenette", AREAS, 0.05, "imagenette/moco-logo-outside", "imagenette/moco-multicrop-outside",
+          3_925, "run elsewhere"),
     Trial(*HELD_OUT, "cifar10-held-out/simsiam-logo", HELD_OUT_WITHOUT, 5_000),
     Trial(*HELD_OUT, "cifar10-held-out/simsiam-logo-slow-regressor", HELD_OUT_WITHOUT, 5_000, "slower regressor"),
     Trial(*HELD_OUT, "cifar10-held-out/simsiam-logo-at-parameters", HELD_OUT_WITHOUT, 5_000, "at parameters"),
@@ -115,15 +121,6 @@ def change(trial: Trial, measure: str) -> Change | None:
     return None
 
 
-def pooled(changes: Iterable[Change]) -> tuple[float, float, float | None, int]:
-    """The mean weighted by inverse variance, its standard error, that by scatter (None for one), and how many."""
-    changes = list(changes)
-    weights = [1 / each.error**2 for each in changes]
-    points = _weighted([each.points for each in changes], weights)
-    scatter = _weighted([(each.points - points) ** 2 for each in changes], weights)
-    by_scatter = sqrt(scatter / (len(changes) - 1)) if len(changes) > 1 else None
-    return points, 1 / sqrt(sum(weights)), by_scatter, len(changes)
-
-
-def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+def standard_error(values: Sequence[float]) -> float:
+    """Of their mean."""
+    return stdev(values) / sqrt(len(values))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, stdev
 
-from l2l_trials import SEVERAL, TRIALS, Change, change, pooled
+from l2l_trials import SEVERAL, TRIALS, change, standard_error
 from records import MEASURES, family, figure, figures, runs
 
 KNN = ("kNN k=20", "kNN k=200")
@@ -131,7 +131,7 @@ SIMSIAM = (
     ("2 + 2, no predictor for local crops", "simsiam-multicrop-no-predictor"),
     ("two large crops", "simsiam"),
 )
-LONG, PUSH = 200, 0.05  # epochs of the trials that are pooled, and the lambda that most of them have
+LONG, PUSH = 200, 0.05  # epochs of the trials whose pairs are averaged, and the lambda that most of them have
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -230,20 +230,16 @@ def l2l(short: bool = False) -> str:
 
 
 def l2l_means() -> str:
-    """The mean over the long trials of L2L, ± its standard error; ± that by the scatter of the trials."""
+    """The mean over all pairs of runs of the long trials of L2L, ± its standard error."""
     rows = []
     for label, trials in (
         ("all", [trial for trial in TRIALS if trial.epochs == LONG]),
         (f"those with lambda {PUSH:g}", [trial for trial in TRIALS if trial.epochs == LONG and trial.lam == PUSH]),
     ):
         changes = [[change(trial, measure) for trial in trials] for measure in MEASURES]
-        rows.append([label, *(_mean([each for each in column if each]) for column in changes)])
-    return table((f"mean over pairs of {LONG} epochs", *MEASURES), rows)
-
-
-def _mean(changes: Sequence[Change]) -> str:
-    points, error, scatter, n = pooled(changes)
-    return f"{points:+.2f} ± {error:.2f}{'' if scatter is None else f'; ± {scatter:.2f}'} (n={n})"
+        pairs = [[points for each in column if each for points in each.by_seed] for column in changes]
+        rows.append([label, *(f"{mean(each):+.2f} ± {standard_error(each):.2f} (n={len(each)})" for each in pairs)])
+    return table((f"mean over pairs of runs of {LONG} epochs", *MEASURES), rows)
 
 
 def short(rows: Iterable[tuple[str, Sequence[str]]], head: Sequence[str], name: str = SHORT) -> str:

@@ -73,7 +73,7 @@ def test_a_diverged_rate_disturbs_no_other_and_is_never_chosen(data):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_trains_the_same_probes(data):
     there = train_probes(
-        LabelledFeatures(data.features.cuda(), data.labels.cuda()), 5, seeded(), RATES[:8], SHORT
+        LabelledFeatures(data.features.cuda(), data.labels.cuda()), 5, seeded(), RATES[:8], **SHORT
     ).probes()
     for ours, reference in zip(there, train_probes(data, 5, seeded(), RATES[:8], **SHORT).probes(), strict=True):
         torch.testing.assert_close(ours.weight.cpu(), reference.weight, rtol=1e-6, atol=1e-9)

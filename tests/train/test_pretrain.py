@@ -280,7 +280,7 @@ def test_a_recorded_step_learns_what_a_plain_one_does(data, tmp_path, monkeypatc
     losses = []
     for recorded in (True, False):
         if not recorded:
-            monkeypatch.setattr(trainer, "Replay", lambda function, say: function)
+            monkeypatch.setattr(trainer, "Replay", lambda function, *_: function)
         run, said = train(
             SMALL, data, tmp_path / f"{recorded}", framework=framework, device="cuda", compile="on", precision="fp32",
             epochs=4, log_every=1, deterministic=True,  # such small runs are chaotic: 1e-4 becomes 0.1 in 12 steps
