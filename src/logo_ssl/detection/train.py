@@ -3,13 +3,10 @@
 Order, flips and scales follow from (seed, place) alone, so that there is no state to lose.
 """
 
-import os
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -29,12 +26,11 @@ from ..data.loader import Waiting, waited_for
 from ..data.workers import fitting_workers, start, stop, worker_options
 from ..errors import UserError
 from ..models.batch_norm import BatchNorm, set_synchronised
-from ..run import CHECKPOINT, Run, found_checkpoints
+from ..run import CHECKPOINT, Run
 from ..system.distributed import rank
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.signals import StopSignals
-from ..system.terminal import complain, show_cursor
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible
 from ..train.compile import first_line
 from ..train.loggers import Sessions
@@ -222,13 +218,11 @@ class DetectorModule(L.LightningModule):
         self, detector: Detector, recipe: DetectionRecipe, identity: str, progress: Progress, say: Say
     ) -> None:
         super().__init__()
-        self.busy = False
-        """Whether losses and gradients are computed: Python hears no signal then, and a step may take minutes."""
         self.detector, self.recipe, self.identity, self.progress, self.say = detector, recipe, identity, progress, say
 
     def training_step(self, batch: list[Sample], batch_idx: int) -> Tensor:
         """The sum of all losses of a batch; the draws of an iteration come from its number."""
-        iteration, self.busy = self.global_step, True
+        iteration = self.global_step
         self.detector.draws.begin(self.recipe.seed, iteration, rank() * len(batch))
         loss = torch.stack(list(losses_of(self.detector, batch).values())).sum()
         if iteration % LOOK_EVERY == 0 and not loss.isfinite():
@@ -240,14 +234,6 @@ class DetectorModule(L.LightningModule):
                 f"Iteration {done:,}/{self.recipe.iterations:,}: loss {loss.item():.3f}, learning rate {rate:.2g}."
             )
         return loss
-
-    def step_under_way(self) -> int | None:
-        """The iteration that computes its losses and gradients, if one does."""
-        return self.global_step if self.busy else None
-
-    def on_before_optimizer_step(self, optimizer: Any) -> None:
-        """The long part is over."""
-        self.busy = False
 
     def configure_optimizers(self) -> Any:
         """SGD with momentum; weights of batch norms do not decay."""
@@ -265,44 +251,6 @@ class DetectorModule(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is trained."""
         checkpoint["identity"] = self.identity
-
-
-HEARD_S, LOOK_S = 1.5, 0.05
-"""Seconds that an iteration has to end after a signal, and between two looks whether it has."""
-
-
-@contextmanager
-def ends_in_time(step: Callable[[], int | None], folder: Path | None = None) -> Iterator[None]:
-    """End the process if a signal finds it inside a step that goes on; the newest checkpoint is kept."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    (heard, noted), over = os.pipe(), threading.Event()
-    os.set_blocking(noted, False)
-
-    def watch() -> None:
-        while number := os.read(heard, 1)[0]:
-            at, until = step(), time.monotonic() + HEARD_S
-            while at is not None and step() == at and not over.wait(LOOK_S):
-                if time.monotonic() > until and number in (signal.SIGINT, signal.SIGTERM):
-                    newest = found_checkpoints(folder)[:1] if folder else []
-                    kept = f"the same command goes on from {newest[0].name}" if newest else "there is no checkpoint yet"
-                    show_cursor()
-                    complain(f"Stopped by {signal.Signals(number).name} in an iteration; {kept}.")
-                    os._exit(128 + number)
-
-    before = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
-    thread = threading.Thread(target=watch, name="signals", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        over.set()
-        os.write(noted, b"\0")
-        thread.join()
-        os.close(heard)
-        os.close(noted)
 
 
 def losses_of(detector: Detector, batch: Sequence[Sample]) -> dict[str, Tensor]:
@@ -339,10 +287,8 @@ def train_detector(
             waiting = partial(interruptible, trainer)
             batches = Batches(images, recipe.iterations, where.workers, done, part, processes.devices, waiting)
             module = DetectorModule(detector.train(), recipe, where.identity, progress, say)
-            alone = processes.total == 1 and device.type == "cpu"
             with torch.random.fork_rng(cuda), explain_end(trainer, CURE if where.folder else "start again"):
-                with ends_in_time(module.step_under_way, where.folder) if alone else nullcontext():
-                    trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+                trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
                 if is_first():
                     again = Batches(images, recipe.norm_batches, where.workers)
                     refresh_norms(detector.to(device), again, device, recipe.seed)
@@ -368,7 +314,7 @@ def seconds_of_iteration(
     trial, began, cuda = deepcopy(detector).to(device).train(), 0.0, device.type == "cuda"
     batch = move_data_to_device([images[place] for place in range(recipe.batch_size)], device)
     in_bfloat16 = torch.autocast(device.type, torch.bfloat16, enabled=cuda)
-    with torch.random.fork_rng(), in_bfloat16, ends_in_time(lambda: 0):
+    with torch.random.fork_rng(), in_bfloat16:
         for _ in range(2 if cuda else 1):  # the first on a GPU loads libraries and chooses kernels
             began = time.perf_counter()
             torch.stack(list(losses_of(trial, batch).values())).sum().backward()
