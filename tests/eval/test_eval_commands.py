@@ -12,7 +12,7 @@ import torch
 
 from logo_ssl import cli
 from logo_ssl.eval import PROTOCOLS
-from logo_ssl.eval.protocol import Measured, judge
+from logo_ssl.eval.protocol import Measurement, judge
 from logo_ssl.train import Pretraining
 
 CLASSIFYING = ("knn", "linear", "transfer", "finetune", "semi")
@@ -112,8 +112,9 @@ def test_linear_by_lbfgs_and_transfer_are_the_same_on_the_same_images(capsys, pa
 
 
 def test_a_verdict_needs_more_than_two_errors_of_the_difference() -> None:
-    def found(value: float, error: float, metric: str = "top-1") -> Measured:
-        return Measured("knn", {metric: value, "top-5": 0.0}, {metric: error, "top-5": 1.0}, {}, {})
+    def found(value: float, error: float, metric: str = "top-1") -> Measurement:
+        errors = {metric: error, "top-5": 1.0}
+        return Measurement("knn", {metric: value, "top-5": 0.0}, {"standard_errors": errors}, {})
 
     ours = {"run": found(50.0, 3.0)}
     assert judge([ours]) == ""

@@ -27,7 +27,7 @@ from ..data.workers import fitting_workers
 from ..errors import UserError
 from ..eval.encoder import FrozenEncoder
 from ..eval.features import Extraction
-from ..eval.protocol import EvalOptions, check_result, place_of, save_about, say_unless_saved
+from ..eval.protocol import EvalOptions, check_result, place_of, save
 from ..files import clear_folder, refuse_existing, write
 from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
 from ..run import found_checkpoints, locked
@@ -127,7 +127,6 @@ class Detect(RecipeOptions, EvalOptions):
         with self.extraction(console) as how:
             results = detect(encoder, data, recipe, how, **settings)
         _show(console, encoder.name, results, data.name if data.comparable_with_paper else None)
-        say_unless_saved(self, encoder, console)
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ def detect(
         if pictures is not None:
             record["pictures"] = [f"{pictures.name}/{name}.png" for name in PREVIEWS]
             record["found"] = [f"{pictures.name}/{name}" for kind, name in RESULTS.items() if kind == "bbox" or masks]
-        save_about(protocol, record, encoder, how, out, settings)
+        save(protocol, record, encoder, how, out, settings)
         if pictures is not None and state is not None:
             write_results(data.test, found, pictures, masks)
             save_previews(data.test, found, pictures, masks)

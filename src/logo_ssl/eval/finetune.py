@@ -30,7 +30,7 @@ from .encoder import FrozenEncoder, Pixels
 from .features import Extraction, exact_convolutions, in_channels, labelled_features, readable
 from .lbfgs import select_weight
 from .linear import STANDARD_CROPS
-from .protocol import DataProtocol, Measured, standard_errors, top_k, tops_for
+from .protocol import DataProtocol, Measurement, standard_errors, top_k, tops_for
 from .splits import balanced_share, count_copies, guessing, labelled_splits, labels_of, split_test
 
 PROTOCOL = (
@@ -72,7 +72,7 @@ class FineTune(DataProtocol):
         if not self.fractions or not all(0 < fraction <= 1 for fraction in self.fractions):
             raise UserError(f"fractions={list(self.fractions)}: must be one or more, above 0 and at most 1.")
 
-    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Train a copy of the encoder on each share of the labels, and test it."""
         train, test, about_test = _split(encoder, data, self.seed, how)
         n_classes = int(labels_of(train).max()) + 1
@@ -116,7 +116,7 @@ class FineTune(DataProtocol):
         }
         settings = {"fractions": list(self.fractions), "epochs": self.epochs, "lr": self.lr}
         settings |= {"batch_size": self.batch_size, "seed": self.seed}
-        return Measured(self.name, figures, record["standard_errors"], record, settings)
+        return Measurement(self.name, figures, record, settings)
 
     def _classifier(self, encoder: FrozenEncoder, data: ImageSet, n_classes: int, how: Extraction) -> Pretraining:
         """A copy of the backbone with a fresh classifier, ready to be trained."""

@@ -12,7 +12,7 @@ from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
 from ..system.hardware import best_device
 from .encoder import FrozenEncoder
 from .features import Extraction, labelled_features
-from .protocol import DataProtocol, FeatureOptions, Measured, standard_errors, tops_for
+from .protocol import DataProtocol, FeatureOptions, Measurement, standard_errors, tops_for
 from .splits import count_copies, guessing, labelled_splits
 
 PROTOCOL = "weighted kNN, cosine, frozen backbone features of whole images in eval mode"
@@ -38,7 +38,7 @@ class KNN(DataProtocol, FeatureOptions):
             if k < 1 or not tau > 0:  # nor not a number
                 raise UserError(f"protocols={k} {tau}: k must be 1 or more, and tau above 0.")
 
-    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Classify the test images by train or, if none has a label, each image of train by all the others."""
         train, test = labelled_splits(data)
         copies = count_copies(train, test, how=how)
@@ -78,7 +78,7 @@ class KNN(DataProtocol, FeatureOptions):
             **copies,
             "features": bank.features.shape[1],
         }
-        return Measured("knn", figures, record["standard_errors"], record, {"protocols": list(protocols)})
+        return Measurement("knn", figures, record, {"protocols": list(protocols)})
 
     def _fitting(self, n_images: int, name: str, how: Extraction) -> Sequence[tuple[int, float]]:
         """What was asked for, or the customary protocols that make sense among so many images: not all may vote."""

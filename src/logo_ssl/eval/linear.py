@@ -19,7 +19,7 @@ from ..system.randomness import refuse_unusable_seed, stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
 from .lbfgs import Chosen, LinearProbe, how_chosen, logistic
-from .protocol import DataProtocol, FeatureOptions, Measured, Metric, standard_errors, top1, top_k, tops_for
+from .protocol import DataProtocol, FeatureOptions, Measurement, Metric, standard_errors, top1, top_k, tops_for
 from .splits import FeatureSplits, labels_of, split_features
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -180,7 +180,7 @@ class Linear(DataProtocol, FeatureOptions):
         if not self.rates or not all(0 < rate < math.inf for rate in self.rates):
             raise UserError(f"rates={list(self.rates)}: must be one or more learning rates above 0.")
 
-    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measured:
+    def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Choose and train a classifier, and test it."""
         splits = split_features(encoder, data, how, self.seed).to(best_device(how.device))
         if not splits.official_test:
@@ -213,7 +213,7 @@ class Linear(DataProtocol, FeatureOptions):
             "seed_of_probe": self.seed,
         }
         settings = {"seed": self.seed, **settings}
-        return Measured(f"linear-{self.protocol}", figures, record["standard_errors"], record, settings)
+        return Measurement(f"linear-{self.protocol}", figures, record, settings)
 
     def _trained(
         self, encoder: FrozenEncoder, splits: FeatureSplits, rates: Sequence[float], how: Extraction, last: bool = False
