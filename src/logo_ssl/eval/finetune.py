@@ -5,25 +5,23 @@ import time
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import tyro
 
 from ..data import BadImages, ImageSet, LoadingConfig, Split
-from ..errors import Interrupted, UserError
+from ..errors import UserError
 from ..frameworks import SupervisedConfig
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..strategies import TwoViewConfig
 from ..system.randomness import refuse_unusable_seed, stream
-from ..system.signals import Stopped
 from ..system.terminal import plain_console
 from ..system.text import counted
 from ..train import Pretraining
-from ..train.checkpoint import Checkpoints
 from ..train.loggers import JsonlLogger, ProgressDisplay
-from ..train.monitors import Diverged
+from ..train.monitors import Diverged, is_finite
 from ..train.pretrain import fit
 from ..train.trainer import build_trainer
 from .encoder import FrozenEncoder, Pixels
@@ -38,6 +36,7 @@ PROTOCOL = (
     f"momentum {OptimiserConfig.momentum}, weight decay {OptimiserConfig.weight_decay:g}, cosine, "
     "random crops and flips; last epoch, no choice on any held-out image"
 )
+CURE = "nothing of the fine-tuning is kept, and the same command starts it again"
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,6 @@ class FineTune(DataProtocol):
             device=how.device,  # type: ignore[arg-type] (one of the names)
             compile="off",  # compilers choose kernels by the clock, and then numbers do not repeat
             knn_every=0,
-            checkpoint_every=10**9,
             loading=LoadingConfig(workers=how.workers, max_bad=how.max_bad),
             loggers=(),
         )
@@ -179,22 +177,15 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction) -> None:
         run, console = Run(folder), plain_console()
         journal = JsonlLogger(run)
         display = ProgressDisplay(journal, console, {"l_gg": "loss"})
-        trainer = build_trainer(run, module.recipe, data, journal, display, benchmark=False)
+        trainer: Any = build_trainer(run, module.recipe, data, journal, display, benchmark=False)
+        trainer.callbacks.remove(trainer.checkpoint_callback)  # so that a signal ends it at once
         try:
-            bad = BadImages(len(data.train), how.max_bad)
-            fit(trainer, module, data, bad, console)
+            fit(trainer, module, data, BadImages(len(data.train), how.max_bad), console, cure=CURE)
+            if not is_finite(module):
+                raise Diverged(trainer.global_step)
         except Diverged as error:
             lr = module.recipe.optimiser.lr
             raise UserError(f"lr={lr:g}: fine-tuning diverged at step {error.step}; use a lower one.") from error
-        except Interrupted as stop:  # it names a checkpoint in a folder that goes with us
-            raise _nothing_kept(stop.code - 128) from None
-        keeper = trainer.checkpoint_callback
-        if isinstance(keeper, Checkpoints) and keeper.stop.received is not None:  # during the last epoch, which ends
-            raise _nothing_kept(keeper.stop.received)
-
-
-def _nothing_kept(number: int) -> Interrupted:
-    return Stopped(number).interrupted("nothing of the fine-tuning is kept, and the same command starts it again")
 
 
 @torch.no_grad()
