@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,21 +99,39 @@ class EncoderOptions:
     std: tuple[float, ...] | None = None
     """Standard deviation of each channel, on the same scale."""
 
-    @property
-    def _asked(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("backbone", "stem", "key", "size", "mean", "std")}
-
     def typed(self) -> str:
         """What names the same encoder in another command, as a shell takes it."""
         words = [self.encoder]
-        for name, value in self._asked.items():
+        for name in ("backbone", "stem", "key", "size", "mean", "std"):
+            value = getattr(self, name)
             if value is not None:
                 words += [f"--{name}", *map(str, value if isinstance(value, tuple) else [value])]
         return shlex.join(words)
 
     def load(self) -> FrozenEncoder:
-        """The encoder that these options name."""
-        return load_encoder(self.encoder, **self._asked)
+        """The encoder that these options name; of an unfinished run, that of its newest checkpoint."""
+        if self.size is not None and self.size < SMALLEST:
+            raise UserError(f"size={self.size}: must be {SMALLEST} px or more.")
+        found = _find(self)
+        looks = {"mean": tuple(self.mean or found.mean), "std": tuple(self.std or found.std)}
+        for name, values in looks.items():
+            if len(values) != found.channels:
+                raise UserError(
+                    f"{name}={values}: must be one value for each of the {found.channels} channels of {self.encoder}."
+                )
+        if not all(value > 0 for value in looks["std"]):
+            raise UserError(f"std={self.std}: must be above 0.")
+        size = self.size or found.size
+        shown = " and ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in looks.items())
+        return replace(
+            found,
+            name=self.encoder,
+            backbone=found.backbone.eval().requires_grad_(False),
+            size=size,
+            fingerprint=weights_fingerprint(found.backbone.state_dict(), *found.architecture),
+            says=(*found.says, f"Images are shown at {size} px, with {shown}."),
+            **looks,
+        )
 
     def open(self) -> tuple[FrozenEncoder, Console]:
         """The same, and a console on which all is printed that there is to say of it."""
@@ -123,43 +141,9 @@ class EncoderOptions:
         return encoder, console
 
 
-def load_encoder(
-    source: str,
-    *,
-    backbone: str | None = None,
-    stem: EncoderStem | None = None,
-    key: str | None = None,
-    size: int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-) -> FrozenEncoder:
-    """The encoder of a run folder, torchvision/NAME, timm/NAME, random/NAME, or a checkpoint file.
-
-    `backbone` and `stem` name what a checkpoint holds if its shapes do not tell, `key` which of its weights are meant;
-    random/NAME takes a stem as well, and has a channel for each value of `mean`. A run that is unfinished gives the
-    encoder of its newest checkpoint.
-    """
-    if size is not None and size < SMALLEST:
-        raise UserError(f"size={size}: must be {SMALLEST} px or more.")
-    found = _find(source, backbone, stem, key, size, len(mean or IMAGENET_MEAN))
-    size, looks = size or found.size, {"mean": tuple(mean or found.mean), "std": tuple(std or found.std)}
-    for name, values in looks.items():
-        if len(values) != found.channels:
-            raise UserError(
-                f"{name}={values}: must be one value for each of the {found.channels} channels of {source}."
-            )
-    if not all(value > 0 for value in looks["std"]):
-        raise UserError(f"std={std}: must be above 0.")
-    shown = " and ".join(f"{name} {' '.join(f'{value:.3f}' for value in values)}" for name, values in looks.items())
-    return replace(
-        found,
-        name=source,
-        backbone=found.backbone.eval().requires_grad_(False),
-        size=size,
-        fingerprint=weights_fingerprint(found.backbone.state_dict(), *found.architecture),
-        says=(*found.says, f"Images are shown at {size} px, with {shown}."),
-        **looks,
-    )
+def load_encoder(source: str, **options: Any) -> FrozenEncoder:
+    """The encoder of a source, with the options of `EncoderOptions`."""
+    return EncoderOptions(source, **options).load()
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) -> str:
@@ -172,26 +156,25 @@ def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) ->
     return digest.hexdigest()
 
 
-def _find(
-    source: str, backbone: str | None, stem: EncoderStem | None, key: str | None, size: int | None, channels: int
-) -> FrozenEncoder:
+def _find(asked: EncoderOptions) -> FrozenEncoder:
     """The encoder of a source, with the images that it was made for."""
+    source, channels = asked.encoder, len(asked.mean or IMAGENET_MEAN)
     path, kind = Path(source).expanduser(), source.split("/", 1)
     is_file = path.name.lower().endswith(SUFFIXES) and not path.is_dir()
     external = is_file and not _is_ours(path)
-    if not external and (backbone or key or (stem and kind[0] != "random")):
+    if not external and (asked.backbone or asked.key or (asked.stem and kind[0] != "random")):
         raise UserError(f"{source}: --backbone and --key are for checkpoint files, --stem for these and random/NAME.")
     match kind:
         case ["torchvision", name]:
             return _from_torchvision(name)
         case ["timm", name]:
-            return _from_timm(name, size)
+            return _from_timm(name, asked.size)
         case ["random", name]:
-            return _untrained(name, stem or "imagenet", channels, size)
+            return _untrained(name, asked.stem or "imagenet", channels, asked.size)
         case ["pixels"]:
             return pixels(channels)
     if external:
-        return _from_checkpoint(path, backbone, stem, key, size)
+        return _from_checkpoint(path, asked)
     if is_file:
         run = Run(path.parent)
         return _from_backbone_file(run) if path.name == run.backbone_file.name else _from_export(path)
@@ -346,14 +329,12 @@ def _untrained(name: str, stem: EncoderStem, channels: int, size: int | None) ->
     return FrozenEncoder("", backbone, mean, std, size, says=says, architecture=(name, stem))
 
 
-def _from_checkpoint(
-    path: Path, name: str | None, stem: EncoderStem | None, key: str | None, size: int | None
-) -> FrozenEncoder:
+def _from_checkpoint(path: Path, asked: EncoderOptions) -> FrozenEncoder:
     """The encoder in a checkpoint of MoCo, SimSiam, DINO, lightly, solo-learn, torchvision or timm."""
-    weights = read_checkpoint(path, key)
-    name, stem = recognise(path, weights, name, stem)
+    weights = read_checkpoint(path, asked.key)
+    name, stem = recognise(path, weights, asked.backbone, asked.stem)
     channels = next((value.shape[1] for value in weights.values() if value.dim() == 4), 3)
-    encoder = _untrained(name, stem, channels, size)
+    encoder = _untrained(name, stem, channels, asked.size)
     resampled = with_our_positions(encoder.backbone, weights)
     fitting, about = match_keys(encoder.backbone.state_dict(), resampled, f"{name} with the {stem} stem")
     encoder.backbone.load_state_dict(fitting, strict=False)
