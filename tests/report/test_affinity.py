@@ -160,5 +160,5 @@ def test_heat_is_the_affinity_of_the_windows(make_run, images):
     z = measures.encode(image, box).z
     heat = slide(measures, z, image, (1.0, 1.0))
     expected = measures.affinities(z, z)
-    np.testing.assert_allclose(heat.learned, np.full((16, 16), expected["learned"]), rtol=1e-5)
-    np.testing.assert_allclose(heat.cosine, np.ones((16, 16)), rtol=1e-5)
+    np.testing.assert_allclose(heat["learned"], np.full((16, 16), expected["learned"]), rtol=1e-5)
+    np.testing.assert_allclose(heat["cosine"], np.ones((16, 16)), rtol=1e-5)

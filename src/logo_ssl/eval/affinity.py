@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 import safetensors
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Generator, Tensor, nn
 
@@ -38,8 +38,6 @@ LEAST = 2  # images: one to ask and one to be unlike
 STEPS = 4  # windows that begin within the length of one, each way
 RESAMPLES, LEVEL = 2000, 0.95  # of bootstrap intervals
 BOX = re.compile(r"\s*-?\d+\s*(,\s*-?\d+\s*){3}")
-Question = tuple[int, Bool[np.ndarray, " N"], Bool[np.ndarray, " _"]]
-"""A reference, the crops that count, and which of these should come first."""
 
 
 class EncodedCrops(NamedTuple):
@@ -94,15 +92,10 @@ class Measures:
         return {"learned": learned.numpy(), "cosine": cosine.numpy()}
 
 
-def load_measures(run: Run, device: str = "auto") -> Measures:
-    """The measures of a run that learned one; of an unfinished run, those of its newest checkpoint."""
-    return measures_of(run, load_encoder(str(run.path)), device)
-
-
-def measures_of(run: Run, encoder: FrozenEncoder, device: str = "auto") -> Measures:
-    """The measures that belong to a run's encoder."""
-    recipe, place = read_recipe(run), best_device(device)
-    backbone = encoder.backbone.cpu()
+def load_measures(run: Run, device: str = "auto", encoder: FrozenEncoder | None = None) -> Measures:
+    """The measures of a run, and its encoder unless that is given; of an unfinished run, its newest checkpoint's."""
+    encoder = encoder or load_encoder(str(run.path))
+    recipe, place, backbone = read_recipe(run), best_device(device), encoder.backbone.cpu()
     try:
         if encoder.heads is None:
             projector, regressor = load_heads(run, backbone)
@@ -133,8 +126,6 @@ class Pool(NamedTuple):
 
     images: list[UInt8[Tensor, "C _ _"]]
     labels: list[int] | None
-    rows: list[int]
-    """Their places in the split they are from."""
     part: str
     """Which split: test, or train if nothing is held out."""
     names: list[str]
@@ -167,7 +158,7 @@ def gather_pool(data: ImageSet, encoder: FrozenEncoder, n: int, max_side: int, g
     if len(images) < LEAST:
         raise UserError(f"{data.name} has {len(images)} readable images to compare; give {LEAST} or more.")
     labels = split.labels[torch.tensor(rows)].tolist() if split.labels is not None and split.has_labels else None
-    return Pool(images, labels, rows, part, [image_name(split, row, part, data) for row in rows], unread)
+    return Pool(images, labels, part, [image_name(split, row, part, data) for row in rows], unread)
 
 
 def find_reference(text: str, data: ImageSet, encoder: FrozenEncoder, max_side: int) -> Reference:
@@ -344,36 +335,27 @@ def compare_rankings(
 ) -> list[dict[str, Any]]:
     """A row for each task and metric: both measures and their difference, each with an interval over references.
 
-    Reference r is a crop of image r, and column n a crop of image `image[n]`.
+    Reference r is a crop of image r, and column n a crop of image `image[n]`. A reference counts in a task if there are
+    crops that should come first, and others.
     """
     rows = []
-    for task, questions in _tasks(image, labels, len(scores[MEASURES[0]])):
-        for name, metric in METRICS.items():
+    own = image == np.arange(len(scores["learned"]))[:, None]  # [R N]
+    tasks = {"same image": (np.ones_like(own), own)}
+    if labels is not None:
+        tasks["same class, other image"] = (~own, labels[image] == labels[:, None])
+    for task, (counts, right) in tasks.items():
+        asked = [r for r in range(len(own)) if 0 < right[r, counts[r]].mean() < 1]
+        for name, metric in METRICS.items() if asked else ():
             found = {
-                measure: np.array([metric(right, scores[measure][r, counts]) for r, counts, right in questions])
+                measure: np.array([metric(right[r, counts[r]], scores[measure][r, counts[r]]) for r in asked])
                 for measure in MEASURES
             }
             found["difference"] = found["learned"] - found["cosine"]
-            share = float(np.mean([right.mean() for _, _, right in questions]))
-            about = {"task": task, "metric": name, "references": len(questions)}
+            share = float(np.mean([right[r, counts[r]].mean() for r in asked]))
+            about = {"task": task, "metric": name, "references": len(asked)}
             about["chance"] = 0.5 if name == "AUC" else round(share, 4)
             rows.append(about | {measure: _interval(values, seed) for measure, values in found.items()})
     return rows
-
-
-def _tasks(
-    image: Int[np.ndarray, " N"], labels: Int[np.ndarray, " R"] | None, n_references: int
-) -> Iterator[tuple[str, list[Question]]]:
-    """What is to be told apart, and the references for which there is something on both sides."""
-    own = [image == r for r in range(n_references)]
-    tasks = {"same image": [(np.ones_like(mine), mine) for mine in own]}
-    if labels is not None:
-        tasks["same class, other image"] = [(~mine, labels[image] == labels[r]) for r, mine in enumerate(own)]
-    for task, masks in tasks.items():
-        questions = [(r, counts, right[counts]) for r, (counts, right) in enumerate(masks)]
-        questions = [question for question in questions if question[2].any() and not question[2].all()]
-        if questions:
-            yield task, questions
 
 
 def _interval(values: Float[np.ndarray, " R"], seed: int) -> dict[str, float]:
@@ -386,21 +368,17 @@ def _interval(values: Float[np.ndarray, " R"], seed: int) -> dict[str, float]:
 # -- Where in an image the reference is found: windows that slide over it
 
 
-class Heat(NamedTuple):
-    """How alike the windows over each pixel are to the reference, on average, by each measure."""
-
-    learned: Float[np.ndarray, "H W"]
-    cosine: Float[np.ndarray, "H W"]
-
-
 def slide(
     measures: Measures, reference: Float[Tensor, "1 D"], image: UInt8[Tensor, "C H W"], window: tuple[float, float]
-) -> Heat:
-    """The heat of windows of so large a share of the image's height and width."""
+) -> dict[str, Float[np.ndarray, "H W"]]:
+    """By each measure, how alike the windows over each pixel are to the reference, on average.
+
+    A window has so large a share of the image's height and width.
+    """
     size = (image.shape[1], image.shape[2])
     boxes = window_boxes(size, window)
     found = measures.affinities(reference, measures.encode(image, boxes).z)
-    return Heat(*(spread_over(found[measure][0], boxes, size) for measure in MEASURES))
+    return {measure: spread_over(values[0], boxes, size) for measure, values in found.items()}
 
 
 def window_boxes(size: tuple[int, int], window: tuple[float, float]) -> Int[Tensor, "n 4"]:

@@ -103,10 +103,10 @@ def heat_map(group: ReferenceGroup, measures: Measures) -> HeatMap:
     z = measures.encode(reference.image, group.box).z
     window = tall / reference.image.shape[1], wide / reference.image.shape[2]
     heats = [slide(measures, z, member.image, window) for member in group.members]
-    ends = np.cumsum([heat.learned.size for heat in heats])[:-1]
-    scaled = [np.split(rescale(np.concatenate([h[k].ravel() for h in heats])), ends) for k in range(len(MEASURES))]
+    ends = np.cumsum([heat["learned"].size for heat in heats])[:-1]
+    scaled = [np.split(rescale(np.concatenate([heat[name].ravel() for heat in heats])), ends) for name in MEASURES]
     images = [
-        Heat(member.role, _pixels(member.image), *(part.reshape(heat.learned.shape) for part in parts))
+        Heat(member.role, _pixels(member.image), *(part.reshape(heat["learned"].shape) for part in parts))
         for member, heat, *parts in zip(group.members, heats, *scaled, strict=True)
     ]
     (crop,) = _crops(measures, reference.image, group.box)
