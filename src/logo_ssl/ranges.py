@@ -1,8 +1,9 @@
 """Types of settings with the values that they may have: `tau: Positive = 0.2` is checked wherever a config is."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from math import inf
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from .errors import UserError
 
@@ -20,6 +21,13 @@ def check_range(name: str, value: Any, hint: Any) -> None:
         if isinstance(allowed, Allowed) and not allowed.holds(value):
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
             raise UserError(f"{name}={shown}: must be {allowed.must}.")
+
+
+def check_ranges(config: Any) -> None:
+    """UserError for a field of a dataclass that has a value its type does not allow."""
+    hints = get_type_hints(type(config), include_extras=True)
+    for field in fields(config):
+        check_range(field.name, getattr(config, field.name), hints[field.name])
 
 
 def at_least(least: float, note: str = "") -> Allowed:

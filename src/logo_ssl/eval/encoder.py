@@ -22,6 +22,7 @@ from ..errors import UserError, nearest
 from ..models import build_backbone
 from ..models.backbones import with_our_positions
 from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, read_checkpoint, recognise
+from ..ranges import Allowed, check_ranges
 from ..run import Run
 from ..system.terminal import plain_console
 from ..weights import load_backbone, newest_encoder, read_backbone
@@ -92,12 +93,15 @@ class EncoderOptions:
     """First layers of random/NAME, or of a checkpoint if its shapes do not show them."""
     key: str | None = None
     """Which weights of a checkpoint, such as student (default: of DINO the teacher, else not the momentum copy)."""
-    size: int | None = None
+    size: Annotated[int | None, Allowed(lambda size: size is None or size >= SMALLEST, f"{SMALLEST} or more")] = None
     """Side of the images in pixels (default: as in training; else 32 for a CIFAR stem and 224 for others)."""
     mean: tuple[float, ...] | None = None
     """Mean of each channel, on a scale from 0 to 1 (default: as in training, or that of ImageNet)."""
     std: tuple[float, ...] | None = None
     """Standard deviation of each channel, on the same scale."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
     def typed(self) -> str:
         """What names the same encoder in another command, as a shell takes it."""
@@ -110,8 +114,6 @@ class EncoderOptions:
 
     def load(self) -> FrozenEncoder:
         """The encoder that these options name; of an unfinished run, that of its newest checkpoint."""
-        if self.size is not None and self.size < SMALLEST:
-            raise UserError(f"size={self.size}: must be {SMALLEST} px or more.")
         found = _find(self)
         looks = {"mean": tuple(self.mean or found.mean), "std": tuple(self.std or found.std)}
         for name, values in looks.items():

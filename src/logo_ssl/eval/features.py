@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -22,6 +22,7 @@ from ..data.workers import Decoding, Feed, WorkerFeed, fitting_workers
 from ..errors import UserError
 from ..files import write
 from ..knn import extract
+from ..ranges import Count, Share, at_least, check_ranges
 from ..system.hardware import best_device, hardware
 from .encoder import FrozenEncoder, pixels
 
@@ -41,11 +42,11 @@ class Extraction:
 
     device: str = "auto"
     """Where the encoder runs: auto, cpu, cuda or mps."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Images at a time; between batch sizes features differ by float32's rounding (on a CPU, 1e-6 of the largest)."""
-    workers: int = -1
+    workers: Annotated[int, at_least(-1)] = -1
     """Worker processes that decode photographs; -1: one per core, at most 16; 0: none."""
-    max_bad: float = 0.3
+    max_bad: Share = 0.3
     """Share of unreadable images that stops an evaluation; fewer are left out."""
     cache: bool = True
     """Keep features in $LOGO_CACHE, or ~/.cache/logo-ssl/features."""
@@ -61,12 +62,7 @@ class Extraction:
     """Takes the names of images that turn out unreadable."""
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"batch_size={self.batch_size}: must be 1 or more.")
-        if self.workers < -1:
-            raise UserError(f"workers={self.workers}: must be -1 (one per core) or more.")
-        if not 0 <= self.max_bad <= 1:
-            raise UserError(f"max_bad={self.max_bad}: must be 0 to 1.")
+        check_ranges(self)
 
     def counting(self, what: str, total: int) -> Callable[[int], None]:
         """Takes how much of one thing is done."""

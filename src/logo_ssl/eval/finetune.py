@@ -1,11 +1,10 @@
 """Fine-tuning of all weights: `eval finetune` on all labels, `eval semi` on class-balanced shares of them."""
 
-import math
 import time
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import tyro
@@ -13,10 +12,11 @@ import tyro
 from ..data import BadImages, ImageSet, LoadingConfig, Split
 from ..errors import UserError
 from ..frameworks import SupervisedConfig
+from ..ranges import Allowed, Count, Positive, Seed, at_least
 from ..recipes import OptimiserConfig, Recipe
 from ..run import Run
 from ..strategies import TwoViewConfig
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from ..system.terminal import plain_console
 from ..system.text import counted
 from ..train import Pretraining
@@ -36,6 +36,9 @@ PROTOCOL = (
     f"momentum {OptimiserConfig.momentum}, weight decay {OptimiserConfig.weight_decay:g}, cosine, "
     "random crops and flips; last epoch, no choice on any held-out image"
 )
+Fractions = Annotated[
+    tuple[float, ...], Allowed(lambda parts: parts and all(0 < part <= 1 for part in parts), "above 0 and at most 1")
+]
 CURE = "nothing of the fine-tuning is kept, and the same command starts it again"
 
 
@@ -46,30 +49,19 @@ class FineTune(DataProtocol):
     example: logo-ssl eval finetune runs/first --data photos/ --epochs 20 --batch-size 64
     """
 
-    epochs: int = 50
+    epochs: Count = 50
     """Passes over the labelled images."""
-    lr: float = 0.03
+    lr: Positive = 0.03
     """Peak learning rate; it does not follow the batch size."""
-    batch_size: int = 256
+    batch_size: Annotated[int, at_least(2, ", since batch norm compares images")] = 256
     """Images per step; fewer need less memory."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the shares, the classifier's start, order and augmentation."""
-    fractions: tyro.conf.Suppress[tuple[float, ...]] = (1.0,)
+    fractions: tyro.conf.Suppress[Fractions] = (1.0,)
     baselines: tyro.conf.Suppress[bool] = False
 
     title = "Fine-tuned"
     name: ClassVar[str] = "finetune"
-
-    def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
-        if self.epochs < 1:
-            raise UserError(f"epochs={self.epochs}: must be 1 or more.")
-        if not 0 < self.lr < math.inf:
-            raise UserError(f"lr={self.lr}: must be a positive learning rate.")
-        if self.batch_size < 2:
-            raise UserError(f"batch_size={self.batch_size}: must be 2 or more, since batch norm compares images.")
-        if not self.fractions or not all(0 < fraction <= 1 for fraction in self.fractions):
-            raise UserError(f"fractions={list(self.fractions)}: must be one or more, above 0 and at most 1.")
 
     def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Train a copy of the encoder on each share of the labels, and test it."""
@@ -151,7 +143,7 @@ class Semi(FineTune):
     example: logo-ssl eval semi runs/first --data photos/ --fractions 0.01 0.1
     """
 
-    fractions: tuple[float, ...] = (0.01, 0.1)
+    fractions: Fractions = (0.01, 0.1)
     """Shares of each class's labels, at least one image of each."""
     baselines: bool = True
     """Also train the untrained network in the same way, and a linear classifier on pixels with colours."""

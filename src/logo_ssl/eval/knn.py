@@ -9,6 +9,7 @@ import tyro
 from ..data import ImageSet
 from ..errors import UserError
 from ..knn import PROTOCOLS, nearest_neighbours, top_accuracies
+from ..ranges import Allowed
 from ..system.hardware import best_device
 from .encoder import FrozenEncoder
 from .features import Extraction, labelled_features
@@ -27,16 +28,12 @@ class KNN(DataProtocol, FeatureOptions):
 
     protocols: Annotated[
         tuple[tuple[int, float], ...] | None,
+        Allowed(lambda pairs: all(k >= 1 and tau > 0 for k, tau in pairs or ()), "k of 1 or more and tau above 0"),
         tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(f'{k} {tau}' for k, tau in PROTOCOLS)})"),
     ] = None
     """Pairs of k and tau, one after the other; default pairs whose k is too large for the images are left out."""
 
     title = "Weighted kNN"
-
-    def __post_init__(self) -> None:
-        for k, tau in self.protocols or ():
-            if k < 1 or not tau > 0:  # nor not a number
-                raise UserError(f"protocols={k} {tau}: k must be 1 or more, and tau above 0.")
 
     def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Classify the test images by train or, if none has a label, each image of train by all the others."""

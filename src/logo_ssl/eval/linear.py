@@ -1,11 +1,11 @@
 """Linear classifiers on frozen features: `eval linear`, by MoCo's SGD or by L-BFGS, chosen on validation images."""
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Literal
+from math import inf
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -14,14 +14,16 @@ from torch import Tensor
 from ..augment import CropPlan, make_crops
 from ..data import BadImages, Batches, ImageSet, LoadingConfig, Split, place
 from ..errors import UserError
+from ..ranges import Allowed, Count, Seed
 from ..system.hardware import best_device, exact_device, to_device
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from .encoder import FrozenEncoder
 from .features import Extraction, LabelledFeatures, exact_convolutions, in_channels
 from .lbfgs import Chosen, LinearProbe, how_chosen, logistic
 from .protocol import DataProtocol, FeatureOptions, Measurement, Metric, standard_errors, top1, top_k, tops_for
 from .splits import FeatureSplits, labels_of, split_features
 
+Rates = Annotated[tuple[float, ...], Allowed(lambda rates: rates and all(0 < x < inf for x in rates), "above 0")]
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """MoCo's 30 is meant for its own features; others need other rates, by orders of magnitude."""
 EPOCHS, BATCH, MOMENTUM = 100, 256, 0.9
@@ -164,21 +166,14 @@ class Linear(DataProtocol, FeatureOptions):
 
     protocol: Literal["sgd", "sgd-augmented", "lbfgs"] = "sgd"
     """SGD on cached features, SGD on features of random crops (slow), or logistic regression by L-BFGS."""
-    epochs: int = EPOCHS
+    epochs: Count = EPOCHS
     """Passes of SGD; its rate falls to a tenth after 60 % and again after 80 % of them."""
-    rates: tuple[float, ...] = RATES
+    rates: Rates = RATES
     """Learning rates of SGD, all trained at once; the best one on validation images counts. MoCo's protocol has 30."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the validation split, the start and the order."""
 
     title = "Linear classifier"
-
-    def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
-        if self.epochs < 1:
-            raise UserError(f"epochs={self.epochs}: must be 1 or more.")
-        if not self.rates or not all(0 < rate < math.inf for rate in self.rates):
-            raise UserError(f"rates={list(self.rates)}: must be one or more learning rates above 0.")
 
     def measure(self, encoder: FrozenEncoder, data: ImageSet, how: Extraction) -> Measurement:
         """Choose and train a classifier, and test it."""

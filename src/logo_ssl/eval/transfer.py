@@ -10,9 +10,10 @@ import torch
 
 from ..data import NAMES, ImageSet
 from ..errors import UserError, nearest
+from ..ranges import Seed
 from ..run import standard_error
 from ..system.hardware import best_device
-from ..system.randomness import refuse_unusable_seed, stream
+from ..system.randomness import stream
 from .encoder import FrozenEncoder
 from .features import Extraction
 from .lbfgs import how_chosen, logistic
@@ -74,13 +75,13 @@ class Transfer(FeatureOptions):
 
     sets: tuple[str, ...] = tuple(SETS)
     """Names of these ten, or names and paths as for `pretrain`."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the validation split, if the set has no official one."""
     baselines: bool = True
     """Also measure the untrained network and pixels with colours, and compare."""
 
     def __post_init__(self) -> None:
-        refuse_unusable_seed(self.seed)
+        super().__post_init__()
         for name in self.sets:
             if name not in SETS and name not in NAMES and not Path(name).expanduser().exists():
                 raise UserError(
