@@ -38,6 +38,7 @@ def at_least(least: float, note: str = "") -> Allowed:
 Count = Annotated[int, at_least(1)]
 Positive = Annotated[float, Allowed(lambda value: 0 < value < inf, "a positive number")]
 NotNegative = Annotated[float, at_least(0)]
+BelowOne = Annotated[float, Allowed(lambda value: 0 <= value < 1, "0 or more, and less than 1")]
 Share = Annotated[float, Allowed(lambda value: 0 <= value <= 1, "0 to 1")]
 Side = Annotated[int, at_least(8)]
 """Of a crop, in pixels."""

@@ -16,7 +16,6 @@ from ..data import data_root
 from ..data.decode import BadImage, decode, plain_reason, seen_size
 from ..errors import DataMissing, UserError, nearest
 from ..system.text import counted
-from .config import COCO, VOC
 from .formats import (
     UNKNOWN,
     ImageAnnotation,
@@ -30,6 +29,7 @@ from .formats import (
     voc_list,
 )
 
+VOC, COCO = "voc07+12", "coco"
 SHRUNK = 64
 """Pixels: JPEG is decoded faster when it is shrunk, and a broken file stays broken."""
 NAMED = 5

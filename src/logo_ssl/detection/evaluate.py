@@ -7,10 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import torch
@@ -36,7 +36,6 @@ from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.text import counted, lasting
 from ..train.trainer import processes_for
-from .config import NUMBERS, SMALL, VOC_RECIPE, DetectionRecipe, RecipeOptions, Schedule, changed, recipe_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
 from .metrics import (
@@ -49,15 +48,21 @@ from .metrics import (
     voc07_metric,
     write_results,
 )
-from .model import Detector, build_detector, check_backbone
+from .model import Detector, DetectorConfig, build_detector, check_backbone
 from .train import (
     BYTES,
     KEPT,
+    SMALL,
+    VOC_RECIPE,
+    DetectionRecipe,
     Progress,
+    Schedule,
     TrainerConfig,
     TrainingImages,
     pixels_of,
     read,
+    recipe_for,
+    scaled,
     seconds_of_iteration,
     train_detector,
 )
@@ -74,6 +79,36 @@ ALONE = 64
 """Images for which a worker process is not worth its start."""
 Results = dict[tuple[str, str], AveragePrecision]
 """By what was found (box, mask) and the measure."""
+NUMBERS = {
+    name: kind
+    for part in (DetectionRecipe, DetectorConfig)
+    for name, kind in get_type_hints(part).items()
+    if name != "detector"
+}
+"""Numbers of a recipe, and their types."""
+
+
+OWN = tyro.conf.arg(help_behavior_hint="(default: the protocol's)")
+RecipeOptions: Any = make_dataclass(
+    "RecipeOptions",
+    [
+        *((name, Annotated[kind | None, OWN], None) for name, kind in NUMBERS.items()),
+        ("detector", tyro.conf.Suppress[Any], None),
+    ],
+    bases=(DetectorConfig, DetectionRecipe),
+    frozen=True,
+)
+"""Every number of a recipe as an option; None keeps the protocol's."""
+
+
+def changed(recipe: DetectionRecipe, **changes: Any) -> DetectionRecipe:
+    """The recipe with other numbers, checked; what follows from `iterations` and `batch_size` is scaled with them."""
+    if changes.get("iterations", 0) > 0:
+        recipe = scaled(recipe, changes["iterations"])
+    if "batch_size" in changes:
+        changes = {"lr": recipe.lr * max(1, changes["batch_size"]) / recipe.batch_size} | changes
+    of_detector = {field.name: changes.pop(field.name) for field in fields(DetectorConfig) if field.name in changes}
+    return replace(recipe, detector=replace(recipe.detector, **of_detector), **changes)
 
 
 @dataclass(frozen=True)
@@ -100,6 +135,9 @@ class Detect(RecipeOptions, EvalOptions):
 
     size: tyro.conf.Suppress[int | None] = None
     masks: tyro.conf.Suppress[bool] = False
+
+    def __post_init__(self) -> None:
+        EvalOptions.__post_init__(self)  # what is None is the protocol's
 
     def run(self) -> None:
         """Train a detector, test it, and show the figures above the paper's."""
@@ -348,43 +386,39 @@ def save_previews(test: AnnotatedImages, detected: Sequence[Detections], folder:
     chance = torch.randperm(len(scores), generator=stream(0, "pictures to draw")).tolist()
     for name, rows in zip(PREVIEWS, (order, order[::-1], chance), strict=True):
         pairs = [_pair(test.images[row], detected[row], test.classes, masks) for row in rows[:EACH]]
-        tops = [sum(pair.height + GAP for pair in pairs[:n]) for n in range(len(pairs) + 1)]
-        sheet = Image.new("RGB", (2 * SIDE, tops[-1]), "white")
-        for pair, top in zip(pairs, tops, strict=False):
-            sheet.paste(pair, (0, top))
         content = io.BytesIO()
-        sheet.save(content, "png")
+        Image.fromarray(np.concatenate(pairs)).save(content, "png")
         write(folder / f"{name}.png", content.getvalue())
 
 
-def _pair(image: AnnotatedImage, detected: Detections, classes: tuple[str, ...], masks: bool) -> Image.Image:
+def _pair(
+    image: AnnotatedImage, detected: Detections, classes: tuple[str, ...], masks: bool
+) -> UInt8[np.ndarray, "h w 3"]:
     """An image with its objects, and the same with what was found."""
     right, wrong, f1 = judge(image, detected)
     sure = np.flatnonzero(detected.scores >= SURE)
     names = [classes[label - 1] for label in image.labels]
     found = [f"{classes[detected.labels[n] - 1]} {detected.scores[n]:.2f}" for n in sure]
-    colours: list[Any] = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
     outlines = [image.mask(n) for n in range(len(names))] if masks else []
     found_masks = [decoded(detected.masks[n], image.height, image.width) for n in sure if detected.masks]
-    asked: list[Any] = [TRUE if asked else SPARED for asked in image.asked]
-    sides = (
-        _drawn(image, image.boxes, names, asked, outlines),
-        _drawn(image, detected.boxes[sure], found, colours, found_masks),
-    )
-    titles = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}", f"found, F1 {f1:.2f}"
-    pair = Image.new("RGB", (2 * SIDE, sides[0].height + 2 * LETTER), "white")
-    pen = ImageDraw.Draw(pair)
-    for left, side, title in zip((0, SIDE), sides, titles, strict=True):
-        pair.paste(side, (left, 2 * LETTER))
-        pen.text((left + 2, LETTER // 2), title, "black", ImageFont.load_default(LETTER))
-    return pair
+    asked = [TRUE if asked else SPARED for asked in image.asked]
+    judged = [RIGHT if right[n] else WRONG if wrong[n] else SPARED for n in sure]
+    left = _drawn(image, image.boxes, names, asked, outlines)
+    pair = Image.new("RGB", (2 * SIDE, left.height + 2 * LETTER + GAP), "white")
+    pair.paste(left, (0, 2 * LETTER))
+    pair.paste(_drawn(image, detected.boxes[sure], found, judged, found_masks), (SIDE, 2 * LETTER))
+    pen, font = ImageDraw.Draw(pair), ImageFont.load_default(LETTER)
+    title = f"{image.path.name}: {counted(int(image.asked.sum()), 'object')}"
+    pen.text((2, LETTER // 2), title, "black", font)
+    pen.text((SIDE + 2, LETTER // 2), f"found, F1 {f1:.2f}", "black", font)
+    return np.asarray(pair)
 
 
 def _drawn(
     image: AnnotatedImage,
     boxes: Float32[np.ndarray, "n 4"],
     names: list[str],
-    colours: list[str | tuple[int, int, int]],
+    colours: list[Any],
     masks: list[UInt8[np.ndarray, "H W"]],
 ) -> Image.Image:
     """An image, shrunk or enlarged to the sheet's scale, with things on it."""

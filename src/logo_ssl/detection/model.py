@@ -6,7 +6,8 @@ Its parts are torchvision's wherever these follow MoCo's protocol (detectron2); 
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,17 +28,60 @@ from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, roi_align
 
 from ..errors import UserError
 from ..models.batch_norm import BatchNorm, set_uneven, with_our_batch_norm
+from ..ranges import Allowed, BelowOne, Count, Side, check_ranges
 from ..system.randomness import stream
-from .config import DetectorConfig, Norm
 
 Target = dict[str, Tensor]
 """Boxes, labels, and scores or masks, of one image."""
-Sizes = list[tuple[int, int]]
+ImageSizes = list[tuple[int, int]]
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 PARTS = ("conv1", "bn1", "relu", "maxpool", *STAGES)
 PIXELS = 14
 """Of a region's side at conv4."""
+Head = Literal["c4", "fpn"]
+Norm = Literal["trained", "frozen"]
+Pair = Annotated[tuple[int, int], Allowed(lambda pair: min(pair) > 0, "positive")]
+Sizes = Annotated[tuple[int, ...], Allowed(lambda sizes: min(sizes, default=0) > 0, "positive")]
+Sides = Annotated[tuple[int, ...], Allowed(lambda sides: min(sides, default=0) >= 8, "8 or more")]
+LEVELS = 5
+"""Of a feature pyramid."""
+
+
+@dataclass(frozen=True)
+class DetectorConfig:
+    """What the detector is; defaults are those of ResNet-C4 in the protocol."""
+
+    head: Head = "c4"
+    """c4: conv4 for proposals and conv5 for the head; fpn: a feature pyramid."""
+    norm: Norm = "trained"
+    """Whether the encoder's batch norms are trained or frozen."""
+    short_sides: Sides = tuple(range(480, 801, 32))
+    """Short sides of training images in pixels; each image draws one."""
+    test_side: Side = 800
+    """Short side of test images in pixels."""
+    longest: Side = 1333
+    """Limit of the longer side in pixels."""
+    anchors: Sizes = (32, 64, 128, 256, 512)
+    """Sides of the anchors in pixels, at ratios 1:2, 1:1 and 2:1."""
+    candidates: Pair = (12_000, 6_000)
+    """Proposals before non-maximum suppression, in training and in testing."""
+    proposals: Pair = (2_000, 1_000)
+    """Proposals after non-maximum suppression, in training and in testing."""
+    regions: Count = 512
+    """Proposals of an image that the head learns from, up to a quarter of them objects."""
+    lowest_score: BelowOne = 0.05
+    """Detections with a lower score are left out."""
+    most_detections: Count = 100
+    """Detections of one image, at most."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        for name, sides in (("test_side", (self.test_side,)), ("short_sides", self.short_sides)):
+            if max(sides) > self.longest:
+                raise UserError(f"{name}={max(sides)}: must be at most longest={self.longest}.")
+        if self.head == "fpn" and len(self.anchors) != LEVELS:
+            raise UserError(f"anchors={self.anchors}: must be {LEVELS} sizes for fpn.")
 
 
 def check_backbone(encoder: Any) -> None:
@@ -121,7 +165,9 @@ class DetectionTransform(GeneralizedRCNNTransform):
             targets = [_moved(target, image.shape[1:], shape) for image, target, shape in pairs]
         return ImageList(self.batch_images(shown, self.size_divisible), shapes), targets
 
-    def postprocess(self, result: list[Target], image_shapes: Sizes, original_image_sizes: Sizes) -> list[Target]:
+    def postprocess(
+        self, result: list[Target], image_shapes: ImageSizes, original_image_sizes: ImageSizes
+    ) -> list[Target]:
         """Boxes and masks [n 1 H W] of what was found, in pixels of the images that were given."""
         for found, shown, given in zip(result, image_shapes, original_image_sizes, strict=True):
             found["boxes"] = _resized(found["boxes"], shown, given)
@@ -203,7 +249,7 @@ class C4Pool(MultiScaleRoIAlign):
         super().__init__(["0"], PIXELS, 0)
         self.stride = stride
 
-    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: Sizes) -> Tensor:
+    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: ImageSizes) -> Tensor:
         """The pixels of each box, bilinear: [n C 14 14], channels last in memory if they are so in the map."""
         regions = roi_align(x["0"], boxes, PIXELS, 1 / self.stride, sampling_ratio=0, aligned=True)
         last = x["0"].is_contiguous(memory_format=torch.channels_last)
@@ -221,7 +267,7 @@ class C4Heads(RoIHeads):
         self,
         features: dict[str, Tensor],
         proposals: list[Tensor],
-        image_shapes: Sizes,
+        image_shapes: ImageSizes,
         targets: list[Target] | None = None,
     ) -> tuple[list[Target], dict[str, Tensor]]:
         """Losses in training, detections else."""
@@ -240,11 +286,11 @@ class C4Heads(RoIHeads):
                 each["masks"] = masks
         return found, {}
 
-    def _maps(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: Sizes) -> Tensor:
+    def _maps(self, features: dict[str, Tensor], boxes: list[Tensor], shapes: ImageSizes) -> Tensor:
         return self.box_head(self.box_roi_pool(features, boxes, shapes))
 
     def _losses(
-        self, features: dict[str, Tensor], proposals: list[Tensor], shapes: Sizes, targets: Any
+        self, features: dict[str, Tensor], proposals: list[Tensor], shapes: ImageSizes, targets: Any
     ) -> dict[str, Tensor]:
         proposals, matched, labels, offsets = self.select_training_samples(proposals, targets)
         maps = self._maps(features, proposals, shapes)
