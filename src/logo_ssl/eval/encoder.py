@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -143,9 +143,11 @@ class EncoderOptions:
         return encoder, console
 
 
-def load_encoder(source: str, **options: Any) -> FrozenEncoder:
+def load_encoder(
+    source: str, *, mean: Sequence[float] | None = None, std: Sequence[float] | None = None, **options: Any
+) -> FrozenEncoder:
     """The encoder of a source, with the options of `EncoderOptions`."""
-    return EncoderOptions(source, **options).load()
+    return EncoderOptions(source, mean=mean and tuple(mean), std=std and tuple(std), **options).load()
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) -> str:
