@@ -10,7 +10,7 @@ from PIL import Image
 from logo_ssl import cli
 from logo_ssl.data import load_data, locate
 from logo_ssl.errors import UserError
-from logo_ssl.eval.affinity import (
+from logo_ssl.report.affinity import (
     Reference,
     compare_rankings,
     find_reference,

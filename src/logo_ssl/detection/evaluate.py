@@ -198,7 +198,6 @@ def detect(
     how = how or Extraction(max_bad=0.0)
     coco_library()
     check_result(out, overwrite, encoder.run)
-    where = TrainerConfig(str(how.device), devices, workers=how.workers)
     data = check_images(data, how, masks)
     protocol, settings = "segment" if masks else "detect", {"recipe": asdict(recipe), "masks": masks}
     prints = {"train": fingerprint(data.train, masks), "test": fingerprint(data.test, masks)}
@@ -209,7 +208,7 @@ def detect(
         pictures, state = (file.with_name(f"{file.stem}-{name}") for name in ("pictures", "training"))
         refuse_existing(pictures, overwrite or out is None)  # those in a run are ours
     identity = json.dumps([encoder.fingerprint, about, settings], sort_keys=True)
-    where = replace(where, folder=state, identity=identity)
+    where = TrainerConfig(how.device, devices, workers=how.workers, folder=state, identity=identity)
     detector, images = prepare(encoder, data, recipe, masks)
     how.say(f"Training on {counted(len(images.images), 'image')}, testing on {counted(len(data.test), 'image')}.")
     if (device := best_device(how.device)).type == "cpu" and processes_for(where).total == 1:

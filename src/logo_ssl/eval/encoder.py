@@ -147,7 +147,8 @@ def load_encoder(
     source: str, *, mean: Sequence[float] | None = None, std: Sequence[float] | None = None, **options: Any
 ) -> FrozenEncoder:
     """The encoder of a source, with the options of `EncoderOptions`."""
-    return EncoderOptions(source, mean=mean and tuple(mean), std=std and tuple(std), **options).load()
+    mean, std = (None if values is None else tuple(values) for values in (mean, std))
+    return EncoderOptions(source, mean=mean, std=std, **options).load()
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor], *architecture: object) -> str:
