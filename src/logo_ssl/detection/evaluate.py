@@ -34,7 +34,7 @@ from ..run import found_checkpoints, locked
 from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
-from ..system.text import counted, lasting
+from ..system.text import counted
 from ..train.trainer import processes_for
 from .data import AnnotatedImage, AnnotatedImages, DetectionData, UnusableImage, first_of, load_detection
 from .formats import coco_library, decoded, encoded
@@ -59,11 +59,11 @@ from .train import (
     Schedule,
     TrainerConfig,
     TrainingImages,
+    estimate,
     pixels_of,
     read,
     recipe_for,
     scaled,
-    seconds_of_iteration,
     train_detector,
 )
 
@@ -227,9 +227,19 @@ def detect(
         results = {("box", "VOC07"): voc07_metric(*tested)} if data.is_voc else {}
         results |= {("box", "COCO"): coco_metric(*tested)}
         results |= {("mask", "COCO"): coco_metric(*tested, "segm")} if masks else {}
-        seconds = {"training": trained["seconds"], "testing": round(time.time() - began, 1)}
-        record = about | _record(data, recipe, results, masks) | trained | {"seconds": seconds}
-        record["train_pictures"] = len(images.images)
+        model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
+        record = about | trained
+        record |= {
+            "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
+            "results": [{"of": of, "measure": name, **figures._asdict()} for (of, name), figures in results.items()],
+            "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
+            "about_data": data.about(),
+            "train_pictures": len(images.images),
+            "test_pictures": len(data.test),
+            "detection_recipe": asdict(recipe),
+            "official": data.comparable_with_paper,
+            "seconds": {"training": trained["seconds"], "testing": round(time.time() - began, 1)},
+        }
         if pictures is not None:
             record["pictures"] = [f"{pictures.name}/{name}.png" for name in PREVIEWS]
             record["found"] = [f"{pictures.name}/{name}" for kind, name in RESULTS.items() if kind == "bbox" or masks]
@@ -251,27 +261,6 @@ def prepare(
         n_classes = len(data.train.classes)
         detector = build_detector(encoder.backbone, encoder.mean, encoder.std, n_classes, recipe.detector, masks)
     return detector, TrainingImages(data.train, recipe, masks)
-
-
-def estimate(detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device) -> str:
-    """How long an iteration takes, by one of a copy, and all of them."""
-    seconds = seconds_of_iteration(detector, images, recipe, device)
-    whole = lasting(seconds * recipe.iterations)
-    return f"An iteration takes {seconds:.1f} s, and all {recipe.iterations:,} about {whole}."
-
-
-def _record(data: DetectionData, recipe: DetectionRecipe, results: Results, masks: bool) -> dict[str, Any]:
-    """What was measured on what, by which protocol."""
-    model = f"{'Mask' if masks else 'Faster'} R-CNN with a {recipe.detector.head.upper()} head"
-    return {
-        "protocol": PROTOCOL.format(model=model, norm=recipe.detector.norm),
-        "results": [{"of": of, "measure": name, **precision._asdict()} for (of, name), precision in results.items()],
-        "classes": list(data.test.classes) if len(data.test.classes) < MANY else len(data.test.classes),
-        "about_data": data.about(),
-        "test_pictures": len(data.test),
-        "detection_recipe": asdict(recipe),
-        "official": data.comparable_with_paper,
-    }
 
 
 def fingerprint(data: AnnotatedImages, masks: bool) -> str:

@@ -220,17 +220,14 @@ def paste_masks(
 
     torchvision rounds boxes to whole pixels and makes each one wider: masks of small objects are a tenth too large.
     """
-    n = max(1, AT_ONCE // (height * width))
-    parts = zip(masks.split(n), boxes.split(n), strict=True)
+    n, cells = max(1, AT_ONCE // (height * width)), masks.shape[-1]
+    pasted = []
     with torch.autocast(masks.device.type, enabled=False):
-        return torch.cat([_paste_masks(part.float(), places.float(), height, width) for part, places in parts])
-
-
-def _paste_masks(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
-    left, top, right, bottom = boxes.unbind(1)
-    cells = masks.shape[-1]
-    rows, columns = _cell_weights(top, bottom, height, cells), _cell_weights(left, right, width, cells)
-    return rows @ masks @ columns.mT >= INSIDE
+        for part, places in zip(masks.float().split(n), boxes.float().split(n), strict=True):
+            left, top, right, bottom = places.unbind(1)
+            rows, columns = _cell_weights(top, bottom, height, cells), _cell_weights(left, right, width, cells)
+            pasted.append(rows @ part @ columns.mT >= INSIDE)
+    return torch.cat(pasted)
 
 
 def _cell_weights(

@@ -33,6 +33,7 @@ from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
 from ..system.signals import StopSignals
+from ..system.text import lasting
 from ..train.checkpoint import UNFINISHED, Checkpoints, Writer, clear, interruptible
 from ..train.compile import first_line
 from ..train.loggers import Sessions
@@ -390,10 +391,8 @@ def train_detector(
     }
 
 
-def seconds_of_iteration(
-    detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device
-) -> float:
-    """How long a copy of the detector takes to learn from the first batch."""
+def estimate(detector: Detector, images: TrainingImages, recipe: DetectionRecipe, device: torch.device) -> str:
+    """How long an iteration takes, by the first batch and a copy of the detector, and all of them."""
     trial, began, cuda = deepcopy(detector).to(device).train(), 0.0, device.type == "cuda"
     batch = move_data_to_device([images[place] for place in range(recipe.batch_size)], device)
     in_bfloat16 = torch.autocast(device.type, torch.bfloat16, enabled=cuda)
@@ -403,7 +402,9 @@ def seconds_of_iteration(
             torch.stack(list(losses_of(trial, batch).values())).sum().backward()
             if cuda:
                 torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    whole = lasting(seconds * recipe.iterations)
+    return f"An iteration takes {seconds:.1f} s, and all {recipe.iterations:,} about {whole}."
 
 
 @torch.no_grad()

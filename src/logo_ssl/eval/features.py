@@ -64,10 +64,6 @@ class Extraction:
     def __post_init__(self) -> None:
         check_ranges(self)
 
-    def counting(self, what: str, total: int) -> Callable[[int], None]:
-        """Takes how much of one thing is done."""
-        return lambda done: self.progress(what, done, total)
-
 
 class LabelledFeatures(NamedTuple):
     """Features of images with their classes."""

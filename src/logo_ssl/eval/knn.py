@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import tyro
@@ -56,7 +57,7 @@ class KNN(DataProtocol, FeatureOptions):
             max(k for k, _ in protocols),
             leave_one_out=test is None,
             device=best_device(how.device),
-            progress=how.counting("nearest neighbours", n_asked),
+            progress=partial(how.progress, "nearest neighbours"),
         )
         results, figures = [], {}
         for k, tau in protocols:

@@ -107,7 +107,7 @@ def train_probes(
     generator: torch.Generator,
     rates: Sequence[float] = RATES,
     epochs: int = EPOCHS,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     batch_size: int = BATCH,
 ) -> SGDProbes:
     """Train on cached features, where they are; the generator draws the start, then each epoch's order."""
@@ -117,7 +117,7 @@ def train_probes(
         order = torch.randperm(len(labels), generator=generator, device=generator.device).to(labels.device)
         for rows in order.split(batch_size):
             probes.step(features[rows], labels[rows], decay(epoch, epochs))
-        progress(epoch + 1)
+        progress(epoch + 1, epochs)
     return probes
 
 
@@ -129,7 +129,7 @@ def train_on_crops(
     seed: int,
     epochs: int,
     how: Extraction,
-    progress: Callable[[int], None],
+    progress: Callable[[int, int], None],
 ) -> SGDProbes:
     """Train on the features of one random crop of each image and epoch, all rates at once."""
     device, labels = best_device(how.device), labels_of(known)
@@ -150,7 +150,7 @@ def train_on_crops(
                 if len(shown):
                     own = to_device(labels[batch.rows[shown]], home)
                     probes.step(features[to_device(shown, home)], own, decay(epoch, epochs))
-            progress(epoch + 1)
+            progress(epoch + 1, epochs)
     return probes
 
 
@@ -215,7 +215,7 @@ class Linear(DataProtocol, FeatureOptions):
     ) -> SGDProbes:
         """A probe for each rate, of the images to learn from; the last one learns from those to choose by as well."""
         stage = "epochs of the last classifier" if last else "epochs of all learning rates"
-        start, watched = stream(self.seed, "linear"), how.counting(stage, self.epochs)
+        start, watched = stream(self.seed, "linear"), partial(how.progress, stage)
         if self.protocol == "sgd":
             known = splits.train.joined(splits.val) if last else splits.train
             return train_probes(known, splits.n_classes, start, rates, self.epochs, watched)
