@@ -135,15 +135,3 @@ def top_accuracies(
         hit = (best.indices == truth[:, None]) & (best.values > 0)
         right = [count + int(hit[:, :top].sum()) for count, top in zip(right, tops, strict=True)]
     return tuple(100 * count / len(query_labels) for count in right)
-
-
-def knn_accuracy(
-    queries: Float[Tensor, "Q F"],
-    query_labels: Int[Tensor, " Q"],
-    bank: Float[Tensor, "N F"],
-    bank_labels: Int[Tensor, " N"],
-    k: int,
-    tau: float,
-) -> float:
-    """Top-1 accuracy in percent."""
-    return top_accuracies(nearest_neighbours(queries, bank, k), query_labels, bank_labels, k, tau, tops=(1,))[0]

@@ -69,17 +69,6 @@ class FrozenEncoder:
         """Channels of the images that it sees."""
         return len(self.mean)
 
-    @property
-    def network(self) -> tuple[str, str]:
-        """What its network is called, and its stem: tiny and cifar; torchvision/vgg16, whose stem is its own affair."""
-        match self.architecture:
-            case ("torchvision" | "timm" as library, name):
-                return f"{library}/{name}", ""
-            case (name, stem):
-                return name, stem
-            case _:
-                return "", ""
-
 
 @dataclass(frozen=True)
 class EncoderOptions:

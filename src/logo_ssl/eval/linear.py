@@ -192,7 +192,8 @@ class Linear(DataProtocol, FeatureOptions):
             if not probe.finite:
                 raise UserError(f"lr {best.value:g}, the best on validation, diverged on all of train; use lbfgs.")
             chosen = best._replace(probe=probe)
-        how.say(chosen.described(what.replace("l2_", "L2 ")))
+        reached, n = chosen.validation[chosen.value], len(chosen.validation)
+        how.say(f"{what.replace('l2_', 'L2 ')} {chosen.value:g}: best of {n}, {reached:.2f} % on validation images.")
         scores = chosen.probe.scores(splits.test.features)
         tops = {f"top-{top}": top_k(scores, labels, top) for top in tops_for(splits.n_classes)}
         figures = {f"linear {name}, {self.protocol}": value for name, value in tops.items()}
