@@ -429,18 +429,13 @@ class BoxPredictor(FastRCNNPredictor):
         return scores.float(), offsets.float()
 
 
-class MaskPredictor(MaskRCNNPredictor):
-    """torchvision's masks, from small weights."""
-
-    conv5_mask: nn.ConvTranspose2d
-    mask_fcn_logits: nn.Conv2d
-
-    def __init__(self, in_channels: int, num_classes: int) -> None:
-        super().__init__(in_channels, MASK_WIDTH, num_classes)
-        nn.init.normal_(self.mask_fcn_logits.weight, std=0.001)
-        for bias in (self.conv5_mask.bias, self.mask_fcn_logits.bias):
-            assert bias is not None
-            nn.init.zeros_(bias)
+def mask_predictor(in_channels: int, num_classes: int) -> MaskRCNNPredictor:
+    """torchvision's, from small weights."""
+    predictor: Any = MaskRCNNPredictor(in_channels, MASK_WIDTH, num_classes)
+    nn.init.normal_(predictor.mask_fcn_logits.weight, std=0.001)
+    for layer in (predictor.conv5_mask, predictor.mask_fcn_logits):
+        nn.init.zeros_(layer.bias)
+    return predictor
 
 
 class Detector(GeneralizedRCNN):
@@ -493,7 +488,7 @@ def _c4(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Parts
         conv5,
         BoxPredictor(n_features, n_outputs),
         **_settings(config),
-        mask_predictor=MaskPredictor(n_features, n_outputs) if masks else None,
+        mask_predictor=mask_predictor(n_features, n_outputs) if masks else None,
     )
     return IntermediateLayerGetter(body, {"layer3": "0"}), width(body.layer3), (config.anchors,), heads
 
@@ -507,7 +502,7 @@ def _fpn(body: Any, n_outputs: int, config: DetectorConfig, masks: bool) -> Part
     with_masks = {
         "mask_roi_pool": MultiScaleRoIAlign(names, 14, 2),
         "mask_head": MaskRCNNHeads(PYRAMID, four, 1, norm_layer=BatchNorm),
-        "mask_predictor": MaskPredictor(PYRAMID, n_outputs),
+        "mask_predictor": mask_predictor(PYRAMID, n_outputs),
     }
     heads = RoIHeads(
         MultiScaleRoIAlign(names, 7, 2),

@@ -25,7 +25,7 @@ from ..models.external_checkpoints import SUFFIXES, EncoderStem, match_keys, rea
 from ..ranges import Allowed, check_ranges
 from ..run import Run
 from ..system.terminal import plain_console
-from ..weights import load_backbone, newest_encoder, read_backbone
+from ..weights import newest_encoder, read_backbone
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what public checkpoints were trained with
 UNKNOWN_MEAN, UNKNOWN_STD = 0.5, 0.25  # for channels that are not colours
@@ -170,11 +170,10 @@ def _find(asked: EncoderOptions) -> FrozenEncoder:
     if external:
         return _from_checkpoint(path, asked)
     if is_file:
-        run = Run(path.parent)
-        return _from_backbone_file(run) if path.name == run.backbone_file.name else _from_export(path)
+        return _from_file(path)
     if source and path.is_dir():
         exported = path / HUB_WEIGHTS
-        return _from_export(exported) if _is_ours(exported) else _from_run(Run.existing(path))
+        return _from_file(exported) if _is_ours(exported) else _from_run(Run.existing(path))
     raise UserError(
         f"{source!r} is not an encoder; give a run folder, torchvision/NAME, timm/NAME, random/NAME, pixels, or a "
         f"checkpoint ({', '.join(SUFFIXES)})."
@@ -345,35 +344,37 @@ def _from_run(run: Run) -> FrozenEncoder:
     except BROKEN as error:
         raise UserError(f"The newest of {run.checkpoints} does not fit its recipe ({error}).") from error
     if newest is None:
-        return _from_backbone_file(run)
+        if not run.backbone_file.is_file():
+            raise UserError(f"{run.path} has no {run.backbone_file.name} yet; {run.how_to_resume()}.")
+        return _from_file(run.backbone_file)
     state = f"without {run.backbone_file.name}" if newest.ended else "unfinished"
     says = (f"{run.path}: {newest.progress}, {state}; this is the encoder of its newest checkpoint.",)
-    found = _of_run(run, newest.backbone, newest.needs)
-    return replace(found, says=says, unfinished=None if newest.ended else newest.progress, heads=newest.heads)
+    needs = newest.needs
+    return FrozenEncoder(
+        "",
+        newest.backbone,
+        tuple(needs["mean"]),
+        tuple(needs["std"]),
+        needs["size"],
+        says=says,
+        run=run if run.recipe_file.is_file() else None,
+        architecture=(needs["backbone"], needs["stem"]),
+        unfinished=None if newest.ended else newest.progress,
+        heads=newest.heads,
+    )
 
 
-def _from_backbone_file(run: Run) -> FrozenEncoder:
-    try:
-        return _of_run(run, *load_backbone(run))
-    except BROKEN as error:
-        raise UserError(f"{run.backbone_file} is not a whole encoder ({error}); train it or copy it again.") from error
-
-
-def _from_export(path: Path) -> FrozenEncoder:
-    """What `logo-ssl export --to safetensors` or `--to hf` wrote."""
+def _from_file(path: Path) -> FrozenEncoder:
+    """A backbone that we wrote, into a run or by `logo-ssl export --to safetensors` or `--to hf`."""
     try:
         weights, needs = read_backbone(path)
         encoder = _untrained(needs["backbone"], needs["stem"], len(needs["mean"]), needs["size"])
         encoder.backbone.load_state_dict(weights)
     except BROKEN as error:
-        raise UserError(f"{path} is not a whole encoder ({error}); export or copy it again.") from error
-    return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=())
-
-
-def _of_run(run: Run, backbone: nn.Module, needs: dict[str, Any]) -> FrozenEncoder:
-    looks = (tuple(needs["mean"]), tuple(needs["std"]), needs["size"])
-    known = run if run.recipe_file.is_file() else None  # else a file alone
-    return FrozenEncoder("", backbone, *looks, run=known, architecture=(needs["backbone"], needs["stem"]))
+        raise UserError(f"{path} is not a whole encoder ({error}); write or copy it again.") from error
+    run = Run(path.parent)
+    known = run if path.name == run.backbone_file.name and run.recipe_file.is_file() else None  # else a file alone
+    return replace(encoder, mean=tuple(needs["mean"]), std=tuple(needs["std"]), says=(), run=known)
 
 
 def _is_ours(path: Path) -> bool:
