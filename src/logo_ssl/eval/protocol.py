@@ -147,7 +147,8 @@ def judge(comparisons: Sequence[Comparison]) -> str:
         (_, ours), *others = compared.items()
         for metric, value in ours.figures.items():
             for name, found in others if "top-5" not in metric else ():
-                error = math.hypot(*(each.record["standard_errors"][metric] for each in (ours, found)))  # cautious
+                # cautious: the images are the same
+                error = math.hypot(*(each.record["standard_errors"][metric] for each in (ours, found)))
                 wins.setdefault(name, []).append(value - found.figures[metric] > CLEAR * error)
     if not wins:
         return ""
