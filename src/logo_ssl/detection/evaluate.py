@@ -30,7 +30,7 @@ from ..eval.features import Extraction
 from ..eval.protocol import EvalOptions, check_result, place_of, save
 from ..files import clear_folder, refuse_existing, write
 from ..recipes.paper import DETECTION, DETECTION_COLUMNS, DETECTION_MEASURES
-from ..run import found_checkpoints, locked
+from ..run import locked
 from ..system.hardware import best_device
 from ..system.launch import is_first
 from ..system.randomness import stream
@@ -214,15 +214,11 @@ def detect(
     if (device := best_device(how.device)).type == "cpu" and processes_for(where).total == 1:
         how.say(estimate(detector, images, recipe, device))
     with locked(state) if state is not None and is_first() else nullcontext():
-        try:
-            trained = train_detector(detector, images, recipe, where, how.progress, how.say)
-            if not is_first():
-                return {}
-            began = time.time()
-            found = find_objects(detector, data.test.images, device, how.workers, how.progress)
-        except UnusableImage as error:  # one that broke after the check costs no training
-            kept = state is not None and found_checkpoints(state)
-            raise UserError(f"{error} The training is kept in {state}." if kept else str(error)) from error
+        trained = train_detector(detector, images, recipe, where, how.progress, how.say)
+        if not is_first():
+            return {}
+        began = time.time()
+        found = find_objects(detector, data.test.images, device, how.workers, how.progress)
         tested = data.test.images, found, data.test.classes
         results = {("box", "VOC07"): voc07_metric(*tested)} if data.is_voc else {}
         results |= {("box", "COCO"): coco_metric(*tested)}
