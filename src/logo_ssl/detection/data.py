@@ -165,7 +165,13 @@ class DetectionData(NamedTuple):
             lines.append(
                 f"{self.name}, {what}: {counted(len(part), 'image')}, {counted(part.n_objects, 'object')}{odd}."
             )
-        if both := self._in_both():
+        train, test = (
+            {image.path: image.path.stat().st_size for image in part.images if image.path.is_file()}
+            for part in (self.train, self.test)
+        )
+        shared = set(train.values()) & set(test.values())  # only files of these sizes are read
+        known = {_digest(path) for path, size in train.items() if size in shared}
+        if both := [path.name for path, size in test.items() if size in shared and _digest(path) in known]:
             lines.append(f"Both in train and in test: {counted(len(both), 'image')} ({first_of(both)}).")
         seen, asked = (
             {int(label) for image in part.images for label in image.labels} for part in (self.train, self.test)
@@ -173,16 +179,6 @@ class DetectionData(NamedTuple):
         if never := [self.test.classes[label - 1] for label in sorted(asked - seen)]:
             lines.append(f"Classes that only test images have: {first_of(never)}.")
         return lines
-
-    def _in_both(self) -> list[str]:
-        """Test images that are training images, byte by byte; only files of a size that both have are read."""
-        train, test = (
-            {image.path: image.path.stat().st_size for image in part.images if image.path.is_file()}
-            for part in (self.train, self.test)
-        )
-        shared = set(train.values()) & set(test.values())
-        known = {_digest(path) for path, size in train.items() if size in shared}
-        return [path.name for path, size in test.items() if size in shared and _digest(path) in known]
 
 
 def _digest(file: Path) -> bytes:

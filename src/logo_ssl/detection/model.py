@@ -94,13 +94,6 @@ def check_backbone(encoder: Any) -> None:
         )
 
 
-def trainable_copy(encoder: nn.Module, norm: Norm) -> Any:
-    """A copy of a torchvision ResNet, ready to be trained; its batch norms too, or frozen as they are."""
-    check_backbone(encoder)
-    body = with_our_batch_norm(deepcopy(encoder).cpu()).requires_grad_(True).train()
-    return _frozen(body) if norm == "frozen" else body
-
-
 def width(stage: Any) -> int:
     """Channels that a stage of basic blocks or bottlenecks gives."""
     last = stage[-1]
@@ -113,15 +106,14 @@ def stride_at_conv4(body: Any) -> int:
     return body.conv1.stride[0] * pool * 4
 
 
-def _frozen(module: nn.Module) -> nn.Module:
+def _freeze_norms(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, BatchNorm):
             fixed = FrozenBatchNorm2d(child.num_features, child.eps)
             fixed.load_state_dict({k: v for k, v in child.state_dict().items() if k != "num_batches_tracked"})
             setattr(module, name, fixed)
         else:
-            _frozen(child)
-    return module
+            _freeze_norms(child)
 
 
 class ImageRandomness:
@@ -389,26 +381,6 @@ class RegionProposals(RegionProposalNetwork):
         return by_score / wished, by_box / wished
 
 
-def build_proposals(
-    width: int, sizes: tuple[tuple[int, ...], ...], config: DetectorConfig, draws: ImageRandomness
-) -> RegionProposals:
-    """Region proposals on feature maps of a width, with anchors of these sizes on each."""
-    anchors = Anchors(sizes, (RATIOS,) * len(sizes))
-    proposals = RegionProposals(
-        anchors,
-        ProposalHead(width, anchors.num_anchors_per_location()[0]),
-        fg_iou_thresh=0.7,
-        bg_iou_thresh=0.3,
-        batch_size_per_image=EXAMPLES,
-        positive_fraction=ANCHOR_OBJECTS,
-        pre_nms_top_n=dict(zip(("training", "testing"), config.candidates, strict=True)),
-        post_nms_top_n=dict(zip(("training", "testing"), config.proposals, strict=True)),
-        nms_thresh=0.7,
-    )
-    proposals.fg_bg_sampler = BalancedSampler(draws, "anchors", EXAMPLES, ANCHOR_OBJECTS)
-    return proposals
-
-
 PYRAMID, HIDDEN, MASK_WIDTH = 256, 1024, 256
 OBJECTS = 0.25
 """The largest share of objects among the regions that the head learns from."""
@@ -463,11 +435,26 @@ def build_detector(
     masks: bool = False,
 ) -> Detector:
     """Faster R-CNN, or with `masks` Mask R-CNN, on a copy of the encoder; class 0 is the background."""
+    check_backbone(encoder)
     draws = ImageRandomness()
-    body = trainable_copy(encoder, config.norm)
-    backbone, n_features, anchors, heads = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
+    body: Any = with_our_batch_norm(deepcopy(encoder).cpu()).requires_grad_(True).train()
+    if config.norm == "frozen":
+        _freeze_norms(body)
+    backbone, n_features, sizes, heads = (_c4 if config.head == "c4" else _fpn)(body, n_classes + 1, config, masks)
     heads.fg_bg_sampler = BalancedSampler(draws, "regions", config.regions, OBJECTS)
-    proposals = build_proposals(n_features, anchors, config, draws)
+    anchors = Anchors(sizes, (RATIOS,) * len(sizes))
+    proposals = RegionProposals(
+        anchors,
+        ProposalHead(n_features, anchors.num_anchors_per_location()[0]),
+        fg_iou_thresh=0.7,
+        bg_iou_thresh=0.3,
+        batch_size_per_image=EXAMPLES,
+        positive_fraction=ANCHOR_OBJECTS,
+        pre_nms_top_n=dict(zip(("training", "testing"), config.candidates, strict=True)),
+        post_nms_top_n=dict(zip(("training", "testing"), config.proposals, strict=True)),
+        nms_thresh=0.7,
+    )
+    proposals.fg_bg_sampler = BalancedSampler(draws, "anchors", EXAMPLES, ANCHOR_OBJECTS)
     transform = DetectionTransform(config, list(mean), list(std), draws)
     detector = Detector(backbone, proposals, heads, transform)
     detector.draws = draws

@@ -184,9 +184,15 @@ def compute(
             found.append(features := arrival())
             done += len(features)
             how.progress(f"features of {what}", done, len(split))
-            if sum(map(len, found)) == len(part):
-                yield _mark_bad(torch.cat(found), encoder, split, part, bad)
-                part, found = next(waiting, part), []
+            if sum(map(len, found)) < len(part):
+                continue
+            whole = torch.cat(found)
+            if not whole.isfinite().all():
+                raise UserError(f"{encoder.name} gives features that are not finite; check its mean and std.")
+            if isinstance(split.images, Photos) and len(bad):  # others had taken their places
+                whole[torch.tensor([split.images.name(row) in bad for row in part.tolist()])] = torch.nan
+            yield whole
+            part, found = next(waiting, part), []
 
 
 def _forward(encoder: FrozenEncoder, pixels: UInt8[Tensor, "n C H W"], how: Extraction) -> Float[Tensor, "n F"]:
@@ -220,18 +226,6 @@ def _one_behind(arrivals: Iterator[T]) -> Iterator[T]:
         yield from under_way
         under_way = [newest]
     yield from under_way
-
-
-def _mark_bad(
-    features: Float[Tensor, "n F"], encoder: FrozenEncoder, split: Split, rows: Int[Tensor, " n"], bad: BadImages
-) -> Float[Tensor, "n F"]:
-    """The features, NaN for a bad image, whose place another had taken."""
-    if not features.isfinite().all():
-        raise UserError(f"{encoder.name} gives features that are not finite; check its mean and std.")
-    if isinstance(split.images, Photos) and len(bad):
-        gone = [split.images.name(row) in bad for row in rows.tolist()]
-        features[torch.tensor(gone)] = torch.nan
-    return features
 
 
 # -- Decoding

@@ -127,10 +127,12 @@ class FineTune(DataProtocol):
             loading=LoadingConfig(workers=how.workers, max_bad=how.max_bad),
             loggers=(),
         )
-        backbone = deepcopy(encoder.backbone).cpu().requires_grad_(True).train()
+        backbone = deepcopy(encoder.backbone).cpu()
+        with torch.no_grad():  # libraries name the width differently, or not at all
+            n_features = backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size)).shape[1]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            framework = SupervisedConfig(n_classes).build(backbone, _n_features(encoder))
+            framework = SupervisedConfig(n_classes).build(backbone.requires_grad_(True).train(), n_features)
         strategy = recipe.strategy.build(1, 0, n_classes)
         labels = labels_of(data.train)
         return Pretraining(recipe, framework, strategy, encoder.mean, encoder.std, len(data.train), labels, how.say)
@@ -178,10 +180,3 @@ def _tune(module: Pretraining, data: ImageSet, how: Extraction) -> None:
         except Diverged as error:
             lr = module.recipe.optimiser.lr
             raise UserError(f"lr={lr:g}: fine-tuning diverged at step {error.step}; use a lower one.") from error
-
-
-@torch.no_grad()
-def _n_features(encoder: FrozenEncoder) -> int:
-    """The width of the features, by a look at them: libraries name it differently, or not at all."""
-    device = next(encoder.backbone.parameters()).device
-    return encoder.backbone(torch.zeros(1, encoder.channels, encoder.size, encoder.size, device=device)).shape[1]
