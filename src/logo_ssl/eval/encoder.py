@@ -214,14 +214,8 @@ def pixels(channels: int) -> FrozenEncoder:
     return FrozenEncoder("pixels and colours", network, *looks, "pixels", architecture=("pixels", ""))
 
 
-def raw_pixels(encoder: FrozenEncoder) -> FrozenEncoder:
-    """Images normalised as an encoder's, at 32 px, as a baseline."""
-    network, looks = Pixels(CIFAR_SIZE, colours=False).eval(), (encoder.mean, encoder.std, CIFAR_SIZE)
-    return FrozenEncoder("raw pixels", network, *looks, "raw pixels", architecture=("pixels", ""))
-
-
 def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
-    """What an encoder is compared with: its network before training (seed 0), if that is another, and pixels."""
+    """Its network before training (seed 0), if that is another, pixels at 32 px normalised as its own, and `pixels`."""
     found = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -240,7 +234,9 @@ def baselines(encoder: FrozenEncoder) -> list[FrozenEncoder]:
         if known != encoder.fingerprint:
             network = network.eval().requires_grad_(False)
             found.append(replace(encoder, name="untrained", backbone=network, fingerprint=known, run=None, heads=None))
-    return [*found, raw_pixels(encoder), pixels(encoder.channels)]
+    raw, looks = Pixels(CIFAR_SIZE, colours=False).eval(), (encoder.mean, encoder.std, CIFAR_SIZE)
+    found.append(FrozenEncoder("raw pixels", raw, *looks, "raw pixels", architecture=("pixels", "")))
+    return [*found, pixels(encoder.channels)]
 
 
 # -- Sources

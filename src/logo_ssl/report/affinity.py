@@ -285,8 +285,23 @@ def reference_group(
 ) -> ReferenceGroup:
     """The reference's own image, one of its class, of the nearest and of another class; unlabelled, three others."""
     box = measures.draw(reference.image, 1, generator) if reference.box is None else reference.box
+    rest = [i for i, image in enumerate(pool.images) if not torch.equal(image, reference.image)]
+    roles = list[tuple[str, list[int]]]()  # and the rows of the pool that may have it
+    if pool.labels is None or reference.label is None or reference.label not in centres:
+        order = torch.randperm(len(rest), generator=generator).tolist()
+        roles += [("another image", [rest[i]]) for i in order[:OTHERS]]
+    else:
+        of_class = dict[int, list[int]]()
+        for row in rest:
+            of_class.setdefault(pool.labels[row], []).append(row)
+        if same := of_class.pop(reference.label, []):
+            roles.append((f"same class: {class_name(classes, reference.label)}", same))
+        centre = centres[reference.label]
+        nearest = sorted(of_class, key=lambda c: float(centres[c] @ centre), reverse=True)
+        labels = nearest[:1] + _one(nearest[1:], generator)
+        for role, label in zip(("nearest class by features", "other class"), labels, strict=False):
+            roles.append((f"{role}: {class_name(classes, label)}", of_class[label]))
     shown = [("own image", reference.image)]
-    roles = _roles(reference, pool, centres, classes, generator)
     shown += [(role, pool.images[row]) for role, rows in roles for row in _one(rows, generator)]
     members = tuple(Member(role, image, measures.draw(image, CROPS, generator)) for role, image in shown)
     return ReferenceGroup(reference, box, members)
@@ -299,27 +314,6 @@ def class_centres(pool: Pool, features: Float[Tensor, "N F"], per_image: int) ->
     labels = torch.tensor(pool.labels).repeat_interleave(per_image)
     directions = F.normalize(features - features.mean(dim=0), dim=1)
     return {int(c): F.normalize(directions[labels == c].mean(dim=0), dim=0) for c in labels.unique()}
-
-
-def _roles(
-    reference: Reference, pool: Pool, centres: Centres, classes: Sequence[str], generator: Generator
-) -> list[tuple[str, list[int]]]:
-    """What each other image is to the reference, and the rows of the pool it may be."""
-    rest = [i for i, image in enumerate(pool.images) if not torch.equal(image, reference.image)]
-    if pool.labels is None or reference.label is None or reference.label not in centres:
-        order = [rest[i] for i in torch.randperm(len(rest), generator=generator).tolist()]
-        return [("another image", [row]) for row in order[:OTHERS]]
-    of_class: dict[int, list[int]] = {}
-    for row in rest:
-        of_class.setdefault(pool.labels[row], []).append(row)
-    centre, found = centres[reference.label], []
-    if same := of_class.pop(reference.label, []):
-        found.append((f"same class: {class_name(classes, reference.label)}", same))
-    nearest = sorted(of_class, key=lambda c: float(centres[c] @ centre), reverse=True)
-    labels = nearest[:1] + _one(nearest[1:], generator)
-    for role, label in zip(("nearest class by features", "other class"), labels, strict=False):
-        found.append((f"{role}: {class_name(classes, label)}", of_class[label]))
-    return found
 
 
 def _one(choices: list[int], generator: Generator) -> list[int]:
